@@ -1,0 +1,48 @@
+# The project's commands. `make` alone lists them.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-matrix lint bench size clean
+
+help:         ## this list
+	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## .venv with shardwise (editable) and everything tests need
+
+demo: install      ## a short tour on eight virtual devices
+	$(BIN)/shardwise demo
+
+test: install      ## all tests; WORKERS=n to change the number of processes
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-matrix: install  ## smoke tests on every supported pair of Python and jaxlib found here
+	$(BIN)/python tools/test_matrix.py $(ARGS)
+
+lint: install      ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+bench: install     ## benchmarks, as ratios
+	$(BIN)/python -m benchmarks $(ARGS)
+
+size:              ## lines per package
+	@$(PYTHON) tools/size.py
+
+clean:             ## remove environments and caches
+	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+CHECK_VERSION = import sys; sys.exit(sys.version_info < (3, 11))
+
+$(STAMP): pyproject.toml shardwise/_version.py
+	@$(PYTHON) -c '$(CHECK_VERSION)' || { \
+	  echo "shardwise needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another interpreter: make install PYTHON=python3.12" >&2; exit 1; }
+	@$(BIN)/python -c 'import pip; $(CHECK_VERSION)' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

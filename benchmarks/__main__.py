@@ -1,0 +1,81 @@
+"""Command line: `python -m benchmarks [--rows PATTERN] [--quick] [--compare OLD.json]`."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import report
+from benchmarks.libs import Lib, prepare_environment
+from benchmarks.rows import ROWS
+from benchmarks.runner import QUICK, Effort, Row, run_row
+
+FIRST_FRESH_SIZE = 1000
+WIDTH_OF_FILES = 140  # columns, where there is no terminal
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--rows",
+        default="*",
+        metavar="PATTERN",
+        help="globs of row names, comma-separated: 'eager.*,jit.1_array'",
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the results here")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--compare", type=Path, metavar="OLD.json", help="show its ratios too")
+    parser.add_argument(
+        "--pair", default="jax,shardwise", metavar="A,B", help="divide B's values by A's"
+    )
+    parser.add_argument("--list", action="store_true", help="print the rows and their goals")
+    options = parser.parse_args(arguments)
+    options.pair = tuple(options.pair.split(","))
+    if len(options.pair) != 2:
+        parser.error(f"--pair takes two names such as jax,shardwise; got {options.pair}")
+    options.rows = select(options.rows, ROWS)
+    if not options.rows:
+        parser.error("no row matches --rows; see --list")
+    return options
+
+
+def select(patterns: str, rows: Sequence[Row]) -> list[Row]:
+    """Rows whose name matches one of the globs; a bare group name stands for the group."""
+    globs = [glob.strip() for glob in patterns.split(",")]
+    globs += [f"{glob}.*" for glob in globs]
+    return [row for row in rows if any(fnmatch.fnmatchcase(row.name, g) for g in globs)]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH_OF_FILES)
+    if options.list:
+        for row in options.rows:
+            console.print(f"{row.name:<26} {row.goal:g}", highlight=False)
+        return
+    prepare_environment()
+    sizes = itertools.count(FIRST_FRESH_SIZE)
+    pair = (Lib(options.pair[0], sizes), Lib(options.pair[1], sizes))
+    before = report.read_ratios(options.compare) if options.compare else None
+    facts = report.machine_facts()
+    results = []
+    for row in options.rows:
+        with console.status(row.name):
+            results.append(run_row(row, pair, QUICK if options.quick else Effort()))
+    console.print(report.table(results, options.pair, before))
+    # A partial or hasty run is kept only where asked for.
+    partial = options.quick or len(options.rows) < len(ROWS)
+    path = options.json or (None if partial else report.default_path(facts))
+    if path:
+        report.write_json(path, report.to_json(results, options.pair, facts))
+        console.print(f"written: {path}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Measurements that need a fresh process: `python -m benchmarks.child MEASUREMENT LIBRARY`.
+
+The child prints one number. Times are CPU seconds of the child from before the first import of
+the library, NumPy and jaxlib included; starting the interpreter is not counted.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# NumPy, jaxlib and benchmarks.gpt (which imports NumPy) are imported inside the measurements.
+from benchmarks.libs import DEVICES, Lib
+
+ARRAYS = 10_000
+TIMEOUT = 300  # seconds
+
+
+def run_child(measurement: str, library: str, cache: str | None = None) -> float:
+    """Starts a child and returns the number it prints.
+
+    Args:
+      measurement: a key of MEASUREMENTS.
+      library: the package to import.
+      cache: a folder for the persistent compilation cache; None leaves the cache off.
+
+    Raises:
+      RuntimeError: with the last line that the child wrote, if it fails.
+    """
+    environment = dict(os.environ)
+    for prefix in ("JAX_", "SHARDWISE_") if cache else ():
+        environment[prefix + "ENABLE_COMPILATION_CACHE"] = "true"
+        environment[prefix + "COMPILATION_CACHE_DIR"] = str(cache)
+        environment[prefix + "PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        environment[prefix + "PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.child", measurement, library],
+        cwd=Path(__file__).parent.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise RuntimeError(f"child process: {lines[-1] if lines else done.returncode}")
+    return float(done.stdout.split()[-1])
+
+
+def import_only(lib: Lib) -> float:
+    start = time.process_time()
+    _ = lib.root, lib.np
+    return time.process_time() - start
+
+
+def first_op(lib: Lib) -> float:
+    """Import and one eager op: what a library gains nothing from putting off."""
+    start = time.process_time()
+    lib.root.block_until_ready(lib.np.zeros(3) + 1)
+    return time.process_time() - start
+
+
+def trace_gpt(lib: Lib) -> float:
+    """The first trace in a process; import and placing the parameters are not counted."""
+    from benchmarks import gpt
+
+    config = gpt.TRACE
+    arguments = lib.root.device_put((*gpt.initial(config), *gpt.batch(config)))
+    step = lib.root.jit(gpt.make_step(lib, config))
+    _ = lib.np, lib.lax, lib.nn
+    start = time.process_time()
+    step.trace(*arguments)
+    return time.process_time() - start
+
+
+def compile_gpt(lib: Lib) -> float:
+    """From import to the result of the first step of a 2-layer GPT."""
+    start = time.process_time()
+    from benchmarks import gpt
+
+    config = gpt.STEADY
+    arguments = lib.root.device_put((*gpt.initial(config), *gpt.batch(config)))
+    step = lib.root.jit(gpt.make_step(lib, config))
+    lib.root.block_until_ready(step(*arguments))
+    return time.process_time() - start
+
+
+def array_maker(lib: Lib, devices: int) -> Callable[[], Any]:
+    """Makes arrays as programs do: results of a jitted function, eight float32 each."""
+    import numpy
+
+    x = lib.root.device_put(numpy.ones(DEVICES, "float32"))
+    if devices > 1:
+        x = lib.root.device_put(x, lib.named(lib.mesh(d=devices), "d"))
+    f = lib.root.jit(lambda x: x + 1)
+    return lambda: f(x)
+
+
+def python_bytes(lib: Lib, devices: int) -> float:
+    import tracemalloc
+
+    make = array_maker(lib, devices)
+    keep = [make() for _ in range(100)]  # fills the caches
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    keep = [make() for _ in range(ARRAYS)]
+    lib.root.block_until_ready(keep[-1])
+    gc.collect()
+    return (tracemalloc.get_traced_memory()[0] - before) / ARRAYS
+
+
+def resident_bytes(lib: Lib, devices: int) -> float:
+    make = array_maker(lib, devices)
+    keep = [make() for _ in range(100)]
+    gc.collect()
+    before = resident()
+    keep += [make() for _ in range(ARRAYS)]
+    lib.root.block_until_ready(keep[-1])
+    gc.collect()
+    return (resident() - before) / ARRAYS
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
+    "import_only": import_only,
+    "first_op": first_op,
+    "trace_gpt": trace_gpt,
+    "compile_gpt": compile_gpt,
+    "python_1": lambda lib: python_bytes(lib, 1),
+    "python_8": lambda lib: python_bytes(lib, DEVICES),
+    "resident_1": lambda lib: resident_bytes(lib, 1),
+    "resident_8": lambda lib: resident_bytes(lib, DEVICES),
+}
+
+if __name__ == "__main__":
+    name, library = sys.argv[1:]
+    print(MEASUREMENTS[name](Lib(library, itertools.count(1000))))

@@ -1,0 +1,83 @@
+"""The two libraries behind one record, so that a row is written once.
+
+    lib = Lib("shardwise", itertools.count(1000))
+    lib.np.sin(lib.root.device_put(...))
+
+Submodules are imported when a row first asks for them: a part that a library lacks fails the
+rows that need it and no others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+DEVICES = 8
+
+
+def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Asks for eight virtual CPU devices and no caches on disk. Call before either import.
+
+    What the caller has set in the environment already is kept, the caches excepted: with one of
+    them on, a second run of the benchmarks would find the first run's compilations.
+    """
+    flag = "--xla_force_host_platform_device_count"
+    flags = environment.get("XLA_FLAGS", "")
+    if flag not in flags:
+        environment["XLA_FLAGS"] = f"{flags} {flag}={DEVICES}".strip()
+    environment.setdefault("JAX_PLATFORMS", "cpu")  # shardwise reads it as a fallback
+    for prefix in ("JAX_", "SHARDWISE_"):
+        environment[prefix + "ENABLE_COMPILATION_CACHE"] = "false"
+
+
+@dataclass(frozen=True)
+class Lib:
+    """One library as the rows see it.
+
+    `sizes` yields array sizes that nobody in this process has used before, so that a row can
+    miss every cache keyed by shape. Both libraries draw from the same iterator.
+    """
+
+    name: str
+    sizes: Iterator[int]
+
+    def _part(self, part: str) -> ModuleType:
+        return importlib.import_module(f"{self.name}.{part}")
+
+    @cached_property
+    def root(self) -> Any:
+        return importlib.import_module(self.name)
+
+    @cached_property
+    def np(self) -> Any:
+        return self._part("numpy")
+
+    @cached_property
+    def lax(self) -> Any:
+        return self._part("lax")
+
+    @cached_property
+    def random(self) -> Any:
+        return self._part("random")
+
+    @cached_property
+    def nn(self) -> Any:
+        return self._part("nn")
+
+    @cached_property
+    def sharding(self) -> Any:
+        return self._part("sharding")
+
+    def mesh(self, **axes: int) -> Any:
+        """A mesh such as `mesh(dp=4, tp=2)` whose sharding the compiler propagates."""
+        auto = (self.sharding.AxisType.Auto,) * len(axes)
+        return self.root.make_mesh(tuple(axes.values()), tuple(axes), axis_types=auto)
+
+    def named(self, mesh: Any, *spec: Any) -> Any:
+        """`named(mesh, "dp", None)` is the NamedSharding with that PartitionSpec."""
+        return self.sharding.NamedSharding(mesh, self.sharding.PartitionSpec(*spec))

@@ -1,0 +1,14 @@
+"""All rows, in the order of the report."""
+
+from benchmarks.rows import arrays, calls, compiling, memory, processes, steps, transforms
+from benchmarks.runner import Row
+
+ROWS: tuple[Row, ...] = (
+    *calls.ROWS,
+    *arrays.ROWS,
+    *transforms.ROWS,
+    *compiling.ROWS,
+    *steps.ROWS,
+    *memory.ROWS,
+    *processes.ROWS,
+)

@@ -1,0 +1,43 @@
+"""Calls of a jitted function that is in the cache already: the cost of dispatch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from benchmarks.libs import DEVICES, Lib
+from benchmarks.runner import Row
+
+
+def one_array(lib: Lib) -> Callable[[], Any]:
+    f = lib.root.jit(lambda x: x + 1)
+    x = lib.root.device_put(numpy.ones(8, "float32"))
+    return lambda: f(x)
+
+
+def leaves(count: int) -> Callable[[Lib], Callable[[], Any]]:
+    def setup(lib: Lib) -> Callable[[], Any]:
+        f = lib.root.jit(lambda tree: {key: leaf + 1 for key, leaf in tree.items()})
+        host = {f"leaf_{i:03}": numpy.ones(8, "float32") for i in range(count)}
+        tree = lib.root.device_put(host)
+        return lambda: f(tree)
+
+    return setup
+
+
+def eight_devices(lib: Lib) -> Callable[[], Any]:
+    f = lib.root.jit(lambda x: x + 1)
+    x = lib.root.device_put(
+        numpy.ones((DEVICES, 8), "float32"), lib.named(lib.mesh(d=DEVICES), "d", None)
+    )
+    return lambda: f(x)
+
+
+ROWS = (
+    Row("jit.1_array", 1.3, one_array),
+    Row("jit.10_leaves", 1.2, leaves(10)),
+    Row("jit.200_leaves", 1.2, leaves(200)),
+    Row("jit.8_devices", 1.3, eight_devices),
+)

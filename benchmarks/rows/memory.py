@@ -1,0 +1,15 @@
+"""Bytes that one small array costs besides its data, measured in a child process."""
+
+from __future__ import annotations
+
+from benchmarks.rows.processes import fresh_process
+from benchmarks.runner import Row
+
+# `python` counts what the interpreter allocates (tracemalloc); `resident` is the growth of the
+# process: runtime buffers, which both libraries need, and the eight words of data included.
+ROWS = (
+    Row("memory.python_1", 0.5, fresh_process("python_1"), kind="value", unit="B", rounds=1),
+    Row("memory.python_8", 0.5, fresh_process("python_8"), kind="value", unit="B", rounds=1),
+    Row("memory.resident_1", 0.5, fresh_process("resident_1"), kind="value", unit="B", rounds=3),
+    Row("memory.resident_8", 0.5, fresh_process("resident_8"), kind="value", unit="B", rounds=3),
+)

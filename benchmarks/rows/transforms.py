@@ -1,0 +1,56 @@
+"""Transforms run eagerly, outside jit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from benchmarks.libs import Lib
+from benchmarks.rows.arrays import matrix, vector
+from benchmarks.runner import Fresh, Row
+
+
+def three_ops(lib: Lib) -> Callable[[Any], Any]:
+    sin, total = lib.np.sin, lib.np.sum
+    return lambda x: total(sin(x * x))
+
+
+def grad(lib: Lib) -> Callable[[], Any]:
+    g, x = lib.root.grad(three_ops(lib)), vector(lib)
+    return lambda: g(x)
+
+
+def vmap(lib: Lib) -> Callable[[], Any]:
+    sin, x = lib.np.sin, matrix(lib)
+    f = lib.root.vmap(lambda row: sin(row) * 2)
+    return lambda: f(x)
+
+
+def scan(lib: Lib) -> Callable[[], Any]:
+    run, xs, start = lib.lax.scan, vector(lib), lib.root.device_put(numpy.float32(0))
+
+    def body(carry: Any, x: Any) -> tuple[Any, Any]:
+        return carry + x, carry * x
+
+    return lambda: run(body, start, xs)
+
+
+def first_grad(lib: Lib) -> Fresh:
+    g, block = lib.root.grad(three_ops(lib)), lib.root.block_until_ready
+
+    def fresh() -> Callable[[], Any]:
+        # A size nobody has used: every op of the gradient has to be compiled again.
+        x = lib.root.device_put(numpy.ones(next(lib.sizes), "float32"))
+        return lambda: block(g(x))
+
+    return fresh
+
+
+ROWS = (
+    Row("transform.grad", 0.2, grad),
+    Row("transform.vmap", 0.25, vmap),
+    Row("transform.scan", 0.25, scan),
+    Row("transform.first_grad", 0.25, first_grad, kind="fresh"),
+)

@@ -1,0 +1,219 @@
+"""Rows, and how they are timed.
+
+A `Row` holds a `setup` function that takes a `Lib` and returns a callable. What the runner does
+with the callable depends on the row's kind:
+
+- repeat: call it many times in a batch; the sample is the time of the batch over the calls.
+- fresh:  call it, untimed, for a thunk; the sample is the time of that thunk, called once.
+          The thunk blocks on its own results. For work that caches would hide.
+- value:  the callable measures by itself and returns the sample (child processes, bytes).
+
+The two libraries take turns, one sample each per round, and every round flips who goes first, so
+that drift of the machine hits both alike. Reported are medians and the ratio of the medians.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from benchmarks.libs import Lib
+
+Clock = Callable[[], float]
+Fresh = Callable[[], Callable[[], Any]]  # what the setup of a fresh row returns
+CLOCKS: Mapping[str, Clock] = {
+    "cpu": time.process_time,  # front-end work: what other processes do does not show
+    "wall": time.perf_counter,  # device work, where waiting counts
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a setup may return instead of a callable: facts that must agree between libraries."""
+
+    call: Callable[[], Any]
+    facts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report.
+
+    Attributes:
+      name: `group.what`, for `--rows`.
+      goal: the largest ratio, second library over first, that counts as ok.
+      setup: takes a Lib, does everything untimed, returns a callable or a Case.
+      kind: what the callable does; see the module's docstring.
+      clock: "cpu" or "wall"; child processes report the clock they used.
+      per: operations per call; values are divided by it.
+      unit: "s" or "B".
+      rounds: upper bound on the rounds, for slow rows.
+    """
+
+    name: str
+    goal: float
+    setup: Callable[[Lib], Callable[[], Any] | Case]
+    kind: Literal["repeat", "fresh", "value"] = "repeat"
+    clock: Literal["cpu", "wall"] = "cpu"
+    per: int = 1
+    unit: Literal["s", "B"] = "s"
+    rounds: int | None = None
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: at most `rounds`, fewer (at least 3) when `budget` seconds run out."""
+
+    rounds: int = 15
+    batch: float = 0.01
+    budget: float = 6.0
+
+
+QUICK = Effort(rounds=5, batch=0.003, budget=1.0)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a row gave: a median per library (None where it failed) and how they compare."""
+
+    name: str
+    goal: float
+    unit: str
+    values: tuple[float | None, float | None]
+    errors: tuple[str | None, str | None] = (None, None)
+    note: str = ""
+    samples: tuple[Sequence[float], Sequence[float]] = field(default=((), ()), repr=False)
+
+    @property
+    def ratio(self) -> float | None:
+        first, second = self.values
+        return None if first is None or second is None or not first else second / first
+
+    @property
+    def status(self) -> str:
+        """ok, over (too slow), differs (facts disagree) or error."""
+        if self.ratio is None:
+            return "error"
+        if self.note:
+            return "differs"
+        return "ok" if self.ratio <= self.goal else "over"
+
+
+class Contestant:
+    """One library in one row: set up once, sampled many times, silent after its first error."""
+
+    def __init__(self, row: Row, lib: Lib, clock: Clock):
+        self.row, self.lib, self.clock = row, lib, clock
+        self.call: Callable[[], Any] | None = None
+        self.facts: Mapping[str, int] = {}
+        self.calls = 1
+        self.samples: list[float] = []
+        self.error: str | None = None
+
+    def attempt(self, step: Callable[..., None], *args: Any) -> None:
+        if self.error is not None:
+            return
+        try:
+            step(*args)
+        except Exception as error:  # anything a library raises belongs in its cell
+            self.error = first_line(error)
+
+    def prepare(self, batch: float) -> None:
+        """Sets the row up, warms it, and finds how many calls fill a batch."""
+        case = self.row.setup(self.lib)
+        if isinstance(case, Case):
+            self.call, self.facts = case.call, case.facts
+        else:
+            self.call = case
+        if self.row.kind == "value":
+            return  # each sample is a whole process: nothing to warm
+        self.measure()
+        self.measure()
+        while self.row.kind == "repeat":
+            spent = self.measure() * self.row.per * self.calls
+            if spent >= batch or self.calls >= 1 << 20:
+                break
+            grow = 2 if spent <= 0 else min(10.0, max(1.3, batch / spent))
+            self.calls = int(self.calls * grow) + 1
+
+    def measure(self) -> float:
+        call, clock, per = self.call, self.clock, self.row.per
+        assert call is not None
+        if self.row.kind == "value":
+            return call() / per
+        if self.row.kind == "fresh":
+            thunk = call()
+            start = clock()
+            thunk()
+            return (clock() - start) / per
+        block = self.lib.root.block_until_ready
+        calls = range(self.calls)
+        out = None
+        start = clock()
+        for _ in calls:
+            out = call()
+        block(out)
+        return (clock() - start) / (self.calls * per)
+
+    def sample(self) -> None:
+        self.samples.append(self.measure())
+
+    @property
+    def value(self) -> float | None:
+        return None if self.error or not self.samples else statistics.median(self.samples)
+
+
+def run_row(
+    row: Row, pair: tuple[Lib, Lib], effort: Effort, clocks: Mapping[str, Clock] = CLOCKS
+) -> Result:
+    """Measures one row for both libraries, in turns."""
+    both = tuple(Contestant(row, lib, clocks[row.clock]) for lib in pair)
+    for contestant in both:
+        contestant.attempt(contestant.prepare, effort.batch)
+    gc.collect()
+    gc.freeze()  # else each library pays for collections that walk the other's objects
+    try:
+        take_turns(both, min(effort.rounds, row.rounds or effort.rounds), effort.budget, clocks)
+    finally:
+        gc.unfreeze()
+    first, second = both
+    return Result(
+        name=row.name,
+        goal=row.goal,
+        unit=row.unit,
+        values=(first.value, second.value),
+        errors=(first.error, second.error),
+        note=compare_facts(first, second),
+        samples=(tuple(first.samples), tuple(second.samples)),
+    )
+
+
+def take_turns(
+    both: Sequence[Contestant], rounds: int, budget: float, clocks: Mapping[str, Clock]
+) -> None:
+    """One sample each per round, the order flipped every round."""
+    began = clocks["wall"]()
+    for number in range(rounds):
+        for contestant in both if number % 2 == 0 else reversed(both):
+            contestant.attempt(contestant.sample)
+        if number >= 2 and clocks["wall"]() - began > budget:
+            return
+
+
+def compare_facts(first: Contestant, second: Contestant) -> str:
+    """Empty when the facts agree (or one side failed), else what differs."""
+    if first.error or second.error or first.facts == second.facts:
+        return ""
+    keys = sorted(set(first.facts) | set(second.facts))
+    counts = ((key, first.facts.get(key, 0), second.facts.get(key, 0)) for key in keys)
+    return "; ".join(f"{key}: {a} against {b}" for key, a, b in counts if a != b)
+
+
+def first_line(error: BaseException) -> str:
+    """`TypeError: what it said`, without the lines that follow."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

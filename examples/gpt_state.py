@@ -1,0 +1,117 @@
+"""Saving a training run so that a kill at any moment leaves the old or the new file whole.
+
+A saved run is one `.npz` file: the leaves of the state under their paths (`parameters/blocks/0/up`)
+and the hyper-parameters as JSON. Values are whole arrays, so any mesh can continue a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import zipfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gpt_model import Config
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A run as read from disk: NumPy arrays in nested dicts."""
+
+    state: dict
+    config: Config
+    first_validation: float
+    finished: bool
+
+    @property
+    def step(self) -> int:
+        return int(self.state["step"])
+
+
+def save(path: Path, saved: Saved) -> None:
+    """Writes next to `path` and then renames: readers see the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = {
+        "config": asdict(saved.config),
+        "first_validation": saved.first_validation,
+        "finished": saved.finished,
+    }
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, facts=json.dumps(facts), **flatten(saved.state))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path) -> Saved | None:
+    """The run saved at `path`, or None if there is none."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path) as file:
+            facts = json.loads(str(file["facts"]))
+            leaves = {name: file[name] for name in file.files if name != "facts"}
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise SystemExit(
+            f"{path} is not a saved run ({error}); name another file or use --fresh"
+        ) from None
+    facts["config"] = Config(**facts["config"])
+    return Saved(state=unflatten(leaves), **facts)
+
+
+def flatten(tree: Any, path: str = "") -> dict[str, np.ndarray]:
+    """Nested dicts and lists → one dict with the path of each leaf."""
+    if not isinstance(tree, (dict, list)):
+        return {path: np.asarray(tree)}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    flat: dict[str, np.ndarray] = {}
+    for key, value in items:
+        flat |= flatten(value, f"{path}/{key}" if path else str(key))
+    return flat
+
+
+def unflatten(leaves: dict[str, np.ndarray]) -> Any:
+    """The inverse of `flatten`; keys that are numbers make lists."""
+    if "" in leaves:
+        return leaves[""]
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for path, leaf in leaves.items():
+        head, _, rest = path.partition("/")
+        parts.setdefault(head, {})[rest] = leaf
+    tree = {key: unflatten(part) for key, part in parts.items()}
+    if all(key.isdigit() for key in tree):
+        return [tree[str(i)] for i in range(len(tree))]
+    return tree
+
+
+class Interrupt:
+    """The first Ctrl-C asks the loop to stop after its step; a second one stops at once.
+
+    with Interrupt() as interrupt:
+        while not interrupt.asked: ...
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> Interrupt:
+        self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True

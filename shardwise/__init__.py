@@ -1,0 +1,3 @@
+"""shardwise: NumPy-style programs over global, sharded arrays."""
+
+from shardwise.engine.eager import EAGER

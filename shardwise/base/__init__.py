@@ -1,0 +1,1 @@
+"""The ground floor: context, configuration flags, error classes. Imports nothing of shardwise."""

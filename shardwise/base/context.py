@@ -1,0 +1,105 @@
+"""The one piece of ambient state: a `Context` record in one `ContextVar`.
+
+A context holds the current interpreter (who gets the ops that are bound), the mesh and the named
+axes in scope, and the values of the flags. What changes a trace is summed up in `Context.key`, an
+interned object that is part of every cache key: comparing keys is comparing identities. Because a
+`ContextVar` is per thread (and per async task), threads may trace at the same time.
+
+    with current().replace(mesh=mesh).entered():
+        ...
+
+The root context is what a thread sees that never entered another one. It is the only mutable one:
+`base.config.Flag.set` changes its flags in place, so that a global update reaches every thread.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Iterator
+
+
+class TraceKey:
+    """Stands for everything in a context that can change a trace. Interned: `is` is equality."""
+
+    __slots__ = ("parts",)
+    _table: dict[tuple, "TraceKey"] = {}
+
+    def __new__(cls, parts: tuple) -> "TraceKey":
+        key = cls._table.get(parts)
+        if key is None:
+            key = object.__new__(cls)
+            key.parts = parts
+            cls._table[parts] = key
+        return key
+
+    def __repr__(self) -> str:
+        return f"TraceKey{self.parts}"
+
+
+class Context:
+    """What the code that runs now finds around it. Treat as immutable; derive with `replace`.
+
+    interpreter: receives every op that is bound; has `process`, `call` and `eager`.
+    mesh:        the mesh in scope (`with mesh:`, `set_mesh`), or None.
+    axes:        the named axes in scope, as a tuple of (name, size).
+    flags:       flag name → value, for every flag that differs from its default.
+    """
+
+    __slots__ = ("interpreter", "mesh", "axes", "flags", "key")
+
+    def __init__(self, interpreter: Any, mesh: Any, axes: tuple, flags: dict[str, Any]):
+        self.interpreter = interpreter
+        self.mesh = mesh
+        self.axes = axes
+        self.flags = flags
+        self.key = _trace_key(mesh, axes, flags)
+
+    def replace(self, **fields: Any) -> "Context":
+        merged = {f: getattr(self, f) for f in ("interpreter", "mesh", "axes", "flags")} | fields
+        return Context(**merged)
+
+    def under(self, interpreter: Any) -> "Context":
+        """The same context with another interpreter; the key is shared, so this is cheap."""
+        new = object.__new__(Context)
+        new.interpreter = interpreter
+        new.mesh = self.mesh
+        new.axes = self.axes
+        new.flags = self.flags
+        new.key = self.key
+        return new
+
+    @contextmanager
+    def entered(self) -> Iterator["Context"]:
+        token = CURRENT.set(self)
+        try:
+            yield self
+        finally:
+            CURRENT.reset(token)
+
+    def axis_size(self, name: Any) -> int:
+        for axis, size in reversed(self.axes):
+            if axis == name:
+                return size
+        bound = ", ".join(str(a) for a, _ in self.axes) or "none"
+        raise NameError(f"unbound axis name: {name}. The axes in scope are: {bound}.")
+
+
+TRACE_FLAGS: list[str] = []  # names of flags that change a trace; filled as flags are defined
+
+
+def _trace_key(mesh: Any, axes: tuple, flags: dict[str, Any]) -> TraceKey:
+    relevant = tuple((f, flags[f]) for f in TRACE_FLAGS if f in flags) if flags else ()
+    return TraceKey((mesh, axes, relevant))
+
+
+ROOT = Context(None, None, (), {})
+CURRENT: ContextVar[Context] = ContextVar("shardwise_context", default=ROOT)
+current = CURRENT.get
+
+
+def update_root(**fields: Any) -> None:
+    """Changes the root context in place (global flags, the eager interpreter)."""
+    for name, value in fields.items():
+        setattr(ROOT, name, value)
+    ROOT.key = _trace_key(ROOT.mesh, ROOT.axes, ROOT.flags)

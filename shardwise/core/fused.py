@@ -1,0 +1,58 @@
+"""Fused functions: one cached program when eager, inlined when traced.
+
+`@fused` marks a function over ops (`var`, indexing, `where`, `.at[].set`). Called eagerly, the
+whole function is staged once per types and static arguments and runs as one compiled program; under
+any other interpreter its body simply runs, so that a trace sees plain ops.
+
+    @fused(arrays=1)
+    def mean(x, axis=None): ...
+
+The first `arrays` parameters take arrays; the others are static and must be hashable.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from shardwise.base.context import current
+
+VARIADIC = 1 << 30
+
+
+class Fused:
+    """A function that dispatches as one program. `arrays`: how many leading parameters are."""
+
+    __slots__ = ("fun", "arrays", "name", "_array_names")
+
+    def __init__(self, fun: Callable, arrays: int):
+        code = fun.__code__
+        self.fun = fun
+        self.arrays = VARIADIC if code.co_flags & 0x04 else arrays
+        self.name = fun.__name__
+        self._array_names = code.co_varnames[: min(arrays, code.co_argcount)]
+
+    def positional(self, args: tuple, static: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """The same call with array parameters by position and static ones by name."""
+        names = self.fun.__code__.co_varnames[: self.fun.__code__.co_argcount]
+        if self.arrays != VARIADIC and len(args) > self.arrays:
+            static = dict(zip(names[self.arrays :], args[self.arrays :], strict=False)) | static
+            args = args[: self.arrays]
+        while len(args) < len(self._array_names) and self._array_names[len(args)] in static:
+            static = dict(static)
+            args = (*args, static.pop(self._array_names[len(args)]))
+        return args, static
+
+
+def fused(fun: Callable | None = None, *, arrays: int = 1) -> Any:
+    """Marks a function over ops as one program. Returns a plain function, for its signature."""
+    if fun is None:
+        return functools.partial(fused, arrays=arrays)
+    record = Fused(fun, arrays)
+
+    @functools.wraps(fun)
+    def call(*args: Any, **static: Any) -> Any:
+        return current().interpreter.call(record, args, static)
+
+    call.fused = record  # type: ignore[attr-defined]
+    return call

@@ -1,0 +1,137 @@
+"""Types of results, from types of operands: one generic rule around each op's `type_rule`.
+
+The op's own rule gives shape and dtype. Here the rest is added, the same for every op: the varying
+names (union over the operands) and, over explicit mesh axes, the sharding that follows from `dims`.
+Results are cached per op, operand types and parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.errors import ShardingTypeError
+from shardwise.core.op import INFERENCE_CACHE_SIZE, Op
+from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.dims import Dims
+from shardwise.types.dtypes import canonicalize
+from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.promotion import dtype_and_weak
+
+
+def type_of(x: Any) -> ArrayType:
+    """The type of an array, a tracer, a NumPy array or scalar, or a Python scalar."""
+    try:
+        return x.aval
+    except AttributeError:
+        pass
+    if isinstance(x, np.ndarray):
+        return array_type(x.shape, canonicalize(x.dtype))
+    dtype, weak = dtype_and_weak(x)
+    return array_type((), dtype, weak)
+
+
+def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
+    """The type of the result, or the tuple of types where the op has several."""
+    try:
+        key = (types, *params, *params.values()) if params else types
+        found = op.inferred.get(key)
+        if found is not None:
+            return found
+    except TypeError:  # a parameter that cannot be hashed
+        return _infer(op, types, params)
+    result = _infer(op, types, params)
+    if len(op.inferred) >= INFERENCE_CACHE_SIZE:
+        op.inferred.clear()
+    op.inferred[key] = result
+    return result
+
+
+def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
+    result = op.type_rule(*types, **params)
+    if all(t.mesh is None and not t.varying for t in types):
+        return result
+    if op.programs:
+        return result  # the program's own outputs carry names and shardings
+    outs = list(result) if op.multiple else [result]
+    varying = frozenset().union(*[t.varying for t in types])
+    outs = [t.update(varying=varying | t.varying) for t in outs]
+    if any(t.mesh is not None for t in types):
+        outs = _with_specs(op, types, outs, params)
+    return tuple(outs) if op.multiple else outs[0]
+
+
+def _with_specs(op: Op, types: tuple, outs: list, params: dict[str, Any]) -> list[ArrayType]:
+    mesh = _common_mesh(op, types)
+    if op.dims is None:
+        raise op.missing("dims", "explicit sharding")
+    dims: Dims = op.dims(*types, **params)
+    axes_of = _factor_axes(op, types, dims)
+    contracted = {f: axes_of[f] for f in dims.contracted() if axes_of.get(f)}
+    if contracted and op.family == "contract":
+        _refuse_contraction(op, types, contracted)
+    specs = []
+    for t, factors in zip(outs, dims.outputs, strict=True):
+        parts = [_axes(factor, axes_of) or None for factor in factors]
+        specs.append(t.update(mesh=mesh, spec=PartitionSpec(*parts)))
+    return specs
+
+
+def _axes(factor: Any, axes_of: dict[str, tuple]) -> tuple:
+    if factor is None:
+        return ()
+    names = factor if isinstance(factor, tuple) else (factor,)
+    return axes_of.get(names[0], ())  # a compound dimension is split along its major factor
+
+
+def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> Any:
+    meshes = {t.mesh for t in types if t.mesh is not None}
+    if len(meshes) > 1:
+        shown = " and ".join(sorted(str(m) for m in meshes))
+        raise ShardingTypeError(
+            f"[{op.name}] operands live on different meshes: {shown}. "
+            "Use `reshard` to bring them to one mesh."
+        )
+    return meshes.pop()
+
+
+def _factor_axes(op: Op, types: tuple[ArrayType, ...], dims: Dims) -> dict[str, tuple]:
+    """Mesh axes of every factor; raises where two operands disagree."""
+    axes_of: dict[str, tuple] = {}
+    for t, factors in zip(types, dims.inputs, strict=True):
+        if t.spec is None:
+            continue
+        for d, (factor, axes) in enumerate(zip(factors, t.spec.dims(t.ndim), strict=True)):
+            if not axes:
+                continue
+            if factor is None or (isinstance(factor, tuple) and len(factor) > 1):
+                names = factor[:1] if isinstance(factor, tuple) else ()
+            else:
+                names = factor if isinstance(factor, tuple) else (factor,)
+            if not names:
+                raise ShardingTypeError(
+                    f"[{op.name}] cannot split dimension {d} of {t.str_short(True)}, which is "
+                    f"sharded over {axes}: the op works along it. Use `reshard` to gather it first."
+                )
+            held = axes_of.setdefault(names[0], axes)
+            if held != axes:
+                _refuse_conflict(op, types, names[0], held, axes)
+    return axes_of
+
+
+def _refuse_conflict(op: Op, types: tuple, factor: str, one: tuple, other: tuple) -> None:
+    shown = ", ".join(t.str_short(True) for t in types)
+    raise ShardingTypeError(
+        f"[{op.name}] operands {shown} disagree about the sharding of dimension '{factor}': "
+        f"{one} and {other}. Use `reshard` on one of them."
+    )
+
+
+def _refuse_contraction(op: Op, types: tuple, contracted: dict[str, tuple]) -> None:
+    shown = ", ".join(t.str_short(True) for t in types)
+    axes = ", ".join(str(a) for a in contracted.values())
+    raise ShardingTypeError(
+        f"[{op.name}] operands {shown} are sharded over {axes} along a contracted dimension, so "
+        "the result's sharding is ambiguous. Use `reshard` on the operands, or pass `out_sharding`."
+    )

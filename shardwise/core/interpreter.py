@@ -1,0 +1,76 @@
+"""Interpreters: who receives the ops that are bound.
+
+There is always one current interpreter, in the context. `op(*args, **params)` gives it the op; its
+rules run with its *parent* current, so transforms nest without levels. The eager interpreter has no
+parent and runs things; it is installed when the package is imported.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
+
+from shardwise.base.context import CURRENT, Context, current
+from shardwise.core.op import Op
+from shardwise.core.source import Site, describe, user_site
+
+
+class Interpreter:
+    """Base of all interpreters.
+
+    parent:    the interpreter that was current when this one was entered.
+    transform: the public name of the transform (`jit`, `grad`, …), for messages.
+    function:  the name of the transformed function.
+    alive:     false once the transformed function has ended; its tracers are invalid then.
+    """
+
+    eager = False
+
+    __slots__ = ("parent", "transform", "function", "site", "alive", "_seen", "_under_parent")
+
+    def __init__(self, parent: "Interpreter", transform: str, function: str):
+        self.parent = parent
+        self.transform = transform
+        self.function = function
+        self.site: Site | None = user_site(2)
+        self.alive = True
+        self._seen: Context | None = None
+        self._under_parent: Context | None = None
+
+    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        """Applies the op: to tracers of this interpreter and to values of outer ones."""
+        raise NotImplementedError
+
+    def call(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
+        """Runs a fused function (see `core.fused`): inline, unless this is the eager one."""
+        return fused.fun(*args, **static)
+
+    def parent_context(self) -> Context:
+        """The current context, with the parent as interpreter."""
+        here = current()
+        if here is not self._seen:
+            self._seen = here
+            self._under_parent = here.under(self.parent)
+        return self._under_parent  # type: ignore[return-value]
+
+    @contextmanager
+    def entered(self) -> Iterator["Interpreter"]:
+        """Makes this the current interpreter; its tracers die at the end of the block."""
+        token = CURRENT.set(current().under(self))
+        try:
+            yield self
+        finally:
+            CURRENT.reset(token)
+            self.alive = False
+            self._seen = self._under_parent = None
+
+    def describe(self) -> str:
+        """`jit of f, called at file.py:3 (main)`."""
+        return f"{self.transform} of {self.function}, called at {describe(self.site)}"
+
+
+def name_of(fun: Callable) -> str:
+    """The name of a function, for messages and programs."""
+    while hasattr(fun, "func"):
+        fun = fun.func  # functools.partial
+    return getattr(fun, "__name__", type(fun).__name__)

@@ -1,0 +1,115 @@
+"""`Op`: one primitive operation, with everything the system knows about it in one record.
+
+    sin = unary("sin", FLOATING, hlo="sine", jvp=lambda t, x, out: mul(t, cos(x)))
+
+Calling an op binds it: the current interpreter receives it. Arrays are positional, static metadata
+is keyword and hashable. A rule that is missing raises an error that names op, transform and field.
+
+The fields, and how they are called (`**p` are the op's parameters):
+
+    type_rule(*types, **p)            → ArrayType, or a tuple of them when `multiple`
+    dims(*types, **p)                 → Dims: how dimensions belong together (types/dims.py)
+    lower(e, ins, outs, *xs, **p)     → SSA values. `e` is the emitter, `ins` and `outs` the types.
+    jvp(primals, tangents, **p)       → (result, tangent). A tangent of None is a symbolic zero.
+    transpose(ct, *args, **p)         → one cotangent (or None) per argument; linear arguments
+                                        arrive as `Linear(type)`, the others as values.
+    batch(size, args, dims, **p)      → (result, dim). A dim of None is an unbatched operand.
+    split(interpreter, op, args, p)   → results; for ops that hold programs: partial evaluation.
+    stage(interpreter, args, p)       → p, with the functions it holds staged to programs.
+    eager(args, p)                    → results; for ops that run user functions when eager.
+
+With `multiple`, results, tangents, cotangents and dims are lists.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from shardwise.base.context import current
+from shardwise.types.array_type import ArrayType
+
+INFERENCE_CACHE_SIZE = 8192
+
+
+class Op:
+    """One primitive operation. See the module's text for the fields."""
+
+    __slots__ = (
+        "name", "type_rule", "dims", "lower", "jvp", "transpose", "batch", "split", "stage",
+        "eager", "effects", "multiple", "programs", "family", "inferred",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        type_rule: Callable,
+        lower: Callable | None = None,
+        dims: Callable | None = None,
+        jvp: Callable | None = None,
+        transpose: Callable | None = None,
+        batch: Callable | None = None,
+        split: Callable | None = None,
+        stage: Callable | None = None,
+        eager: Callable | None = None,
+        effects: frozenset = frozenset(),
+        multiple: bool = False,
+        programs: tuple[str, ...] = (),
+        family: str = "",
+    ):
+        if name in OPS:
+            raise ValueError(f"there is an op named {name!r} already")
+        self.name = name
+        self.type_rule = type_rule
+        self.dims = dims
+        self.lower = lower
+        self.jvp = jvp
+        self.transpose = transpose
+        self.batch = batch
+        self.split = split
+        self.stage = stage
+        self.eager = eager
+        self.effects = effects
+        self.multiple = multiple
+        self.programs = programs
+        self.family = family
+        self.inferred: dict[tuple, Any] = {}
+        OPS[name] = self
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        return current().interpreter.process(self, args, params)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple:
+        return _op_named, (self.name,)
+
+    def missing(self, field: str, transform: str) -> NotImplementedError:
+        """The error for a rule that this op does not have."""
+        return NotImplementedError(
+            f"[{self.name}] cannot be used under {transform}: its record has no `{field}` rule."
+        )
+
+
+OPS: dict[str, Op] = {}
+
+
+def _op_named(name: str) -> Op:
+    return OPS[name]
+
+
+class Linear:
+    """Stands, in a transpose rule, for an argument that the result is linear in."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Linear({self.aval.str_short(True)})"
+
+
+def is_linear(x: Any) -> bool:
+    return x.__class__ is Linear

@@ -1,0 +1,158 @@
+"""`Program`: a staged function, as a list of equations over typed variables (JAX's *jaxpr*).
+
+    { lambda ; a:f32[8,4]. let
+        b:f32[8,4] = sin a
+        c:f32[8,4] = mul b 2.0
+      in (c,) }
+
+A program carries its constants, the values of its first inputs; callers give the other inputs.
+Programs are immutable and compare by identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Iterator, Sequence
+
+from shardwise.core.op import Op
+from shardwise.core.printer import text
+from shardwise.core.source import Site
+from shardwise.types.array_type import ArrayType
+
+
+class Var:
+    """A variable of one program."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType):
+        self.aval = aval
+
+
+class Literal:
+    """A scalar constant, written in place."""
+
+    __slots__ = ("aval", "value")
+
+    def __init__(self, value: Any, aval: ArrayType):
+        self.value = value
+        self.aval = aval
+
+
+Atom = Var | Literal
+
+
+class Equation:
+    """`outputs = op inputs` with parameters, and the user's line that it came from."""
+
+    __slots__ = ("op", "inputs", "outputs", "params", "site")
+
+    def __init__(
+        self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Var], params: dict, site: Site | None
+    ):
+        self.op = op
+        self.inputs = inputs
+        self.outputs = outputs
+        self.params = params
+        self.site = site
+
+    def programs(self) -> Iterator["Program"]:
+        """The programs that this equation's parameters hold."""
+        for name in self.op.programs:
+            held = self.params[name]
+            yield from held if isinstance(held, tuple) else (held,)
+
+    def effects(self) -> frozenset:
+        if not self.op.programs:
+            return self.op.effects
+        return self.op.effects.union(*[p.effects for p in self.programs()])
+
+    def replace(self, **fields: Any) -> "Equation":
+        merged = {n: getattr(self, n) for n in self.__slots__} | fields
+        return Equation(**merged)
+
+
+class Program:
+    """A staged function.
+
+    constants: values of the first `len(constants)` of `inputs`; callers give the rest.
+    name:      of the Python function.
+    """
+
+    __slots__ = ("inputs", "outputs", "equations", "constants", "name", "effects", "__weakref__")
+
+    def __init__(
+        self,
+        inputs: Iterable[Var],
+        outputs: Iterable[Atom],
+        equations: Iterable[Equation],
+        constants: Iterable[Any] = (),
+        name: str = "f",
+    ):
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.equations = tuple(equations)
+        self.constants = tuple(constants)
+        self.name = name
+        found = [e for e in (eqn.effects() for eqn in self.equations) if e]
+        self.effects: frozenset = frozenset().union(*found)
+
+    @property
+    def constant_vars(self) -> tuple[Var, ...]:
+        return self.inputs[: len(self.constants)]
+
+    @property
+    def arguments(self) -> tuple[Var, ...]:
+        """The inputs that callers give."""
+        return self.inputs[len(self.constants) :]
+
+    @property
+    def in_types(self) -> tuple[ArrayType, ...]:
+        return tuple(v.aval for v in self.arguments)
+
+    @property
+    def out_types(self) -> tuple[ArrayType, ...]:
+        return tuple(a.aval for a in self.outputs)
+
+    in_avals = in_types
+    out_avals = out_types
+    eqns = property(lambda self: self.equations)
+
+    def __call__(self, *args: Any) -> list[Any]:
+        return evaluate(self, args)
+
+    def __repr__(self) -> str:
+        return text(self)
+
+
+def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
+    """Runs a program op by op under the current interpreter."""
+    env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *args), strict=True))
+    for eqn in program.equations:
+        values = [a.value if a.__class__ is Literal else env[a] for a in eqn.inputs]
+        result = eqn.op(*values, **eqn.params)
+        if eqn.op.multiple:
+            env.update(zip(eqn.outputs, result, strict=True))
+        else:
+            env[eqn.outputs[0]] = result
+    return [a.value if a.__class__ is Literal else env[a] for a in program.outputs]
+
+
+def without_dead_code(
+    outputs: Sequence[Atom], equations: Sequence[Equation]
+) -> list[Equation]:
+    """The equations that outputs or effects need."""
+    needed = {a for a in outputs if a.__class__ is Var}
+    kept = []
+    for eqn in reversed(equations):
+        live = not needed.isdisjoint(eqn.outputs) or eqn.op.effects
+        if live or (eqn.op.programs and eqn.effects()):
+            kept.append(eqn)
+            needed.update(a for a in eqn.inputs if a.__class__ is Var)
+    kept.reverse()
+    return kept
+
+
+def equation_count(program: Program) -> int:
+    """Equations, those of held programs included."""
+    inner = sum(equation_count(p) for eqn in program.equations for p in eqn.programs())
+    return len(program.equations) + inner

@@ -1,0 +1,50 @@
+"""Where in the user's program a value came from.
+
+`user_site()` walks out of shardwise's own frames and returns the code object and instruction of
+the caller; the line is worked out only when an error or a location needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_own: dict[CodeType, bool] = {}
+
+Site = tuple[CodeType, int]
+
+
+def user_site(depth: int = 1) -> Site | None:
+    """The innermost frame that is not shardwise's own."""
+    frame = sys._getframe(depth)
+    own = _own
+    while frame is not None:
+        code = frame.f_code
+        inside = own.get(code)
+        if inside is None:
+            inside = own[code] = code.co_filename.startswith(_PACKAGE)
+        if not inside:
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+def line_of(site: Site | None) -> tuple[str, int, str]:
+    """(file, line, function) of a site; ('<unknown>', 0, '') where there is none."""
+    if site is None:
+        return "<unknown>", 0, ""
+    code, instruction = site
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= instruction < end and number is not None:
+            line = number
+            break
+    return code.co_filename, line, code.co_name
+
+
+def describe(site: Site | None) -> str:
+    """`file.py:12 (name)`."""
+    file, line, function = line_of(site)
+    return f"{file}:{line} ({function})" if function else f"{file}:{line}"

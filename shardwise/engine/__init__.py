@@ -1,0 +1,1 @@
+"""From programs to running code: lowering, compiling, arrays, dispatch and transfers."""

@@ -1,0 +1,274 @@
+"""The emitter: what lowering rules write StableHLO text with.
+
+A rule gets SSA names (`%3`) and types, and adds lines:
+
+    def lower(e, ins, outs, x, *, perm):
+        return e.let(f"stablehlo.transpose {x}, dims = {perm} : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from shardwise.core.infer import type_of
+from shardwise.core.program import Literal, Program
+from shardwise.transforms.jvp import Ground
+from shardwise.transforms.stage import Stage, split_captures
+from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.extended import ExtendedDType
+
+_ELEMENTS = {
+    "bool": "i1", "float8_e3m4": "f8E3M4", "float8_e4m3": "f8E4M3", "float8_e4m3fn": "f8E4M3FN",
+    "float8_e4m3b11fnuz": "f8E4M3B11FNUZ", "float8_e4m3fnuz": "f8E4M3FNUZ",
+    "float8_e5m2": "f8E5M2", "float8_e5m2fnuz": "f8E5M2FNUZ", "float8_e8m0fnu": "f8E8M0FNU",
+    "float4_e2m1fn": "f4E2M1FN", "bfloat16": "bf16", "float16": "f16", "float32": "f32",
+    "float64": "f64", "complex64": "complex<f32>", "complex128": "complex<f64>",
+}
+for _bits in (2, 4, 8, 16, 32, 64):
+    _ELEMENTS[f"int{_bits}"] = f"i{_bits}"
+    _ELEMENTS[f"uint{_bits}"] = f"ui{_bits}"
+
+MAX_DENSE = 64  # elements of a constant that lowering may write as text
+
+_tensor_texts: dict[ArrayType, str] = {}
+_module_texts: dict[tuple, tuple[str, Program]] = {}
+
+
+def element_text(dtype: Any) -> str:
+    """`f32`, `ui8`, `complex<f32>`: a dtype in StableHLO's text."""
+    try:
+        return _ELEMENTS[dtype.name]
+    except KeyError:
+        raise TypeError(f"dtype {dtype} has no representation on devices") from None
+
+
+def tensor_text(aval: ArrayType) -> str:
+    """`tensor<8x4xf32>`."""
+    found = _tensor_texts.get(aval)
+    if found is None:
+        shape, dtype = aval.shape, aval.dtype
+        if isinstance(dtype, ExtendedDType):
+            shape, dtype = shape + dtype.physical_shape, dtype.physical_dtype
+        sizes = "".join(f"{n}x" for n in shape)
+        found = _tensor_texts[aval] = f"tensor<{sizes}{element_text(dtype)}>"
+    return found
+
+
+def literal_text(value: Any, dtype: Any) -> str:
+    """A scalar constant of `dtype`, exact to the bit."""
+    scalar = np.asarray(value).astype(dtype)[()]
+    if dtype.kind == "b":
+        return "true" if scalar else "false"
+    if dtype.kind in "iu" or dtype.name.startswith(("int", "uint")):
+        return str(int(scalar))
+    if dtype.kind == "c":
+        half = np.dtype("float32" if dtype.itemsize == 8 else "float64")
+        return f"({literal_text(scalar.real, half)}, {literal_text(scalar.imag, half)})"
+    wide = float(scalar)
+    if np.isfinite(wide):
+        text = repr(wide)
+        return text.replace("e", ".0e") if "e" in text and "." not in text else text
+    bits = np.asarray(scalar).view(f"u{dtype.itemsize}").item()
+    return f"0x{bits:0{dtype.itemsize * 2}X}"
+
+
+class Emitter:
+    """Collects the lines of one module: the current function's body, and other functions."""
+
+    def __init__(self, mesh_texts: Callable[[Any, int], str] | None = None, devices: int = 1):
+        self.lines: list[str] = []
+        self.functions: list[str] = []
+        self.devices = devices
+        self._mesh_texts = mesh_texts
+        self._symbols: dict[Program, str] = {}
+        self._count = 0
+        self.hoisted: dict[int, str] = {}
+        self.ty = tensor_text
+        self.literal = literal_text
+
+    # -- values --
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"%{self._count}"
+
+    def let(self, text: str) -> str:
+        """Adds `%n = text` and returns `%n`."""
+        self._count += 1
+        name = f"%{self._count}"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def lets(self, text: str, count: int) -> list[str]:
+        """Adds an instruction with `count` results and returns their names."""
+        if count == 0:
+            self.lines.append(text)
+            return []
+        if count == 1:
+            return [self.let(text)]
+        self._count += 1
+        self.lines.append(f"%{self._count}:{count} = {text}")
+        return [f"%{self._count}#{i}" for i in range(count)]
+
+    def constant(self, value: Any, aval: ArrayType) -> str:
+        """A scalar constant, repeated over the shape of `aval`."""
+        return self.let(
+            f"stablehlo.constant dense<{literal_text(value, aval.dtype)}> : {tensor_text(aval)}"
+        )
+
+    def scalar(self, value: Any, dtype: Any) -> str:
+        return self.constant(value, array_type((), dtype))
+
+    # -- programs --
+
+    def program(self, program: Program, names: Sequence[str]) -> list[str]:
+        """Writes a program's equations in place; returns the names of its results.
+
+        names: of all its inputs, constants first.
+        """
+        env: dict[Any, str] = dict(zip(program.inputs, names, strict=True))
+        for eqn in program.equations:
+            self.equation(eqn, env)
+        return [self._atom(a, env) for a in program.outputs]
+
+    def equation(self, eqn: Any, env: dict[Any, str]) -> None:
+        op = eqn.op
+        if op.lower is None:
+            raise op.missing("lower", "compilation")
+        outs = tuple([v.aval for v in eqn.outputs])
+        ins, xs = [], []
+        for a in eqn.inputs:
+            if a.__class__ is Literal:
+                aval = a.aval
+                if op.family == "elementwise" and outs[0].shape:
+                    aval = array_type(outs[0].shape, aval.dtype)
+                ins.append(aval)
+                xs.append(self.constant(a.value, aval))
+            else:
+                ins.append(a.aval)
+                xs.append(env[a])
+        result = op.lower(self, ins, outs, *xs, **eqn.params)
+        if op.multiple:
+            env.update(zip(eqn.outputs, result, strict=True))
+        else:
+            env[eqn.outputs[0]] = result
+
+    def _atom(self, atom: Any, env: dict[Any, str]) -> str:
+        if atom.__class__ is Literal:
+            return self.constant(atom.value, atom.aval)
+        return env[atom]
+
+    def inline(self, program: Program, *names: str) -> list[str]:
+        """Writes a held program in place."""
+        constants = [self._constant(value) for value in program.constants]
+        return self.program(program, [*constants, *names])
+
+    def _constant(self, value: Any) -> str:
+        """A held program's constant: a hidden argument of the module, or small enough for text."""
+        name = self.hoisted.get(id(value))
+        if name is not None:
+            return name
+        flat = np.asarray(value)
+        aval = type_of(value)
+        if flat.size > MAX_DENSE:
+            raise TypeError(f"a constant of type {aval.str_short(True)} cannot be used in lowering")
+        texts = [literal_text(x, aval.dtype) for x in flat.ravel()]
+        body = f"dense<[{', '.join(texts)}]>" if len(texts) != 1 else f"dense<{texts[0]}>"
+        flat_type = array_type((flat.size,), aval.dtype)
+        line = self.let(f"stablehlo.constant {body} : {tensor_text(flat_type)}")
+        return self.let(f"stablehlo.reshape {line} : ({tensor_text(flat_type)}) -> {tensor_text(aval)}")
+
+    def call(self, program: Program, *names: str) -> list[str]:
+        """Calls a held program as a function of its own, which is written once."""
+        if any_constants(program):
+            return self.inline(program, *names)
+        symbol = self._symbols.get(program)
+        if symbol is None:
+            symbol = self._symbols[program] = self._symbol(program.name)
+            self.functions.append(self.function(symbol, program))
+        ins = ", ".join(tensor_text(t) for t in program.in_types)
+        outs = ", ".join(tensor_text(t) for t in program.out_types)
+        return self.lets(
+            f"func.call @{symbol}({', '.join(names)}) : ({ins}) -> ({outs})",
+            len(program.outputs),
+        )
+
+    def _symbol(self, name: str) -> str:
+        safe = "".join(c if c.isalnum() else "_" for c in name) or "f"
+        taken = set(self._symbols.values()) | {"main"}
+        symbol, number = safe, 0
+        while symbol in taken:
+            number += 1
+            symbol = f"{safe}_{number}"
+        return symbol
+
+    def function(self, symbol: str, program: Program) -> str:
+        """The text of a private function."""
+        lines, self.lines = self.lines, []
+        names = [f"%arg{i}" for i in range(len(program.inputs))]
+        results = self.program(program, names)
+        pairs = zip(names, program.inputs, strict=True)
+        ins = ", ".join(f"{n}: {tensor_text(v.aval)}" for n, v in pairs)
+        outs = ", ".join(tensor_text(t) for t in program.out_types)
+        self.lines.append(return_text("func.return", results, program.out_types))
+        body, self.lines = self.lines, lines
+        return f"func.func private @{symbol}({ins}) -> ({outs}) {{\n" + "\n".join(body) + "\n}"
+
+    def region(self, write: Callable[[], None]) -> str:
+        """The text of a region whose lines `write` adds."""
+        lines, self.lines = self.lines, []
+        write()
+        body, self.lines = self.lines, lines
+        return "\n".join(body)
+
+    def via(self, fun: Callable, ins: Sequence[ArrayType], *names: str, **params: Any) -> list[str]:
+        """Lowers by a Python function over ops: staged once for each types and parameters."""
+        key = (fun, tuple(ins), *params.items())
+        held = _module_texts.get(key)
+        if held is None:
+            held = _module_texts[key] = ("", stage_on_ground(fun, ins, params))
+        return self.call(held[1], *names)
+
+    # -- shardings --
+
+    def sharding(self, sharding: Any, ndim: int) -> str:
+        """The sdy form of a sharding: `<@mesh, [{"x"}, {}]>`."""
+        if self._mesh_texts is None:
+            raise RuntimeError("a sharding constraint needs a program over a mesh")
+        return self._mesh_texts(sharding, ndim)
+
+
+@functools.lru_cache(4096)
+def any_constants(program: Program) -> bool:
+    """Whether the program, or one that it holds, has constants."""
+    held = (p for eqn in program.equations for p in eqn.programs())
+    return bool(program.constants) or any(any_constants(p) for p in held)
+
+
+def stage_on_ground(fun: Callable, types: Sequence[ArrayType], params: dict) -> Program:
+    """Stages a function over ops outside of every interpreter; results may be one or several."""
+    stager = Stage(Ground, "lower", getattr(fun, "__name__", "f"))
+    with stager.entered():
+        result = fun(*[stager.new_input(t) for t in types], **params)
+        outs = list(result) if isinstance(result, list | tuple) else [result]
+        program, captured = stager.finish(outs)
+    return split_captures(program, captured)[0]
+
+
+def sharding_dims(sharding: Any, ndim: int) -> str:
+    """`{"x"}, {}`: the axes of each dimension; open where unconstrained."""
+    texts = []
+    for d, axes in enumerate(sharding.spec.dims(ndim)):
+        names = ", ".join(f'"{a}"' for a in axes)
+        free = d < len(sharding.spec) and repr(sharding.spec[d]) == "UNCONSTRAINED"
+        texts.append("{?}" if free else f"{{{names}}}")
+    return ", ".join(texts)
+
+
+def return_text(keyword: str, names: Sequence[str], types: Sequence[ArrayType]) -> str:
+    if not names:
+        return keyword
+    return f"{keyword} {', '.join(names)} : {', '.join(tensor_text(t) for t in types)}"

@@ -1,0 +1,279 @@
+"""Executables: a program compiled for signatures, ready to run on arrays of exactly those."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NoReturn, Sequence
+
+import numpy as np
+
+from shardwise.base.config import default_device
+from shardwise.core.program import Program
+from shardwise.engine.array import Array, Gone, _new
+from shardwise.engine.module import hoisted_constants, module_text
+from shardwise.engine.signature import Signature, signature
+from shardwise.runtime import backend, placement
+from shardwise.runtime.program import Compiled, compile_options, compile_text
+from shardwise.types.mesh import Mesh
+from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.tiling import Tiling
+from shardwise.types.sharding import (
+    GSPMDSharding,
+    NamedSharding,
+    SingleDeviceSharding,
+    spec_from_tiles,
+)
+
+COMPILED_CACHE_SIZE = 2048
+
+
+class Executable:
+    """One compiled program with everything a call needs, worked out beforehand.
+
+    moves:   (position, target sharding) of arguments to bring elsewhere before each call.
+    hidden:  raw buffers of the constants, the first arguments.
+    single:  whether the result is one array instead of a list.
+    donated: positions of the arguments whose memory the program takes.
+    """
+
+    __slots__ = (
+        "compiled", "direct", "handlers", "out_sigs", "in_shardings", "moves", "hidden", "single",
+        "donated", "text", "program", "out_tree",
+    )
+
+    def __call__(self, args: Sequence[Array]) -> Any:
+        if self.moves:
+            args = self.moved(args)
+        buffers = [a._impl for a in args]
+        if self.hidden:
+            buffers = self.hidden + buffers
+        try:
+            if self.direct is not None:
+                raws = self.direct(buffers).consume_with_handlers(self.handlers)
+            else:
+                raws = self.compiled.launch(buffers, self.handlers)
+        except Exception as error:
+            self._explain(args, error)
+        if self.donated:
+            self._consume(args)
+        if self.single:
+            array = _new(Array)
+            array._impl = raws[0]
+            array._sig = self.out_sigs[0]
+            array._host = None
+            return array
+        results = []
+        for raw, sig in zip(raws, self.out_sigs, strict=True):
+            array = _new(Array)
+            array._impl = raw
+            array._sig = sig
+            array._host = None
+            results.append(array)
+        return results
+
+    def moved(self, args: Sequence[Array]) -> list[Array]:
+        out = list(args)
+        for position, target in self.moves:
+            out[position] = MOVE[0](out[position], target)
+        return out
+
+    def _consume(self, args: Sequence[Array]) -> None:
+        for position in self.donated:
+            impl = args[position]._impl
+            if impl.__class__ is not Gone:
+                impl.delete()
+            args[position]._impl = Gone(f"was donated to {self.program.name}")
+            args[position]._host = None
+
+    def _explain(self, args: Sequence[Array], error: Exception) -> NoReturn:
+        for a in args:
+            a._live()  # raises where the array is gone
+        raise error
+
+
+MOVE: list[Any] = []  # the transfer function, filled by engine.transfer
+
+
+_compiled: OrderedDict[tuple, Compiled] = OrderedDict()
+
+
+def compiled_for(
+    text: str, devices: tuple, free_outputs: tuple[bool, ...], quick: bool, overrides: tuple = ()
+) -> Compiled:
+    """The compiled form of a module's text; equal texts are compiled once."""
+    key = (text, devices, free_outputs, quick, overrides)
+    found = _compiled.get(key)
+    if found is not None:
+        _compiled.move_to_end(key)
+        return found
+    client = backend.client(devices[0].platform)
+    options = compile_options(
+        devices, free_outputs=free_outputs, quick=quick, overrides=dict(overrides)
+    )
+    new = compile_text(client, text, devices, options)
+    _compiled[key] = new
+    if len(_compiled) > COMPILED_CACHE_SIZE:
+        _compiled.popitem(last=False)
+    return new
+
+
+def build(
+    program: Program,
+    sigs: Sequence[Signature],
+    *,
+    names: Sequence[str] = (),
+    in_shardings: Sequence[Any] | None = None,
+    out_shardings: Sequence[Any] | None = None,
+    donated: Sequence[int] = (),
+    single: bool = False,
+    quick: bool = False,
+    overrides: tuple = (),
+) -> Executable:
+    """Compiles a program for arguments of the given signatures.
+
+    in_shardings:  per argument, what it must have; None where it stays as it is.
+    out_shardings: per result; None where the partitioner chooses.
+    donated:       positions of arguments whose memory the program may take.
+    """
+    wanted = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
+    outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
+    devices, committed = choose_devices(program, sigs, names, wanted, outs)
+    constants = hoisted_constants(program)
+    mesh = _mesh_of([*wanted, *[s.sharding for s in sigs], *outs, *constraint_shardings(program)], devices)
+    targets = [_target(s, w, devices, mesh) for s, w in zip(sigs, wanted, strict=True)]
+    replicated = _replicated(devices, mesh)
+    several = len(devices) > 1
+    text = module_text(
+        program,
+        devices,
+        constants,
+        [replicated if several else None] * len(constants) + (targets if several else [None] * len(sigs)),
+        outs if several else [None] * len(outs),
+        [i in donated for i in range(len(sigs))],
+    )
+    free = tuple(s is None for s in outs)
+    exe = Executable()
+    exe.program = program
+    exe.text = text
+    exe.compiled = compiled_for(text, devices, free, quick, overrides)
+    exe.direct = exe.compiled.raw.execute_sharded if exe.compiled.window is None else None
+    exe.in_shardings = targets
+    exe.moves = tuple(
+        (i, t) for i, (s, t) in enumerate(zip(sigs, targets, strict=True)) if s.sharding is not t
+    )
+    exe.hidden = [MOVE[0](c, replicated)._impl for c in constants]
+    exe.single = single
+    exe.donated = tuple(donated)
+    exe.out_sigs = [
+        signature(t, s, committed)
+        for t, s in zip(program.out_types, _result_shardings(exe, outs, devices, mesh), strict=True)
+    ]
+    exe.handlers = [s.handler for s in exe.out_sigs]
+    return exe
+
+
+def _target(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:
+    if wanted is not None:
+        return wanted
+    if sig.devices == devices:
+        return sig.sharding
+    return _replicated(devices, mesh)
+
+
+def _replicated(devices: tuple, mesh: Any) -> Any:
+    if len(devices) == 1:
+        return SingleDeviceSharding(devices[0])
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def choose_devices(
+    program: Program, sigs: Sequence[Signature], names: Sequence[str], wanted: Sequence[Any],
+    outs: Sequence[Any],
+) -> tuple[tuple, bool]:
+    """The devices that a program runs on, and whether its results are committed to them."""
+    found: tuple | None = None
+    by = ""
+    for i, (sig, want) in enumerate(zip(sigs, wanted, strict=True)):
+        here = want.devices if want is not None else sig.devices if sig.committed else None
+        if here is None:
+            continue
+        name = names[i] if i < len(names) else f"argument {i}"
+        if found is None:
+            found, by = here, f"{name} of type {sig.type.str_short(True)}"
+        elif here != found and set(here) != set(found):
+            raise ValueError(_mismatch(program, by, found, f"{name} of type {sig.type.str_short(True)}", here))
+    for sharding in [*outs, *constraint_shardings(program)]:
+        if sharding is not None and found is None and not _is_abstract(sharding):
+            found = sharding.devices
+    if found is not None:
+        return found, True
+    for sig in sigs:
+        if sig.sharding is not None:
+            return sig.devices, False
+    return (default_single(),), False
+
+
+def _is_abstract(sharding: Any) -> bool:
+    return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
+
+
+def default_single() -> Any:
+    """The device of values that nobody placed."""
+    chosen = default_device.value
+    return chosen if chosen is not None else backend.local_devices()[0]
+
+
+def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple) -> str:
+    return (
+        f"{program.name} got arguments on different devices: {one} is on devices "
+        f"{[d.id for d in ones]}, {other} on devices {[d.id for d in others]}. Move one of them "
+        "with `device_put(x, sharding)`."
+    )
+
+
+def constraint_shardings(program: Program) -> list[Any]:
+    """The shardings that the program's constraints name, those of held programs included."""
+    found = []
+    for eqn in program.equations:
+        if "sharding" in eqn.params and eqn.params["sharding"] is not None:
+            found.append(eqn.params["sharding"])
+        for held in eqn.programs():
+            found += constraint_shardings(held)
+    return found
+
+
+def _result_shardings(
+    exe: Executable, asked: Sequence[Any], devices: tuple, mesh: Any
+) -> list[Any]:
+    if len(devices) == 1:
+        return [a if a is not None else SingleDeviceSharding(devices[0]) for a in asked]
+    actual = exe.compiled.output_shardings() or [None] * len(asked)
+    return [
+        a if a is not None else _read_back(s, t, mesh, devices)
+        for a, s, t in zip(asked, actual, exe.program.out_types, strict=True)
+    ]
+
+
+def _mesh_of(shardings: Sequence[Any], devices: tuple) -> Any:
+    for s in shardings:
+        if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh) and s.devices == devices:
+            return s.mesh
+    return Mesh(np.array(devices, object), ("devices",)) if len(devices) > 1 else None
+
+
+def _read_back(compiled: Any, t: Any, mesh: Mesh, devices: tuple) -> Any:
+    """The sharding that the partitioner chose for a result, as a spec over the mesh."""
+    tiles = placement.describe(compiled)
+    if tiles is None:
+        return NamedSharding(mesh, PartitionSpec())
+    dims, order, replicate_last = tiles
+    spec = spec_from_tiles(mesh, dims, order, replicate_last)
+    if spec is not None:
+        return NamedSharding(mesh, spec)
+    return gspmd_from_tiles(devices, dims, order, replicate_last)
+
+
+def gspmd_from_tiles(devices: tuple, dims: tuple, order: tuple, replicate_last: bool) -> Any:
+    tiles = dims[:-1] if replicate_last else dims
+    tiling = Tiling(tiles, (len(devices),), (0,), replicate_last, assignment=order)
+    return GSPMDSharding(devices, tiling)

@@ -1,0 +1,106 @@
+"""Moving values: host to devices, and arrays from one sharding to another.
+
+Sharded arrays are resharded on the devices, by a compiled identity program. Host values are cut
+into shards and put in one call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.core.infer import type_of
+from shardwise.core.program import Program, Var
+from shardwise.engine import executable
+from shardwise.engine.array import Array, wrap
+from shardwise.engine.signature import signature
+from shardwise.runtime import backend
+from shardwise.types.array_type import ArrayType
+from shardwise.types.sharding import NamedSharding, SingleDeviceSharding
+
+_SCALAR_CACHE_SIZE = 4096
+_scalars: dict[tuple, Array] = {}
+
+
+def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = None) -> Array:
+    """A NumPy array or scalar on devices. Each addressable device gets its own slice."""
+    t = t or type_of(value)
+    host = np.asarray(value, dtype=t.dtype, order="C")
+    sig = signature(t, sharding, committed)
+    if len(sig.devices) == 1:
+        return wrap(backend.put(sig.physical, sig.placement, [host], sig.devices), sig)
+    indices = sharding.addressable_devices_indices_map(t.shape)
+    shards = [host[index] for index in indices.values()]
+    return wrap(backend.put(sig.physical, sig.placement, shards, list(indices)), sig)
+
+
+def scalar(value: Any) -> Array:
+    """A Python or NumPy scalar as an uncommitted array; equal ones share one buffer."""
+    device = executable.default_single()
+    t = type_of(value)
+    key = (value, t, device)
+    zero = value == 0  # -0.0 equals 0.0, and must not be taken for it
+    if not zero:
+        found = _scalars.get(key)
+        if found is not None:
+            return found
+    new = put_host(value, SingleDeviceSharding(device), False, t)
+    if not zero:
+        if len(_scalars) > _SCALAR_CACHE_SIZE:
+            _scalars.clear()
+        _scalars[key] = new
+    return new
+
+
+def move(x: Any, target: Any) -> Array:
+    """`x` under another sharding, committed to it."""
+    if not isinstance(x, Array):
+        return put_host(x, target, True)
+    sig = x._sig
+    if sig.sharding is target:
+        return x
+    if sig.devices == target.devices and len(sig.devices) > 1:
+        return _reshard(x, target)
+    if len(sig.devices) == 1 and len(target.devices) == 1:
+        return _copy(x, target)
+    if len(sig.devices) == 1:
+        return put_host(x._value(), target, True, x.aval)
+    return _between(x, target)
+
+
+def _reshard(x: Array, target: Any) -> Array:
+    """Over the same devices: a compiled identity."""
+    from_type = x.aval
+    var = Var(from_type)
+    program = Program([var], [var], [], name="reshard")
+    return _reshards(program, x._sig, target)([x])[0]
+
+
+_resharders: dict[tuple, Any] = {}
+
+
+def _reshards(program: Program, sig: Any, target: Any) -> Any:
+    key = (sig, target)
+    if key not in _resharders:
+        _resharders[key] = executable.build(program, [sig], out_shardings=[target])
+    return _resharders[key]
+
+
+def _copy(x: Array, target: Any) -> Array:
+    sig = signature(x.aval, target, True)
+    impl = backend.copy_to_devices(x._live(), backend.device_list(target.devices), sig.placement)
+    return wrap(backend.rewrap(impl, sig.physical, sig.placement), sig)
+
+
+def _between(x: Array, target: Any) -> Array:
+    """Between different sets of devices: gather where the source is, then copy out."""
+    mesh = x.sharding.mesh if isinstance(x.sharding, NamedSharding) else None
+    if mesh is None or not set(target.devices) <= set(x._sig.devices):
+        return put_host(x._value(), target, True, x.aval)
+    whole = move(x, NamedSharding(mesh, ()))
+    part = whole.addressable_shards[x.sharding.devices.index(target.devices[0])].data
+    return move(part, target)
+
+
+executable.MOVE.append(move)

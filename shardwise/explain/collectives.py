@@ -1,0 +1,477 @@
+"""Which collectives a compiled program runs, read from its optimised HLO text.
+
+    found = collectives(jit(step).lower(state, batch).compile().as_text())
+    console.print(table(summarize(found, mesh)))
+
+Each collective instruction becomes one `Collective`; `summarize` groups them by kind and mesh axes.
+An asynchronous pair (`-start`, `-done`) is one collective, and one that carries several arrays at
+once is one collective with the sum of their bytes. A collective inside a loop runs as often as the
+loop does where the compiler knows the trip count; otherwise it is counted once and marked.
+
+This module works on text alone: no devices, no compiler. It does not estimate time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+KINDS = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class ArrayShape:
+    """One array of a collective's payload, for example `f32[2,8]`."""
+
+    dtype: str
+    dimensions: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.dimensions)
+
+    @property
+    def bytes(self) -> int:
+        return -(-self.elements * _bits(self.dtype) // 8)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.dimensions))}]"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective instruction, seen from one device.
+
+    `arrays` is the payload: what the device holds after the collective; for a reduce-scatter it is
+    what the device puts in (the larger side). `runs` is how often one execution of the
+    program runs it; `runs_known` is false inside a loop without a known trip count.
+    `groups` holds positions in the program's device order, which for a mesh is
+    `mesh.devices.flat`; it is empty when all devices form one group. A collective-permute has
+    `pairs` (source, target) in place of groups.
+    """
+
+    kind: str
+    name: str
+    arrays: tuple[ArrayShape, ...]
+    group_size: int
+    groups: Groups = ()
+    pairs: Groups = ()
+    runs: int = 1
+    runs_known: bool = True
+    op_name: str = ""
+    source: str = ""
+
+    @property
+    def elements(self) -> int:
+        return sum(array.elements for array in self.arrays)
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.bytes for array in self.arrays)
+
+    def __str__(self) -> str:
+        arrays = ", ".join(map(str, self.arrays))
+        return f"{self.kind}({arrays}) over {self.group_size} devices"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All collectives of one kind over the same mesh axes.
+
+    `axes` is None where the groups are not those of mesh axes, or where no mesh was given.
+    `count` and `bytes` (per device) are for one execution of the program.
+    """
+
+    kind: str
+    axes: tuple[str, ...] | None
+    group_size: int
+    count: int
+    elements: int
+    bytes: int
+    runs_known: bool = True
+
+
+# ---- reading the text ----------------------------------------------------------------------------
+
+_INSTRUCTION = re.compile(
+    r"^\s*(?:ROOT )?%?(?P<name>[^\s=]+) = (?P<shape>\(.*?\)|\S+) (?P<opcode>[a-z][a-z0-9-]*)\("
+)
+_COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[^\s(]+) (?:\(.*\) -> .*)?\{$")
+_ARRAY = re.compile(r"\b([a-z]+[0-9]*[a-z0-9]*)\[([0-9,<=]*)\]")
+_CALLED = re.compile(
+    r"\b(body|condition|calls|to_apply|true_computation|false_computation|branch_computations"
+    r"|called_computations)=(\{[^}]*\}|%?[\w.\-]+)"
+)
+_TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+
+def collectives(hlo_text: str) -> list[Collective]:
+    """Every collective instruction of an optimised HLO module, in the order of the text.
+
+    Args:
+        hlo_text: what `compiled.as_text()` returns.
+    """
+    sources = _source_lines(hlo_text)
+    everyone = _device_count(hlo_text)
+    found: list[tuple[str, Collective]] = []
+    calls: dict[str, list[tuple[str, int | None]]] = defaultdict(list)
+    computation = entry = ""
+    for line in hlo_text.splitlines():
+        if header := _COMPUTATION.match(line):
+            computation = header["name"]
+            entry = computation if header["entry"] else entry
+        elif instruction := _INSTRUCTION.match(line):
+            calls[computation] += _called(line, instruction["opcode"])
+            if collective := _collective(instruction, line, everyone, sources):
+                found.append((computation, collective))
+    runs = _runs(calls, entry)
+    return [_with_runs(collective, runs.get(name, (1, False))) for name, collective in found]
+
+
+def _collective(
+    instruction: re.Match, line: str, everyone: int, sources: dict[int, str]
+) -> Collective | None:
+    opcode = instruction["opcode"]
+    kind = opcode.removesuffix("-start")
+    if kind not in KINDS:
+        return None
+    groups = _groups(line, "replica_groups")
+    pairs = _groups(line, "source_target_pairs")
+    size = len(groups[0]) if groups else everyone
+    if pairs:
+        size = len({position for pair in pairs for position in pair})
+    arrays = _payload(instruction["shape"], kind, opcode.endswith("-start"))
+    if kind == "reduce-scatter":
+        arrays = tuple(_scattered(array, line, size) for array in arrays)
+    frame = re.search(r"stack_frame_id=(\d+)", line)
+    source = sources.get(int(frame[1]), "") if frame else _inline_source(line)
+    op_name = re.search(r'op_name="([^"]*)"', line)
+    return Collective(
+        kind=kind,
+        name=instruction["name"],
+        arrays=arrays,
+        group_size=size,
+        groups=groups,
+        pairs=pairs,
+        op_name=op_name[1] if op_name else "",
+        source=source,
+    )
+
+
+def _payload(shape: str, kind: str, started: bool) -> tuple[ArrayShape, ...]:
+    """The arrays of a result. A `-start` form also returns its operands, which are left out."""
+    parts = _top_level(shape)
+    if started and kind != "all-reduce" and len(parts) > 1:
+        # (operands, results, contexts…); several operands are tuples inside the tuple.
+        parts = _top_level(parts[1])
+    return tuple(_array(text) for text in parts)
+
+
+def _top_level(shape: str) -> list[str]:
+    """Splits `(f32[2,8]{1,0}, (s32[], u32[]))` at the commas that are not inside brackets."""
+    if not shape.startswith("("):
+        return [shape]
+    parts, depth, start = [], 0, 1
+    for i, letter in enumerate(shape):
+        depth += (letter in "([{") - (letter in ")]}")
+        if (letter == "," and depth == 1) or depth == 0:
+            parts.append(shape[start:i].strip())
+            start = i + 1
+    return [re.sub(r"/\*.*?\*/", "", part).strip() for part in parts if part]
+
+
+def _array(text: str) -> ArrayShape:
+    matched = _ARRAY.search(text)
+    if matched is None:
+        raise ValueError(f"expected the shape of an array such as f32[2,8]{{1,0}}, got {text!r}")
+    sizes = re.findall(r"\d+", matched[2])
+    return ArrayShape(matched[1], tuple(map(int, sizes)))
+
+
+def _scattered(array: ArrayShape, line: str, size: int) -> ArrayShape:
+    """What a device puts into a reduce-scatter, from what it gets."""
+    dimension = re.search(r"\bdimensions=\{(\d+)\}", line)
+    axis = int(dimension[1]) if dimension else 0
+    sizes = list(array.dimensions)
+    sizes[axis] *= size
+    return replace(array, dimensions=tuple(sizes))
+
+
+def _bits(dtype: str) -> int:
+    """`f8e4m3fn` → 8, `bf16` → 16, `c64` → 64; booleans take a byte, tokens nothing."""
+    if dtype in ("token", "opaque"):
+        return 0
+    if dtype == "pred":
+        return 8
+    return int(re.search(r"\d+", dtype)[0])  # type: ignore[index]
+
+
+def _device_count(hlo_text: str) -> int:
+    header = hlo_text.split("\n", 1)[0]
+    counts = re.findall(r"(?:num_partitions|replica_count)=(\d+)", header)
+    return math.prod(map(int, counts))
+
+
+# ---- groups --------------------------------------------------------------------------------------
+
+_MESH_GROUPS = re.compile(
+    r"mesh\[(?P<mesh>[^\]]*)\](?:, device_ids=\((?P<ids>(?:\[[^\]]*\][^)]*\))|[\d,]*)\)?)?"
+    r" \{(?P<axes>[^}]*)\}"
+)
+
+
+def _groups(line: str, attribute: str) -> Groups:
+    """The groups in any of the spellings of HLO text; empty for `{}`: all devices together."""
+    _, found, text = line.partition(f" {attribute}=")
+    if not found:
+        return ()
+    if text.startswith("{"):
+        listed = re.match(r"\{((?:\{[\d,]*\},?)*)\}", text)
+        inner = re.findall(r"\{([\d,]+)\}", listed[1]) if listed else []
+        return tuple(tuple(map(int, group.split(","))) for group in inner)
+    if text.startswith("["):
+        return _iota_groups(text)
+    if matched := _MESH_GROUPS.match(text):
+        return _mesh_groups(matched)
+    raise ValueError(
+        f"cannot read {attribute}={text[:80]!r}; known forms: {{{{0,1}},{{2,3}}}}, "
+        "[2,2]<=[4], [2,2]<=[2,2]T(1,0) and mesh['x'=2,'y'=2] {'y'}"
+    )
+
+
+def _iota_groups(text: str) -> Groups:
+    """`[4,2]<=[2,4]T(1,0)`: count up, shape (2, 4), transpose, reshape to 4 groups of 2."""
+    matched = re.match(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    if matched is None:
+        raise ValueError(f"cannot read the device list {text[:60]!r}")
+    count, size = _integers(matched[1])
+    flat = _iota(_integers(matched[2]), _integers(matched[3] or ""))
+    return tuple(tuple(flat[i * size : (i + 1) * size]) for i in range(count))
+
+
+def _mesh_groups(matched: re.Match) -> Groups:
+    """`mesh['x'=4,'y'=2] {'y'}`: devices that differ in `y` only. `'x':(2)2` is a part of `x`."""
+    names, sizes = [], []
+    for name, size in re.findall(r"'?([^',=]+)'?=(\d+)", matched["mesh"]):
+        names.append(name)
+        sizes.append(int(size))
+    varying: list[int] = []
+    split, mapped = list(sizes), list(range(len(sizes)))  # positions of the axes after splitting
+    for name, before, part in re.findall(r"'?([^',:]+)'?(?::\((\d+)\)(\d+))?", matched["axes"]):
+        axis = names.index(name)
+        if not part:
+            varying.append(mapped[axis])
+            continue
+        at, pieces = mapped[axis], [int(before), int(part)]
+        pieces.append(sizes[axis] // math.prod(pieces))
+        split[at : at + 1] = pieces
+        mapped = [m + 2 * (m > at) for m in mapped]
+        varying = [v + 2 * (v > at) for v in varying] + [at + 1]
+    kept = [i for i in range(len(split)) if i not in varying]
+    order = _iota(split, kept + varying)
+    devices = _device_order(matched["ids"], len(order))
+    size = math.prod(split[i] for i in varying)
+    flat = [devices[i] for i in order]
+    return tuple(tuple(flat[i : i + size]) for i in range(0, len(flat), size))
+
+
+def _device_order(ids: str | None, count: int) -> Sequence[int]:
+    if not ids:
+        return range(count)
+    if not ids.startswith("["):
+        return _integers(ids)
+    sizes, _, order = ids.partition("T")
+    return _iota(_integers(sizes), _integers(order))
+
+
+def _iota(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
+    """0, 1, 2… laid out with these sizes, then transposed and read in order."""
+    strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    flat = [0]
+    for axis in order or range(len(sizes)):
+        flat = [start + i * strides[axis] for start in flat for i in range(sizes[axis])]
+    return flat
+
+
+def _integers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+# ---- loops ---------------------------------------------------------------------------------------
+
+
+def _called(line: str, opcode: str) -> list[tuple[str, int | None]]:
+    """The computations that an instruction runs, each with how often (None: not known)."""
+    if opcode in ("async-update", "async-done"):  # async-start has called it
+        return []
+    times: int | None = 1
+    if opcode == "while":
+        trips = _TRIP_COUNT.search(line)
+        times = int(trips[1]) if trips else None
+    return [
+        (name.strip().lstrip("%"), times)
+        for _, names in _CALLED.findall(line)
+        for name in names.strip("{}").split(",")
+    ]
+
+
+def _runs(
+    calls: dict[str, list[tuple[str, int | None]]], entry: str
+) -> dict[str, tuple[int, bool]]:
+    """How often each computation runs in one execution of the entry, and whether that is known."""
+    total: dict[str, tuple[int, bool]] = defaultdict(lambda: (0, True))
+
+    def visit(name: str, times: int, known: bool) -> None:
+        before, before_known = total[name]
+        total[name] = (before + times, before_known and known)
+        for callee, factor in calls.get(name, ()):
+            visit(callee, times * (factor or 1), known and factor is not None)
+
+    visit(entry, 1, True)
+    return total
+
+
+def _with_runs(collective: Collective, runs: tuple[int, bool]) -> Collective:
+    return replace(collective, runs=runs[0], runs_known=runs[1])
+
+
+# ---- source lines --------------------------------------------------------------------------------
+
+
+def _source_lines(hlo_text: str) -> dict[int, str]:
+    """Stack frame number → `file:line`, from the tables at the head of the module."""
+    files = dict(re.findall(r'^(\d+) "(.*)"$', _section(hlo_text, "FileNames"), re.MULTILINE))
+    locations = dict(
+        re.findall(
+            r"^(\d+) \{file_name_id=(\d+ .*?\bline=\d+)",
+            _section(hlo_text, "FileLocations"),
+            re.MULTILINE,
+        )
+    )
+    frames = re.findall(
+        r"^(\d+) \{file_location_id=(\d+)", _section(hlo_text, "StackFrames"), re.MULTILINE
+    )
+    lines = {}
+    for frame, location in frames:
+        if location in locations:
+            file, *_, line = _integers(locations[location])
+            lines[int(frame)] = f"{files.get(str(file), '?')}:{line}"
+    return lines
+
+
+def _section(hlo_text: str, title: str) -> str:
+    _, found, rest = hlo_text.partition(f"\n{title}\n")
+    return rest.split("\n\n", 1)[0] if found else ""
+
+
+def _inline_source(line: str) -> str:
+    """The older form, which names file and line in each instruction."""
+    matched = re.search(r'source_file="([^"]*)"(?: source_line=(\d+))?', line)
+    return f"{matched[1]}:{matched[2] or '?'}" if matched else ""
+
+
+# ---- mesh axes and the summary -------------------------------------------------------------------
+
+
+def mesh_axes(collective: Collective, mesh: Any) -> tuple[str, ...] | None:
+    """The axes of `mesh` over which a collective communicates, or None if it is not along axes.
+
+    A collective-permute belongs to the axes in which its sources and targets differ.
+    """
+    names, sizes = tuple(mesh.shape), tuple(mesh.shape.values())
+    everyone = math.prod(sizes)
+    groups = collective.pairs or collective.groups or (tuple(range(everyone)),)
+    if any(position >= everyone for group in groups for position in group):
+        return None
+    varying = set()
+    for group in groups:
+        places = [_coordinates(position, sizes) for position in group]
+        varying |= {axis for axis in range(len(sizes)) if len({p[axis] for p in places}) > 1}
+    spanned = math.prod(sizes[axis] for axis in varying)
+    if not collective.pairs and any(len(group) != spanned for group in groups):
+        return None
+    return tuple(names[axis] for axis in sorted(varying))
+
+
+def _coordinates(position: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    place = []
+    for size in reversed(sizes):
+        position, at = divmod(position, size)
+        place.append(at)
+    return tuple(reversed(place))
+
+
+def summarize(found: Iterable[Collective], mesh: Any = None) -> list[Summary]:
+    """Groups collectives by kind and mesh axes, the most bytes first.
+
+    Args:
+        found: what `collectives` returns.
+        mesh: anything with `mesh.shape`, an ordered mapping from axis name to size, whose devices
+            are in the program's order. Without one, the groups are told apart by their size.
+    """
+    grouped: dict[tuple, list[Collective]] = defaultdict(list)
+    for collective in found:
+        axes = None if mesh is None else mesh_axes(collective, mesh)
+        grouped[collective.kind, axes, collective.group_size].append(collective)
+    rows = [
+        Summary(
+            kind=kind,
+            axes=axes,
+            group_size=size,
+            count=sum(c.runs for c in members),
+            elements=sum(c.elements * c.runs for c in members),
+            bytes=sum(c.bytes * c.runs for c in members),
+            runs_known=all(c.runs_known for c in members),
+        )
+        for (kind, axes, size), members in grouped.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.bytes, row.kind, row.axes or (), row.group_size))
+
+
+def format_bytes(count: int) -> str:
+    """`1536` → `1.5 KiB`."""
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{count} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
+
+
+def table(summary: Sequence[Summary], title: str | None = None) -> Table:
+    """A rich table of a summary: a row for each kind and set of axes, and their total."""
+    from rich import box
+    from rich.table import Table
+
+    many = len(summary) > 1
+    out = Table(title=title, box=box.SIMPLE_HEAD, show_footer=many, title_justify="left")
+    total = sum(row.bytes for row in summary)
+    mark = "" if all(row.runs_known for row in summary) else "+"
+    out.add_column("collective", footer="total")
+    out.add_column("over")
+    count = sum(row.count for row in summary)
+    out.add_column("count", justify="right", footer=f"{count}{mark}")
+    out.add_column("bytes per device", justify="right", footer=f"{format_bytes(total)}{mark}")
+    for row in summary:
+        over = f"{row.group_size} devices" if row.axes is None else ", ".join(row.axes)
+        mark = "" if row.runs_known else "+"  # at least: inside a loop of unknown length
+        out.add_row(row.kind, over or "-", f"{row.count}{mark}", f"{format_bytes(row.bytes)}{mark}")
+    if not summary:
+        out.add_row("none", "", "0", "0 B")
+    return out

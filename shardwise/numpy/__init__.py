@@ -1,0 +1,1 @@
+"""The NumPy API as plain typed functions over ops."""

@@ -1,0 +1,147 @@
+"""Clients and devices, and the way of bytes between host and devices.
+
+A *raw buffer* is a jaxlib array: one logical array over the devices of its placement. Everything
+above this package holds raw buffers without looking inside.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from typing import Any, Sequence
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
+import numpy as np  # noqa: E402
+from jaxlib import _jax  # noqa: E402
+from jaxlib import version as _version  # noqa: E402
+from jaxlib import xla_client as xc  # noqa: E402
+
+from shardwise.base.config import num_cpu_devices, platforms  # noqa: E402
+from shardwise.runtime import cuda  # noqa: E402
+
+JAXLIB_VERSION: str = _version.__version__
+RuntimeFailure = _jax.JaxRuntimeError
+Device = _jax.Device
+
+_lock = threading.RLock()
+_clients: dict[str, Any] = {}
+_failures: dict[str, str] = {}
+_COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+
+
+def _make_cpu() -> Any:
+    count = num_cpu_devices.value
+    return xc.make_cpu_client(asynchronous=True, num_devices=count if count > 0 else None)
+
+
+_MAKERS = {"cpu": _make_cpu, "cuda": cuda.make_client}
+_ALIASES = {"gpu": "cuda"}
+
+
+def client(platform: str | None = None) -> Any:
+    """The client of a platform, made on first use; without a platform, the default one."""
+    if platform is None:
+        return _default_client()
+    name = _ALIASES.get(platform, platform)
+    found = _clients.get(name)
+    if found is not None:
+        return found
+    if name not in _MAKERS:
+        raise RuntimeError(f"unknown platform {platform!r}; known are: {', '.join(_MAKERS)}.")
+    with _lock:
+        if name not in _clients:
+            if name in _failures:
+                raise RuntimeError(_failures[name])
+            try:
+                _clients[name] = _MAKERS[name]()
+            except (RuntimeError, ImportError) as error:
+                _failures[name] = f"platform {name!r} could not be started: {error}"
+                raise RuntimeError(_failures[name]) from error
+    return _clients[name]
+
+
+@functools.cache
+def _default_client() -> Any:
+    wanted = platforms.value
+    if wanted:
+        return client(wanted.split(",")[0].strip())
+    if cuda.available():
+        return client("cuda")
+    return client("cpu")
+
+
+def is_started() -> bool:
+    """Whether any client exists: device counts can no longer be changed then."""
+    return bool(_clients)
+
+
+def devices(platform: str | None = None) -> list[Any]:
+    return client(platform).devices()
+
+
+def local_devices(platform: str | None = None) -> list[Any]:
+    return client(platform).local_devices()
+
+
+def process_index(platform: str | None = None) -> int:
+    return client(platform).process_index()
+
+
+def put(aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[Any]) -> Any:
+    """One raw buffer of type `aval` from a NumPy array for each local device in `on`.
+
+    The bytes are copied before the call returns: later writes to `shards` are not seen.
+    """
+    return _jax.batched_device_put(
+        aval, placement, shards, on, True, False,
+        host_buffer_semantics=_COPY_DURING_CALL, enable_x64=True,
+    )
+
+
+def assemble(aval: Any, placement: Any, parts: Sequence[Any]) -> Any:
+    """One raw buffer out of single-device raw buffers, in the order of the devices. No copy."""
+    return _jax.ArrayImpl(aval, placement, list(parts), committed=True, _skip_checks=True)
+
+
+def rewrap(raw: Any, aval: Any, placement: Any) -> Any:
+    """The same bytes under another type and placement. No copy."""
+    return raw._rewrap_with_aval_and_sharding(aval, placement)
+
+
+def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:
+    """Copies shard i to device i of the list; the number of shards stays."""
+    copies = _jax.batched_copy_array_to_devices_with_sharding(
+        [raw], [device_list], [placement], [_jax.ArrayCopySemantics.ALWAYS_COPY]
+    )
+    return copies[0]
+
+
+def device_list(devices: tuple) -> Any:
+    return _jax.DeviceList(devices)
+
+
+def shards_of(raw: Any) -> list[Any]:
+    """The single-device raw buffers, in the order of the addressable devices."""
+    return raw._arrays
+
+
+def start_fetch(raw: Any) -> None:
+    raw._copy_single_device_array_to_host_async()
+
+
+_PEP3118 = frozenset("?bhilqBHILQefdFD")
+
+
+def fetch_one(raw: Any, dtype: np.dtype) -> np.ndarray:
+    """A read-only NumPy view (CPU) or copy (GPU) of a single-device raw buffer."""
+    if dtype.char in _PEP3118 and raw.platform() == "cpu":
+        return np.asarray(raw)
+    value, _ = raw._single_device_array_to_np_array_did_copy()
+    value.flags.writeable = False
+    return value
+
+
+def block_until_ready(raws: Sequence[Any]) -> None:
+    _jax.batched_block_until_ready(list(raws))

@@ -1,0 +1,56 @@
+"""Our tilings as jaxlib shardings, and back.
+
+jaxlib gets plain `GSPMDSharding` objects: they hash and compare in C++ and know nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib import _jax
+from jaxlib import xla_client as xc
+
+
+def placement(devices: tuple, tiling: Any, memory_kind: str | None) -> Any:
+    """The jaxlib sharding of `tiling` over `devices` (in logical order)."""
+    if tiling is None or all(d == 1 for d in tiling.dims):
+        tiles = xc.HloSharding.replicate()
+    else:
+        tiles = _iota_tiles(tiling) if tiling.assignment is None else _listed_tiles(tiling)
+    return _jax.GSPMDSharding(_jax.DeviceList(devices), tiles, memory_kind=memory_kind)
+
+
+def _iota_tiles(tiling: Any) -> Any:
+    dims = list(tiling.dims)
+    subgroups = []
+    if tiling.replicated:
+        total = 1
+        for size in tiling.mesh_sizes:
+            total *= size
+        for tiles in tiling.dims:
+            total //= tiles
+        dims, subgroups = [*dims, total], [xc.OpSharding.Type.REPLICATED]
+    return xc.HloSharding.iota_tile(dims, list(tiling.mesh_sizes), list(tiling.order), subgroups)
+
+
+def _listed_tiles(tiling: Any) -> Any:
+    proto = xc.OpSharding()
+    proto.type = xc.OpSharding.Type.OTHER
+    proto.tile_assignment_dimensions = list(tiling.tile_assignment().shape)
+    proto.tile_assignment_devices = list(tiling.assignment)
+    proto.replicate_on_last_tile_dim = tiling.replicated
+    return xc.HloSharding.from_proto(proto)
+
+
+def describe(op_sharding: Any) -> tuple[tuple[int, ...], tuple[int, ...], bool] | None:
+    """A compiled sharding as (tiles per dimension, device order, last dimension replicates).
+
+    None stands for fully replicated.
+    """
+    if op_sharding is None:
+        return None
+    tiles = xc.HloSharding.from_proto(op_sharding)
+    if tiles.is_replicated() or tiles.is_tuple() or tiles.is_maximal():
+        return None
+    dims = tuple(tiles.tile_assignment_dimensions())
+    return dims, tuple(tiles.tile_assignment_devices()), tiles.replicate_on_last_tile_dim()

@@ -1,0 +1,124 @@
+"""Compiled programs: made from StableHLO text, launched on raw buffers.
+
+The runtime below checks byte sizes and devices only. Whoever calls `Compiled.launch` has checked
+types and placements; dispatch does so by looking the program up under exactly those.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Sequence
+
+import numpy as np
+from jaxlib import _jax
+from jaxlib import xla_client as xc
+
+from shardwise.runtime.backend import JAXLIB_VERSION
+from shardwise.runtime.window import Window, window_for
+
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
+_SKIP_CHECKS: dict[str, Any] = {}
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in JAXLIB_VERSION.split(".")[:2])
+
+
+if _version() < (0, 11):
+    _SKIP_CHECKS["_skip_checks"] = True
+
+
+def compile_options(
+    devices: tuple,
+    *,
+    free_parameters: Sequence[bool] = (),
+    free_outputs: Sequence[bool] = (),
+    quick: bool = False,
+    overrides: dict[str, Any] | None = None,
+) -> Any:
+    """Options for one SPMD program over `devices`, partitioned by Shardy.
+
+    free_parameters, free_outputs: where the partitioner may choose the sharding itself.
+    quick: a program of one or two small kernels, where compile time outweighs run time.
+    overrides: XLA flags by name; an unknown name fails the compilation.
+    """
+    options = xc.CompileOptions()
+    options.num_replicas = 1
+    options.num_partitions = len(devices)
+    ids = np.array([[d.id for d in devices]], np.int32)
+    options.device_assignment = xc.DeviceAssignment.create(ids)
+    build = options.executable_build_options
+    build.num_replicas, build.num_partitions = 1, len(devices)
+    build.use_spmd_partitioning = len(devices) > 1
+    build.use_shardy_partitioner = len(devices) > 1
+    if len(devices) > 1:
+        build.allow_spmd_sharding_propagation_to_parameters = list(free_parameters) or [False]
+        build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
+    if quick and devices[0].platform == "cpu" and _version() < (0, 12):
+        build.debug_options.xla_disable_hlo_passes = "fusion-wrapper"
+    if overrides:
+        options.env_option_overrides = list(overrides.items())
+    return options
+
+
+class Compiled:
+    """One executable on its devices."""
+
+    __slots__ = ("raw", "devices", "has_collectives", "window")
+
+    def __init__(self, raw: Any, devices: tuple):
+        self.raw = raw
+        self.devices = devices
+        self.window: Window | None = None
+        self.has_collectives = len(devices) > 1 and any(
+            name + "(" in text or name + "-start(" in text
+            for text in [raw.get_hlo_text()]
+            for name in COLLECTIVES
+        )
+        if self.has_collectives and devices[0].platform == "cpu":
+            self.window = window_for(devices)
+
+    def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+        """Starts the program; the results may still be computed when this returns."""
+        if self.window is None:
+            return self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
+        self.window.admit()
+        results = self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
+        if results:
+            self.window.record(results[0])
+        return results
+
+    def output_shardings(self) -> list[Any] | None:
+        return self.raw.get_output_shardings()
+
+    def parameter_shardings(self) -> list[Any] | None:
+        return self.raw.get_parameter_shardings()
+
+    def hlo_text(self) -> str:
+        return self.raw.get_hlo_text()
+
+    def cost(self) -> dict[str, float]:
+        return self.raw.cost_analysis()
+
+    def memory(self) -> Any:
+        return self.raw.get_compiled_memory_stats()
+
+    def serialize(self) -> bytes:
+        return self.raw.serialize()
+
+
+def compile_text(client: Any, text: str, devices: tuple, options: Any) -> Compiled:
+    raw = client.compile_and_load(text, _jax.DeviceList(devices), options)
+    return Compiled(raw, devices)
+
+
+def load(client: Any, blob: bytes, devices: tuple, options: Any) -> Compiled:
+    """A program that `Compiled.serialize` wrote. The caller vouches for an equal jaxlib."""
+    raw = client.deserialize_executable(blob, _jax.DeviceList(devices), options)
+    return Compiled(raw, devices)
+
+
+@functools.lru_cache(4096)
+def result_handler(aval: Any, placement: Any) -> Any:
+    """Turns one result of a launch into a raw buffer of that type and placement."""
+    return _jax.array_result_handler(aval, placement, committed=True, **_SKIP_CHECKS)

@@ -1,0 +1,1 @@
+"""The interpreters behind the transforms: stage, jvp, linearize, transpose, batch."""

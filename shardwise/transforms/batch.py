@@ -1,0 +1,138 @@
+"""Batching: ops on values that carry one hidden dimension more (`vmap`)."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Sequence
+
+from shardwise.base.context import CURRENT, current
+from shardwise.core.infer import type_of
+from shardwise.core.interpreter import Interpreter
+from shardwise.core.op import Op
+from shardwise.core.program import Program
+from shardwise.core.source import Site, user_site
+from shardwise.ops.basis import broadcast_in_dim, move_axis
+from shardwise.transforms.jvp import Ground, evaluate_flat
+from shardwise.transforms.stage import Stage, split_captures
+from shardwise.transforms.tracer import Tracer
+from shardwise.types.array_type import ArrayType
+
+
+def without_dim(aval: ArrayType, dim: int) -> ArrayType:
+    shape = aval.shape
+    return aval.update(shape=shape[:dim] + shape[dim + 1 :])
+
+
+class BatchTracer(Tracer):
+    """A value with a hidden dimension at `dim`."""
+
+    __slots__ = ("value", "dim", "_site")
+
+    def __init__(self, interpreter: "Batch", value: Any, dim: int):
+        self.interpreter = interpreter
+        self.aval = without_dim(type_of(value), dim)
+        self.value = value
+        self.dim = dim
+        self._site = user_site(4)
+
+    def made_at(self) -> Site | None:
+        return self._site
+
+
+class Batch(Interpreter):
+    """Applies each op's `batch` rule, with the parent as interpreter."""
+
+    __slots__ = ("axis_name", "size")
+
+    def __init__(
+        self, parent: Interpreter, size: int, axis_name: Any, transform: str, function: str
+    ):
+        super().__init__(parent, transform, function)
+        self.size = size
+        self.axis_name = axis_name
+
+    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        values, dims, active = [], [], False
+        for a in args:
+            if a.__class__ is BatchTracer and a.interpreter is self:
+                values.append(a.value)
+                dims.append(a.dim)
+                active = True
+            else:
+                values.append(a)
+                dims.append(None)
+        if not active:
+            return self.parent.process(op, args, params)
+        if op.batch is None:
+            raise op.missing("batch", self.transform)
+        token = CURRENT.set(self.parent_context())
+        try:
+            out, dim = op.batch(self.size, values, dims, **params)
+        finally:
+            CURRENT.reset(token)
+        if op.multiple:
+            return [self.wrap(o, d) for o, d in zip(out, dim, strict=True)]
+        return self.wrap(out, dim)
+
+    def wrap(self, value: Any, dim: int | None) -> Any:
+        return value if dim is None else BatchTracer(self, value, dim)
+
+    def unwrap(self, x: Any) -> tuple[Any, int | None]:
+        if x.__class__ is BatchTracer and x.interpreter is self:
+            return x.value, x.dim
+        return x, None
+
+
+def batch(
+    fun: Callable, args: Sequence[Any], dims: Sequence[int | None], size: int,
+    axis_name: Any = None, transform: str = "vmap", name: str = "f",
+    parent: Interpreter | None = None,
+) -> tuple[list[Any], list[int | None]]:
+    """Runs `fun(*args) -> list` over the hidden dimensions; dims of None are unbatched."""
+    interpreter = Batch(parent or current().interpreter, size, axis_name, transform, name)
+    with interpreter.entered():
+        outs = fun(*[interpreter.wrap(a, d) for a, d in zip(args, dims, strict=True)])
+        pairs = [interpreter.unwrap(x) for x in outs]
+    return [v for v, _ in pairs], [d for _, d in pairs]
+
+
+def to_dim(value: Any, dim: int | None, wanted: int | None, size: int) -> Any:
+    """Moves the hidden dimension to `wanted`, broadcasting where there is none yet."""
+    if wanted is None or dim == wanted:
+        return value
+    if dim is None:
+        shape = type_of(value).shape
+        kept = tuple(i for i in range(len(shape) + 1) if i != wanted)
+        new = shape[:wanted] + (size,) + shape[wanted:]
+        return broadcast_in_dim(value, shape=new, dims=kept)
+    return move_axis(value, dim, wanted)
+
+
+@functools.lru_cache(4096)
+def batch_program(
+    program: Program, size: int, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None
+) -> tuple[Program, tuple[bool, ...]]:
+    """A program over arguments whose hidden dimension, where marked, is the first.
+
+    force: results that must be batched even where they do not depend on a batched argument.
+    Returns the program and which results are batched (at dimension 0).
+    """
+    stager = Stage(Ground, "vmap", program.name)
+    with stager.entered():
+        args = [
+            stager.new_input(v.aval.update(shape=(size, *v.aval.shape)) if b else v.aval)
+            for v, b in zip(program.arguments, batched, strict=True)
+        ]
+        dims = [0 if b else None for b in batched]
+        run = functools.partial(evaluate_flat, program)
+        outs, out_dims = batch(run, args, dims, size, parent=stager, name=program.name)
+        marks = [d is not None for d in out_dims]
+        if force is not None:
+            marks = [m or f for m, f in zip(marks, force, strict=True)]
+        moved = [
+            to_dim(o, d, 0 if m else None, size)
+            for o, d, m in zip(outs, out_dims, marks, strict=True)
+        ]
+        new, captured = stager.finish(moved)
+    new, _ = split_captures(new, captured)
+    return new, tuple(marks)

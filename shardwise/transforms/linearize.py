@@ -1,0 +1,125 @@
+"""Linearization: known values are computed at once, what depends on tangents is staged.
+
+`Linearize` stages only the ops that touch one of its own tracers; all others go to the parent. With
+`JVP` on top, the known part of a function runs (or is staged, under `jit`) in the parent, and the
+linear part becomes a program that maps input tangents to output tangents.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Sequence
+
+from shardwise.base.context import current
+from shardwise.core.infer import type_of
+from shardwise.core.op import Op
+from shardwise.core.program import Program, evaluate
+from shardwise.transforms.jvp import Ground, push_forward
+from shardwise.transforms.stage import Stage, StageTracer, split_captures
+from shardwise.types.array_type import ArrayType
+from shardwise.types.dtypes import is_inexact
+
+
+class Linearize(Stage):
+    """Stages what depends on its tracers; the parent does everything else."""
+
+    __slots__ = ()
+
+    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        for a in args:
+            if a.__class__ is StageTracer and a.interpreter is self:
+                break
+        else:
+            return self.parent.process(op, args, params)
+        if op.split is not None and not self.all_unknown(args):
+            return op.split(self, op, args, params)
+        return self.record(op, args, params)
+
+    def is_unknown(self, x: Any) -> bool:
+        return x.__class__ is StageTracer and x.interpreter is self
+
+    def all_unknown(self, args: Sequence[Any]) -> bool:
+        return all(self.is_unknown(a) for a in args)
+
+    def known(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Lets the parent run an op whose arguments are all known."""
+        return self.parent.process(op, tuple(args), params)
+
+
+class LinearFunction:
+    """The linear part of a function: `program` maps tangents to tangents.
+
+    captured:  values of the program's first inputs (residuals).
+    active_in: which of the function's inputs have a tangent input in the program.
+    active_out: which results have a tangent that is not zero.
+    """
+
+    __slots__ = ("program", "captured", "in_types", "out_types", "active_in", "active_out")
+
+    def __init__(
+        self, program: Program, captured: list[Any], in_types: Sequence[ArrayType],
+        out_types: Sequence[ArrayType], active_in: Sequence[bool], active_out: Sequence[bool],
+    ):
+        self.program = program
+        self.captured = captured
+        self.in_types = in_types
+        self.out_types = out_types
+        self.active_in = active_in
+        self.active_out = active_out
+
+    def __call__(self, tangents: Sequence[Any]) -> list[Any]:
+        """Output tangents (None for zero) for input tangents; inactive inputs are ignored."""
+        given = [t for t, active in zip(tangents, self.active_in, strict=True) if active]
+        outs = iter(evaluate(self.program, [*self.captured, *given]))
+        return [next(outs) if active else None for active in self.active_out]
+
+
+def linearize(
+    fun: Callable, primals: Sequence[Any], transform: str = "grad", name: str = "f"
+) -> tuple[list[Any], LinearFunction]:
+    """Runs `fun(*primals) -> list` and returns the results and the linear part at that point."""
+    interpreter = Linearize(current().interpreter, transform, name)
+    in_types = [type_of(p) for p in primals]
+    active = [is_inexact(t.dtype) for t in in_types]
+    with interpreter.entered():
+        tangents = [
+            interpreter.new_input(t.strong()) if a else None
+            for t, a in zip(in_types, active, strict=True)
+        ]
+        outs, out_tangents = push_forward(fun, primals, tangents, interpreter, transform, name)
+        program, captured = interpreter.finish([t for t in out_tangents if t is not None])
+    out_types = [type_of(o) for o in outs]
+    marks = [t is not None for t in out_tangents]
+    return outs, LinearFunction(program, captured, in_types, out_types, active, marks)
+
+
+@functools.lru_cache(4096)
+def split_program(
+    program: Program, unknown: tuple[bool, ...]
+) -> tuple[Program, Program, tuple[bool, ...], int]:
+    """Splits a program by which arguments are known.
+
+    Returns (known, rest, unknown_out, residuals): `known` takes the known arguments and gives the
+    known results and then the residuals; `rest` takes the residuals and the unknown arguments and
+    gives the unknown results, which `unknown_out` marks.
+    """
+    stager = Stage(Ground, "split", program.name)
+    with stager.entered():
+        interpreter = Linearize(stager, "split", program.name)
+        known_in = [
+            None if u else stager.new_input(v.aval)
+            for v, u in zip(program.arguments, unknown, strict=True)
+        ]
+        with interpreter.entered():
+            args = [
+                interpreter.new_input(v.aval) if k is None else k
+                for v, k in zip(program.arguments, known_in, strict=True)
+            ]
+            outs = evaluate(program, args)
+            marks = tuple(interpreter.is_unknown(x) for x in outs)
+            unknown_outs = [x for x, u in zip(outs, marks, strict=True) if u]
+            rest, residuals = interpreter.finish(unknown_outs)
+        known_outs = [x for x, u in zip(outs, marks, strict=True) if not u]
+        known, captured = stager.finish(known_outs + residuals)
+    known, _ = split_captures(known, captured)
+    return known, rest, marks, len(residuals)

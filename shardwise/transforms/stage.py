@@ -1,0 +1,158 @@
+"""Staging: running a function on tracers that record its ops as a `Program`."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from shardwise.base.context import current
+from shardwise.core.infer import infer, type_of
+from shardwise.core.interpreter import Interpreter
+from shardwise.core.op import Op
+from shardwise.core.program import Equation, Literal, Program, Var, without_dead_code
+from shardwise.core.source import Site, user_site
+from shardwise.numpy.value import Value
+from shardwise.transforms.tracer import Tracer, escaped, is_ancestor
+from shardwise.types.array_type import ArrayType
+
+_SCALARS = (bool, int, float, complex, np.generic)
+
+
+class StageTracer(Tracer):
+    """A variable of the program that is being staged."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, interpreter: "Stage", aval: ArrayType, var: Var):
+        self.interpreter = interpreter
+        self.aval = aval
+        self.var = var
+
+    def made_at(self) -> Site | None:
+        for eqn in self.interpreter.equations:
+            if self.var in eqn.outputs:
+                return eqn.site
+        return None
+
+    def origin(self) -> str:
+        names = self.interpreter.argument_names_behind(self.var)
+        if not names:
+            return ""
+        noun = "argument" if len(names) == 1 else "arguments"
+        return f" The value depends on the {noun} {', '.join(names)}."
+
+
+class Stage(Interpreter):
+    """Records ops as equations. Values from outside become captured inputs."""
+
+    __slots__ = ("equations", "captures", "inputs", "names")
+
+    def __init__(self, parent: Interpreter, transform: str, function: str):
+        super().__init__(parent, transform, function)
+        self.equations: list[Equation] = []
+        self.captures: dict[int, tuple[Var, Any]] = {}
+        self.inputs: list[Var] = []
+        self.names: list[str] = []
+
+    def new_input(self, aval: ArrayType, name: str = "") -> StageTracer:
+        var = Var(aval)
+        self.inputs.append(var)
+        self.names.append(name)
+        return StageTracer(self, aval, var)
+
+    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        if op.stage is not None:
+            params = op.stage(self, args, params)
+        return self.record(op, args, params)
+
+    def record(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        atoms = [
+            a.var if a.__class__ is StageTracer and a.interpreter is self else self.atom(a)
+            for a in args
+        ]
+        found = infer(op, tuple([a.aval for a in atoms]), params)
+        if op.multiple:
+            outs = [Var(t) for t in found]
+            self.equations.append(Equation(op, atoms, outs, params, user_site(3)))
+            return [StageTracer(self, v.aval, v) for v in outs]
+        var = Var(found)
+        self.equations.append(Equation(op, atoms, (var,), params, user_site(3)))
+        return StageTracer(self, found, var)
+
+    def atom(self, x: Any) -> Var | Literal:
+        """The variable or literal for a value that this program does not own yet."""
+        if isinstance(x, _SCALARS):
+            aval = type_of(x)
+            return Literal(np.asarray(x, aval.dtype)[()], aval)
+        if isinstance(x, Tracer):
+            if x.interpreter is self:
+                return x.var  # type: ignore[attr-defined]
+            if not x.interpreter.alive or not is_ancestor(x.interpreter, self):
+                raise escaped(x)
+        elif isinstance(x, np.ndarray) and x.ndim == 0:
+            return self.atom(x[()])
+        elif not isinstance(x, Value | np.ndarray):
+            raise TypeError(
+                f"expected an array or a scalar, got {x!r} of type {type(x).__name__}."
+            )
+        known = self.captures.get(id(x))
+        if known is None:
+            known = self.captures[id(x)] = (Var(type_of(x)), x)
+        return known[0]
+
+    def argument_names_behind(self, var: Var) -> list[str]:
+        """The names of the inputs that a variable was computed from."""
+        needed = {var}
+        for eqn in reversed(self.equations):
+            if not needed.isdisjoint(eqn.outputs):
+                needed.update(a for a in eqn.inputs if isinstance(a, Var))
+        return [n for v, n in zip(self.inputs, self.names, strict=True) if v in needed and n]
+
+    def finish(self, outputs: Sequence[Any], name: str = "") -> tuple[Program, list[Any]]:
+        """The program with captured values as its first inputs, and these values."""
+        atoms = [self.atom(x) for x in outputs]
+        equations = without_dead_code(atoms, self.equations)
+        used = {a for e in equations for a in e.inputs if a.__class__ is Var}
+        used.update(a for a in atoms if a.__class__ is Var)
+        captured = [(v, x) for v, x in self.captures.values() if v in used]
+        inputs = [v for v, _ in captured] + self.inputs
+        program = Program(inputs, atoms, equations, name=name or self.function)
+        return program, [x for _, x in captured]
+
+
+def stage(
+    fun: Callable,
+    types: Sequence[ArrayType],
+    *,
+    transform: str = "jit",
+    name: str = "f",
+    names: Sequence[str] = (),
+    parent: Interpreter | None = None,
+) -> tuple[Program, list[Any]]:
+    """Stages `fun(*tracers) -> list of values`.
+
+    Returns the program and the values of outer tracers that it captured, which are its first
+    arguments; concrete values that it captured are its constants.
+    """
+    interpreter = Stage(parent or current().interpreter, transform, name)
+    with interpreter.entered():
+        tracers = [
+            interpreter.new_input(t, names[i] if names else "") for i, t in enumerate(types)
+        ]
+        program, captured = interpreter.finish(fun(*tracers), name)
+    return split_captures(program, captured)
+
+
+def split_captures(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:
+    """Makes concrete captured values constants of the program; keeps tracers as arguments."""
+    if not captured:
+        return program, []
+    pairs = list(zip(program.inputs, captured, strict=False))
+    constants = [(v, x) for v, x in pairs if not isinstance(x, Tracer)]
+    tracers = [(v, x) for v, x in pairs if isinstance(x, Tracer)]
+    inputs = [v for v, _ in constants] + [v for v, _ in tracers] + [*program.inputs[len(pairs) :]]
+    values = [x for _, x in constants]
+    new = Program(inputs, program.outputs, program.equations, values, program.name)
+    return new, [x for _, x in tracers]
+

@@ -1,0 +1,111 @@
+"""`Tracer`: what a function sees in place of an array while it is transformed."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from shardwise.base.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+from shardwise.core.source import Site, describe
+from shardwise.numpy.value import Value
+from shardwise.types.array_type import ArrayType
+
+
+class Tracer(Value):
+    """A value of `interpreter`. Subclasses say what stands behind it."""
+
+    __slots__ = ("interpreter", "aval")
+    interpreter: Any
+    aval: ArrayType
+
+    def made_at(self) -> Site | None:
+        """The user's line that made this value."""
+        return None
+
+    def origin(self) -> str:
+        """Says which arguments the value depends on, where that is known."""
+        return ""
+
+    def concrete(self) -> Any:
+        """A concrete array with this tracer's primal value, where there is one; else None."""
+        return None
+
+    def _needs_value(self, kind: type[Exception], what: str, instead: str) -> NoReturn:
+        here = self.interpreter.describe()
+        raise kind(
+            f"{what} needs the value of a traced array of type {self.aval.str_short(True)}, which "
+            f"is not known while tracing ({here}).{self.origin()} {instead}"
+        )
+
+    def _concrete_or(self, kind: type[Exception], what: str, instead: str) -> Any:
+        value = self.concrete()
+        if value is None:
+            self._needs_value(kind, what, instead)
+        return value
+
+    def __bool__(self) -> bool:
+        instead = (
+            "Use `numpy.where` or `lax.cond` to choose by value, or mark the argument static "
+            "with `static_argnums`."
+        )
+        return bool(self._concrete_or(TracerBoolConversionError, "bool()", instead))
+
+    def __int__(self) -> int:
+        return int(self._concrete_or(ConcretizationTypeError, "int()", _KEEP))
+
+    def __float__(self) -> float:
+        return float(self._concrete_or(ConcretizationTypeError, "float()", _KEEP))
+
+    def __complex__(self) -> complex:
+        return complex(self._concrete_or(ConcretizationTypeError, "complex()", _KEEP))
+
+    def __index__(self) -> int:
+        value = self._concrete_or(TracerIntegerConversionError, "use as an index", _INDEX)
+        return value.__index__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        value = self._concrete_or(TracerArrayConversionError, "numpy.asarray()", _ARRAY)
+        return value.__array__(dtype)
+
+    def item(self, *args: int) -> Any:
+        value = self._concrete_or(ConcretizationTypeError, "item()", _KEEP)
+        return value.item(*args)
+
+    def tolist(self) -> Any:
+        return self._concrete_or(ConcretizationTypeError, "tolist()", _KEEP).tolist()
+
+    def __repr__(self) -> str:
+        return f"{self.interpreter.transform} tracer {self.aval.str_short(True)}"
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+
+_KEEP = "Keep it an array, or mark the argument static with `static_argnums`."
+_INDEX = "Index an array of the library instead of a list, or mark the argument static."
+_ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions."
+
+
+def escaped(tracer: Tracer) -> UnexpectedTracerError:
+    """The error for a tracer that outlived its function."""
+    made = tracer.made_at()
+    line = f" The value was made at {describe(made)}." if made is not None else ""
+    return UnexpectedTracerError(
+        f"a traced value of type {tracer.aval.str_short(True)} was used outside the function that "
+        f"it belongs to: {tracer.interpreter.describe()}, which has ended.{line} Return the value "
+        "from the function instead of storing it in a variable or object outside."
+    )
+
+
+def is_ancestor(interpreter: Any, of: Any) -> bool:
+    """Whether `interpreter` is on the chain of parents of `of`."""
+    while of is not None:
+        if of is interpreter:
+            return True
+        of = of.parent
+    return False

@@ -1,0 +1,96 @@
+"""Extended dtypes: elements that are not numbers, stored as small arrays of numbers.
+
+An array of typed PRNG keys has the dtype `key<fry>`: one element is one key, and below it lies a
+`uint32[2]` that only the code for keys looks at. NumPy cannot hold such a dtype; the rest of the
+library treats it as opaque: it has a size and equality, but no arithmetic and no promotion.
+
+    dtype = KeyDType("threefry2x32", (2,))
+    issubdtype(dtype, prng_key)          # True, and `extended` too; np.number: False
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+class extended(np.generic):
+    """Scalar class of every extended dtype, for `issubdtype`; has no instances."""
+
+
+class prng_key(extended):
+    """Scalar class of the dtypes of typed PRNG keys, for `issubdtype`; has no instances."""
+
+
+@dataclass(frozen=True, repr=False)
+class ExtendedDType:
+    """A dtype whose element is stored as an array of a NumPy dtype.
+
+    name:           what it prints as.
+    physical_shape: shape of the array that stores one element.
+    physical_dtype: NumPy dtype of that array.
+    """
+
+    name: str
+    physical_shape: tuple[int, ...]
+    physical_dtype: np.dtype[Any]
+    type: ClassVar[type[np.generic[Any]]] = extended
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return math.prod(self.physical_shape) * self.physical_dtype.itemsize
+
+    @property
+    def short_name(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+# Names of the built-in generators inside `key<...>`; another generator is written out in full.
+_KEY_TAGS = {"threefry2x32": "fry", "rbg": "rbg", "unsafe_rbg": "urbg"}
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class KeyDType(ExtendedDType):
+    """The dtype of typed PRNG keys. Equal ones are the same object.
+
+    impl_name:      name of the generator, such as "threefry2x32".
+    physical_shape: shape of the uint32 array that stores one key.
+    """
+
+    impl_name: str
+    type: ClassVar[type[np.generic[Any]]] = prng_key
+    _interned: ClassVar[dict[tuple[str, tuple[int, ...]], KeyDType]] = {}
+
+    def __new__(cls, impl_name: str, physical_shape: tuple[int, ...]) -> KeyDType:
+        physical_shape = tuple(physical_shape)
+        found = cls._interned.get((impl_name, physical_shape))
+        if found is not None:
+            return found
+        new = object.__new__(cls)
+        fields = {
+            "name": f"key<{_KEY_TAGS.get(impl_name, impl_name)}>",
+            "impl_name": impl_name,
+            "physical_shape": physical_shape,
+            "physical_dtype": np.dtype(np.uint32),
+        }
+        for field, value in fields.items():
+            object.__setattr__(new, field, value)  # frozen: the ordinary assignment refuses
+        return cls._interned.setdefault((impl_name, physical_shape), new)
+
+    def __init__(self, impl_name: str, physical_shape: tuple[int, ...]) -> None:
+        """Nothing to do: the object may be an old one, and `__new__` has filled a new one."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other  # interned
+
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyDType, (self.impl_name, self.physical_shape)

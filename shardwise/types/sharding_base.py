@@ -1,0 +1,220 @@
+"""`Sharding`, the base class: what follows from a list of devices and a `Tiling`.
+
+The index arithmetic is cached per shape, with slices and tuples shared, so that thousands of
+devices cost milliseconds once. Sizes must divide by the number of shards; that is checked in one
+place, `check_divisible`, and the arithmetic beneath does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.types.devices import Device, default_memory_kind, is_addressable
+from shardwise.types.partition_spec import AxisName
+from shardwise.types.tiling import Index, Tiling, replica_ids, tile_indices, tile_size
+
+Shape = tuple[int, ...]
+SHAPES_REMEMBERED = 64  # per sharding; an index map over 8,192 devices takes about a megabyte
+
+
+class Sharding:
+    """How arrays are laid out over devices. To make a kind of your own, subclass and define
+
+    devices:             property; the devices as a tuple, in logical order.
+    tiling(ndim):        the `Tiling` of an array with `ndim` dimensions over these devices.
+    is_fully_replicated: property; whether every device holds the whole array.
+
+    and, where it is not the default one, the property `memory_kind`. Instances must be hashable
+    and must not change.
+    """
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        raise NotImplementedError(f"{type(self).__name__} must define the property `devices`.")
+
+    def tiling(self, ndim: int) -> Tiling:
+        raise NotImplementedError(f"{type(self).__name__} must define `tiling(ndim)`.")
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        name = type(self).__name__
+        raise NotImplementedError(f"{name} must define the property `is_fully_replicated`.")
+
+    @property
+    def memory_kind(self) -> str | None:
+        """The kind of memory that the shards live in; None where devices have no kinds."""
+        return self._cached_default_memory_kind
+
+    def with_memory_kind(self, kind: str) -> Sharding:
+        """The same layout in another kind of memory."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `with_memory_kind`.")
+
+    # -- devices ---------------------------------------------------------------------------
+
+    @property
+    def num_devices(self) -> int:
+        return len(self.devices)
+
+    @cached_property
+    def _cached_device_set(self) -> frozenset[Device]:
+        return frozenset(self.devices)
+
+    @property
+    def device_set(self) -> frozenset[Device]:
+        return self._cached_device_set
+
+    @cached_property
+    def _cached_addressable(self) -> tuple[int, ...]:
+        return tuple(i for i, device in enumerate(self.devices) if is_addressable(device))
+
+    @property
+    def addressable_positions(self) -> tuple[int, ...]:
+        """Where in `devices` those of this process are."""
+        return self._cached_addressable
+
+    @cached_property
+    def _cached_addressable_set(self) -> frozenset[Device]:
+        return frozenset(self.devices[i] for i in self.addressable_positions)
+
+    @property
+    def addressable_devices(self) -> frozenset[Device]:
+        """The devices of this process."""
+        return self._cached_addressable_set
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether every device belongs to this process."""
+        return len(self.addressable_positions) == len(self.devices)
+
+    @cached_property
+    def _cached_default_memory_kind(self) -> str | None:
+        places = self.addressable_positions
+        return default_memory_kind(self.devices[places[0]]) if places else None
+
+    # -- index arithmetic ------------------------------------------------------------------
+
+    def shard_shape(self, global_shape: Sequence[int]) -> Shape:
+        """The shape of the first shard (all shards, where the sizes divide)."""
+        return self._cached_shard_shape(tuple(global_shape))
+
+    def indices(self, global_shape: Sequence[int]) -> tuple[Index, ...]:
+        """What each device holds, in the order of `devices`."""
+        return self._cached_indices(tuple(global_shape))
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Device, Index]:
+        """Device → what it holds of an array of this shape: a slice for each dimension."""
+        return self._cached_index_map(tuple(global_shape))
+
+    def addressable_devices_indices_map(
+        self, global_shape: Sequence[int]
+    ) -> Mapping[Device, Index]:
+        """`devices_indices_map`, for the devices of this process."""
+        return self._cached_local_index_map(tuple(global_shape))
+
+    def replica_ids(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """For each of `devices`, how many earlier ones hold the same index."""
+        return self._cached_replica_ids(tuple(global_shape))
+
+    def tile_assignment(self, ndim: int) -> NDArray[np.intp]:
+        """The positions in `devices` that hold each tile, as a grid; replicas come last."""
+        return self.tiling(ndim).tile_assignment()
+
+    def check_divisible(self, global_shape: Shape) -> None:
+        """Raises ValueError if a dimension does not divide by its number of tiles."""
+        tiles = self.tiling(len(global_shape)).dims
+        for dim, (size, count) in enumerate(zip(global_shape, tiles, strict=True)):
+            if size % count:
+                whole, tiles_are, advice = self._split_in_words(dim, len(global_shape))
+                raise ValueError(
+                    f"cannot shard an array of shape {global_shape} by {whole}: dimension {dim} "
+                    f"of size {size} is not divisible by {count}, {tiles_are}. "
+                    f"Pad the dimension to {tile_size(size, count) * count}, {advice}."
+                )
+
+    def _split_in_words(self, dim: int, ndim: int) -> tuple[str, str, str]:
+        """For messages: the whole layout, what splits dimension `dim`, and what else to do."""
+        del dim, ndim
+        return repr(self), "the number of tiles along it", "or shard it another way"
+
+    @cached_property
+    def _cached_shard_shape(self) -> Callable[[Shape], Shape]:
+        def shard_shape(shape: Shape) -> Shape:
+            self.check_divisible(shape)
+            tiles = self.tiling(len(shape)).dims
+            return tuple(map(tile_size, shape, tiles))
+
+        return lru_cache(SHAPES_REMEMBERED)(shard_shape)
+
+    @cached_property
+    def _cached_indices(self) -> Callable[[Shape], tuple[Index, ...]]:
+        def indices(shape: Shape) -> tuple[Index, ...]:
+            self.check_divisible(shape)
+            tiling = self.tiling(len(shape))
+            tiles = tile_indices(shape, tiling.dims)  # shared among replicas
+            return tuple(map(tiles.__getitem__, tiling.tile_of_position().tolist()))
+
+        return lru_cache(SHAPES_REMEMBERED)(indices)
+
+    @cached_property
+    def _cached_index_map(self) -> Callable[[Shape], Mapping[Device, Index]]:
+        def index_map(shape: Shape) -> Mapping[Device, Index]:
+            return MappingProxyType(dict(zip(self.devices, self.indices(shape), strict=True)))
+
+        return lru_cache(SHAPES_REMEMBERED)(index_map)
+
+    @cached_property
+    def _cached_local_index_map(self) -> Callable[[Shape], Mapping[Device, Index]]:
+        def local_index_map(shape: Shape) -> Mapping[Device, Index]:
+            devices, indices = self.devices, self.indices(shape)
+            return MappingProxyType({devices[i]: indices[i] for i in self.addressable_positions})
+
+        return lru_cache(SHAPES_REMEMBERED)(local_index_map)
+
+    @cached_property
+    def _cached_replica_ids(self) -> Callable[[Shape], tuple[int, ...]]:
+        def ids(shape: Shape) -> tuple[int, ...]:
+            self.check_divisible(shape)
+            return tuple(replica_ids(shape, self.tiling(len(shape))))
+
+        return lru_cache(SHAPES_REMEMBERED)(ids)
+
+    # -- comparison ------------------------------------------------------------------------
+
+    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        """Whether arrays of `ndim` dimensions are laid out alike: the same part of the array on
+        each device, with the devices in the same order, in the same kind of memory.
+        """
+        if self is other:
+            return True
+        if not isinstance(other, Sharding) or self.memory_kind != other.memory_kind:
+            return False
+        mine, theirs = self._device_identity, other._device_identity
+        if mine is not theirs and mine != theirs:
+            return False
+        if self._partial_axes != other._partial_axes:
+            return False
+        return _same_tiles(self.tiling(ndim), other.tiling(ndim))
+
+    @property
+    def _device_identity(self) -> Any:
+        return self.devices
+
+    @property
+    def _partial_axes(self) -> tuple[frozenset[AxisName], frozenset[AxisName]]:
+        """Axes along which values are partial sums, or their cotangents are."""
+        return frozenset(), frozenset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_cached_")}
+
+
+def _same_tiles(a: Tiling, b: Tiling) -> bool:
+    if a.dims != b.dims:
+        return False
+    return a == b or bool(np.array_equal(a.tile_of_position(), b.tile_of_position()))

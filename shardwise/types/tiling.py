@@ -1,0 +1,116 @@
+"""Tilings: an array cut into a grid of tiles, one for each device. Numbers only, no devices.
+
+A `Tiling` is what XLA calls a tile assignment. Devices are *positions* 0..n-1 in the logical order
+of a sharding. Write the positions as an array of shape `mesh_sizes`, transpose by `order`, and
+reshape to `dims`, with a last dimension for replicas if a tile has several holders:
+
+    Tiling(dims=(4, 1), mesh_sizes=(4, 2), order=(0, 1), replicated=True)
+        # rows in 4 tiles: tile i is held by positions 2i and 2i+1
+
+Sizes follow the ceil rule: of n elements in k tiles, each has ceil(n/k), the last ones fewer or
+none. Everything is vectorised or shared, as there may be thousands of devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Index = tuple[slice, ...]
+WHOLE = slice(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """dims:       the number of tiles of each array dimension.
+    mesh_sizes: the grid that the positions 0..n-1 are written into.
+    order:      how its axes are permuted, so that those of dimension 0 come first.
+    replicated: whether tiles have several holders (a last tile dimension, of replicas).
+    assignment: the positions tile by tile, for a tiling that no permutation gives; else None.
+    """
+
+    dims: tuple[int, ...]
+    mesh_sizes: tuple[int, ...]
+    order: tuple[int, ...]
+    replicated: bool
+    assignment: tuple[int, ...] | None = None
+
+    @property
+    def num_tiles(self) -> int:
+        return math.prod(self.dims)
+
+    @property
+    def num_devices(self) -> int:
+        return math.prod(self.mesh_sizes)
+
+    @property
+    def replicas(self) -> int:
+        """How many positions hold each tile."""
+        return self.num_devices // self.num_tiles
+
+    def tile_assignment(self) -> NDArray[np.intp]:
+        """The position that holds each tile; shape `dims`, and the replicas where replicated."""
+        if self.assignment is not None:
+            flat = np.array(self.assignment, np.intp)
+        else:
+            flat = np.arange(self.num_devices).reshape(self.mesh_sizes).transpose(self.order)
+        return flat.reshape(self.dims + ((self.replicas,) if self.replicated else ()))
+
+    def tile_of_position(self) -> NDArray[np.intp]:
+        """The tile (in row-major order) that each position holds."""
+        grid = self.tile_assignment().reshape(self.num_tiles, self.replicas)
+        tiles = np.empty(self.num_devices, np.intp)
+        tiles[grid] = np.arange(self.num_tiles)[:, None]
+        return tiles
+
+
+@lru_cache(maxsize=256)
+def replicated_tiling(ndim: int, num_devices: int) -> Tiling:
+    """Every device holds the whole array."""
+    return Tiling((1,) * ndim, (num_devices,), (0,), num_devices > 1)
+
+
+def tile_size(size: int, tiles: int) -> int:
+    """What the first tile holds: ceil(size / tiles)."""
+    return -(-size // tiles)
+
+
+def tile_slices(size: int, tiles: int) -> list[slice]:
+    """What each tile of a dimension holds; a dimension in one piece is `slice(None)`."""
+    if tiles == 1:
+        return [WHOLE]
+    step = tile_size(size, tiles)
+    return [slice(min(i * step, size), min((i + 1) * step, size)) for i in range(tiles)]
+
+
+def tile_indices(shape: tuple[int, ...], tiles: tuple[int, ...]) -> list[Index]:
+    """What each tile of the grid holds, in row-major order."""
+    return list(itertools.product(*map(tile_slices, shape, tiles)))
+
+
+def replica_ids(shape: tuple[int, ...], tiling: Tiling) -> list[int]:
+    """For each position, how many earlier ones hold the same index of the array."""
+    index = _distinct_indices(shape, tiling.dims)[tiling.tile_of_position()]
+    order = np.argsort(index, kind="stable")  # equal indices together, by position
+    ranked = index[order]
+    count = np.arange(len(index))
+    starts = np.where(np.diff(ranked, prepend=-1) != 0, count, 0)
+    ids = np.empty_like(count)
+    ids[order] = count - np.maximum.accumulate(starts)
+    return ids.tolist()
+
+
+def _distinct_indices(shape: tuple[int, ...], tiles: tuple[int, ...]) -> NDArray[np.intp]:
+    """A number for each tile, equal where the indices are: empty tiles are all alike."""
+    numbers = np.zeros((1,) * len(tiles), np.intp)
+    for dim, (size, count) in enumerate(zip(shape, tiles, strict=True)):
+        step = tile_size(size, count)
+        first_empty = tile_size(size, step) if step else 0
+        along = np.minimum(np.arange(count), first_empty)
+        numbers = numbers * count + along.reshape((-1,) + (1,) * (len(tiles) - dim - 1))
+    return numbers.reshape(-1)

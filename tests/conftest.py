@@ -1,0 +1,24 @@
+"""Settings for all tests: eight virtual CPU devices, unless the environment says otherwise.
+
+jaxlib reads these when it is first imported, so they are set here, before any test module.
+"""
+
+import os
+
+import pytest
+
+DEVICE_COUNT = "--xla_force_host_platform_device_count"
+
+if DEVICE_COUNT not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICE_COUNT}=8".strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No deadlines for hypothesis: an example's time is mostly that of compiling it."""
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        from hypothesis import settings
+
+        settings.register_profile("shardwise", deadline=None, print_blob=True)
+        settings.load_profile("shardwise")

@@ -1,0 +1,212 @@
+"""Every jaxlib name that `shardwise.runtime` uses is listed, and the installed jaxlib has it.
+
+jaxlib's extension module is private API and changes with each release; this is where a new
+release shows first. The list is `seam_names.txt`. A name that only some releases have carries
+their range: `_jax.batched_copy_to_host_async  # >=0.11`. To write it anew, keeping the ranges:
+
+    SHARDWISE_UPDATE_GOLDENS=1 pytest tests/runtime/test_seam.py
+
+Names are read from the source: imports, attributes of what was imported, aliases of these, and
+`getattr` or `hasattr` with a literal. Methods of objects are not seen.
+"""
+
+import ast
+import importlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+HERE = Path(__file__).resolve().parent
+RUNTIME = HERE.parent.parent / "shardwise" / "runtime"
+GOLDEN = HERE / "seam_names.txt"
+UPDATE = "SHARDWISE_UPDATE_GOLDENS"
+
+
+# ---------------------------------------------------------------------------------- collecting
+
+
+def collect(sources: Mapping[str, str]) -> set[str]:
+    """The names below `jaxlib.` that modules {dotted name: source} use."""
+    trees = {name.removesuffix(".__init__"): ast.parse(text) for name, text in sources.items()}
+    packages = {name.removesuffix(".__init__") for name in sources if name.endswith(".__init__")}
+    scopes = {name: _bindings(tree, name, name in packages) for name, tree in trees.items()}
+    used: set[str] = set()
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            used.update(_resolve(path, scopes) for path in _paths(node, scopes[name]))
+        used.update(_resolve(path, scopes) for path in scopes[name].values())
+    used = {re.sub(r"(\.__\w+__)\..*", r"\1", path) for path in used}  # __version__.split
+    names = {path.removeprefix("jaxlib.") for path in used if path.startswith("jaxlib.")}
+    return {name for name in names if not any(other.startswith(name + ".") for other in names)}
+
+
+def _bindings(tree: ast.Module, module: str, is_package: bool) -> dict[str, str]:
+    """{local name: dotted path} of imports and of aliases `A = module.attribute`."""
+    scope: dict[str, str] = {}
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    name = alias.name if alias.asname else alias.name.partition(".")[0]
+                    scope[alias.asname or name] = name
+            case ast.ImportFrom(module=origin, names=names, level=level):
+                parts = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+                base = ".".join([*parts, *([origin] if origin else [])])
+                scope |= {alias.asname or alias.name: f"{base}.{alias.name}" for alias in names}
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                scope.update((name, path) for path in _dotted(value, scope))
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                scope.update((name, path) for path in _dotted(value, scope))
+    return scope
+
+
+def _dotted(node: ast.expr, scope: Mapping[str, str]) -> list[str]:
+    """`[path]` if the node is a chain of attributes of a bound name, else `[]`."""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name) and node.id in scope:
+        return [".".join([scope[node.id], *reversed(attributes)])]
+    return []
+
+
+def _paths(node: ast.AST, scope: Mapping[str, str]) -> list[str]:
+    match node:
+        case ast.Attribute():
+            return _dotted(node, scope)
+        case ast.Call(
+            func=ast.Name(id="getattr" | "hasattr"),
+            args=[owner, ast.Constant(value=str(name)), *_],
+        ):
+            return [f"{path}.{name}" for path in _dotted(owner, scope)]
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+    return []
+
+
+def _resolve(path: str, scopes: Mapping[str, Mapping[str, str]]) -> str:
+    """Follows names that one module of ours takes from another: `compat._jax.Client`."""
+    for _ in range(10):
+        module = max((m for m in scopes if path.startswith(m + ".")), key=len, default=None)
+        if module is None:
+            return path
+        name, dot, rest = path.removeprefix(module + ".").partition(".")
+        if name not in scopes[module]:
+            return path
+        path = scopes[module][name] + dot + rest
+    return path
+
+
+def runtime_sources() -> dict[str, str]:
+    sources = {}
+    for path in sorted(RUNTIME.rglob("*.py")):
+        parts = path.relative_to(RUNTIME.parent.parent).with_suffix("").parts
+        sources[".".join(parts)] = path.read_text()
+    return sources
+
+
+# ------------------------------------------------------------------------------------ the list
+
+
+def read_golden() -> dict[str, str]:
+    """{name: range of releases}, the range empty where all have it."""
+    lines = GOLDEN.read_text().splitlines() if GOLDEN.exists() else []
+    entries = (line.partition("#") for line in lines if line.strip())
+    return {name.strip(): releases.strip() for name, _, releases in entries}
+
+
+def write_golden(names: set[str]) -> None:
+    releases = read_golden()
+    lines = [
+        f"{name}  # {releases[name]}" if releases.get(name) else name for name in sorted(names)
+    ]
+    GOLDEN.write_text("".join(line + "\n" for line in lines))
+
+
+def exists(name: str) -> bool:
+    """Whether the installed jaxlib has `name`, a module or an attribute in one."""
+    found, path = importlib.import_module("jaxlib"), "jaxlib"
+    for part in name.split("."):
+        path = f"{path}.{part}"
+        if not hasattr(found, part):
+            try:
+                found = importlib.import_module(path)
+            except ImportError:
+                return False
+        else:
+            found = getattr(found, part)
+    return True
+
+
+# --------------------------------------------------------------------------------------- tests
+
+
+def test_the_list_is_complete():
+    names = collect(runtime_sources())
+    if os.environ.get(UPDATE):
+        write_golden(names)
+    listed = set(read_golden())
+    advice = f"run with {UPDATE}=1, and give the range of names that only some releases have"
+    assert not names - listed, f"shardwise.runtime uses names that are not listed; {advice}"
+    assert not listed - names, f"shardwise.runtime no longer uses listed names; {advice}"
+
+
+def test_the_list_is_sorted():
+    assert list(read_golden()) == sorted(read_golden())
+
+
+def test_the_installed_jaxlib_has_the_listed_names():
+    version = Version(importlib.import_module("jaxlib.version").__version__)
+    wrong = []
+    for name, releases in read_golden().items():
+        expected, found = version in SpecifierSet(releases), exists(name)
+        if expected and not found:
+            wrong.append(f"{name} is missing; if others have it, give their range: {name}  # >=…")
+        if found and not expected:
+            wrong.append(f"{name} is there, though the list says {releases}")
+    assert not wrong, f"jaxlib {version}:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("from jaxlib import _jax\n_jax.Client.compile()", {"_jax.Client.compile"}),
+        ("from jaxlib import xla_client as xc\nf = xc.a\ng = xc.b(1)",
+         {"xla_client.a", "xla_client.b"}),
+        ("import jaxlib.xla_client as xc\nxc.ops", {"xla_client.ops"}),
+        ("import jaxlib.mlir.ir\njaxlib.mlir.ir.Context", {"mlir.ir.Context"}),
+        ("from jaxlib._jax import ArrayImpl", {"_jax.ArrayImpl"}),
+        ("def f():\n    from jaxlib import lapack\n    return lapack.x()", {"lapack.x"}),
+        ("from jaxlib import _jax\nDef = _jax.pytree.Def\nDef.make()", {"_jax.pytree.Def.make"}),
+        ("from jaxlib import _jax\nx: object = _jax.Device", {"_jax.Device"}),
+        ("from jaxlib import _jax\nif hasattr(_jax, 'new'):\n    getattr(_jax, 'old')()",
+         {"_jax.new", "_jax.old"}),
+        ("from numpy import array\narray.shape", set()),
+    ],
+)
+def test_names_are_found_however_they_are_used(source, names):
+    assert collect({"shardwise.runtime.module": source}) == names
+
+
+def test_names_are_followed_through_our_own_modules():
+    sources = {
+        "shardwise.runtime.__init__": "from .compat import _jax\n_jax.A",
+        "shardwise.runtime.compat": "from jaxlib import _jax\nimport jaxlib.version",
+        "shardwise.runtime.b": "from shardwise.runtime import compat\ncompat._jax.B",
+        "shardwise.runtime.c": "from ..runtime.compat import _jax as j\nj.C",
+    }
+    assert collect(sources) == {"_jax.A", "_jax.B", "_jax.C", "version"}
+
+
+def test_existence_is_that_of_the_installed_jaxlib():
+    assert exists("xla_client.make_cpu_client") and exists("mlir.ir") and exists("version")
+    assert not exists("xla_client.no_such_name") and not exists("no_such_module.x")

@@ -1,0 +1,199 @@
+"""The benchmark runner on tiny rows with a made-up clock; no real time is measured."""
+
+from __future__ import annotations
+
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("rich")
+
+from rich.console import Console
+
+from benchmarks import __main__ as command
+from benchmarks import report
+from benchmarks.libs import prepare_environment
+from benchmarks.rows import ROWS
+from benchmarks.rows.steps import collectives
+from benchmarks.runner import Case, Effort, Row, first_line, run_row
+
+EFFORT = Effort(rounds=5, batch=10.0, budget=1e9)
+
+
+class Machine:
+    """A clock that moves only when a made-up library works, and a log of who worked."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.log = []
+        self.clocks = {"cpu": lambda: self.now, "wall": lambda: self.now}
+
+    def lib(self, name, cost):
+        def work():
+            self.now += cost
+            self.log.append(name)
+
+        root = SimpleNamespace(block_until_ready=lambda out: out)
+        return SimpleNamespace(name=name, root=root, work=work, cost=cost)
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+@pytest.fixture
+def pair(machine):
+    return machine.lib("old", 2.0), machine.lib("new", 0.5)
+
+
+def repeated(lib):
+    return lib.work
+
+
+def broken(lib):
+    if lib.name == "new":
+        raise NotImplementedError("no such op: sin\nand a long story")
+    return lib.work
+
+
+def test_repeat_takes_the_time_per_call(machine, pair):
+    result = run_row(Row("a.row", 0.3, repeated), pair, EFFORT, machine.clocks)
+    assert result.values == pytest.approx((2.0, 0.5))
+    assert result.ratio == pytest.approx(0.25)
+    assert result.status == "ok"
+    assert [len(samples) for samples in result.samples] == [5, 5]
+
+
+def test_per_divides_and_a_missed_goal_is_over(machine, pair):
+    result = run_row(Row("a.row", 0.2, repeated, per=10), pair, EFFORT, machine.clocks)
+    assert result.values == pytest.approx((0.2, 0.05))
+    assert result.status == "over"
+
+
+def test_fresh_does_not_time_what_makes_the_thunk(machine, pair):
+    def setup(lib):
+        def fresh():
+            machine.now += 100.0
+            return lib.work
+
+        return fresh
+
+    result = run_row(Row("a.row", 1.0, setup, kind="fresh"), pair, EFFORT, machine.clocks)
+    assert result.values == pytest.approx((2.0, 0.5))
+
+
+def test_value_rows_report_their_own_measurement(machine, pair):
+    row = Row("a.row", 1.0, lambda lib: lambda: 1024 * lib.cost, kind="value", unit="B", rounds=2)
+    result = run_row(row, pair, EFFORT, machine.clocks)
+    assert result.values == (2048, 512)
+    assert result.samples == ((2048, 2048), (512, 512))
+
+
+def test_turns_alternate_and_the_order_flips(machine, pair):
+    def setup(lib):
+        return lambda: machine.log.append(lib.name) or 1.0
+
+    run_row(Row("a.row", 1.0, setup, kind="value"), pair, EFFORT, machine.clocks)
+    assert machine.log[:6] == ["old", "new", "new", "old", "old", "new"]
+
+
+def test_budget_cuts_rounds_but_leaves_three(machine, pair):
+    effort = Effort(rounds=9, batch=1.0, budget=0.1)
+    result = run_row(Row("a.row", 1.0, repeated), pair, effort, machine.clocks)
+    assert [len(samples) for samples in result.samples] == [3, 3]
+
+
+def test_an_error_stays_in_its_cell(machine, pair):
+    result = run_row(Row("a.row", 1.0, broken), pair, EFFORT, machine.clocks)
+    assert result.values == (pytest.approx(2.0), None)
+    assert result.errors == (None, "NotImplementedError: no such op: sin")
+    assert (result.ratio, result.status) == (None, "error")
+
+
+def test_facts_that_differ_are_reported(machine, pair):
+    def setup(lib):
+        return Case(lib.work, {"all-reduce f32[8]": 2, lib.name: 1})
+
+    result = run_row(Row("a.row", 1.0, setup), pair, EFFORT, machine.clocks)
+    assert result.status == "differs"
+    assert result.note == "new: 0 against 1; old: 1 against 0"
+
+
+def test_table_and_json_and_comparison(machine, pair, tmp_path):
+    rows = (Row("good.row", 0.3, repeated), Row("bad.row", 0.3, broken))
+    results = [run_row(row, pair, EFFORT, machine.clocks) for row in rows]
+    facts = {**report.machine_facts(), "date": "2026-01-31T17:45:00"}
+    path = tmp_path / "kept" / "run.json"
+    report.write_json(path, report.to_json(results, ("old", "new"), facts))
+
+    data = json.loads(path.read_text())
+    assert data["pair"] == ["old", "new"] and data["facts"]["cores"] >= 1
+    good, bad = data["rows"]
+    assert (good["values"], good["ratio"], good["status"]) == ([2.0, 0.5], 0.25, "ok")
+    assert (bad["values"], bad["ratio"], bad["status"]) == ([2.0, None], None, "error")
+    assert report.default_path(facts).name == "20260131-174500.json"
+
+    before = {**report.read_ratios(path), "good.row": 0.5}
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(report.table(results, ("old", "new"), before))
+    text = console.export_text()
+    header, first, second = (line.split() for line in text.splitlines())
+    assert header == ["row", "old", "new", "ratio", "goal", "before", "change"]
+    assert first == ["good.row", "2.00", "s", "500", "ms", "0.25", "0.30", "0.50", "-50%", "ok"]
+    assert second[:8] == ["bad.row", "2.00", "s", "-", "-", "0.30", "-", "-"]
+    assert "new: NotImplementedError: no such op: sin" in text and "long story" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (3.02e-6, "s", "3.02 µs"),
+        (0.18, "s", "180 ms"),
+        (27.4e-6, "s", "27.4 µs"),
+        (4e-10, "s", "0.40 ns"),
+        (1443, "B", "1.41 KiB"),
+        (0, "B", "0.00 B"),
+        (None, "s", "-"),
+    ],
+)
+def test_values_are_shown_with_three_digits(value, unit, shown):
+    assert report.show_value(value, unit) == shown
+
+
+def test_first_line_of_an_empty_error():
+    assert first_line(KeyError()) == "KeyError"
+
+
+def test_rows_are_selected_by_glob_and_group():
+    names = [row.name for row in command.select("jit.1_*,eager", ROWS)]
+    assert names[0] == "jit.1_array" and "eager.add" in names and "jit.10_leaves" not in names
+    assert command.select("nothing", ROWS) == []
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+def test_environment_keeps_what_the_caller_set():
+    environment = {"XLA_FLAGS": "--xla_other=1", "JAX_PLATFORMS": "cuda"}
+    prepare_environment(environment)
+    assert environment["XLA_FLAGS"] == "--xla_other=1 --xla_force_host_platform_device_count=8"
+    assert environment["JAX_PLATFORMS"] == "cuda"
+    assert "SHARDWISE_PLATFORMS" not in environment  # shardwise reads the other as a fallback
+    assert environment["SHARDWISE_ENABLE_COMPILATION_CACHE"] == "false"
+
+
+def test_collectives_are_counted_by_kind_and_type():
+    hlo = """
+      %a = f32[8,128]{1,0} all-reduce(%x), channel_id=1, to_apply=%add
+      %b = f32[8,128]{0,1} all-reduce(%y), channel_id=2, to_apply=%add
+      %c = (f32[4]{0:T(8)}, /*index=1*/bf16[2,2]{1,0}, f32[4]{0}) all-reduce(%z, %w), channel_id=3
+      %d = (f32[4], f32[32]) all-gather-start(%z), dimensions={0}
+      %e = f32[4]{0} add(%z, %all-reduce.1)
+      %f = f32[32] all-gather-done(%d)
+    """
+    assert collectives(hlo) == {
+        "all-reduce f32[8,128]": 2,
+        "all-reduce bf16[2,2] 2×f32[4]": 1,
+        "all-gather f32[32] f32[4]": 1,
+    }

@@ -1,0 +1,309 @@
+"""Imports only go down the list of layers, and modules of one package do not import in circles.
+
+Everything is read from the source by AST; nothing is imported. Imports for the type checker
+(`if TYPE_CHECKING:`) must go down too: a name in an annotation is a dependency. Inside one package
+they may close a circle, as they never run.
+
+    read_imports(source, module)  ->  the imports of one file
+    check(sources)                ->  complaints about a whole tree, as lines of text
+"""
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
+
+# From the ground up. `shardwise` itself, with the public names, is above them all.
+LAYERS = (
+    *("_version", "base", "runtime", "types", "core", "ops", "numpy"),
+    *("transforms", "control", "engine", "api"),
+    *("lax", "random", "nn", "linalg", "fft", "scipy", "tree", "sharding", "experimental"),
+    *("explain", "checkpoint", "cli", "compat", "testing"),
+)
+ROOT_LAYER = len(LAYERS)
+
+# Modules whose `__getattr__` imports public namespaces on first use.
+LAZY_NAMESPACES = {"shardwise"}
+
+# Packages that may be missing, or that are too slow to import before they are needed.
+ON_FIRST_USE = {
+    *("click", "hypothesis", "IPython", "jaxlib", "matplotlib", "ml_dtypes", "opt_einsum"),
+    *("psutil", "pytest", "rich", "scipy", "tensorstore", "typer", "zarr"),
+}
+
+SEAM = "shardwise.runtime"
+
+
+@dataclass(frozen=True)
+class Import:
+    """`name` is the module, or the name in a module, that line `line` of `module` imports."""
+
+    module: str
+    line: int
+    name: str
+    in_function: bool
+    for_types: bool
+
+    @property
+    def package(self) -> str:
+        return self.name.partition(".")[0]
+
+
+# ------------------------------------------------------------------------------------ reading
+
+
+def read_imports(source: str, module: str, is_package: bool = False) -> list[Import]:
+    """All imports of a file: statements and `import_module("literal")`."""
+    package = module if is_package else module.rpartition(".")[0]
+    return [
+        Import(module, line, name, in_function, for_types)
+        for node, in_function, for_types in _nodes(ast.parse(source))
+        for line, name in _imported_names(node, package)
+    ]
+
+
+def _nodes(
+    node: ast.AST, in_function: bool = False, for_types: bool = False
+) -> Iterator[tuple[ast.AST, bool, bool]]:
+    yield node, in_function, for_types
+    inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    guarded = _only_for_types(node)
+    for child in ast.iter_child_nodes(node):
+        yield from _nodes(child, inside, for_types or child in guarded)
+
+
+def _only_for_types(node: ast.AST) -> list[ast.stmt]:
+    """The body of `if TYPE_CHECKING:`."""
+    if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        return node.body
+    return []
+
+
+def _imported_names(node: ast.AST, package: str) -> list[tuple[int, str]]:
+    match node:
+        case ast.Import(lineno=line, names=names):
+            return [(line, alias.name) for alias in names]
+        case ast.ImportFrom(lineno=line, module=origin, names=names, level=level):
+            base = _absolute(origin, level, package)
+            return [(line, f"{base}.{alias.name}") for alias in names]
+        case ast.Call(lineno=line, func=function, args=[ast.Constant(value=str(name)), *_]):
+            called = ast.unparse(function).rpartition(".")[2]
+            return [(line, name)] if called in ("import_module", "__import__") else []
+    return []
+
+
+def _absolute(origin: str | None, level: int, package: str) -> str:
+    if level == 0:
+        return origin or ""
+    parts = package.split(".")
+    return ".".join(parts[: len(parts) - level + 1] + ([origin] if origin else []))
+
+
+def read_tree(root: Path) -> dict[str, str]:
+    """{module: source}; the name of a package ends in `.__init__`."""
+    sources = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        sources[".".join(parts)] = path.read_text()
+    return sources
+
+
+# ----------------------------------------------------------------------------------- checking
+
+
+def check(sources: Mapping[str, str]) -> list[str]:
+    """Complaints about the modules `sources` (names as in `read_tree`), empty if all is well."""
+    modules = {name.removesuffix(".__init__") for name in sources}
+    imports: list[Import] = []
+    for name, source in sources.items():
+        module = name.removesuffix(".__init__")
+        imports += read_imports(source, module, is_package=module != name)
+    complaints = [line for found in imports for line in _complaints(found)]
+    unknown = {m.split(".")[1] for m in modules if "." in m} - set(LAYERS)
+    complaints += [f"shardwise.{name} is in no layer: add it to LAYERS" for name in sorted(unknown)]
+    return complaints + _cycle(imports, modules)
+
+
+def _complaints(found: Import) -> Iterator[str]:
+    where = f"{found.module}:{found.line} imports {found.name}"
+    in_seam = found.module == SEAM or found.module.startswith(SEAM + ".")
+    if found.package in ("jax", "jax_plugins"):
+        yield f"{where}: the library never imports jax"
+    elif found.package.startswith("jax") and not in_seam:
+        yield f"{where}: only {SEAM} imports jaxlib"
+    if found.package == "shardwise" and _layer(found.name) > _layer(found.module):
+        yield f"{where}, which is above it"
+    may_be_late = found.package in ON_FIRST_USE or found.module in LAZY_NAMESPACES
+    if found.in_function and not may_be_late:
+        kind = "ours" if found.package == "shardwise" else "always there"
+        if found.package in sys.stdlib_module_names:
+            kind = "in the standard library"
+        yield f"{where} inside a function, though it is {kind}"
+
+
+def _layer(module: str) -> int:
+    """Position in LAYERS; a name that is not there is above all, and reported by itself."""
+    part = module.split(".")[1] if "." in module else ""
+    return LAYERS.index(part) if part in LAYERS else ROOT_LAYER
+
+
+def _cycle(imports: list[Import], modules: set[str]) -> list[str]:
+    graph: dict[str, set[str]] = {}
+    for found in imports:
+        late = found.in_function and found.module in LAZY_NAMESPACES
+        target = _module_of(found.name, modules)
+        runs = not late and not found.for_types
+        if runs and target in modules and target != found.module:
+            graph.setdefault(found.module, set()).add(target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return ["modules import each other: " + " <- ".join(error.args[1])]
+    return []
+
+
+def _module_of(name: str, modules: set[str]) -> str:
+    """`shardwise.types.mesh.Mesh` is in module `shardwise.types.mesh`."""
+    while name not in modules and "." in name:
+        name = name.rpartition(".")[0]
+    return name
+
+
+# -------------------------------------------------------------------------------------- tests
+
+
+def test_the_library_keeps_to_its_layers():
+    complaints = check(read_tree(PACKAGE))
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+def complain(**sources: str) -> list[str]:
+    """Checks modules given as `core__op="source"`, under `shardwise`."""
+    root = {"shardwise.__init__": sources.pop("root", "")}
+    named = {f"shardwise.{name.replace('__', '.')}": text for name, text in sources.items()}
+    return check({**root, **named})
+
+
+def test_downward_imports_are_fine():
+    op = "from shardwise.types import mesh"
+    assert not complain(base="", types__mesh="from shardwise import base", core__op=op)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import shardwise.core.op",
+        "import shardwise.core.op as op",
+        "from shardwise.core import op",
+        "from shardwise.core.op import Op",
+        "from ..core.op import Op",
+        "from ..core import op",
+        "from importlib import import_module\nimport_module('shardwise.core.op')",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from shardwise.core.op import Op",
+        "class A:\n    from shardwise.core.op import Op",
+        "try:\n    from shardwise.core.op import Op\nexcept ImportError:\n    pass",
+    ],
+)
+def test_an_upward_import_is_found_however_it_is_written(source):
+    (complaint,) = complain(types__mesh=source, core__op="")
+    where, what = complaint.split(" imports ")
+    assert "core" in source.splitlines()[int(where.removeprefix("shardwise.types.mesh:")) - 1]
+    assert what in [f"shardwise.core.op{end}, which is above it" for end in ("", ".Op")]
+
+
+def test_nobody_imports_the_public_package():
+    assert complain(types__mesh="import shardwise", cli__main="from shardwise import jit") == [
+        "shardwise.types.mesh:1 imports shardwise, which is above it",
+        "shardwise.cli.main:1 imports shardwise.jit, which is above it",
+    ]
+
+
+def test_public_namespaces_go_down_in_their_order():
+    assert not complain(lax="", random="from shardwise import lax")
+    assert complain(lax="from shardwise import random", random="") == [
+        "shardwise.lax:1 imports shardwise.random, which is above it"
+    ]
+
+
+def test_relative_imports_in_a_package_file_start_there():
+    sources = {
+        "shardwise.__init__": "",
+        "shardwise.core.__init__": "from .op import Op\nfrom ..ops import sin",
+        "shardwise.core.op": "",
+        "shardwise.ops.__init__": "",
+    }
+    assert check(sources) == ["shardwise.core:2 imports shardwise.ops.sin, which is above it"]
+
+
+def test_imports_inside_functions_are_for_optional_packages_only():
+    assert not complain(cli__tables="def f():\n    from rich.table import Table")
+    assert complain(base="", core__op="def f():\n    from shardwise import base") == [
+        "shardwise.core.op:2 imports shardwise.base inside a function, though it is ours"
+    ]
+    assert complain(core__op="f = lambda: __import__('json')") == [
+        "shardwise.core.op:1 imports json inside a function, though it is in the standard library"
+    ]
+    assert complain(core__op="class A:\n    def f(self):\n        import numpy") == [
+        "shardwise.core.op:3 imports numpy inside a function, though it is always there"
+    ]
+
+
+def test_the_public_package_may_import_namespaces_late():
+    late = "def __getattr__(name):\n    import shardwise.nn\n    return shardwise.nn"
+    assert not complain(root=late, nn="")
+    assert complain(api=late, nn="") != []
+
+
+def test_jaxlib_belongs_to_the_seam():
+    assert not complain(runtime__client="from jaxlib import _jax")
+    assert not complain(runtime__cuda="def f():\n    import jaxlib.gpu_solver")
+    assert complain(engine__lower="from jaxlib.mlir import ir") == [
+        "shardwise.engine.lower:1 imports jaxlib.mlir.ir: only shardwise.runtime imports jaxlib"
+    ]
+    assert complain(engine__lower="import jax_cuda13_plugin") != []
+    assert complain(runtimes="import jaxlib")[-1] == (
+        "shardwise.runtimes is in no layer: add it to LAYERS"
+    )
+
+
+@pytest.mark.parametrize("source", ["import jax", "from jax import numpy", "import jax_plugins.x"])
+def test_nobody_imports_jax(source):
+    (complaint,) = complain(runtime__client=source)
+    assert complaint.endswith("the library never imports jax")
+
+
+def test_modules_that_import_in_a_circle_are_named():
+    complaints = complain(
+        core__a="from shardwise.core import b",
+        core__b="from shardwise.core.c import x",
+        core__c="import shardwise.core.a",
+    )
+    assert len(complaints) == 1
+    assert complaints[0].startswith("modules import each other: ")
+    assert set(complaints[0].partition(": ")[2].split(" <- ")) == {
+        f"shardwise.core.{name}" for name in "abc"
+    }
+
+
+def test_annotations_may_close_a_circle_inside_a_package():
+    guard = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+    needs_b, needs_a = "import shardwise.core.b", "import shardwise.core.a"
+    assert not complain(core__a=needs_b, core__b=guard + needs_a)
+    assert complain(core__a=needs_b, core__b=f"{guard}pass\nelse:\n    {needs_a}")
+
+
+def test_a_package_file_and_its_module_may_not_need_each_other():
+    sources = {
+        "shardwise.core.__init__": "from shardwise.core.op import Op\nsize = 1",
+        "shardwise.core.op": "from shardwise.core import size",
+    }
+    (complaint,) = check(sources)
+    assert complaint.startswith("modules import each other: ")
+    sources["shardwise.core.op"] = "from shardwise.core import other"
+    assert not check({**sources, "shardwise.core.other": ""})

@@ -1,0 +1,148 @@
+"""PartitionSpec: entries, normal form, identity, and how it prints. jax is the oracle."""
+
+import copy
+import pickle
+import threading
+
+import hypothesis.strategies as st
+import jax
+import pytest
+from hypothesis import given, settings
+
+from shardwise.types.partition_spec import UNCONSTRAINED, P, PartitionSpec
+
+NAMES = ["x", "y", "z", "w"]
+ENTRIES = st.one_of(
+    st.none(),
+    st.sampled_from(NAMES),
+    st.lists(st.sampled_from(NAMES), max_size=3).map(tuple),
+    st.lists(st.sampled_from(NAMES), max_size=3),
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(ENTRIES, max_size=4), st.lists(ENTRIES, max_size=4))
+def test_entries_and_equality_are_those_of_jax(a, b):
+    theirs, others = jax.sharding.PartitionSpec(*a), jax.sharding.PartitionSpec(*b)
+    assert tuple(P(*a)) == tuple(theirs)
+    assert (P(*a) == P(*b)) == (theirs == others)
+    assert tuple(P(*a) + P(*b)) == tuple(theirs + others)
+
+
+def test_equal_specs_are_one_object():
+    assert P("x", None) is P("x", None)
+    assert P(("x",), ()) is P(["x"], None)
+    assert P("x", unreduced={"y"}) is P("x", unreduced=frozenset("y"))
+    assert P("x") is not P("x", None)
+    assert len({P("x"), P(("x",)), P("x", None)}) == 2
+
+
+def test_equals_nothing_but_specs():
+    assert P("x") != ("x",)
+    assert P("x") != "x"
+    assert P("x") != P("x", unreduced={"y"})
+    assert P("x", reduced={"y"}) != P("x", unreduced={"y"})
+
+
+def test_is_a_sequence():
+    spec = P("x", None, ("a", "b"))
+    assert len(spec) == 3
+    assert list(spec) == ["x", None, ("a", "b")]
+    assert (spec[0], spec[-1], spec[:2]) == ("x", ("a", "b"), ("x", None))
+    assert spec.index(None) == 1
+    assert spec.count("x") == 1
+    assert spec.axes == ("x", "a", "b")
+    assert ("c", *spec) == tuple(("c",) + spec)
+    assert spec + ("c",) is P("x", None, ("a", "b"), "c")
+
+
+def test_prints():
+    assert repr(P()) == "P()"
+    assert repr(P("x", None, ("a", "b"))) == "P('x', None, ('a', 'b'))"
+    assert (
+        repr(P(P.UNCONSTRAINED, unreduced={"b", "a"})) == "P(UNCONSTRAINED, unreduced={'a', 'b'})"
+    )
+    assert str(P("x", reduced={"y"})) == "P('x', reduced={'y'})"
+
+
+def test_update_replaces_parts():
+    spec = P("x", unreduced={"y"})
+    assert spec.update(partitions=("z",)) is P("z", unreduced={"y"})
+    assert spec.update(unreduced=frozenset()) is P("x")
+
+
+def test_dims_pads_and_flattens():
+    spec = P("x", None, ("a", "b"), UNCONSTRAINED)
+    assert spec.dims(5) == (("x",), (), ("a", "b"), (), ())
+    assert spec.dims(5) is spec.dims(5)
+    with pytest.raises(ValueError) as error:
+        P("x", None).dims(1)
+    assert str(error.value) == (
+        "P('x', None) has 2 entries, but the array has only 1 dimension. "
+        "Remove entries from the end of the spec."
+    )
+
+
+@pytest.mark.parametrize("spec", [P(), P("x", None), P(("a", "b"), UNCONSTRAINED, unreduced={"c"})])
+def test_copies_and_pickles_are_the_same_object(spec):
+    assert pickle.loads(pickle.dumps(spec)) is spec
+    assert copy.copy(spec) is spec
+    assert copy.deepcopy([spec])[0] is spec
+
+
+def test_immutable():
+    with pytest.raises(AttributeError) as error:
+        P("x").partitions = ()
+    assert str(error.value) == (
+        "cannot assign to 'partitions': a PartitionSpec is immutable; "
+        "make a new one with P(...) or spec.update(...)."
+    )
+    with pytest.raises(AttributeError, match="cannot delete 'reduced'"):
+        del P("x").reduced
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: P({}), TypeError,
+         "a PartitionSpec got {} of type dict; each entry is an axis name, a tuple of axis names, "
+         "None or P.UNCONSTRAINED."),
+        (lambda: P(P("x")), TypeError,
+         "a PartitionSpec got P('x') of type PartitionSpec; each entry is an axis name, a tuple of "
+         "axis names, None or P.UNCONSTRAINED."),
+        (lambda: P(("x", None)), ValueError,
+         "the tuple ('x', None) of a PartitionSpec may hold only axis names, got None."),
+        (lambda: P("x", unreduced="y"), TypeError,
+         "unreduced= of a PartitionSpec takes a set of axis names, got 'y' of type str; "
+         "write unreduced={'x'}."),
+        (lambda: P(reduced={None}), ValueError,
+         "reduced= of a PartitionSpec may hold only axis names, got None."),
+        (lambda: P(("x", "y"), unreduced={"x"}), ValueError,
+         "unreduced={'x'} of a PartitionSpec names 'x', which already splits a dimension: "
+         "('x', 'y'). An axis has one use in a spec."),
+        (lambda: P(unreduced={"a"}, reduced={"a"}), ValueError,
+         "unreduced={'a'} and reduced={'a'} of a PartitionSpec both name 'a'. "
+         "An axis has one use in a spec."),
+    ],
+)  # fmt: skip
+def test_errors(make, kind, message):
+    with pytest.raises(kind) as error:
+        make()
+    assert str(error.value) == message
+
+
+def test_threads_get_the_same_object():
+    names = [f"axis{i}" for i in range(200)]
+    made: list[list[PartitionSpec]] = [[] for _ in range(4)]
+    gate = threading.Barrier(4)
+
+    def work(out):
+        gate.wait()
+        out.extend(P(name, (name + "a", name + "b")) for name in names)
+
+    threads = [threading.Thread(target=work, args=(out,)) for out in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))

@@ -1,0 +1,72 @@
+"""Counts lines per package: code, prose (docstrings and comments), blank, total.
+
+    python tools/size.py
+
+A line with code and a comment is code. The library's total is the number that changes are
+judged by; tests, benchmarks, docs and examples are shown below it.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BESIDE = ("tests", "benchmarks", "docs", "examples", "tools")
+COLUMNS = ("files", "code", "prose", "blank", "total")
+SILENT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def docstring_lines(source: str) -> set[int]:
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            text = node.body[0]
+            lines.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
+    return lines
+
+
+def count(source: str) -> Counter[str]:
+    """Counts one file's lines by kind."""
+    prose = docstring_lines(source)
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        lines = range(token.start[0], token.end[0] + 1)
+        if token.type == tokenize.COMMENT:
+            prose.update(lines)
+        elif token.type not in SILENT and token.start[0] not in prose:
+            code.update(lines)
+    total = len(source.splitlines())
+    prose -= code
+    sizes = {"code": len(code), "prose": len(prose), "total": total}
+    return Counter(files=1, blank=total - len(code) - len(prose), **sizes)
+
+
+def count_folder(folder: Path, pattern: str = "**/*.py") -> Counter[str]:
+    files = sorted(folder.glob(pattern))
+    return sum((count(path.read_text()) for path in files), Counter[str]())
+
+
+def main() -> None:
+    print(f"{'':24}" + "".join(f"{name:>9}" for name in COLUMNS))
+    library = ROOT / "shardwise"
+    packages = sorted(path for path in library.iterdir() if path.is_dir())
+    rows = [("shardwise/*.py", count_folder(library, "*.py"))]
+    rows += [(f"shardwise/{path.name}", count_folder(path)) for path in packages]
+    show([*rows, ("library", count_folder(library))])
+    print()
+    show([(name, count_folder(ROOT / name)) for name in BESIDE])
+
+
+def show(rows: list[tuple[str, Counter[str]]]) -> None:
+    for name, sizes in rows:
+        if sizes["files"]:
+            print(f"{name:24}" + "".join(f"{sizes[column]:>9,}" for column in COLUMNS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Runs the smoke tests on every supported pair of Python and jaxlib.
+
+    python tools/test_matrix.py                  # tests/smoke and the seam test
+    python tools/test_matrix.py tests/types -x   # any other pytest arguments
+
+Each pair has its own environment, `.venv-3.12-jaxlib0.11`, made on first use and brought up to
+date when the dependencies in `pyproject.toml` change. An interpreter that is not on this machine is
+reported as skipped; that all are skipped is a failure. jax is not installed: the library must do
+without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_TESTS = ["tests/smoke", "tests/runtime/test_seam.py"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One supported combination."""
+
+    python: str  # "3.12"
+    jaxlib: str  # "0.11", names the environment
+    requirement: str
+
+    def __str__(self) -> str:
+        return f"Python {self.python} with jaxlib {self.jaxlib}"
+
+    @property
+    def environment(self) -> Path:
+        return ROOT / f".venv-{self.python}-jaxlib{self.jaxlib}"
+
+
+MATRIX = (
+    Pair("3.11", "0.10", "jaxlib==0.10.2"),
+    Pair("3.12", "0.11", "jaxlib>=0.11,<0.12"),
+    Pair("3.13", "0.12", "jaxlib>=0.12,<0.13"),
+)
+
+
+def candidates(python: str) -> Iterator[str]:
+    """Places where an interpreter may be; a pyenv shim on PATH need not work."""
+    yield sys.executable
+    for name in (f"python{python}", "python3"):
+        for folder in os.get_exec_path():
+            if path := shutil.which(name, path=folder):
+                yield path
+    root = os.environ.get("PYENV_ROOT")
+    if root is None and (pyenv := shutil.which("pyenv")):
+        root = subprocess.run([pyenv, "root"], capture_output=True, text=True).stdout.strip()
+    if root:
+        yield from (str(p) for p in sorted(Path(root, "versions").glob(f"{python}.*/bin/python3")))
+
+
+def find_python(python: str) -> str | None:
+    """The first candidate that runs, has this version, and can make environments."""
+    probe = "import ensurepip, venv, sys; print('%d.%d' % sys.version_info[:2])"
+    for path in dict.fromkeys(candidates(python)):
+        done = subprocess.run([path, "-c", probe], capture_output=True, text=True)
+        if done.returncode == 0 and done.stdout.strip() == python:
+            return path
+    return None
+
+
+def fingerprint(pair: Pair) -> str:
+    """Changes when what `prepare` installs does."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    inputs = json.dumps([settings["build-system"], settings["project"], pair.requirement])
+    return hashlib.sha256(inputs.encode()).hexdigest()
+
+
+def prepare(pair: Pair, interpreter: str) -> None:
+    """Makes the environment unless it is there and up to date."""
+    stamp = pair.environment / ".installed"
+    wanted = fingerprint(pair)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    if not stamp.exists():
+        subprocess.run([interpreter, "-m", "venv", "--clear", str(pair.environment)], check=True)
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    packages = ["--editable", str(ROOT), pair.requirement, "pytest>=8.3", "pytest-timeout"]
+    subprocess.run([str(pair.environment / "bin/python"), *install, *packages], check=True)
+    stamp.write_text(wanted)
+
+
+def run(pair: Pair, pytest_arguments: list[str]) -> str:
+    """Runs the tests for one pair; returns a line about the outcome."""
+    interpreter = find_python(pair.python)
+    if interpreter is None:
+        return f"SKIPPED: no Python {pair.python} on PATH or under pyenv"
+    print(f"\n=== {pair}", flush=True)
+    try:
+        prepare(pair, interpreter)
+    except subprocess.CalledProcessError as error:
+        return f"FAILED: could not make {pair.environment.name}: {error}"
+    python = str(pair.environment / "bin/python")
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *pytest_arguments]
+    code = subprocess.run(command, cwd=ROOT).returncode
+    return "passed" if code == 0 else f"FAILED: pytest exited with {code}"
+
+
+def main() -> int:
+    pytest_arguments = sys.argv[1:] or DEFAULT_TESTS
+    outcomes = {pair: run(pair, pytest_arguments) for pair in MATRIX}
+    print()
+    for pair, outcome in outcomes.items():
+        print(f"{pair}: {outcome}")
+    if all(outcome.startswith("SKIPPED") for outcome in outcomes.values()):
+        print("FAILED: no supported Python was found, so nothing was tested")
+        return 1
+    return int(any(outcome.startswith("FAILED") for outcome in outcomes.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
