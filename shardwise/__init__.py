@@ -1,3 +1,25 @@
 """shardwise: NumPy-style programs over global, sharded arrays."""
 
-from shardwise.engine.eager import EAGER
+from shardwise.api.grad import grad as grad
+from shardwise.api.grad import jvp as jvp
+from shardwise.api.grad import linearize as linearize
+from shardwise.api.grad import value_and_grad as value_and_grad
+from shardwise.api.grad import vjp as vjp
+from shardwise.api.jit import jit as jit
+from shardwise.api.placement import block_until_ready as block_until_ready
+from shardwise.api.placement import default_backend as default_backend
+from shardwise.api.placement import device_count as device_count
+from shardwise.api.placement import device_get as device_get
+from shardwise.api.placement import device_put as device_put
+from shardwise.api.placement import devices as devices
+from shardwise.api.placement import local_device_count as local_device_count
+from shardwise.api.placement import local_devices as local_devices
+from shardwise.api.placement import make_array_from_callback as make_array_from_callback
+from shardwise.api.placement import make_mesh as make_mesh
+from shardwise.api.placement import process_count as process_count
+from shardwise.api.placement import process_index as process_index
+from shardwise.api.placement import with_sharding_constraint as with_sharding_constraint
+from shardwise.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
+from shardwise.api.vmap import vmap as vmap
+from shardwise.base.config import config as config
+from shardwise.engine.array import Array as Array

@@ -10,6 +10,7 @@ from shardwise.engine.signature import Signature, signature
 from shardwise.numpy.value import Value
 from shardwise.runtime import backend
 from shardwise.types.array_type import ArrayType
+from shardwise.types.sharding import SingleDeviceSharding
 
 
 class _ArrayMeta(type):
@@ -112,7 +113,7 @@ class Array(Value, metaclass=_ArrayMeta):
         replicas = dict(zip(sharding.devices, sharding.replica_ids(shape), strict=True))
         return [
             Shard(d, indices[d], replicas[d], _part_maker(self, parts[i], d))
-            for i, d in enumerate(sharding.addressable_devices)
+            for i, d in enumerate(self._local_devices())
         ]
 
     @property
@@ -125,6 +126,11 @@ class Array(Value, metaclass=_ArrayMeta):
 
     def addressable_data(self, i: int) -> "Array":
         return self.addressable_shards[i].data
+
+    def _local_devices(self) -> list[Any]:
+        """The addressable devices in the order of the sharding."""
+        sharding = self._sig.sharding
+        return [sharding.devices[i] for i in sharding.addressable_positions]
 
     def _parts(self) -> list[Any]:
         """The single-device raw buffers, in the order of `sharding.addressable_devices`."""
@@ -178,7 +184,7 @@ class Array(Value, metaclass=_ArrayMeta):
         replicas = dict(zip(sharding.devices, sharding.replica_ids(shape), strict=True))
         indices = sharding.devices_indices_map(shape)
         seen: dict[Any, tuple] = {}
-        for device, part in zip(sharding.addressable_devices, self._parts(), strict=True):
+        for device, part in zip(self._local_devices(), self._parts(), strict=True):
             index = indices[device]
             key = tuple((s.start, s.stop) for s in index)
             if key not in seen or replicas[device] == 0:
@@ -232,7 +238,7 @@ def _part_maker(array: Array, part: Any, device: Any) -> Any:
     def make() -> Array:
         sharding = array._sig.sharding
         shape = sharding.shard_shape(array.shape)
-        from_device = single(device, sharding.memory_kind)
+        from_device = SingleDeviceSharding(device, sharding.memory_kind)
         sig = signature(array.aval.update(shape=shape, spec=None, mesh=None), from_device, True)
         return wrap(backend.rewrap(part, sig.physical, sig.placement), sig)
 

@@ -43,7 +43,7 @@ class Executable:
 
     def __call__(self, args: Sequence[Array]) -> Any:
         if self.moves:
-            args = self.moved(args)
+            args = self.moved(args, self.moves)
         buffers = [a._impl for a in args]
         if self.hidden:
             buffers = self.hidden + buffers
@@ -71,9 +71,11 @@ class Executable:
             results.append(array)
         return results
 
-    def moved(self, args: Sequence[Array]) -> list[Array]:
+    @staticmethod
+    def moved(args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Array]:
+        """The arguments, with some brought to other shardings."""
         out = list(args)
-        for position, target in self.moves:
+        for position, target in moves:
             out[position] = MOVE[0](out[position], target)
         return out
 
@@ -117,7 +119,38 @@ def compiled_for(
     return new
 
 
-def build(
+class Lowering:
+    """A program lowered for signatures: the module's text and the plan of its calls."""
+
+    __slots__ = (
+        "program", "sigs", "text", "devices", "committed", "mesh", "constants", "targets", "outs",
+        "donated",
+    )
+
+    def compile(
+        self, *, single: bool = False, quick: bool = False, overrides: tuple = ()
+    ) -> Executable:
+        free = tuple(s is None for s in self.outs)
+        exe = Executable()
+        exe.program, exe.text = self.program, self.text
+        exe.compiled = compiled_for(self.text, self.devices, free, quick, overrides)
+        exe.direct = exe.compiled.raw.execute_sharded if exe.compiled.window is None else None
+        exe.in_shardings = self.targets
+        pairs = enumerate(zip(self.sigs, self.targets, strict=True))
+        exe.moves = tuple((i, t) for i, (s, t) in pairs if s.sharding is not t)
+        everywhere = _replicated(self.devices, self.mesh)
+        exe.hidden = [MOVE[0](c, everywhere)._impl for c in self.constants]
+        exe.single = single
+        exe.donated = self.donated
+        shardings = _result_shardings(exe, self.outs, self.devices, self.mesh)
+        pairs = zip(self.program.out_types, shardings, strict=True)
+        exe.out_sigs = [signature(t, s, self.committed) for t, s in pairs]
+        exe.handlers = [s.handler for s in exe.out_sigs]
+        exe.out_tree = None
+        return exe
+
+
+def lower(
     program: Program,
     sigs: Sequence[Signature],
     *,
@@ -125,51 +158,53 @@ def build(
     in_shardings: Sequence[Any] | None = None,
     out_shardings: Sequence[Any] | None = None,
     donated: Sequence[int] = (),
-    single: bool = False,
-    quick: bool = False,
-    overrides: tuple = (),
-) -> Executable:
-    """Compiles a program for arguments of the given signatures.
+) -> Lowering:
+    """Lowers a program for arguments of the given signatures.
 
+    names:         of the arguments, for messages.
     in_shardings:  per argument, what it must have; None where it stays as it is.
     out_shardings: per result; None where the partitioner chooses.
     donated:       positions of arguments whose memory the program may take.
     """
     wanted = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
     outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
-    devices, committed = choose_devices(program, sigs, names, wanted, outs)
-    constants = hoisted_constants(program)
-    mesh = _mesh_of([*wanted, *[s.sharding for s in sigs], *outs, *constraint_shardings(program)], devices)
-    targets = [_target(s, w, devices, mesh) for s, w in zip(sigs, wanted, strict=True)]
-    replicated = _replicated(devices, mesh)
-    several = len(devices) > 1
-    text = module_text(
+    new = Lowering()
+    new.program, new.sigs, new.donated = program, sigs, tuple(donated)
+    new.devices, new.committed = choose_devices(program, sigs, names, wanted, outs)
+    new.constants = hoisted_constants(program)
+    places = [*wanted, *[s.sharding for s in sigs], *outs, *constraint_shardings(program)]
+    new.mesh = _mesh_of(places, new.devices)
+    new.outs = [_concrete(s, new.mesh) for s in outs]
+    new.targets = [
+        _target(s, w, new.devices, new.mesh) for s, w in zip(sigs, wanted, strict=True)
+    ]
+    several = len(new.devices) > 1
+    everywhere = _replicated(new.devices, new.mesh)
+    places = [everywhere] * len(new.constants) + new.targets
+    new.text = module_text(
         program,
-        devices,
-        constants,
-        [replicated if several else None] * len(constants) + (targets if several else [None] * len(sigs)),
-        outs if several else [None] * len(outs),
+        new.devices,
+        new.constants,
+        places if several else [None] * len(places),
+        new.outs if several else [None] * len(outs),
         [i in donated for i in range(len(sigs))],
     )
-    free = tuple(s is None for s in outs)
-    exe = Executable()
-    exe.program = program
-    exe.text = text
-    exe.compiled = compiled_for(text, devices, free, quick, overrides)
-    exe.direct = exe.compiled.raw.execute_sharded if exe.compiled.window is None else None
-    exe.in_shardings = targets
-    exe.moves = tuple(
-        (i, t) for i, (s, t) in enumerate(zip(sigs, targets, strict=True)) if s.sharding is not t
-    )
-    exe.hidden = [MOVE[0](c, replicated)._impl for c in constants]
-    exe.single = single
-    exe.donated = tuple(donated)
-    exe.out_sigs = [
-        signature(t, s, committed)
-        for t, s in zip(program.out_types, _result_shardings(exe, outs, devices, mesh), strict=True)
-    ]
-    exe.handlers = [s.handler for s in exe.out_sigs]
-    return exe
+    return new
+
+
+def build(
+    program: Program, sigs: Sequence[Signature], *, single: bool = False, quick: bool = False,
+    **plan: Any,
+) -> Executable:
+    """Lowers and compiles; `plan` as for `lower`."""
+    return lower(program, sigs, **plan).compile(single=single, quick=quick)
+
+
+def _concrete(sharding: Any, mesh: Any) -> Any:
+    """A result's sharding over an abstract mesh, on the program's devices."""
+    if sharding is not None and _is_abstract(sharding):
+        return NamedSharding(mesh, sharding.spec, sharding.memory_kind)
+    return sharding
 
 
 def _target(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:

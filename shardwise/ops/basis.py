@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.types.array_type import ArrayType, array_type
@@ -17,6 +19,21 @@ from shardwise.types.dims import Dims, letters
 def ints(values: Any) -> str:
     """`[0, 2]`: a list in StableHLO's text."""
     return "[" + ", ".join(map(str, values)) + "]"
+
+
+def physical_sizes(t: ArrayType) -> tuple[int, ...]:
+    """The sizes that the buffer of an extended dtype has behind the logical ones."""
+    return getattr(t.dtype, "physical_shape", ())
+
+
+def physical_axes(t: ArrayType) -> range:
+    """The places of `physical_sizes` in the buffer's shape."""
+    return range(t.ndim, t.ndim + len(physical_sizes(t)))
+
+
+def zeros(t: ArrayType) -> Any:
+    """An array of zeros: the tangent or cotangent that a rule has to write out."""
+    return broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=())
 
 
 # -- broadcast_in_dim: operand dimension i becomes result dimension dims[i]; sizes 1 are repeated --
@@ -44,6 +61,7 @@ def _broadcast_dims(x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
 
 def _broadcast_lower(e: Any, ins: Any, outs: Any, x: str, *, shape: tuple, dims: tuple) -> str:
     ty, out = e.ty(ins[0]), e.ty(outs[0])
+    dims = (*dims, *physical_axes(outs[0]))
     return e.let(f"stablehlo.broadcast_in_dim {x}, dims = {ints(dims)} : ({ty}) -> {out}")
 
 
@@ -95,6 +113,7 @@ def _transpose_dims(x: ArrayType, *, perm: tuple) -> Dims:
 
 def _transpose_lower(e: Any, ins: Any, outs: Any, x: str, *, perm: tuple) -> str:
     ty, out = e.ty(ins[0]), e.ty(outs[0])
+    perm = (*perm, *physical_axes(ins[0]))
     return e.let(f"stablehlo.transpose {x}, dims = {ints(perm)} : ({ty}) -> {out}")
 
 
@@ -131,6 +150,14 @@ def move_axis(x: Any, source: int, destination: int) -> Any:
     perm = [i for i in range(type_of(x).ndim) if i != source]
     perm.insert(destination, source)
     return transpose(x, perm=tuple(perm))
+
+
+def batch_first(size: int, x: Any, dim: int | None) -> Any:
+    """`x` with its hidden dimension first, repeated `size` times where it has none."""
+    if dim is not None:
+        return move_axis(x, dim, 0)
+    shape = type_of(x).shape
+    return broadcast_in_dim(x, shape=(size, *shape), dims=tuple(range(1, len(shape) + 1)))
 
 
 # -- reshape: the elements in row-major order, in another shape --

@@ -177,7 +177,8 @@ def unary(
         check_domain(name, domain, (x,))
         if dtype is None:
             return array_type(x.shape, x.dtype, x.weak_type)
-        return array_type(x.shape, dtype(x.dtype))
+        new = dtype(x.dtype)
+        return array_type(x.shape, new, x.weak_type and new != BOOL)
 
     def lower_one(e: Any, ins: Any, outs: Any, x: str, **params: Any) -> str:
         return e.let(_unary_text(e, hlo or name, x, ins[0], outs[0]))
@@ -219,6 +220,7 @@ def binary(
     hlo: str | None = None,
     jvp: tuple[Callable | None, Callable | None] | str | None = None,
     transpose: tuple[Callable | None, Callable | None] | None = None,
+    dtype: Callable[[Any], Any] | None = None,
     lower: Callable | None = None,
 ) -> Op:
     """An op `f(x, y)` on each pair of elements of one dtype.
@@ -226,12 +228,14 @@ def binary(
     jvp:       for each operand `(t, x, y, out) → tangent` or None where it is flat;
                "zero" where both are.
     transpose: for each operand in which the op is linear `(ct, x, y) → ct`.
+    dtype:     the result's dtype from the operands', where it differs.
     """
 
     def type_rule(x: ArrayType, y: ArrayType, **params: Any) -> ArrayType:
         check_domain(name, domain, (x, y))
-        dtype = common_dtype(name, (x, y))
-        return array_type(common_shape(name, (x, y)), dtype, x.weak_type and y.weak_type)
+        common = common_dtype(name, (x, y))
+        result = common if dtype is None else dtype(common)
+        return array_type(common_shape(name, (x, y)), result, x.weak_type and y.weak_type)
 
     def lower_one(e: Any, ins: Any, outs: Any, x: str, y: str, **params: Any) -> str:
         x, y = operand(e, x, ins[0], outs[0]), operand(e, y, ins[1], outs[0])

@@ -9,3 +9,8 @@ come out. One module for each concern:
     window      bounds the collective programs in flight on CPU
     pytree      flattening of nested containers
 """
+
+import os
+
+# Before the first import of jaxlib: keeps its start-up notices off the terminal.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")

@@ -7,19 +7,16 @@ above this package holds raw buffers without looking inside.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from typing import Any, Sequence
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+import numpy as np
+from jaxlib import _jax
+from jaxlib import version as _version
+from jaxlib import xla_client as xc
 
-import numpy as np  # noqa: E402
-from jaxlib import _jax  # noqa: E402
-from jaxlib import version as _version  # noqa: E402
-from jaxlib import xla_client as xc  # noqa: E402
-
-from shardwise.base.config import num_cpu_devices, platforms  # noqa: E402
-from shardwise.runtime import cuda  # noqa: E402
+from shardwise.base.config import num_cpu_devices, platforms
+from shardwise.runtime import cuda
 
 JAXLIB_VERSION: str = _version.__version__
 RuntimeFailure = _jax.JaxRuntimeError

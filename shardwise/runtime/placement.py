@@ -50,7 +50,7 @@ def describe(op_sharding: Any) -> tuple[tuple[int, ...], tuple[int, ...], bool] 
     if op_sharding is None:
         return None
     tiles = xc.HloSharding.from_proto(op_sharding)
-    if tiles.is_replicated() or tiles.is_tuple() or tiles.is_maximal():
+    if tiles.is_replicated() or op_sharding.type != xc.OpSharding.Type.OTHER:
         return None
     dims = tuple(tiles.tile_assignment_dimensions())
     return dims, tuple(tiles.tile_assignment_devices()), tiles.replicate_on_last_tile_dim()

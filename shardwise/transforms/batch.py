@@ -42,7 +42,7 @@ class BatchTracer(Tracer):
 class Batch(Interpreter):
     """Applies each op's `batch` rule, with the parent as interpreter."""
 
-    __slots__ = ("axis_name", "size")
+    __slots__ = ("axis_name", "size", "spmd_axis_name")
 
     def __init__(
         self, parent: Interpreter, size: int, axis_name: Any, transform: str, function: str
@@ -50,6 +50,7 @@ class Batch(Interpreter):
         super().__init__(parent, transform, function)
         self.size = size
         self.axis_name = axis_name
+        self.spmd_axis_name: Any = None
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         values, dims, active = [], [], False
@@ -65,6 +66,8 @@ class Batch(Interpreter):
             return self.parent.process(op, args, params)
         if op.batch is None:
             raise op.missing("batch", self.transform)
+        if self.spmd_axis_name is not None and "sharding" in params:
+            params = {**params, "batch_axes": self.spmd_axis_name}
         token = CURRENT.set(self.parent_context())
         try:
             out, dim = op.batch(self.size, values, dims, **params)
@@ -86,10 +89,11 @@ class Batch(Interpreter):
 def batch(
     fun: Callable, args: Sequence[Any], dims: Sequence[int | None], size: int,
     axis_name: Any = None, transform: str = "vmap", name: str = "f",
-    parent: Interpreter | None = None,
+    parent: Interpreter | None = None, spmd_axis_name: Any = None,
 ) -> tuple[list[Any], list[int | None]]:
     """Runs `fun(*args) -> list` over the hidden dimensions; dims of None are unbatched."""
     interpreter = Batch(parent or current().interpreter, size, axis_name, transform, name)
+    interpreter.spmd_axis_name = spmd_axis_name
     with interpreter.entered():
         outs = fun(*[interpreter.wrap(a, d) for a, d in zip(args, dims, strict=True)])
         pairs = [interpreter.unwrap(x) for x in outs]

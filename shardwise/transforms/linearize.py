@@ -75,9 +75,13 @@ class LinearFunction:
 
 
 def linearize(
-    fun: Callable, primals: Sequence[Any], transform: str = "grad", name: str = "f"
+    fun: Callable, primals: Sequence[Any], transform: str = "grad", name: str = "f",
+    differentiated: Callable[[], int] | None = None,
 ) -> tuple[list[Any], LinearFunction]:
-    """Runs `fun(*primals) -> list` and returns the results and the linear part at that point."""
+    """Runs `fun(*primals) -> list` and returns the results and the linear part at that point.
+
+    differentiated: how many of the results are (the rest is auxiliary); asked once `fun` has run.
+    """
     interpreter = Linearize(current().interpreter, transform, name)
     in_types = [type_of(p) for p in primals]
     active = [is_inexact(t.dtype) for t in in_types]
@@ -87,22 +91,42 @@ def linearize(
             for t, a in zip(in_types, active, strict=True)
         ]
         outs, out_tangents = push_forward(fun, primals, tangents, interpreter, transform, name)
+        if differentiated is not None:
+            count = differentiated()
+            out_tangents = out_tangents[:count] + [None] * (len(outs) - count)
         program, captured = interpreter.finish([t for t in out_tangents if t is not None])
     out_types = [type_of(o) for o in outs]
     marks = [t is not None for t in out_tangents]
     return outs, LinearFunction(program, captured, in_types, out_types, active, marks)
 
 
-@functools.lru_cache(4096)
-def split_program(
-    program: Program, unknown: tuple[bool, ...]
-) -> tuple[Program, Program, tuple[bool, ...], int]:
-    """Splits a program by which arguments are known.
+class Split:
+    """A program in two parts, by which of its arguments are known.
 
-    Returns (known, rest, unknown_out, residuals): `known` takes the known arguments and gives the
-    known results and then the residuals; `rest` takes the residuals and the unknown arguments and
-    gives the unknown results, which `unknown_out` marks.
+    known:       takes the known arguments; gives the known results, then computed residuals.
+    rest:        takes the residuals, then the unknown arguments; gives the unknown results.
+    unknown_out: which results are unknown.
+    forwarded:   per residual, the position of the known argument that it simply is, or None where
+                 `known` computes it.
     """
+
+    __slots__ = ("known", "rest", "unknown_out", "forwarded")
+
+    def __init__(self, known: Program, rest: Program, unknown_out: tuple, forwarded: tuple):
+        self.known = known
+        self.rest = rest
+        self.unknown_out = unknown_out
+        self.forwarded = forwarded
+
+    def residuals(self, known_args: Sequence[Any], computed: Sequence[Any]) -> list[Any]:
+        """All residuals, from the known arguments and those that `known` computed."""
+        rest = iter(computed)
+        return [next(rest) if i is None else known_args[i] for i in self.forwarded]
+
+
+@functools.lru_cache(4096)
+def split_program(program: Program, unknown: tuple[bool, ...]) -> Split:
+    """Splits a program by which arguments are unknown."""
     stager = Stage(Ground, "split", program.name)
     with stager.entered():
         interpreter = Linearize(stager, "split", program.name)
@@ -119,7 +143,9 @@ def split_program(
             marks = tuple(interpreter.is_unknown(x) for x in outs)
             unknown_outs = [x for x, u in zip(outs, marks, strict=True) if u]
             rest, residuals = interpreter.finish(unknown_outs)
+        position = {v: i for i, v in enumerate(stager.inputs)}
+        forwarded = tuple(position.get(getattr(r, "var", None)) for r in residuals)
+        computed = [r for r, i in zip(residuals, forwarded, strict=True) if i is None]
         known_outs = [x for x, u in zip(outs, marks, strict=True) if not u]
-        known, captured = stager.finish(known_outs + residuals)
-    known, _ = split_captures(known, captured)
-    return known, rest, marks, len(residuals)
+        known, captured = stager.finish(known_outs + computed)
+    return Split(split_captures(known, captured)[0], rest, marks, forwarded)

@@ -1,0 +1,1 @@
+"""The public transforms and placement functions."""

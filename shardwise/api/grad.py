@@ -1,0 +1,353 @@
+"""Differentiation: `grad`, `value_and_grad`, `jvp`, `vjp`, `linearize`, Jacobians."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from shardwise.api.signatures import as_tuple, check_argnums
+from shardwise.api.trees import leaf_paths
+from shardwise.base.context import current
+from shardwise.core.infer import type_of
+from shardwise.core.interpreter import name_of
+from shardwise.engine.eager import EAGER
+from shardwise.ops.basis import broadcast_in_dim
+from shardwise.ops.cast import convert_element_type
+from shardwise.runtime.pytree import flatten
+from shardwise.transforms.jvp import push_forward
+from shardwise.transforms.linearize import LinearFunction
+from shardwise.transforms.linearize import linearize as _linearize
+from shardwise.transforms.transpose import transpose
+from shardwise.types.array_type import ArrayType
+from shardwise.types.dtypes import float0, is_complex, is_float, is_inexact
+
+
+def as_value(x: Any) -> Any:
+    """A leaf as something with a type: arrays and tracers as they are."""
+    if hasattr(x, "aval"):
+        return x
+    return EAGER.array(x)
+
+
+def zeros(t: ArrayType) -> Any:
+    """Zeros of a type; of an integer type, the trivial tangents (NumPy's `float0`)."""
+    if not is_inexact(t.dtype):
+        return np.zeros(t.shape, float0)
+    scalar = np.zeros((), t.dtype)[()]
+    return broadcast_in_dim(scalar, shape=t.shape, dims=()) if t.shape else EAGER.array(scalar)
+
+
+def _flat_function(fun: Callable, trees: list[Any], rebuild: Callable, has_aux: bool) -> Callable:
+    """`fun` on flat leaves. `trees` receives the trees of the result and of the aux value."""
+
+    def flat(*leaves: Any) -> list[Any]:
+        result = fun(*rebuild(leaves))
+        if has_aux:
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise TypeError(
+                    f"{name_of(fun)} must return a pair (value, aux) with has_aux=True; it "
+                    f"returned {type(result).__name__}."
+                )
+            result, aux = result
+            aux_leaves, aux_tree = flatten(aux)
+        else:
+            aux_leaves, aux_tree = [], None
+        outs, tree = flatten(result)
+        trees[:] = [tree, aux_tree]
+        return outs + aux_leaves
+
+    return flat
+
+
+def _picked(args: Sequence[Any], argnums: tuple[int, ...]) -> tuple[list[Any], Any, Callable]:
+    """Leaves and tree of the differentiated arguments, and how to put them back."""
+    picked = tuple(args[n] for n in argnums)
+    leaves, tree = flatten(picked)
+
+    def rebuild(new: Sequence[Any]) -> list[Any]:
+        full = list(args)
+        for n, value in zip(argnums, tree.unflatten(new), strict=True):
+            full[n] = value
+        return full
+
+    return leaves, tree, rebuild
+
+
+def value_and_grad(
+    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    holomorphic: bool = False, allow_int: bool = False,
+) -> Callable:
+    """A function that gives `fun`'s value and its gradient.
+
+    Args:
+      fun: gives a real scalar (complex with `holomorphic`), or with `has_aux` a pair of it and
+        anything else.
+      argnums: which positional arguments to differentiate by.
+      holomorphic: whether `fun` is a holomorphic function of complex arguments.
+      allow_int: integer arguments are allowed; their gradients are zeros of dtype `float0`.
+
+    Returns:
+      A function of the same arguments. It gives (value, gradient), or ((value, aux), gradient);
+      the gradient has the tree of the argument, or is a tuple for several argnums.
+
+    Raises:
+      TypeError: if the value is not a scalar, or an argument is of integer type.
+    """
+    name = name_of(fun)
+    nums = as_tuple(argnums)
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        check_argnums(argnums, len(args), f"grad of {name}")
+        places = tuple(n % len(args) for n in nums)
+        leaves, tree, rebuild = _picked(args, places)
+        values = [as_value(x) for x in leaves]
+        _check_inputs(name, tree, values, holomorphic, allow_int)
+        trees: list[Any] = []
+        call = functools.partial(fun, **kwargs) if kwargs else fun
+        flat = _flat_function(call, trees, rebuild, has_aux)
+        outs, linear = _linearize(
+            flat, values, "grad", name, differentiated=lambda: trees[0].num_leaves
+        )
+        out_tree, aux_tree = trees
+        count = out_tree.num_leaves
+        _check_output(name, out_tree, outs[:count], holomorphic)
+        one = np.ones((), type_of(outs[0]).dtype)[()]
+        grads = tree.unflatten(_pull_back(linear, [one]))
+        value = out_tree.unflatten(outs[:count])
+        gradient = grads if not isinstance(argnums, int) else grads[0]
+        if has_aux:
+            return (value, aux_tree.unflatten(outs[count:])), gradient
+        return value, gradient
+
+    return wrapped
+
+
+def grad(
+    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    holomorphic: bool = False, allow_int: bool = False,
+) -> Callable:
+    """The gradient of a scalar function; with `has_aux`, the pair (gradient, aux).
+
+    See `value_and_grad` for the arguments and errors.
+    """
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped
+
+
+def _pull_back(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of all inputs; zeros where the result does not depend on one."""
+    given = [ct for ct, on in zip(cotangents, linear.active_out, strict=False) if on]
+    found = iter(transpose(linear.program, linear.captured, given))
+    grads = []
+    for t, active in zip(linear.in_types, linear.active_in, strict=True):
+        ct = next(found) if active else None
+        grads.append(_settled(ct, t))
+    return grads
+
+
+def _settled(ct: Any, t: ArrayType) -> Any:
+    """A cotangent as an array of its input's dtype."""
+    if ct is None:
+        return zeros(t)
+    if not hasattr(ct, "aval"):
+        ct = EAGER.array(np.asarray(ct, t.dtype)) if current().interpreter is EAGER else ct
+    if type_of(ct).dtype != t.dtype:
+        return convert_element_type(ct, dtype=t.dtype)
+    return ct
+
+
+def _check_inputs(
+    name: str, tree: Any, values: Sequence[Any], holomorphic: bool, allow_int: bool
+) -> None:
+    for i, value in enumerate(values):
+        t = type_of(value)
+        if holomorphic and not is_complex(t.dtype):
+            raise TypeError(
+                f"grad of {name} with holomorphic=True takes complex inputs; "
+                f"{_leaf_name(tree, i)} is of type {t.str_short(True)}."
+            )
+        if is_float(t.dtype) or (is_complex(t.dtype) and holomorphic):
+            continue
+        if is_complex(t.dtype):
+            raise TypeError(
+                f"grad of {name} takes real inputs; {_leaf_name(tree, i)} is of type "
+                f"{t.str_short(True)}. For a holomorphic function pass holomorphic=True."
+            )
+        if not allow_int:
+            raise TypeError(
+                f"grad of {name} takes real or complex inputs; {_leaf_name(tree, i)} is of type "
+                f"{t.str_short(True)}. Convert it to a floating type, or pass allow_int=True for "
+                "a trivial gradient."
+            )
+
+
+def _leaf_name(tree: Any, i: int) -> str:
+    return "args" + leaf_paths(tree.unflatten(range(tree.num_leaves)))[i]
+
+
+def _check_output(name: str, tree: Any, outs: Sequence[Any], holomorphic: bool) -> None:
+    if tree.num_nodes != 1 or len(outs) != 1:
+        raise TypeError(
+            f"grad of {name} takes a function that returns a scalar; it returned a tree {tree}. "
+            "For further results use has_aux=True."
+        )
+    t = type_of(outs[0])
+    if t.shape != ():
+        raise TypeError(
+            f"grad of {name} takes a function that returns a scalar; it returned "
+            f"{t.str_short(True)}. Sum it, or use jacrev or vjp."
+        )
+    if not (is_complex(t.dtype) if holomorphic else is_float(t.dtype)):
+        kind = "complex" if holomorphic else "real"
+        raise TypeError(
+            f"grad of {name} takes a function that returns a {kind} scalar; it returned "
+            f"{t.str_short(True)}."
+        )
+
+
+def jvp(
+    fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> Any:
+    """`fun(*primals)` and its directional derivative along `tangents`.
+
+    Args:
+      primals, tangents: sequences of equal trees; a tangent has its primal's shape and dtype
+        (`float0` for integers).
+
+    Returns:
+      (result, tangent of the result), with `has_aux` also aux.
+    """
+    name = name_of(fun)
+    for what, value in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(value, tuple | list):
+            raise TypeError(f"jvp of {name}: {what} must be a tuple or list; got {value!r}.")
+    leaves, tree = flatten(tuple(primals))
+    tangent_leaves, tangent_tree = flatten(tuple(tangents))
+    if tree != tangent_tree:
+        raise TypeError(
+            f"jvp of {name}: primals and tangents must have the same tree; got {tree} and "
+            f"{tangent_tree}."
+        )
+    values = [as_value(x) for x in leaves]
+    pairs = zip(values, tangent_leaves, strict=True)
+    flat_tangents = [_checked_tangent(name, x, t) for x, t in pairs]
+    trees: list[Any] = []
+    flat = _flat_function(fun, trees, tree.unflatten, has_aux)
+    outs, out_tangents = push_forward(
+        flat, values, flat_tangents, current().interpreter, "jvp", name
+    )
+    count = trees[0].num_leaves
+    settled = [
+        zeros(type_of(o)) if t is None else t
+        for o, t in zip(outs[:count], out_tangents[:count], strict=True)
+    ]
+    result = (trees[0].unflatten(outs[:count]), trees[0].unflatten(settled))
+    return (*result, trees[1].unflatten(outs[count:])) if has_aux else result
+
+
+def _checked_tangent(name: str, primal: Any, tangent: Any) -> Any:
+    t = type_of(primal)
+    if getattr(tangent, "dtype", None) == float0:
+        if is_inexact(t.dtype):
+            raise TypeError(
+                f"jvp of {name}: a tangent of dtype float0 is for integers; its primal is of type "
+                f"{t.str_short(True)}."
+            )
+        return None
+    tangent = as_value(tangent)
+    given = type_of(tangent)
+    if not is_inexact(t.dtype):
+        raise TypeError(
+            f"jvp of {name}: the tangent of {t.str_short(True)} must be of dtype float0; got "
+            f"{given.str_short(True)}."
+        )
+    if (given.shape, given.dtype) != (t.shape, t.dtype):
+        raise TypeError(
+            f"jvp of {name}: a tangent must have its primal's shape and dtype; got "
+            f"{given.str_short(True)} for {t.str_short(True)}."
+        )
+    return tangent
+
+
+def _linear_parts(fun: Callable, primals: Sequence[Any], has_aux: bool, transform: str) -> tuple:
+    leaves, tree = flatten(tuple(primals))
+    values = [as_value(x) for x in leaves]
+    trees: list[Any] = []
+    flat = _flat_function(fun, trees, tree.unflatten, has_aux)
+    outs, linear = _linearize(
+        flat, values, transform, name_of(fun), differentiated=lambda: trees[0].num_leaves
+    )
+    count = trees[0].num_leaves
+    result = trees[0].unflatten(outs[:count])
+    aux = trees[1].unflatten(outs[count:]) if has_aux else None
+    return result, linear, tree, trees[0], aux
+
+
+def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
+    """`fun(*primals)` and the function that pulls cotangents back.
+
+    Returns:
+      (result, pull_back), with `has_aux` also aux. `pull_back(ct)` takes a cotangent of the
+      result's tree and gives a tuple with one of each primal.
+    """
+    result, linear, tree, out_tree, aux = _linear_parts(fun, primals, has_aux, "vjp")
+    name = name_of(fun)
+
+    def pull_back(ct: Any) -> tuple:
+        cts, ct_tree = flatten(ct)
+        if ct_tree != out_tree:
+            raise TypeError(
+                f"vjp of {name}: the cotangent must have the tree of the result, {out_tree}; got "
+                f"{ct_tree}."
+            )
+        types = linear.out_types[: len(cts)]
+        given = [_checked_cotangent(name, x, t) for x, t in zip(cts, types, strict=True)]
+        return tree.unflatten(_pull_back(linear, given))
+
+    return (result, pull_back, aux) if has_aux else (result, pull_back)
+
+
+def _checked_cotangent(name: str, ct: Any, t: ArrayType) -> Any:
+    if getattr(ct, "dtype", None) == float0:
+        return None
+    ct = as_value(ct)
+    given = type_of(ct)
+    if (given.shape, given.dtype) != (t.shape, t.dtype) and is_inexact(t.dtype):
+        raise TypeError(
+            f"vjp of {name}: a cotangent must have its result's shape and dtype, "
+            f"{t.str_short(True)}; got {given.str_short(True)}."
+        )
+    return ct
+
+
+def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
+    """`fun(*primals)` and its derivative there, as a function of tangents.
+
+    The derivative is staged: calling it many times costs no new trace.
+    """
+    result, linear, tree, out_tree, aux = _linear_parts(fun, primals, has_aux, "linearize")
+    name = name_of(fun)
+    types = [type_of(x) for x in flatten(result)[0]]
+
+    def derivative(*tangents: Any) -> Any:
+        given, given_tree = flatten(tuple(tangents))
+        if given_tree != tree:
+            raise TypeError(
+                f"linearize of {name}: tangents must have the tree of the primals, {tree}; got "
+                f"{given_tree}."
+            )
+        values = [as_value(x) for x in given]
+        outs = linear(values)[: len(types)]
+        settled = [zeros(t) if o is None else o for o, t in zip(outs, types, strict=True)]
+        return out_tree.unflatten(settled)
+
+    return (result, derivative, aux) if has_aux else (result, derivative)

@@ -1,0 +1,382 @@
+"""`jit`: functions staged once for each kind of arguments, compiled, and run as one program."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from typing import Any, Callable, Generic, ParamSpec, Sequence, TypeVar
+
+import numpy as np
+
+from shardwise.api.shardings import as_sharding, is_sharding_leaf
+from shardwise.api.signatures import both, names_of
+from shardwise.api.stages import Traced
+from shardwise.api.trees import argument_names, broadcast_prefix
+from shardwise.base.config import disable_jit, log_compiles
+from shardwise.base.context import CURRENT
+from shardwise.control.call import call
+from shardwise.core.infer import type_of
+from shardwise.core.interpreter import name_of
+from shardwise.core.program import Program
+from shardwise.engine.array import Array
+from shardwise.engine.eager import EAGER
+from shardwise.engine.executable import Executable
+from shardwise.engine.signature import Signature, signature
+from shardwise.ops.sharding import sharding_constraint
+from shardwise.runtime.backend import devices
+from shardwise.runtime.pytree import flatten
+from shardwise.transforms.stage import stage
+from shardwise.transforms.tracer import Tracer, escaped
+from shardwise.types.sharding import SingleDeviceSharding
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CACHE_SIZE = 4096
+_log = logging.getLogger("shardwise.jit")
+
+
+class Jitted(Generic[P, R]):
+    """A jitted function. Made by `jit`."""
+
+    def __init__(self, fun: Callable[P, R], options: "Options"):
+        functools.update_wrapper(self, fun)
+        self.__wrapped__ = fun
+        self._fun = fun
+        self._name = name_of(fun)
+        self._options = options
+        self._cache: dict[tuple, Executable] = {}
+        self._traces: dict[tuple, tuple[Program, Any]] = {}
+        self._plain = not options.static_argnums and not options.static_argnames
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jitted function {self._name}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        ctx = CURRENT.get()
+        if ctx.interpreter is EAGER and self._plain and not kwargs:
+            try:
+                exe = self._cache[(ctx.key, *[a._sig for a in args])]  # type: ignore[attr-defined]
+            except (AttributeError, KeyError):
+                pass
+            else:
+                if exe.single:
+                    return exe(args)  # type: ignore[arg-type]
+                return exe.out_tree.unflatten(exe(args))  # type: ignore[arg-type]
+        return self._call(ctx, args, kwargs)
+
+    def _call(self, ctx: Any, args: tuple, kwargs: dict) -> Any:
+        if self._options.inline or disable_jit.value:
+            return self._fun(*args, **kwargs)
+        static, args, kwargs = self._split_static(args, kwargs)
+        leaves, tree = flatten((args, kwargs))
+        if ctx.interpreter is not EAGER:
+            return self._call_staged(leaves, tree, static)
+        try:
+            key = (ctx.key, tree, static, *[a._sig for a in leaves])
+            exe = self._cache.get(key)
+        except (AttributeError, TypeError):
+            leaves = [a if a.__class__ is Array else _leaf(a) for a in leaves]
+            sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
+            key = (ctx.key, tree, static, *sigs)
+            exe = self._cache.get(key)
+        if exe is None:
+            exe = self._compile(key, leaves, tree, static, args, kwargs)
+        results = exe(leaves)
+        return results if exe.single else exe.out_tree.unflatten(results)
+
+    # -- static arguments --
+
+    def _split_static(self, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
+        """(static arguments as a hashable key, the other positional ones, the other named ones)."""
+        if self._plain:
+            return None, args, kwargs
+        options = self._options
+        picked = tuple(
+            (i, type(args[i]), args[i]) for i in options.static_argnums if i < len(args)
+        )
+        named = tuple(
+            (k, type(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
+        )
+        static = (picked, named)
+        try:
+            hash(static)
+        except TypeError:
+            raise ValueError(self._unhashable(static)) from None
+        rest = tuple(a for i, a in enumerate(args) if i not in options.static_argnums)
+        return static, rest, {k: v for k, v in kwargs.items() if k not in options.static_argnames}
+
+    def _unhashable(self, static: Any) -> str:
+        for where, kind, value in (*static[0], *static[1]):
+            try:
+                hash(value)
+            except TypeError:
+                return (
+                    f"jit of {self._name}: static argument {where!r} is {value!r} of type "
+                    f"{kind.__name__}, which cannot be hashed. Static arguments are part of the "
+                    "cache key: use a hashable type such as a tuple, or do not mark it static."
+                )
+        return f"jit of {self._name}: a static argument cannot be hashed."
+
+    def _merged(self, static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The call's full arguments, static ones included."""
+        if static is None:
+            return args, kwargs
+        full = list(args)
+        for i, _, value in sorted(static[0], key=lambda row: row[0]):
+            full.insert(i, value)
+        return tuple(full), kwargs | {k: v for k, _, v in static[1]}
+
+    # -- staging --
+
+    def _trace(
+        self, types: tuple, tree: Any, static: Any, names: Sequence[str]
+    ) -> tuple[Program, Any, list[Any]]:
+        """(program, tree of its results, captured outer tracers); cached where none are."""
+        key = (CURRENT.get().key, tree, static, types)
+        found = self._traces.get(key)
+        if found is not None:
+            return *found, []
+        out_tree: list[Any] = []
+        begin = time.perf_counter()
+
+        def flat(*leaves: Any) -> list[Any]:
+            args, kwargs = tree.unflatten(leaves)
+            args, kwargs = self._merged(static, args, kwargs)
+            outs, treedef = flatten(self._fun(*args, **kwargs))
+            out_tree.append(treedef)
+            return [self._checked_output(x) for x in outs]
+
+        program, captured = stage(flat, types, name=self._name, names=names)
+        if log_compiles.value:
+            _log.warning("traced %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
+        if not captured:
+            if len(self._traces) >= CACHE_SIZE:
+                del self._traces[next(iter(self._traces))]
+            self._traces[key] = (program, out_tree[0])
+        return program, out_tree[0], captured
+
+    def _checked_output(self, x: Any) -> Any:
+        if hasattr(x, "aval") or isinstance(x, bool | int | float | complex | np.generic):
+            return x
+        if isinstance(x, np.ndarray) or hasattr(x, "__jax_array__"):
+            return EAGER.array(x)
+        raise TypeError(
+            f"jit of {self._name} returned {x!r} of type {type(x).__name__}, which is not an array."
+        )
+
+    def _call_staged(self, leaves: list[Any], tree: Any, static: Any) -> Any:
+        """Under another transform: one `jit` equation, or the program pushed through it."""
+        types = tuple([type_of(a) for a in leaves])
+        program, out_tree, captured = self._trace(types, tree, static, ())
+        ins = self._input_shardings(tree, len(leaves))
+        if ins is not None:
+            leaves = [_constrained(a, s) for a, s in zip(leaves, ins, strict=True)]
+        outs = call(*captured, *leaves, program=program)
+        wanted = self._output_shardings(out_tree)
+        if wanted is not None:
+            outs = [_constrained(x, s) for x, s in zip(outs, wanted, strict=True)]
+        return out_tree.unflatten(outs)
+
+    # -- compiling --
+
+    def _input_shardings(self, tree: Any, count: int) -> list[Any] | None:
+        wanted = self._options.in_shardings
+        if wanted is None:
+            device = self._options.device
+            return None if device is None else [SingleDeviceSharding(device)] * count
+        args, _ = tree.unflatten(range(count))
+        if isinstance(wanted, list):
+            wanted = tuple(wanted)
+        found = broadcast_prefix(wanted, args, "in_shardings", is_sharding_leaf)
+        found += [None] * (count - len(found))
+        return [as_sharding(s, "in_shardings") for s in found]
+
+    def _output_shardings(self, tree: Any) -> list[Any] | None:
+        wanted = self._options.out_shardings
+        if wanted is None:
+            return None
+        outs = tree.unflatten(range(tree.num_leaves))
+        found = broadcast_prefix(wanted, outs, "out_shardings", is_sharding_leaf)
+        return [as_sharding(s, "out_shardings") for s in found]
+
+    def _donated(self, tree: Any, count: int) -> tuple[int, ...]:
+        options = self._options
+        if not options.donate_argnums and not options.donate_argnames:
+            return ()
+        args, kwargs = tree.unflatten(range(count))
+        shifted = _without_static(options.donate_argnums, options.static_argnums)
+        picked = [args[i] for i in shifted if i < len(args)]
+        picked += [kwargs[k] for k in options.donate_argnames if k in kwargs]
+        return tuple(sorted(flatten(picked)[0]))
+
+    def _traced(self, args: tuple, kwargs: dict) -> tuple[Traced, list[Any], Any]:
+        """The staged call, with all that lowering needs; its leaves; its key without context."""
+        static, args, kwargs = self._split_static(args, kwargs)
+        leaves, tree = flatten((args, kwargs))
+        leaves = [a if hasattr(a, "aval") and not isinstance(a, Tracer) else _leaf(a)
+                  for a in leaves]
+        return self._traced_flat(leaves, tree, static, args, kwargs), leaves, (tree, static)
+
+    def _traced_flat(
+        self, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
+    ) -> Traced:
+        parameters = _without_static_names(names_of(self._fun), self._options.static_argnums)
+        names = argument_names(args, kwargs, parameters)
+        sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
+        types = tuple([s.type for s in sigs])
+        program, out_tree, captured = self._trace(types, tree, static, names)
+        if captured:
+            raise escaped(captured[0])
+        return Traced(
+            program,
+            sigs,
+            names,
+            in_tree=tree,
+            out_tree=out_tree,
+            in_shardings=self._input_shardings(tree, len(leaves)),
+            out_shardings=self._output_shardings(out_tree),
+            donated=self._donated(tree, len(leaves)),
+            overrides=self._options.compiler_options,
+        )
+
+    def _compile(
+        self, key: tuple, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
+    ) -> Executable:
+        traced = self._traced_flat(leaves, tree, static, args, kwargs)
+        begin = time.perf_counter()
+        exe = traced.lower().compile().executable
+        if log_compiles.value:
+            _log.warning("compiled %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
+        if len(self._cache) >= CACHE_SIZE:
+            del self._cache[next(iter(self._cache))]
+        self._cache[key] = exe
+        if static is None and not kwargs and len(args) == len(leaves):
+            flat_args = all(a.__class__ is Array for a in args)
+            if flat_args:  # found by the short way the next time
+                self._cache[(key[0], *[a._sig for a in args])] = exe
+        return exe
+
+    # -- stages --
+
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
+        """The staged program for these arguments (arrays or `ShapeDtypeStruct`s)."""
+        return self._traced(args, kwargs)[0]
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """`trace(...)` lowered to StableHLO."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The types of the results, without compiling."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forgets all traces and compiled programs of this function."""
+        self._cache.clear()
+        self._traces.clear()
+
+    def _cache_size(self) -> int:
+        return len(self._traces)
+
+
+class Options:
+    """The arguments of `jit`, in canonical form."""
+
+    __slots__ = (
+        "in_shardings", "out_shardings", "static_argnums", "static_argnames", "donate_argnums",
+        "donate_argnames", "inline", "compiler_options", "device",
+    )
+
+
+def _without_static(nums: tuple, static: tuple) -> list[int]:
+    """Argument numbers, counted without the static arguments."""
+    return [n - sum(s < n for s in static) for n in nums if n not in static]
+
+
+def _without_static_names(parameters: tuple, static: tuple) -> list[str]:
+    return [p for i, p in enumerate(parameters) if i not in static]
+
+
+def _leaf(x: Any) -> Any:
+    """An argument's leaf in a form that has a type: host values stay on the host."""
+    if x.__class__ is Array or isinstance(x, np.ndarray | np.generic):
+        return x
+    if isinstance(x, bool | int | float | complex):
+        return x
+    if isinstance(x, Tracer):
+        raise escaped(x)
+    if hasattr(x, "aval"):
+        return x  # a ShapeDtypeStruct
+    return EAGER.array(x)
+
+
+def _host_signature(x: Any) -> Signature:
+    sharding = getattr(x, "sharding", None)
+    return signature(type_of(x), sharding, sharding is not None)
+
+
+def _constrained(x: Any, sharding: Any) -> Any:
+    return x if sharding is None else sharding_constraint(x, sharding=sharding)
+
+
+def jit(
+    fun: Callable[P, R] | None = None,
+    /,
+    *,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+) -> Any:
+    """Compiles a function: staged once for each kind of arguments, run as one program.
+
+    Args:
+      fun: a function of arrays in pytrees; its Python code runs only while it is staged.
+      in_shardings, out_shardings: shardings as prefixes of the trees of arguments and results;
+        None: arguments stay as they are, results as the partitioner finds best.
+      static_argnums, static_argnames: arguments that are part of the program; hashable.
+      donate_argnums, donate_argnames: arguments whose memory the program may reuse; they are gone
+        after the call.
+      keep_unused: accepted; unused arguments are always kept.
+      device, backend: where to run, for arguments that nobody placed. Prefer `in_shardings`.
+      inline: call the function's body directly when traced.
+      compiler_options: XLA options by name.
+
+    Returns:
+      A function of the same signature, with `trace`, `lower`, `eval_shape` and `clear_cache`.
+
+    Raises:
+      ValueError: at the call, if arguments are committed to different devices.
+    """
+    if fun is None:
+        given = {k: v for k, v in locals().items() if k != "fun"}
+        return functools.partial(jit, **given)
+    if not callable(fun):
+        raise TypeError(f"jit takes a function; got {fun!r} of type {type(fun).__name__}.")
+    options = Options()
+    options.in_shardings = in_shardings
+    options.out_shardings = out_shardings
+    options.static_argnums, options.static_argnames = both(
+        fun, static_argnums, static_argnames, "static_argnums"
+    )
+    options.donate_argnums, options.donate_argnames = both(
+        fun, donate_argnums, donate_argnames, "donate_argnums"
+    )
+    if backend is not None:
+        device = devices(backend)[0]
+    options.device = device
+    options.inline = inline
+    options.compiler_options = tuple(sorted((compiler_options or {}).items()))
+    return Jitted(fun, options)

@@ -1,0 +1,179 @@
+"""Where arrays live: `device_put`, sharding constraints, meshes and devices."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from shardwise.api.grad import as_value
+from shardwise.api.shardings import as_sharding, is_sharding_leaf
+from shardwise.api.trees import broadcast_prefix
+from shardwise.core.infer import type_of
+from shardwise.engine import transfer
+from shardwise.engine.array import Array, wrap
+from shardwise.engine.eager import EAGER
+from shardwise.engine.signature import signature
+from shardwise.ops.sharding import sharding_constraint
+from shardwise.runtime import backend
+from shardwise.runtime.pytree import flatten
+from shardwise.transforms.tracer import Tracer
+from shardwise.types import mesh as _mesh
+from shardwise.types.mesh import Mesh
+from shardwise.types.sharding import NamedSharding
+
+
+def devices(backend_name: str | None = None) -> list[Any]:
+    """All devices of a platform (`cpu`, `cuda`), by default of the preferred one."""
+    return backend.devices(backend_name)
+
+
+def local_devices(backend_name: str | None = None) -> list[Any]:
+    """The devices of this process."""
+    return backend.local_devices(backend_name)
+
+
+def device_count(backend_name: str | None = None) -> int:
+    return len(backend.devices(backend_name))
+
+
+def local_device_count(backend_name: str | None = None) -> int:
+    return len(backend.local_devices(backend_name))
+
+
+def process_index(backend_name: str | None = None) -> int:
+    return backend.process_index(backend_name)
+
+
+def process_count(backend_name: str | None = None) -> int:
+    return 1 + max(d.process_index for d in backend.devices(backend_name))
+
+
+def default_backend() -> str:
+    """The preferred platform's name."""
+    return backend.devices()[0].platform
+
+
+def make_mesh(
+    axis_shapes: Sequence[int], axis_names: Sequence[str], *, axis_types: Any = None,
+    devices: Sequence[Any] | None = None,
+) -> Mesh:
+    """A mesh of the given sizes over the first devices. Axes are Explicit by default."""
+    chosen = backend.devices() if devices is None else devices
+    return _mesh.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=axis_types)
+
+
+def device_put(x: Any, device: Any = None, *, donate: Any = False, may_alias: Any = None) -> Any:
+    """A tree of values on a device or under shardings.
+
+    Args:
+      x: a tree of arrays, NumPy arrays and scalars.
+      device: a device, a sharding, None (leave placed values where they are), or a tree of them
+        that is a prefix of `x`'s.
+      donate: whether the sources are given up, so that their memory can be reused.
+      may_alias: whether the result may share memory with `x`; None: where that is free.
+
+    Returns:
+      The same tree of arrays, committed to where they were put.
+
+    Raises:
+      ValueError: if a sharding does not fit a value's shape.
+    """
+    leaves, tree = flatten(x)
+    if device is None or is_sharding_leaf(device):
+        targets = [as_sharding(device, "device_put")] * len(leaves)
+    else:
+        found = broadcast_prefix(device, x, "device_put: device", is_sharding_leaf)
+        targets = [as_sharding(d, "device_put") for d in found]
+    return tree.unflatten(
+        [_put(v, t, donate, may_alias) for v, t in zip(leaves, targets, strict=True)]
+    )
+
+
+def _put(x: Any, target: Any, donate: bool, may_alias: Any) -> Any:
+    if isinstance(x, Tracer):
+        return x if target is None else sharding_constraint(x, sharding=target)
+    if target is None:
+        return as_value(x)
+    if isinstance(target, NamedSharding):
+        target.check_divisible(type_of(x).shape)
+    if not isinstance(x, Array | np.ndarray | np.generic | int | float | complex):
+        x = EAGER.array(x)
+    result = transfer.move(x, target)
+    if donate and isinstance(x, Array) and result is not x:
+        x.delete()
+    return result
+
+
+def device_get(x: Any) -> Any:
+    """A tree of arrays as NumPy arrays; all copies start before the first is waited for."""
+    leaves, tree = flatten(x)
+    for leaf in leaves:
+        if leaf.__class__ is Array:
+            leaf.copy_to_host_async()
+    return tree.unflatten([np.asarray(v) if hasattr(v, "aval") else v for v in leaves])
+
+
+def block_until_ready(x: Any) -> Any:
+    """Waits until all arrays in a tree are computed; gives the tree."""
+    leaves = [a for a in flatten(x)[0] if a.__class__ is Array]
+    backend.block_until_ready([a._live() for a in leaves])
+    return x
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """The values, with the partitioner told how they are sharded at this point.
+
+    Args:
+      x: a tree of arrays.
+      shardings: a sharding or spec, or a tree of them that is a prefix of `x`'s. Dimensions
+        that are `UNCONSTRAINED` are left to the partitioner.
+    """
+    leaves, tree = flatten(x)
+    found = broadcast_prefix(shardings, x, "with_sharding_constraint", is_sharding_leaf)
+    out = []
+    for leaf, wanted in zip(leaves, found, strict=True):
+        target = as_sharding(wanted, "with_sharding_constraint")
+        value = as_value(leaf)
+        out.append(value if target is None else sharding_constraint(value, sharding=target))
+    return tree.unflatten(out)
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding: Any, data_callback: Callable, dtype: Any = None
+) -> Array:
+    """An array from a function of the index of each shard.
+
+    Args:
+      shape: of the whole array.
+      sharding: where its parts go.
+      data_callback: gets a tuple of slices and gives that part of the array.
+      dtype: of the result; by default that of the parts.
+
+    Raises:
+      ValueError: if a part does not have the shard's shape.
+    """
+    shape = tuple(shape)
+    local = sharding.addressable_devices_indices_map(shape)
+    parts: dict[tuple, np.ndarray] = {}
+    shards = []
+    for index in local.values():
+        key = tuple((s.start, s.stop) for s in index)
+        if key not in parts:
+            parts[key] = _checked_part(data_callback(index), index, shape, dtype)
+        shards.append(parts[key])
+    t = type_of(shards[0]).update(shape=shape)
+    sig = signature(t, sharding, True)
+    shards = [np.asarray(s, dtype=t.dtype, order="C") for s in shards]
+    return wrap(backend.put(sig.physical, sig.placement, shards, list(local)), sig)
+
+
+def _checked_part(part: Any, index: tuple, shape: tuple, dtype: Any) -> np.ndarray:
+    value = np.asarray(part, dtype=dtype)
+    expected = tuple(len(range(*s.indices(n))) for s, n in zip(index, shape, strict=True))
+    if value.shape != expected:
+        raise ValueError(
+            f"make_array_from_callback: the callback gave shape {value.shape} for index {index}; "
+            f"expected {expected}."
+        )
+    return value

@@ -1,0 +1,34 @@
+"""What users pass for a sharding, as a sharding object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.base.context import current
+from shardwise.runtime.backend import Device
+from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.sharding import NamedSharding, Sharding, SingleDeviceSharding
+
+
+def is_sharding_leaf(x: Any) -> bool:
+    return isinstance(x, Sharding | PartitionSpec | Device)
+
+
+def as_sharding(x: Any, what: str) -> Any:
+    """A sharding, device, bare spec (over the mesh in scope) or None, as a sharding or None."""
+    if x is None or isinstance(x, Sharding):
+        return x
+    if isinstance(x, Device):
+        return SingleDeviceSharding(x)
+    if isinstance(x, PartitionSpec):
+        mesh = current().mesh
+        if mesh is None:
+            raise ValueError(
+                f"{what}: a bare {x} needs a mesh in scope. Use NamedSharding(mesh, {x}), or enter "
+                "`with mesh:`."
+            )
+        return NamedSharding(mesh, x)
+    raise TypeError(
+        f"{what} takes shardings, devices, PartitionSpecs or None; got {x!r} of type "
+        f"{type(x).__name__}."
+    )

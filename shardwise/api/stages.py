@@ -1,0 +1,209 @@
+"""The stages of a jitted function: traced, lowered, compiled. Each prints as text."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from shardwise.core.program import Program
+from shardwise.engine.array import Array
+from shardwise.engine.eager import EAGER
+from shardwise.engine.executable import Executable, Lowering, lower
+from shardwise.engine.signature import Signature
+from shardwise.runtime.pytree import flatten
+from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.dtypes import canonicalize
+
+
+class ShapeDtypeStruct:
+    """The type of an array, and where it is wanted, without data.
+
+    shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding or None.
+    """
+
+    __slots__ = ("aval", "sharding")
+
+    def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None,
+                 weak_type: bool = False):
+        self.aval: ArrayType = array_type(
+            tuple(int(n) for n in shape), canonicalize(dtype), weak_type
+        )
+        self.sharding = sharding
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+    weak_type = property(lambda self: self.aval.weak_type)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ShapeDtypeStruct):
+            return NotImplemented
+        return self.aval is other.aval and self.sharding == other.sharding
+
+    def __hash__(self) -> int:
+        return hash((self.aval, self.sharding))
+
+    def __repr__(self) -> str:
+        place = "" if self.sharding is None else f", sharding={self.sharding}"
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{place}{weak})"
+
+
+class Traced:
+    """A staged call: the program and everything that lowering needs."""
+
+    __slots__ = (
+        "program", "_sigs", "_names", "in_tree", "out_tree", "_in_shardings", "_out_shardings",
+        "_donated", "_overrides",
+    )
+
+    def __init__(
+        self, program: Program, sigs: Sequence[Signature], names: Sequence[str], *, in_tree: Any,
+        out_tree: Any, in_shardings: Any, out_shardings: Any, donated: tuple, overrides: tuple,
+    ):
+        self.program = program
+        self._sigs = sigs
+        self._names = names
+        self.in_tree = in_tree
+        self.out_tree = out_tree
+        self._in_shardings = in_shardings
+        self._out_shardings = out_shardings
+        self._donated = donated
+        self._overrides = overrides
+
+    @property
+    def jaxpr(self) -> Program:
+        return self.program
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, in their tree."""
+        types = self.program.out_types
+        leaves = [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
+        return self.out_tree.unflatten(leaves)
+
+    def as_text(self) -> str:
+        return str(self.program)
+
+    __repr__ = as_text
+
+    def lower(self) -> "Lowered":
+        plan = lower(
+            self.program,
+            self._sigs,
+            names=self._names,
+            in_shardings=self._in_shardings,
+            out_shardings=self._out_shardings,
+            donated=self._donated,
+        )
+        return Lowered(plan, self)
+
+
+class Lowered:
+    """A program in StableHLO."""
+
+    __slots__ = ("_plan", "_traced")
+
+    def __init__(self, plan: Lowering, traced: Traced):
+        self._plan = plan
+        self._traced = traced
+
+    @property
+    def in_tree(self) -> Any:
+        return self._traced.in_tree
+
+    @property
+    def out_tree(self) -> Any:
+        return self._traced.out_tree
+
+    @property
+    def out_info(self) -> Any:
+        return self._traced.out_info
+
+    def as_text(self) -> str:
+        return self._plan.text
+
+    def compile(self) -> "Compiled":
+        traced = self._traced
+        single = traced.out_tree.num_nodes == 1 and traced.out_tree.num_leaves == 1
+        exe = self._plan.compile(single=single, overrides=traced._overrides)
+        exe.out_tree = traced.out_tree
+        return Compiled(exe, traced)
+
+
+class Compiled:
+    """A compiled program. Callable with arguments of exactly the types it was compiled for."""
+
+    __slots__ = ("executable", "_traced")
+
+    def __init__(self, executable: Executable, traced: Traced):
+        self.executable = executable
+        self._traced = traced
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten((args, kwargs))
+        if tree != self._traced.in_tree:
+            raise TypeError(
+                f"compiled {self._traced.program.name} takes arguments of the tree "
+                f"{self._traced.in_tree}; got {tree}."
+            )
+        arrays = [a if a.__class__ is Array else EAGER.array(a) for a in leaves]
+        self._check(arrays)
+        targets = self.executable.in_shardings
+        placed = [self._placed(a, t) for a, t in zip(arrays, targets, strict=True)]
+        results = self.executable(placed)
+        return results if self.executable.single else self.out_tree.unflatten(results)
+
+    def _check(self, arrays: list[Array]) -> None:
+        expected = self._traced.program.in_types
+        for name, a, t in zip(self._traced._names, arrays, expected, strict=True):
+            if (a.shape, a.dtype) != (t.shape, t.dtype):
+                raise TypeError(
+                    f"compiled {self._traced.program.name}: {name} must be of type "
+                    f"{t.str_short(True)}; got {a.aval.str_short(True)}."
+                )
+
+    def _placed(self, x: Array, target: Any) -> Array:
+        if x.sharding is target:
+            return x
+        if x.committed and len(x.sharding.devices) > 1 and x.sharding.devices != target.devices:
+            raise ValueError(
+                f"compiled {self._traced.program.name}: an argument of type "
+                f"{x.aval.str_short(True)} is on {x.sharding}, but was compiled for {target}. Use "
+                "`device_put` to bring it there."
+            )
+        return self.executable.moved([x], ((0, target),))[0]
+
+    @property
+    def in_tree(self) -> Any:
+        return self._traced.in_tree
+
+    @property
+    def out_tree(self) -> Any:
+        return self._traced.out_tree
+
+    @property
+    def input_shardings(self) -> Any:
+        """Shardings of the arguments, as (positional, named)."""
+        return self.in_tree.unflatten(self.executable.in_shardings)
+
+    @property
+    def output_shardings(self) -> Any:
+        return self.out_tree.unflatten([s.sharding for s in self.executable.out_sigs])
+
+    def as_text(self) -> str:
+        """The compiled module, in HLO."""
+        return self.executable.compiled.hlo_text()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimate: flops, bytes accessed and so on, per device."""
+        return self.executable.compiled.cost()
+
+    def memory_analysis(self) -> Any:
+        """Sizes in bytes per device: arguments, results, temporaries, aliased."""
+        return self.executable.compiled.memory()

@@ -1,0 +1,53 @@
+"""Pytrees at the border of the transforms: flattening, prefixes, paths for messages."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+from shardwise.runtime.pytree import flatten, flatten_with_path
+
+
+def path_text(path: Sequence[Any]) -> str:
+    """`['w'][0].x`: the steps to a leaf."""
+    return "".join(str(step) for step in path)
+
+
+def leaf_paths(tree: Any) -> list[str]:
+    """The path of every leaf, in the order of flattening."""
+    return [path_text(path) for path, _ in flatten_with_path(tree)[0]]
+
+
+def argument_names(args: tuple, kwargs: dict, parameters: Sequence[str]) -> list[str]:
+    """A name for every leaf of a call's arguments: `params['w']`."""
+    names = []
+    for i, arg in enumerate(args):
+        base = parameters[i] if i < len(parameters) else f"args[{i}]"
+        names += [base + path for path in leaf_paths(arg)]
+    for key in sorted(kwargs):
+        names += [key + path for path in leaf_paths(kwargs[key])]
+    return names
+
+
+def broadcast_prefix(
+    prefix: Any, tree: Any, what: str, is_leaf: Callable[[Any], bool] | None = None
+) -> list[Any]:
+    """One entry of `prefix` for every leaf of `tree`.
+
+    A leaf of the prefix stands for the whole subtree at its place. `None` is a leaf of the prefix.
+    """
+
+    def leafish(x: Any) -> bool:
+        return x is None or (is_leaf is not None and is_leaf(x))
+
+    leaves, treedef = flatten(prefix, leafish)
+    try:
+        subtrees = treedef.flatten_up_to(tree)
+    except ValueError as error:
+        raise ValueError(
+            f"{what} must be a prefix of the tree of values that it describes: got {prefix!r} for "
+            f"{flatten(tree)[1]}. ({error})"
+        ) from None
+    out: list[Any] = []
+    for leaf, subtree in zip(leaves, subtrees, strict=True):
+        out += [leaf] * len(flatten(subtree)[0])
+    return out

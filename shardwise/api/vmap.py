@@ -1,0 +1,122 @@
+"""`vmap`: a function of single examples, made to work on batches."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from shardwise.api.grad import as_value
+from shardwise.api.signatures import names_of
+from shardwise.api.trees import argument_names, broadcast_prefix
+from shardwise.base.context import current
+from shardwise.core.infer import type_of
+from shardwise.core.interpreter import name_of
+from shardwise.runtime.pytree import flatten
+from shardwise.transforms.batch import batch, to_dim
+
+
+def vmap(
+    fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
+    axis_size: int | None = None, spmd_axis_name: Any = None,
+) -> Callable:
+    """Maps `fun` over an axis of its arguments, without a loop.
+
+    Args:
+      in_axes: which axis of each argument is mapped; an int, None (the same for all), or a prefix
+        of the tree of positional arguments. Named arguments are mapped over axis 0.
+      out_axes: where the mapped axis goes in the results; None only for results that do not
+        depend on mapped arguments.
+      axis_name: a name for the axis, for collectives.
+      axis_size: its size, where no argument says it.
+      spmd_axis_name: mesh axes that shard the mapped axis in sharding constraints.
+
+    Returns:
+      The mapped function.
+
+    Raises:
+      ValueError: if mapped axes differ in size, or an axis does not exist.
+    """
+    name = name_of(fun)
+    axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten((args, kwargs))
+        values = [as_value(x) for x in leaves]
+        dims = broadcast_prefix((axes, 0), (args, kwargs), f"vmap of {name}: in_axes")
+        names = argument_names(args, kwargs, names_of(fun))
+        dims = [_axis(name, n, x, d) for n, x, d in zip(names, values, dims, strict=True)]
+        size = _size(name, names, values, dims, axis_size)
+        out_trees: list[Any] = []
+
+        def flat(*inner: Any) -> list[Any]:
+            inner_args, inner_kwargs = tree.unflatten(inner)
+            outs, out_tree = flatten(fun(*inner_args, **inner_kwargs))
+            out_trees.append(out_tree)
+            return outs
+
+        scope = current()
+        if axis_name is not None:
+            scope = scope.replace(axes=(*scope.axes, (axis_name, size)))
+        with scope.entered():
+            outs, out_dims = batch(
+                flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
+            )
+        out_tree = out_trees[0]
+        skeleton = out_tree.unflatten(range(out_tree.num_leaves))
+        wanted = broadcast_prefix(out_axes, skeleton, f"vmap of {name}: out_axes")
+        moved = [
+            _placed(name, o, d, w, size)
+            for o, d, w in zip(outs, out_dims, wanted, strict=True)
+        ]
+        return out_tree.unflatten(moved)
+
+    return wrapped
+
+
+def _axis(name: str, leaf: str, x: Any, axis: Any) -> int | None:
+    if axis is None:
+        return None
+    if not isinstance(axis, int):
+        raise TypeError(f"vmap of {name}: axes must be ints or None; got {axis!r} for {leaf}.")
+    t = type_of(x)
+    if not -t.ndim <= axis < t.ndim:
+        raise ValueError(
+            f"vmap of {name}: {leaf} is of type {t.str_short(True)}, which has no axis {axis} to "
+            "map over."
+        )
+    return axis % t.ndim
+
+
+def _size(name: str, names: list, values: list, dims: list, axis_size: int | None) -> int:
+    mapped = [
+        (n, type_of(x).shape[d]) for n, x, d in zip(names, values, dims, strict=True)
+        if d is not None
+    ]
+    sizes = {s for _, s in mapped}
+    if axis_size is not None:
+        sizes.add(axis_size)
+    if not sizes:
+        raise ValueError(
+            f"vmap of {name} needs an argument with a mapped axis, or axis_size: all in_axes are "
+            "None."
+        )
+    if len(sizes) > 1:
+        listed = ", ".join(f"{n} has {s}" for n, s in mapped)
+        given = "" if axis_size is None else f" axis_size is {axis_size}."
+        raise ValueError(f"vmap of {name}: mapped axes must have one size; {listed}.{given}")
+    return sizes.pop()
+
+
+def _placed(name: str, x: Any, dim: int | None, wanted: Any, size: int) -> Any:
+    if wanted is None:
+        if dim is not None:
+            raise ValueError(
+                f"vmap of {name}: out_axes is None for a result that depends on mapped arguments. "
+                "Give it an axis."
+            )
+        return x
+    ndim = type_of(x).ndim + (dim is None)
+    if not isinstance(wanted, int) or not -ndim <= wanted < ndim:
+        raise ValueError(f"vmap of {name}: a result with {ndim} dimensions has no axis {wanted!r}.")
+    return to_dim(x, dim, wanted % ndim, size)

@@ -1,0 +1,1 @@
+"""Ops that hold programs: call, scan, custom rules."""

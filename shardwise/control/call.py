@@ -1,0 +1,86 @@
+"""The `jit` op: a call of a held program, as nested `jit` stages it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from shardwise.core.op import Op, is_linear
+from shardwise.core.program import Program
+from shardwise.transforms.batch import batch_program, to_dim
+from shardwise.transforms.jvp import jvp_program
+from shardwise.transforms.linearize import split_program
+from shardwise.transforms.transpose import transpose_program
+
+
+def _type(*types: Any, program: Program) -> tuple:
+    return program.out_types
+
+
+def _lower(e: Any, ins: Any, outs: Any, *xs: str, program: Program) -> list[str]:
+    return e.call(program, *xs)
+
+
+def _jvp(primals: Any, tangents: Any, *, program: Program) -> tuple[list, list]:
+    nonzero = tuple(t is not None for t in tangents)
+    both, marks = jvp_program(program, nonzero)
+    results = call(*primals, *[t for t in tangents if t is not None], program=both)
+    count = len(program.outputs)
+    moving = iter(results[count:])
+    return results[:count], [next(moving) if m else None for m in marks]
+
+
+def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+    """Partial evaluation: the known part runs now, the rest is recorded with residuals."""
+    unknown = tuple(interpreter.is_unknown(a) for a in args)
+    parts = split_program(params["program"], unknown)
+    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
+    outs = interpreter.known(call, known_args, {"program": parts.known})
+    count = len(parts.unknown_out) - sum(parts.unknown_out)
+    residuals = parts.residuals(known_args, outs[count:])
+    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
+    rest = iter(interpreter.record(call, (*residuals, *rest_args), {"program": parts.rest}))
+    known = iter(outs[:count])
+    return [next(rest) if u else next(known) for u in parts.unknown_out]
+
+
+def _transpose(cts: Any, *args: Any, program: Program) -> list[Any]:
+    linear = tuple(is_linear(a) for a in args)
+    ordered = known_first(program, linear)
+    known = [a for a, is_lin in zip(args, linear, strict=True) if not is_lin]
+    nonzero = tuple(ct is not None for ct in cts)
+    backward, marks = transpose_program(ordered, len(known), nonzero)
+    results = iter(call(*known, *[ct for ct in cts if ct is not None], program=backward))
+    grads = iter([next(results) if m else None for m in marks])
+    return [next(grads) if is_lin else None for is_lin in linear]
+
+
+@functools.lru_cache(4096)
+def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
+    """The program with its linear arguments last."""
+    if list(linear) == sorted(linear):
+        return program
+    pairs = list(zip(program.arguments, linear, strict=True))
+    ordered = [v for v, is_lin in pairs if not is_lin] + [v for v, is_lin in pairs if is_lin]
+    inputs = [*program.constant_vars, *ordered]
+    return Program(inputs, program.outputs, program.equations, program.constants, program.name)
+
+
+def _batch(size: int, args: Any, dims: Any, *, program: Program) -> tuple[list, list]:
+    batched = tuple(d is not None for d in dims)
+    new, marks = batch_program(program, size, batched)
+    moved = [to_dim(a, d, None if d is None else 0, size) for a, d in zip(args, dims, strict=True)]
+    return call(*moved, program=new), [0 if m else None for m in marks]
+
+
+call = Op(
+    "jit",
+    type_rule=_type,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    split=_split,
+    multiple=True,
+    programs=("program",),
+)

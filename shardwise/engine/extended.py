@@ -1,0 +1,68 @@
+"""Ops on arrays of an extended dtype (typed keys), lowered on the integers behind them.
+
+A buffer of `key<fry>[8]` is a `uint32[8,2]`: the logical dimensions, then those of one element. An
+op that only moves elements does not care what they are, so on buffers it is the same op, batched
+over the dimensions of the element. The batch rule that every op has for `vmap` says how; nothing is
+needed per op. docs/design/0002-typed-keys.md has the whole story.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from shardwise.core.infer import type_of
+from shardwise.core.op import Op
+from shardwise.ops.basis import reduce_and, reduce_or
+from shardwise.transforms.batch import batch, to_dim
+from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.extended import ExtendedDType
+
+KEYED = "key"  # the family of the ops that know what is in an element
+
+
+def is_opaque(op: Op, ins: Sequence[ArrayType]) -> bool:
+    """Whether the op moves elements that it does not look into."""
+    for t in ins:
+        if isinstance(t.dtype, ExtendedDType):
+            return op.family != KEYED and not op.programs
+    return False
+
+
+def physical_type(t: ArrayType) -> ArrayType:
+    """The type of the buffer behind a value."""
+    if isinstance(t.dtype, ExtendedDType):
+        return array_type(t.shape + t.dtype.physical_shape, t.dtype.physical_dtype)
+    return t
+
+
+def on_buffers(*buffers: Any, op: Op, ins: tuple[ArrayType, ...], params: tuple) -> list[Any]:
+    """The op on the buffers of its operands, which are of the types `ins`."""
+    element = next(t.dtype for t in ins if isinstance(t.dtype, ExtendedDType)).physical_shape
+    keyed = [isinstance(t.dtype, ExtendedDType) for t in ins]
+
+    def bind(*args: Any) -> list[Any]:
+        result = op(*args, **dict(params))
+        return list(result) if op.multiple else [result]
+
+    def over(sizes: tuple[int, ...], *args: Any) -> list[Any]:
+        if not sizes:
+            return bind(*args)
+        last = [type_of(a).ndim - 1 if k else None for a, k in zip(args, keyed, strict=True)]
+        inner = lambda *xs: over(sizes[:-1], *xs)  # noqa: E731
+        outs, dims = batch(inner, args, last, sizes[-1], transform="lowering", name=op.name)
+        return [
+            to_dim(x, d, type_of(x).ndim - (d is not None), sizes[-1])
+            for x, d in zip(outs, dims, strict=True)
+        ]
+
+    outs = over(element, *buffers)
+    return [_compared(op, x, len(element)) for x in outs] if op.name in _COMPARISONS else outs
+
+
+# Elements are equal where all of their integers are.
+_COMPARISONS = {"eq": reduce_and, "ne": reduce_or}
+
+
+def _compared(op: Op, x: Any, depth: int) -> Any:
+    ndim = type_of(x).ndim
+    return _COMPARISONS[op.name](x, axes=tuple(range(ndim - depth, ndim)))

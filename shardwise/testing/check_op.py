@@ -1,0 +1,146 @@
+"""`check_op`: everything that an op's record says, checked on small samples.
+
+    check_op(sin, [Sample((x,), reference=np.sin)])
+
+On each sample: the value, against NumPy; types, inferred against compiled; `jvp` to second order,
+against finite differences; `transpose`, by inner products; `batch`, against a loop; `dims`, every
+placement against the unsplit result. All faults come in one report. See `Sample` for what can be
+left out, and the modules beside this one for each check.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from typing import Any, Sequence
+
+import numpy as np
+
+from shardwise.base.config import enable_x64
+from shardwise.core.infer import infer, type_of
+from shardwise.core.op import Op
+from shardwise.engine.eager import EAGER
+from shardwise.engine.signature import physical_type
+from shardwise.testing.batching import check_batch
+from shardwise.testing.derivatives import check_derivatives
+from shardwise.testing.placements import check_placements
+from shardwise.testing.running import apply, staged
+from shardwise.testing.sample import CheckFailure, Report, Sample
+from shardwise.transforms.linearize import linearize
+from shardwise.types.dtypes import is_inexact
+
+
+def check_op(op: Op, samples: Sequence[Sample | tuple]) -> None:
+    """Checks all rules of an op on samples; raises `CheckFailure` with everything it found.
+
+    samples: `Sample`s, or tuples (args, params) or (args, params, reference).
+    """
+    failures = faults(op, samples)
+    if failures:
+        raise CheckFailure(op.name, failures)
+
+
+def faults(op: Op, samples: Sequence[Sample | tuple]) -> list[Any]:
+    """What `check_op` would report."""
+    report = Report()
+    rng = np.random.default_rng(zlib.crc32(op.name.encode()))
+    taken = [s if isinstance(s, Sample) else Sample(*s) for s in samples]
+    check_fields(op, taken, report)
+    for number, sample in enumerate(taken):
+        report.about = f"sample {number} {sample.describe()}"
+        with enable_x64(sample.x64 or enable_x64.value):
+            if not check_value(op, sample, report):
+                continue
+            check_batch(op, sample, report)
+            if op.dims is not None:
+                check_placements(op, sample, report)
+        with enable_x64(True):
+            check_derivatives(op, sample, report, rng)
+    return report.failures
+
+
+def check_fields(op: Op, samples: Sequence[Sample], report: Report) -> None:
+    """Every op has type_rule, dims, lower, batch; jvp where it takes floating operands."""
+    for name in ("dims", "lower", "batch"):
+        if getattr(op, name) is None and not (name == "batch" and _nullary(samples)):
+            report.add("missing field", f"{name}=None", f"a `{name}` rule")
+    inexact = any(is_inexact(type_of(a).dtype) for s in samples for a in s.args)
+    if inexact and op.jvp is None:
+        report.add("missing field", "jvp=None", "a `jvp` rule: the op takes floating operands")
+    if op.jvp is not None and op.transpose is None:
+        _check_linearized(op, samples, report)
+
+
+def _nullary(samples: Sequence[Sample]) -> bool:
+    return all(not s.args for s in samples)
+
+
+def _check_linearized(op: Op, samples: Sequence[Sample], report: Report) -> None:
+    """An op that is left in its own linearization must have a transpose."""
+    for sample in samples:
+        try:
+            with enable_x64(sample.x64 or enable_x64.value):
+                args = [EAGER.array(a) for a in sample.args]
+                _, linear = linearize(functools.partial(apply, op, sample.params), args)
+        except Exception:
+            continue  # reported by the check of derivatives
+        if any(eqn.op is op for eqn in linear.program.equations):
+            report.about = sample.describe()
+            report.add("missing field", "transpose=None",
+                       f"a `transpose` rule: the linearization of {op.name} contains {op.name}")
+            report.about = "-"
+            return
+
+
+def check_value(op: Op, sample: Sample, report: Report) -> bool:
+    """Value and types; false where the op does not run at all."""
+    types = tuple(type_of(a) for a in sample.args)
+    try:
+        found = infer(op, types, sample.params)
+    except Exception as error:
+        report.raised("type", error)
+        return False
+    out_types = list(found) if op.multiple else [found]
+    try:
+        program = staged(functools.partial(apply, op, sample.params), types, op.name)
+        if list(program.out_types) != out_types:
+            report.add("staged type", program.out_types, tuple(out_types))
+        results = apply(op, sample.params, *[EAGER.array(a) for a in sample.args])
+        _check_actual_types(results, out_types, report)
+        values = [_host(r) for r in results]
+    except Exception as error:
+        report.raised("value", error)
+        return False
+    try:
+        expected = sample.expected()
+    except Exception as error:
+        report.raised("reference", error)
+        return True
+    if expected is None:
+        return True
+    if len(expected) != len(values):
+        report.add("number of results", len(values), len(expected))
+        return True
+    for i, (came, wanted) in enumerate(zip(values, expected, strict=True)):
+        report.compare(f"value (result {i})", came, wanted, sample.tolerance)
+    return True
+
+
+def _host(result: Any) -> np.ndarray:
+    return np.zeros(result.shape) if _is_extended(result.aval) else np.asarray(result)
+
+
+def _is_extended(t: Any) -> bool:
+    return not isinstance(t.dtype, np.dtype)
+
+
+def _check_actual_types(results: Sequence[Any], types: Sequence[Any], report: Report) -> None:
+    """The runtime's own shape and dtype of each buffer against the inferred type."""
+    for i, (r, t) in enumerate(zip(results, types, strict=True)):
+        physical = physical_type(t)
+        part = r._parts()[0]
+        size = part.on_device_size_in_bytes()
+        if tuple(part.shape) != physical.shape or part.dtype != physical.dtype:
+            report.add(f"compiled type (result {i})", f"{part.dtype}{list(part.shape)}", t)
+        elif physical.itemsize * physical.size > max(size, 8):
+            report.add(f"compiled size (result {i})", f"{size} bytes", f"{t}")

@@ -1,0 +1,105 @@
+"""Compiling what the checks compute: many small functions of the same arguments as one program."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from shardwise.core.checker import check_program
+from shardwise.core.op import Op
+from shardwise.core.program import Program, evaluate
+from shardwise.engine.eager import EAGER
+from shardwise.engine.executable import Executable, build
+from shardwise.ops.basis import broadcast_in_dim
+from shardwise.testing.sample import Report
+from shardwise.transforms.stage import stage
+from shardwise.types.array_type import ArrayType
+
+
+def apply(op: Op, params: dict[str, Any], *args: Any) -> list[Any]:
+    """The op's results as a list, also where it has one."""
+    out = op(*args, **params)
+    return list(out) if op.multiple else [out]
+
+
+def staged(fun: Callable, types: Sequence[ArrayType], name: str) -> Program:
+    """`fun(*tracers) → list` as a checked program."""
+    program, captured = stage(fun, types, name=name, parent=EAGER)
+    if captured:
+        raise ValueError(f"{name} captured tracers from outside")
+    check_program(program)
+    return program
+
+
+def zeros(t: ArrayType) -> Any:
+    return broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=())
+
+
+def filled(values: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
+    """The values, with zeros for None."""
+    pairs = zip(values, types, strict=True)
+    return [zeros(t) if v is None else v for v, t in pairs]
+
+
+class Bundle:
+    """Named functions of the same arguments, compiled together.
+
+    A function that cannot be staged or compiled is reported and left out; the others still run.
+    `add(..., quiet=True)` keeps the error in `errors` instead of reporting it.
+    """
+
+    def __init__(self, report: Report, args: Sequence[Any]):
+        self.report = report
+        self.args = [EAGER.array(a) for a in args]
+        self.types = [a.aval for a in self.args]
+        self.programs: dict[str, Program] = {}
+        self.errors: dict[str, Exception] = {}
+        self._quiet: set[str] = set()
+        self._exe: Executable | None = None
+
+    def add(self, name: str, fun: Callable, *, quiet: bool = False) -> bool:
+        if quiet:
+            self._quiet.add(name)
+        try:
+            self.programs[name] = staged(fun, self.types, name)
+        except Exception as error:
+            self._failed(name, error)
+            return False
+        return True
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self.programs.pop(name, None)
+        self.errors[name] = error
+        if name not in self._quiet:
+            self.report.raised(name, error)
+
+    def compile(self) -> None:
+        """Compiles all functions as one; where that fails, finds out which are to blame."""
+        try:
+            self._exe = self._built(self.programs)
+        except Exception:
+            for name, program in list(self.programs.items()):
+                try:
+                    self._built({name: program})
+                except Exception as error:
+                    self._failed(name, error)
+            self._exe = self._built(self.programs)
+
+    def _built(self, programs: dict[str, Program]) -> Executable:
+        def everything(*args: Any) -> list[Any]:
+            return [out for p in programs.values() for out in evaluate(p, args)]
+
+        whole = staged(everything, self.types, "check")
+        return build(whole, [a._sig for a in self.args], quick=True)
+
+    def run(self, args: Sequence[Any] | None = None) -> dict[str, list[np.ndarray]]:
+        """Each function's results, for other arguments of the same types if given."""
+        if self._exe is None:
+            self.compile()
+        arrays = self.args if args is None else [EAGER.array(a) for a in args]
+        outs = iter(self._exe(arrays))  # type: ignore[misc]
+        return {
+            name: [np.asarray(next(outs)) for _ in program.outputs]
+            for name, program in self.programs.items()
+        }
