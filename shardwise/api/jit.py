@@ -21,7 +21,6 @@ from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
-from shardwise.engine.executable import Executable
 from shardwise.engine.signature import Signature, signature
 from shardwise.ops.sharding import sharding_constraint
 from shardwise.runtime.backend import devices
@@ -46,7 +45,7 @@ class Jitted(Generic[P, R]):
         self._fun = fun
         self._name = name_of(fun)
         self._options = options
-        self._cache: dict[tuple, Executable] = {}
+        self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
         self._traces: dict[tuple, tuple[Program, Any]] = {}
         self._plain = not options.static_argnums and not options.static_argnames
 
@@ -60,13 +59,11 @@ class Jitted(Generic[P, R]):
         ctx = CURRENT.get()
         if ctx.interpreter is EAGER and self._plain and not kwargs:
             try:
-                exe = self._cache[(ctx.key, *[a._sig for a in args])]  # type: ignore[attr-defined]
+                run = self._cache[(ctx.key, *[a._sig for a in args])]  # type: ignore[attr-defined]
             except (AttributeError, KeyError):
                 pass
             else:
-                if exe.single:
-                    return exe(args)  # type: ignore[arg-type]
-                return exe.out_tree.unflatten(exe(args))  # type: ignore[arg-type]
+                return run(args)
         return self._call(ctx, args, kwargs)
 
     def _call(self, ctx: Any, args: tuple, kwargs: dict) -> Any:
@@ -78,16 +75,15 @@ class Jitted(Generic[P, R]):
             return self._call_staged(leaves, tree, static)
         try:
             key = (ctx.key, tree, static, *[a._sig for a in leaves])
-            exe = self._cache.get(key)
+            run = self._cache.get(key)
         except (AttributeError, TypeError):
             leaves = [a if a.__class__ is Array else _leaf(a) for a in leaves]
             sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
             key = (ctx.key, tree, static, *sigs)
-            exe = self._cache.get(key)
-        if exe is None:
-            exe = self._compile(key, leaves, tree, static, args, kwargs)
-        results = exe(leaves)
-        return results if exe.single else exe.out_tree.unflatten(results)
+            run = self._cache.get(key)
+        if run is None:
+            run = self._compile(key, leaves, tree, static, args, kwargs)
+        return run(leaves)
 
     # -- static arguments --
 
@@ -246,20 +242,20 @@ class Jitted(Generic[P, R]):
 
     def _compile(
         self, key: tuple, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
-    ) -> Executable:
+    ) -> Callable:
         traced = self._traced_flat(leaves, tree, static, args, kwargs)
         begin = time.perf_counter()
-        exe = traced.lower().compile().executable
+        run = traced.lower().compile().executable.run
         if log_compiles.value:
             _log.warning("compiled %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
         if len(self._cache) >= CACHE_SIZE:
             del self._cache[next(iter(self._cache))]
-        self._cache[key] = exe
+        self._cache[key] = run
         if static is None and not kwargs and len(args) == len(leaves):
             flat_args = all(a.__class__ is Array for a in args)
             if flat_args:  # found by the short way the next time
-                self._cache[(key[0], *[a._sig for a in args])] = exe
-        return exe
+                self._cache[(key[0], *[a._sig for a in args])] = run
+        return run
 
     # -- stages --
 

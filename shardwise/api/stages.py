@@ -130,9 +130,11 @@ class Lowered:
 
     def compile(self) -> "Compiled":
         traced = self._traced
-        single = traced.out_tree.num_nodes == 1 and traced.out_tree.num_leaves == 1
-        exe = self._plan.compile(single=single, overrides=traced._overrides)
-        exe.out_tree = traced.out_tree
+        tree = traced.out_tree
+        one_array = tree.num_nodes == 1 and tree.num_leaves == 1
+        exe = self._plan.compile(
+            out_tree=None if one_array else tree, overrides=traced._overrides
+        )
         return Compiled(exe, traced)
 
 
@@ -156,8 +158,7 @@ class Compiled:
         self._check(arrays)
         targets = self.executable.in_shardings
         placed = [self._placed(a, t) for a, t in zip(arrays, targets, strict=True)]
-        results = self.executable(placed)
-        return results if self.executable.single else self.out_tree.unflatten(results)
+        return self.out_tree.unflatten(self.executable(placed))
 
     def _check(self, arrays: list[Array]) -> None:
         expected = self._traced.program.in_types

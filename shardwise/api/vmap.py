@@ -43,9 +43,15 @@ def vmap(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((args, kwargs))
         values = [as_value(x) for x in leaves]
-        dims = broadcast_prefix((axes, 0), (args, kwargs), f"vmap of {name}: in_axes")
-        names = argument_names(args, kwargs, names_of(fun))
-        dims = [_axis(name, n, x, d) for n, x, d in zip(names, values, dims, strict=True)]
+        if isinstance(axes, int) and not kwargs:
+            dims: list[Any] = [axes] * len(values)
+        else:
+            dims = broadcast_prefix((axes, 0), (args, kwargs), f"vmap of {name}: in_axes")
+
+        def names() -> list[str]:
+            return argument_names(args, kwargs, names_of(fun))
+
+        dims = [_axis(name, names, i, x, d) for i, (x, d) in enumerate(zip(values, dims))]
         size = _size(name, names, values, dims, axis_size)
         out_trees: list[Any] = []
 
@@ -55,16 +61,22 @@ def vmap(
             out_trees.append(out_tree)
             return outs
 
-        scope = current()
-        if axis_name is not None:
-            scope = scope.replace(axes=(*scope.axes, (axis_name, size)))
-        with scope.entered():
-            outs, out_dims = batch(
-                flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
-            )
+        run = functools.partial(
+            batch, flat, values, dims, size, axis_name, "vmap", name,
+            spmd_axis_name=spmd_axis_name,
+        )
+        if axis_name is None:
+            outs, out_dims = run()
+        else:
+            scope = current()
+            with scope.replace(axes=(*scope.axes, (axis_name, size))).entered():
+                outs, out_dims = run()
         out_tree = out_trees[0]
-        skeleton = out_tree.unflatten(range(out_tree.num_leaves))
-        wanted = broadcast_prefix(out_axes, skeleton, f"vmap of {name}: out_axes")
+        if isinstance(out_axes, int):
+            wanted: list[Any] = [out_axes] * len(outs)
+        else:
+            skeleton = out_tree.unflatten(range(out_tree.num_leaves))
+            wanted = broadcast_prefix(out_axes, skeleton, f"vmap of {name}: out_axes")
         moved = [
             _placed(name, o, d, w, size)
             for o, d, w in zip(outs, out_dims, wanted, strict=True)
@@ -74,26 +86,26 @@ def vmap(
     return wrapped
 
 
-def _axis(name: str, leaf: str, x: Any, axis: Any) -> int | None:
+def _axis(name: str, names: Callable[[], list[str]], i: int, x: Any, axis: Any) -> int | None:
     if axis is None:
         return None
     if not isinstance(axis, int):
-        raise TypeError(f"vmap of {name}: axes must be ints or None; got {axis!r} for {leaf}.")
+        raise TypeError(
+            f"vmap of {name}: axes must be ints or None; got {axis!r} for {names()[i]}."
+        )
     t = type_of(x)
     if not -t.ndim <= axis < t.ndim:
         raise ValueError(
-            f"vmap of {name}: {leaf} is of type {t.str_short(True)}, which has no axis {axis} to "
+            f"vmap of {name}: {names()[i]} is of type {t.str_short(True)}, which has no axis {axis} to "
             "map over."
         )
     return axis % t.ndim
 
 
-def _size(name: str, names: list, values: list, dims: list, axis_size: int | None) -> int:
-    mapped = [
-        (n, type_of(x).shape[d]) for n, x, d in zip(names, values, dims, strict=True)
-        if d is not None
-    ]
-    sizes = {s for _, s in mapped}
+def _size(
+    name: str, names: Callable[[], list[str]], values: list, dims: list, axis_size: int | None
+) -> int:
+    sizes = {type_of(x).shape[d] for x, d in zip(values, dims, strict=True) if d is not None}
     if axis_size is not None:
         sizes.add(axis_size)
     if not sizes:
@@ -102,7 +114,8 @@ def _size(name: str, names: list, values: list, dims: list, axis_size: int | Non
             "None."
         )
     if len(sizes) > 1:
-        listed = ", ".join(f"{n} has {s}" for n, s in mapped)
+        rows = zip(names(), values, dims, strict=True)
+        listed = ", ".join(f"{n} has {type_of(x).shape[d]}" for n, x, d in rows if d is not None)
         given = "" if axis_size is None else f" axis_size is {axis_size}."
         raise ValueError(f"vmap of {name}: mapped axes must have one size; {listed}.{given}")
     return sizes.pop()

@@ -16,6 +16,7 @@ from shardwise.core.op import INFERENCE_CACHE_SIZE, Op
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dims import Dims
 from shardwise.types.dtypes import canonicalize
+from shardwise.types.extended import ExtendedDType
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.promotion import dtype_and_weak
 
@@ -50,6 +51,8 @@ def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
 
 def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     result = op.type_rule(*types, **params)
+    if any(isinstance(t.dtype, ExtendedDType) for t in types):
+        _check_opaque(op, types, result)
     if all(t.mesh is None and not t.varying for t in types):
         return result
     if op.programs:
@@ -60,6 +63,24 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     if any(t.mesh is not None for t in types):
         outs = _with_specs(op, types, outs, params)
     return tuple(outs) if op.multiple else outs[0]
+
+
+def _check_opaque(op: Op, types: tuple[ArrayType, ...], result: Any) -> None:
+    """Elements of an extended dtype (keys) can be moved and compared, but not computed with."""
+    if op.family == "key" or op.programs or op.name in ("eq", "ne"):
+        return
+    outs = result if op.multiple else (result,)
+    moved = all(isinstance(t.dtype, ExtendedDType) for t in outs)
+    if not moved or op.family in ("reduction", "contract"):
+        raise TypeError(opaque_message(op.name, types))
+
+
+def opaque_message(name: str, types: tuple[ArrayType, ...]) -> str:
+    shown = " and ".join(t.str_short(True) for t in types)
+    return (
+        f"[{name}] keys are not numbers: they can be moved and compared for equality, but not "
+        f"computed with; got {shown}. `random.key_data` gives the integers of a key."
+    )
 
 
 def _with_specs(op: Op, types: tuple, outs: list, params: dict[str, Any]) -> list[ArrayType]:

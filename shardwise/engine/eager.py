@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -31,34 +31,47 @@ class Eager(Interpreter):
 
     def __init__(self) -> None:
         super().__init__(None, "eager", "execution")  # type: ignore[arg-type]
-        self.cache: dict[tuple, Executable] = {}
+        self.cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         if op.eager is not None:
             return self._run_user_code(op, args, params)
         try:
             key = (op, current().key, *[a._sig for a in args], *params, *params.values())
-            exe = self.cache[key]
+            run = self.cache[key]
         except (AttributeError, KeyError, TypeError):
             args = self.arrays(args)
-            exe = self._op_program(op, args, params)
-        return exe(args)
+            run = self._op_program(op, args, params)
+        return run(args)
 
     def call(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
-        try:
-            n = fused.arrays
-            if static:
-                values = static.values()
-                key = (fused, current().key, *[a._sig for a in args[:n]], *args[n:], *static,
-                       *values, *map(type, values))
+        n = fused.arrays
+        if not static and len(args) <= n:
+            try:
+                run = self.cache[(fused, current().key, *[a._sig for a in args])]
+            except (AttributeError, KeyError):
+                pass
             else:
-                key = (fused, current().key, *[a._sig for a in args[:n]], *args[n:])
-            exe = self.cache[key]
+                return run(args)
+        try:
+            run = self.cache[self._key(fused, args, static)]
         except (AttributeError, KeyError, TypeError):
-            return self._call_slowly(fused, args, static)
-        if exe.single:
-            return exe(args[:n])
-        return exe.out_tree.unflatten(exe(args[:n]))
+            args, static = fused.positional(args, static)
+            args = (*self.arrays(args[:n]), *args[n:])
+            try:
+                run = self.cache[self._key(fused, args, static)]
+            except (KeyError, TypeError):
+                run = self._fused_program(fused, args, static)
+        return run(args[:n])
+
+    def _key(self, fused: Any, args: tuple, static: dict[str, Any]) -> tuple:
+        n = fused.arrays
+        if len(args) <= n and not static:
+            return (fused, current().key, *[a._sig for a in args])
+        rest = args[n:]
+        values = static.values()
+        return (fused, current().key, *[a._sig for a in args[:n]], None, *rest, *map(type, rest),
+                *static, *values, *map(type, values))
 
     # -- what the caches do not know yet --
 
@@ -83,7 +96,7 @@ class Eager(Interpreter):
             raise TypeError(f"{type(x).__name__} is no array that can run eagerly")
         raise TypeError(f"expected an array or a scalar, got {x!r} of type {type(x).__name__}.")
 
-    def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Executable:
+    def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
         key = (op, current().key, *[a._sig for a in args], *params, *params.values())
         try:
             found = self.cache.get(key)
@@ -96,46 +109,39 @@ class Eager(Interpreter):
         outs = [Var(t) for t in (types if op.multiple else (types,))]
         program = Program(ins, outs, [Equation(op, ins, outs, params, None)], name=op.name)
         sigs = [a._sig for a in args]
-        exe = build(program, sigs, single=not op.multiple, quick=not op.programs)
-        self._keep(key, exe)
-        return exe
+        out_tree = flatten([0] * len(outs))[1] if op.multiple else None
+        return self._keep(key, build(program, sigs, out_tree=out_tree, quick=not op.programs))
 
-    def _call_slowly(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
-        args, static = fused.positional(args, static)
-        arrays = self.arrays(args)
+    def _fused_program(self, fused: Any, args: tuple, static: dict[str, Any]) -> Callable:
+        n = fused.arrays
+        arrays, rest = args[:n], tuple(_hashable(v) for v in args[n:])
         static = {k: _hashable(v) for k, v in static.items()}
-        values = static.values()
-        key = (fused, current().key, *[a._sig for a in arrays], *static, *values,
-               *map(type, values)) if static else (
-               fused, current().key, *[a._sig for a in arrays])
         try:
-            exe = self.cache.get(key)
+            key = self._key(fused, (*arrays, *rest), static)
+            found = self.cache.get(key)
         except TypeError:
-            raise TypeError(f"{fused.name}: static arguments must be hashable; got {static}.") from None
-        if exe is None:
-            exe = self._fused_program(fused, arrays, static)
-            self._keep(key, exe)
-        results = exe(arrays)
-        return results if exe.single else exe.out_tree.unflatten(results)
-
-    def _fused_program(self, fused: Any, args: list[Array], static: dict[str, Any]) -> Executable:
+            raise TypeError(
+                f"{fused.name}: static arguments must be hashable; got {(*rest, *static.items())}."
+            ) from None
+        if found is not None:
+            return found
         tree: list[Any] = []
 
         def flat(*tracers: Any) -> list[Any]:
-            leaves, treedef = flatten(fused.fun(*tracers, **static))
+            leaves, treedef = flatten(fused.fun(*tracers, *rest, **static))
             tree.append(treedef)
             return leaves
 
-        program, _ = stage(flat, [a.aval for a in args], name=fused.name, parent=self)
-        single = tree[0].num_nodes == 1 and tree[0].num_leaves == 1
-        exe = build(program, [a._sig for a in args], single=single, quick=True)
-        exe.out_tree = tree[0]
-        return exe
+        program, _ = stage(flat, [a.aval for a in arrays], name=fused.name, parent=self)
+        out_tree = None if tree[0].num_nodes == 1 and tree[0].num_leaves == 1 else tree[0]
+        exe = build(program, [a._sig for a in arrays], out_tree=out_tree, quick=True)
+        return self._keep(key, exe)
 
-    def _keep(self, key: tuple, exe: Executable) -> None:
+    def _keep(self, key: tuple, exe: Executable) -> Callable:
         if len(self.cache) >= CACHE_SIZE:
             del self.cache[next(iter(self.cache))]
-        self.cache[key] = exe
+        self.cache[key] = exe.run
+        return exe.run
 
 
 def _hashable(x: Any) -> Any:

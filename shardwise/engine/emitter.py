@@ -15,6 +15,8 @@ import numpy as np
 
 from shardwise.core.infer import type_of
 from shardwise.core.program import Literal, Program
+from shardwise.engine.extended import is_opaque, on_buffers
+from shardwise.engine.signature import physical_type
 from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
 from shardwise.types.array_type import ArrayType, array_type
@@ -150,7 +152,13 @@ class Emitter:
             else:
                 ins.append(a.aval)
                 xs.append(env[a])
-        result = op.lower(self, ins, outs, *xs, **eqn.params)
+        if is_opaque(op, ins):
+            held = self.staged(on_buffers, [physical_type(t) for t in ins], op=op, types=tuple(ins),
+                               params=tuple(eqn.params.items()))
+            result = self.inline(held, *xs)
+            result = result if op.multiple else result[0]
+        else:
+            result = op.lower(self, ins, outs, *xs, **eqn.params)
         if op.multiple:
             env.update(zip(eqn.outputs, result, strict=True))
         else:
@@ -226,11 +234,15 @@ class Emitter:
 
     def via(self, fun: Callable, ins: Sequence[ArrayType], *names: str, **params: Any) -> list[str]:
         """Lowers by a Python function over ops: staged once for each types and parameters."""
+        return self.call(self.staged(fun, ins, **params), *names)
+
+    def staged(self, fun: Callable, ins: Sequence[ArrayType], **params: Any) -> Program:
+        """The program of a Python function over ops; kept."""
         key = (fun, tuple(ins), *params.items())
         held = _module_texts.get(key)
         if held is None:
             held = _module_texts[key] = ("", stage_on_ground(fun, ins, params))
-        return self.call(held[1], *names)
+        return held[1]
 
     # -- shardings --
 

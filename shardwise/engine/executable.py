@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NoReturn, Sequence
+from typing import Any, Callable, NoReturn, Sequence
 
 import numpy as np
 
 from shardwise.base.config import default_device
 from shardwise.core.program import Program
-from shardwise.engine.array import Array, Gone, _new
+from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.module import hoisted_constants, module_text
 from shardwise.engine.signature import Signature, signature
 from shardwise.runtime import backend, placement
@@ -30,46 +30,59 @@ COMPILED_CACHE_SIZE = 2048
 class Executable:
     """One compiled program with everything a call needs, worked out beforehand.
 
+    run:     runs it on a sequence of arrays of exactly its signatures; gives the result in its
+             tree. Caches hold this function, so that a hit costs one call.
     moves:   (position, target sharding) of arguments to bring elsewhere before each call.
     hidden:  raw buffers of the constants, the first arguments.
-    single:  whether the result is one array instead of a list.
     donated: positions of the arguments whose memory the program takes.
     """
 
     __slots__ = (
-        "compiled", "direct", "handlers", "out_sigs", "in_shardings", "moves", "hidden", "single",
-        "donated", "text", "program", "out_tree",
+        "compiled", "run", "handlers", "out_sigs", "in_shardings", "moves", "hidden", "donated",
+        "text", "program", "out_tree",
     )
 
-    def __call__(self, args: Sequence[Array]) -> Any:
+    def __call__(self, args: Sequence[Any]) -> list[Array]:
+        """Runs the program; gives a list of all results."""
         if self.moves:
             args = self.moved(args, self.moves)
         buffers = [a._impl for a in args]
         if self.hidden:
             buffers = self.hidden + buffers
         try:
-            if self.direct is not None:
-                raws = self.direct(buffers).consume_with_handlers(self.handlers)
-            else:
-                raws = self.compiled.launch(buffers, self.handlers)
+            raws = self.compiled.launch(buffers, self.handlers)
         except Exception as error:
-            self._explain(args, error)
+            self.explain(args, error)
         if self.donated:
             self._consume(args)
-        if self.single:
-            array = _new(Array)
+        return [wrap(raw, sig) for raw, sig in zip(raws, self.out_sigs, strict=True)]
+
+    def runner(self) -> Callable[[Sequence[Any]], Any]:
+        """The function for `run`: shorter where the program has one result and nothing special."""
+        tree = self.out_tree
+        special = self.moves or self.hidden or self.donated or self.compiled.window
+        if tree is None and not special:
+            return self._short_runner()
+        if tree is None:
+            return lambda args: self(args)[0]
+        return lambda args: tree.unflatten(self(args))
+
+    def _short_runner(self) -> Callable[[Sequence[Any]], Array]:
+        execute, handlers = self.compiled.raw.execute_sharded, self.handlers
+        (sig,), new, kind = self.out_sigs, object.__new__, Array
+
+        def run(args: Sequence[Any]) -> Array:
+            try:
+                raws = execute([a._impl for a in args]).consume_with_handlers(handlers)
+            except Exception as error:
+                self.explain(args, error)
+            array = new(kind)
             array._impl = raws[0]
-            array._sig = self.out_sigs[0]
-            array._host = None
-            return array
-        results = []
-        for raw, sig in zip(raws, self.out_sigs, strict=True):
-            array = _new(Array)
-            array._impl = raw
             array._sig = sig
             array._host = None
-            results.append(array)
-        return results
+            return array
+
+        return run
 
     @staticmethod
     def moved(args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Array]:
@@ -87,9 +100,10 @@ class Executable:
             args[position]._impl = Gone(f"was donated to {self.program.name}")
             args[position]._host = None
 
-    def _explain(self, args: Sequence[Array], error: Exception) -> NoReturn:
+    def explain(self, args: Sequence[Array], error: Exception) -> NoReturn:
+        """Raises what a failed launch was about: an array that is gone, or the error itself."""
         for a in args:
-            a._live()  # raises where the array is gone
+            a._live()
         raise error
 
 
@@ -128,25 +142,25 @@ class Lowering:
     )
 
     def compile(
-        self, *, single: bool = False, quick: bool = False, overrides: tuple = ()
+        self, *, out_tree: Any = None, quick: bool = False, overrides: tuple = ()
     ) -> Executable:
+        """The executable. Without a tree its result is the one array that the program gives."""
         free = tuple(s is None for s in self.outs)
         exe = Executable()
         exe.program, exe.text = self.program, self.text
         exe.compiled = compiled_for(self.text, self.devices, free, quick, overrides)
-        exe.direct = exe.compiled.raw.execute_sharded if exe.compiled.window is None else None
         exe.in_shardings = self.targets
         pairs = enumerate(zip(self.sigs, self.targets, strict=True))
         exe.moves = tuple((i, t) for i, (s, t) in pairs if s.sharding is not t)
         everywhere = _replicated(self.devices, self.mesh)
         exe.hidden = [MOVE[0](c, everywhere)._impl for c in self.constants]
-        exe.single = single
         exe.donated = self.donated
         shardings = _result_shardings(exe, self.outs, self.devices, self.mesh)
         pairs = zip(self.program.out_types, shardings, strict=True)
         exe.out_sigs = [signature(t, s, self.committed) for t, s in pairs]
         exe.handlers = [s.handler for s in exe.out_sigs]
-        exe.out_tree = None
+        exe.out_tree = out_tree
+        exe.run = exe.runner()
         return exe
 
 
@@ -193,11 +207,11 @@ def lower(
 
 
 def build(
-    program: Program, sigs: Sequence[Signature], *, single: bool = False, quick: bool = False,
+    program: Program, sigs: Sequence[Signature], *, out_tree: Any = None, quick: bool = False,
     **plan: Any,
 ) -> Executable:
-    """Lowers and compiles; `plan` as for `lower`."""
-    return lower(program, sigs, **plan).compile(single=single, quick=quick)
+    """Lowers and compiles; `plan` as for `lower`, the rest as for `Lowering.compile`."""
+    return lower(program, sigs, **plan).compile(out_tree=out_tree, quick=quick)
 
 
 def _concrete(sharding: Any, mesh: Any) -> Any:

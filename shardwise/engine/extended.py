@@ -8,13 +8,17 @@ needed per op. docs/design/0002-typed-keys.md has the whole story.
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any, Sequence
 
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
-from shardwise.ops.basis import reduce_and, reduce_or
+from shardwise.ops.basis import reshape
+from shardwise.ops.logical import bitwise_and, bitwise_or
+from shardwise.ops.shape import slice_in_dim
 from shardwise.transforms.batch import batch, to_dim
-from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.array_type import ArrayType
 from shardwise.types.extended import ExtendedDType
 
 KEYED = "key"  # the family of the ops that know what is in an element
@@ -28,17 +32,10 @@ def is_opaque(op: Op, ins: Sequence[ArrayType]) -> bool:
     return False
 
 
-def physical_type(t: ArrayType) -> ArrayType:
-    """The type of the buffer behind a value."""
-    if isinstance(t.dtype, ExtendedDType):
-        return array_type(t.shape + t.dtype.physical_shape, t.dtype.physical_dtype)
-    return t
-
-
-def on_buffers(*buffers: Any, op: Op, ins: tuple[ArrayType, ...], params: tuple) -> list[Any]:
-    """The op on the buffers of its operands, which are of the types `ins`."""
-    element = next(t.dtype for t in ins if isinstance(t.dtype, ExtendedDType)).physical_shape
-    keyed = [isinstance(t.dtype, ExtendedDType) for t in ins]
+def on_buffers(*buffers: Any, op: Op, types: tuple[ArrayType, ...], params: tuple) -> list[Any]:
+    """The op on the buffers of its operands, which are of the given types."""
+    keyed = [isinstance(t.dtype, ExtendedDType) for t in types]
+    element = types[keyed.index(True)].dtype.physical_shape
 
     def bind(*args: Any) -> list[Any]:
         result = op(*args, **dict(params))
@@ -60,9 +57,13 @@ def on_buffers(*buffers: Any, op: Op, ins: tuple[ArrayType, ...], params: tuple)
 
 
 # Elements are equal where all of their integers are.
-_COMPARISONS = {"eq": reduce_and, "ne": reduce_or}
+_COMPARISONS = {"eq": bitwise_and, "ne": bitwise_or}
 
 
 def _compared(op: Op, x: Any, depth: int) -> Any:
-    ndim = type_of(x).ndim
-    return _COMPARISONS[op.name](x, axes=tuple(range(ndim - depth, ndim)))
+    shape = type_of(x).shape
+    logical = shape[: len(shape) - depth]
+    flat = reshape(x, shape=(*logical, math.prod(shape[len(logical) :])))
+    last = len(logical)
+    parts = [slice_in_dim(flat, i, i + 1, last) for i in range(type_of(flat).shape[last])]
+    return reshape(functools.reduce(_COMPARISONS[op.name], parts), shape=logical)

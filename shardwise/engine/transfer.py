@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.program import Program, Var
 from shardwise.engine import executable
@@ -26,8 +27,8 @@ _scalars: dict[tuple, Array] = {}
 def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = None) -> Array:
     """A NumPy array or scalar on devices. Each addressable device gets its own slice."""
     t = t or type_of(value)
-    host = np.asarray(value, dtype=t.dtype, order="C")
     sig = signature(t, sharding, committed)
+    host = np.asarray(value, dtype=sig.physical.dtype, order="C")
     if len(sig.devices) == 1:
         return wrap(backend.put(sig.physical, sig.placement, [host], sig.devices), sig)
     indices = sharding.addressable_devices_indices_map(t.shape)
@@ -37,19 +38,15 @@ def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = N
 
 def scalar(value: Any) -> Array:
     """A Python or NumPy scalar as an uncommitted array; equal ones share one buffer."""
-    device = executable.default_single()
-    t = type_of(value)
-    key = (value, t, device)
-    zero = value == 0  # -0.0 equals 0.0, and must not be taken for it
-    if not zero:
-        found = _scalars.get(key)
-        if found is not None:
-            return found
-    new = put_host(value, SingleDeviceSharding(device), False, t)
-    if not zero:
-        if len(_scalars) > _SCALAR_CACHE_SIZE:
-            _scalars.clear()
-        _scalars[key] = new
+    zero = value == 0 and str(value)  # -0.0 equals 0.0, and must not be taken for it
+    key = (value.__class__, value, zero, current().key)
+    found = _scalars.get(key)
+    if found is not None:
+        return found
+    new = put_host(value, SingleDeviceSharding(executable.default_single()), False)
+    if len(_scalars) > _SCALAR_CACHE_SIZE:
+        _scalars.clear()
+    _scalars[key] = new
     return new
 
 

@@ -21,16 +21,6 @@ def ints(values: Any) -> str:
     return "[" + ", ".join(map(str, values)) + "]"
 
 
-def physical_sizes(t: ArrayType) -> tuple[int, ...]:
-    """The sizes that the buffer of an extended dtype has behind the logical ones."""
-    return getattr(t.dtype, "physical_shape", ())
-
-
-def physical_axes(t: ArrayType) -> range:
-    """The places of `physical_sizes` in the buffer's shape."""
-    return range(t.ndim, t.ndim + len(physical_sizes(t)))
-
-
 def zeros(t: ArrayType) -> Any:
     """An array of zeros: the tangent or cotangent that a rule has to write out."""
     return broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=())
@@ -61,7 +51,6 @@ def _broadcast_dims(x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
 
 def _broadcast_lower(e: Any, ins: Any, outs: Any, x: str, *, shape: tuple, dims: tuple) -> str:
     ty, out = e.ty(ins[0]), e.ty(outs[0])
-    dims = (*dims, *physical_axes(outs[0]))
     return e.let(f"stablehlo.broadcast_in_dim {x}, dims = {ints(dims)} : ({ty}) -> {out}")
 
 
@@ -113,7 +102,6 @@ def _transpose_dims(x: ArrayType, *, perm: tuple) -> Dims:
 
 def _transpose_lower(e: Any, ins: Any, outs: Any, x: str, *, perm: tuple) -> str:
     ty, out = e.ty(ins[0]), e.ty(outs[0])
-    perm = (*perm, *physical_axes(ins[0]))
     return e.let(f"stablehlo.transpose {x}, dims = {ints(perm)} : ({ty}) -> {out}")
 
 

@@ -19,7 +19,9 @@ from shardwise.ops.families import (
     COMPLEX,
     FLOATING,
     INEXACT,
+    MOVABLE,
     NUMERIC,
+    REAL,
     Domain,
     add,
     binary,
@@ -80,10 +82,13 @@ div = binary(
     transpose=(lambda ct, x, y: div(ct, y), None),
 )
 rem = binary(  # the sign is that of x; x - y * trunc(x / y)
-    "rem", NUMERIC, hlo="remainder",
+    "rem", REAL, hlo="remainder",
     jvp=(lambda t, x, y, out: t, lambda t, x, y, out: neg(mul(t, _truncated(div(x, y))))),
 )
-square = unary("square", NUMERIC, hlo="chlo.square", jvp=lambda t, x, out: mul(t, mul(lit(2, x), x)))
+square = unary(
+    "square", NUMERIC, lower=lambda e, ins, outs, x: e.let(f"stablehlo.multiply {x}, {x} : {e.ty(ins[0])}"),
+    jvp=lambda t, x, out: mul(t, mul(lit(2, x), x)),
+)
 
 
 def _truncated(x: Any) -> Any:
@@ -369,5 +374,5 @@ def _same(e: Any, ins: Any, outs: Any, x: str) -> str:
     return x
 
 
-stop_gradient = unary("stop_gradient", ANY, lower=_same, jvp="zero")
-copy = unary("copy", ANY, lower=_same, jvp="linear", transpose=lambda ct, x: ct)
+stop_gradient = unary("stop_gradient", MOVABLE, lower=_same, jvp="zero")
+copy = unary("copy", MOVABLE, lower=_same, jvp="linear", transpose=lambda ct, x: ct)

@@ -13,12 +13,12 @@ from typing import Any, Callable
 
 import numpy as np
 
-from shardwise.core.infer import type_of
+from shardwise.core.infer import opaque_message, type_of
 from shardwise.core.op import Op, is_linear
 from shardwise.ops.basis import broadcast_in_dim, move_axis, reduce_sum
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dims import Dims, letters
-from shardwise.types.dtypes import is_bool, is_complex, is_float, is_integer
+from shardwise.types.dtypes import ExtendedDType, is_bool, is_complex, is_float, is_integer
 
 BOOL = np.dtype(bool)
 
@@ -30,8 +30,10 @@ INEXACT: Domain = ("floating or complex", lambda d: is_float(d) or is_complex(d)
 INTEGER: Domain = ("integer", is_integer)
 LOGICAL: Domain = ("boolean or integer", lambda d: is_bool(d) or is_integer(d))
 ORDERED: Domain = ("real", lambda d: not is_complex(d))
+REAL: Domain = ("integer or floating", lambda d: is_integer(d) or is_float(d))
 NUMERIC: Domain = ("numeric", lambda d: not is_bool(d))
 ANY: Domain = ("any", lambda d: True)
+MOVABLE: Domain = ("any", lambda d: True)  # keys too, which are not computed with
 
 
 def shown(types: Any) -> str:
@@ -42,6 +44,8 @@ def shown(types: Any) -> str:
 
 def check_domain(name: str, domain: Domain, types: Any) -> None:
     for t in types:
+        if isinstance(t.dtype, ExtendedDType) and domain is not MOVABLE:
+            raise TypeError(opaque_message(name, types))
         if not domain[1](t.dtype):
             raise TypeError(f"[{name}] takes {domain[0]} operands; got {shown(types)}.")
 

@@ -11,7 +11,7 @@ from shardwise.ops.families import (
     BOOL,
     INTEGER,
     LOGICAL,
-    ORDERED,
+    REAL,
     binary,
     check_domain,
     common_dtype,
@@ -136,7 +136,7 @@ def where(pred: Any, x: Any, y: Any) -> Any:
 
 def _clamp_type(low: ArrayType, x: ArrayType, high: ArrayType) -> ArrayType:
     types = (low, x, high)
-    check_domain("clamp", ORDERED, types)
+    check_domain("clamp", REAL, types)
     weak = all(t.weak_type for t in types)
     return array_type(common_shape("clamp", types), common_dtype("clamp", types), weak)
 

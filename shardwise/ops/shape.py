@@ -6,7 +6,8 @@ What is only a broadcast or a reshape in disguise (squeeze, expand_dims, tile) i
 from __future__ import annotations
 
 import operator
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +18,13 @@ from shardwise.ops.basis import (
     broadcast_in_dim,
     check_axes,
     ints,
-    physical_sizes,
     reduce_sum,
     reshape,
     zeros,
 )
-from shardwise.ops.families import add, lit, shown
 from shardwise.ops.elementwise import neg
+from shardwise.ops.families import add, lit, shown
+from shardwise.ops.logical import where
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dims import Dims, letters
 
@@ -142,8 +143,7 @@ def _slice_lower(
     strides: tuple | None = None,
 ) -> str:
     steps = strides if strides is not None else (1,) * len(start_indices)
-    rows = [*zip(start_indices, limit_indices, steps, strict=True)]
-    rows += [(0, n, 1) for n in physical_sizes(ins[0])]
+    rows = zip(start_indices, limit_indices, steps, strict=True)
     texts = ", ".join(f"{a}:{b}" if s == 1 else f"{a}:{b}:{s}" for a, b, s in rows)
     return e.let(f"stablehlo.slice {x} [{texts}] : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
 
@@ -280,7 +280,7 @@ def _pad_batch(size: int, args: Any, ds: Any, *, padding_config: tuple) -> tuple
     inside = broadcast_in_dim(np.True_, shape=shape, dims=())
     inside = pad(inside, np.False_, padding_config=config)
     spread = broadcast_in_dim(value, shape=type_of(inside).shape, dims=(0,))
-    return select(inside, pad(x, lit(0, x), padding_config=config), spread), 0
+    return where(inside, pad(x, lit(0, x), padding_config=config), spread), 0
 
 
 pad = Op(

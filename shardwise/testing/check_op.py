@@ -21,6 +21,7 @@ from shardwise.core.infer import infer, type_of
 from shardwise.core.op import Op
 from shardwise.engine.eager import EAGER
 from shardwise.engine.signature import physical_type
+from shardwise.runtime import backend
 from shardwise.testing.batching import check_batch
 from shardwise.testing.derivatives import check_derivatives
 from shardwise.testing.placements import check_placements
@@ -138,9 +139,6 @@ def _check_actual_types(results: Sequence[Any], types: Sequence[Any], report: Re
     """The runtime's own shape and dtype of each buffer against the inferred type."""
     for i, (r, t) in enumerate(zip(results, types, strict=True)):
         physical = physical_type(t)
-        part = r._parts()[0]
-        size = part.on_device_size_in_bytes()
-        if tuple(part.shape) != physical.shape or part.dtype != physical.dtype:
-            report.add(f"compiled type (result {i})", f"{part.dtype}{list(part.shape)}", t)
-        elif physical.itemsize * physical.size > max(size, 8):
-            report.add(f"compiled size (result {i})", f"{size} bytes", f"{t}")
+        held = backend.fetch_one(r._parts()[0], physical.dtype)
+        if held.shape != physical.shape or held.dtype != physical.dtype:
+            report.add(f"compiled type (result {i})", f"{held.dtype}{list(held.shape)}", t)

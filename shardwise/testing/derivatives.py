@@ -118,7 +118,7 @@ def _add_functions(
         cts = dict(zip(outs, args[ws], strict=True))
         found = _pulled_back(point.function, args[xs], [cts.get(i) for i in range(len(out_types))])
         types = [type_of(args[xs][i]) for i in point.active]
-        return filled([found[i] for i in point.active], types)
+        return filled([found[i] for i in point.active], types, "cotangent")
 
     bundle.add("value in 64 bits", lambda *args: point.function(*args[xs]))
     if order >= 1:
@@ -130,7 +130,7 @@ def _add_functions(
 
 def _tangent(fun: Callable, primals: Any, tangents: Any, outs: list[int]) -> list[Any]:
     values, found = push_forward(fun, list(primals), tangents, current().interpreter)
-    return filled([found[i] for i in outs], [type_of(values[i]) for i in outs])
+    return filled([found[i] for i in outs], [type_of(values[i]) for i in outs], "tangent")
 
 
 def _pulled_back(fun: Callable, primals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
@@ -223,7 +223,8 @@ def _direct_transpose(
         found = rule(ct, *values, **point.params)  # type: ignore[misc]
         if len(found) != len(values):
             raise ValueError(f"the rule gives {len(found)} cotangents for {len(values)} operands")
-        return filled([found[i] for i in subset], [values[i].aval for i in subset])
+        types = [values[i].aval for i in subset]
+        return filled([found[i] for i in subset], types, "cotangent")
 
     return run
 

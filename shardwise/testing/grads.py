@@ -71,7 +71,7 @@ class _Checker:
         if "fwd" in self.modes:
             def forward(*args: Any) -> list[Any]:
                 values, found = push_forward(fun, args, tangents, current().interpreter)
-                return filled(found, [type_of(v) for v in values])
+                return filled(found, [type_of(v) for v in values], "tangent")
 
             for i, (came, wanted) in enumerate(zip(forward(*xs), slopes, strict=True)):
                 self.same(np.asarray(came), wanted, f"jvp of {name}, result {i}")
@@ -82,7 +82,7 @@ class _Checker:
             def backward(*args: Any) -> list[Any]:
                 _, linear = linearize(fun, args)
                 found = transposed(linear, cts)
-                return filled(found, [type_of(a).strong() for a in args])
+                return filled(found, [type_of(a).strong() for a in args], "cotangent")
 
             left = self.product(slopes, cts)
             right = self.product(tangents, backward(*xs))

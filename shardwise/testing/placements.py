@@ -18,10 +18,10 @@ from shardwise.core.infer import infer, type_of
 from shardwise.core.op import Op
 from shardwise.core.program import evaluate
 from shardwise.engine.eager import EAGER
-from shardwise.engine.executable import Executable, build
+from shardwise.engine.executable import Executable
 from shardwise.engine.transfer import move
 from shardwise.testing.meshes import simulated_mesh
-from shardwise.testing.running import apply, staged
+from shardwise.testing.running import apply, compiled, staged
 from shardwise.testing.sample import Report, Sample
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dims import Dims
@@ -184,7 +184,7 @@ class _Placed:
         except Exception:
             self.expected = None  # reported by the check of values
 
-    def compiled(self, splits: Sequence[_Split]) -> tuple[Executable, list[Any]]:
+    def placed(self, splits: Sequence[_Split]) -> tuple[Executable, list[Any]]:
         """All splits in one program, and its arguments."""
 
         def everything(*args: Any) -> list[Any]:
@@ -195,12 +195,11 @@ class _Placed:
         program = staged(everything, list(self.types) * len(splits), "placements")
         targets = [t for s in splits for t in s.shardings(self.mesh, self.types)]
         args = [move(a, t) for a, t in zip(self.args * len(splits), targets, strict=True)]
-        exe = build(program, [a._sig for a in args], in_shardings=targets, quick=True)
-        return exe, args
+        return compiled(program, args, in_shardings=targets), args
 
     def results(self, splits: Sequence[_Split]) -> tuple[bool, list[list[Any]]]:
         """Whether there is communication, and the result arrays of each split."""
-        exe, args = self.compiled(splits)
+        exe, args = self.placed(splits)
         arrays, count = exe(args), len(self.expected or ())
         groups = [arrays[i : i + count] for i in range(0, len(arrays), count)]
         return exe.compiled.has_collectives, groups
@@ -238,7 +237,7 @@ class _Placed:
         if not communicates:
             return
         for split in splits:
-            exe, _ = self.compiled([split])
+            exe, _ = self.placed([split])
             if exe.compiled.has_collectives:
                 self.report.add(f"placement: {split.label} needs communication",
                                 _collectives(exe), "none: `dims` says results are split alike")
@@ -285,7 +284,7 @@ class _Placed:
                 continue
             if all(a.sharding.is_fully_replicated for a in arrays):
                 continue
-            exe, _ = self.compiled([split])
+            exe, _ = self.placed([split])
             if not exe.compiled.has_collectives:
                 self.report.add(
                     f"missing rule: {split.label}", "None in `dims`",

@@ -7,11 +7,13 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from shardwise.core.checker import check_program
+from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.core.program import Program, evaluate
 from shardwise.engine.eager import EAGER
 from shardwise.engine.executable import Executable, build
 from shardwise.ops.basis import broadcast_in_dim
+from shardwise.runtime.pytree import flatten
 from shardwise.testing.sample import Report
 from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType
@@ -32,14 +34,27 @@ def staged(fun: Callable, types: Sequence[ArrayType], name: str) -> Program:
     return program
 
 
+def compiled(program: Program, args: Sequence[Any], **plan: Any) -> Executable:
+    """The program compiled for arrays like these; called, it gives a list of results."""
+    tree = flatten([0] * len(program.outputs))[1]
+    return build(program, [a._sig for a in args], out_tree=tree, quick=True, **plan)
+
+
 def zeros(t: ArrayType) -> Any:
     return broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=())
 
 
-def filled(values: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
-    """The values, with zeros for None."""
-    pairs = zip(values, types, strict=True)
-    return [zeros(t) if v is None else v for v, t in pairs]
+def filled(values: Sequence[Any], types: Sequence[ArrayType], what: str) -> list[Any]:
+    """Tangents or cotangents of values of the given types, with zeros for None."""
+    out = []
+    for v, t in zip(values, types, strict=True):
+        came = type_of(v) if v is not None else t
+        if came.shape != t.shape or came.dtype != t.dtype:
+            raise TypeError(
+                f"a {what} of type {came.str_short(True)} for a value of type {t.str_short(True)}"
+            )
+        out.append(zeros(t) if v is None else v)
+    return out
 
 
 class Bundle:
@@ -91,7 +106,7 @@ class Bundle:
             return [out for p in programs.values() for out in evaluate(p, args)]
 
         whole = staged(everything, self.types, "check")
-        return build(whole, [a._sig for a in self.args], quick=True)
+        return compiled(whole, self.args)
 
     def run(self, args: Sequence[Any] | None = None) -> dict[str, list[np.ndarray]]:
         """Each function's results, for other arguments of the same types if given."""

@@ -16,6 +16,8 @@ from shardwise.numpy.value import Value
 from shardwise.transforms.tracer import Tracer, escaped, is_ancestor
 from shardwise.types.array_type import ArrayType
 
+LITERAL_CACHE_SIZE = 4096
+_literals: dict[tuple, Literal] = {}
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -83,8 +85,7 @@ class Stage(Interpreter):
     def atom(self, x: Any) -> Var | Literal:
         """The variable or literal for a value that this program does not own yet."""
         if isinstance(x, _SCALARS):
-            aval = type_of(x)
-            return Literal(np.asarray(x, aval.dtype)[()], aval)
+            return _literal(x)
         if isinstance(x, Tracer):
             if x.interpreter is self:
                 return x.var  # type: ignore[attr-defined]
@@ -119,6 +120,24 @@ class Stage(Interpreter):
         inputs = [v for v, _ in captured] + self.inputs
         program = Program(inputs, atoms, equations, name=name or self.function)
         return program, [x for _, x in captured]
+
+
+def _literal(x: Any) -> Literal:
+    """The literal of a scalar; those in use are kept, by class, value and context."""
+    if not x:  # 0.0 and -0.0 are equal, but not the same
+        return _new_literal(x)
+    key = (x.__class__, x, current().key)
+    found = _literals.get(key)
+    if found is None:
+        if len(_literals) >= LITERAL_CACHE_SIZE:
+            _literals.clear()
+        found = _literals[key] = _new_literal(x)
+    return found
+
+
+def _new_literal(x: Any) -> Literal:
+    aval = type_of(x)
+    return Literal(np.asarray(x, aval.dtype)[()], aval)
 
 
 def stage(

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
-from shardwise.explain.collectives import (
+from shardwise.explain.communication import (
     Collective,
     collectives,
     format_bytes,

@@ -1,0 +1,14 @@
+"""Samples of every op, by name, collected from a file per category."""
+
+from __future__ import annotations
+
+from shardwise.testing import Sample
+from tests.ops import samples_basis, samples_elementwise
+
+SAMPLES: dict[str, list[Sample]] = {
+    **samples_basis.SAMPLES,
+    **samples_elementwise.SAMPLES,
+}
+
+# Ops that cannot be checked alone, with the reason.
+UNSAMPLED: dict[str, str] = {}

@@ -1,0 +1,38 @@
+"""Every op in the table passes `check_op` on its samples; none is without samples."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import shardwise.control
+import shardwise.ops
+from shardwise.core.op import OPS
+from shardwise.testing import check_op
+from tests.ops.samples import SAMPLES, UNSAMPLED
+
+for package in (shardwise.ops, shardwise.control):
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+NAMES = sorted(OPS)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in UNSAMPLED])
+def test_op(name: str):
+    assert SAMPLES.get(name), (
+        f"op '{name}' has no samples: add some to a file tests/ops/samples_*.py, or say in "
+        "tests/ops/samples.py why it cannot be checked alone"
+    )
+    check_op(OPS[name], SAMPLES[name])
+
+
+def test_no_samples_of_ops_that_do_not_exist():
+    assert sorted(set(SAMPLES) | set(UNSAMPLED)) == sorted({*SAMPLES, *UNSAMPLED} & set(NAMES))
+
+
+def test_either_sampled_or_excused():
+    assert not set(SAMPLES) & set(UNSAMPLED)
+    assert all(UNSAMPLED.values())

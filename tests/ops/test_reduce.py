@@ -1,0 +1,181 @@
+"""Reductions and running folds: every rule by `check_op`; ties, NaN and errors against jax."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+
+from shardwise.engine.eager import EAGER
+from shardwise.ops import cumulative, reduce
+from shardwise.ops.basis import reduce_sum
+from shardwise.testing.check_op import check_op
+from shardwise.testing.sample import Sample
+from shardwise.transforms.linearize import linearize
+from shardwise.transforms.transpose import transpose
+
+I32 = np.dtype(np.int32)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2, 3)).astype(np.float32)
+CUBE = RNG.normal(size=(2, 3, 2)).astype(np.float32)
+INTS = RNG.integers(-9, 9, (2, 3)).astype(np.int32)
+BOOLS = np.array([[True, False, True], [True, True, True]])
+
+
+def pulled_back(fun, x, ct):
+    """The cotangent of `x` for one of `fun(x)`."""
+    outs, linear = linearize(lambda a: [fun(a)], [EAGER.array(x)])
+    (grad,) = transpose(linear.program, linear.captured, [EAGER.array(ct)])
+    return np.asarray(outs[0]), np.asarray(grad)
+
+
+@pytest.mark.parametrize(
+    "op, reference",
+    [(reduce.reduce_max, np.max), (reduce.reduce_min, np.min), (reduce.reduce_prod, np.prod)],
+)
+def test_real_reductions_obey_their_record(op, reference):
+    check_op(op, [
+        Sample((X,), {"axes": (1,)}, lambda x: reference(x, 1)),
+        Sample((CUBE,), {"axes": (0, 2)}, lambda x: reference(x, (0, 2))),
+        Sample((INTS,), {"axes": (0,)}, lambda x: reference(x, 0).astype(np.int32)),
+        Sample((X,), {"axes": ()}, lambda x: x),
+    ])
+
+
+@pytest.mark.parametrize(
+    "op, reference",
+    [(reduce.reduce_and, np.bitwise_and), (reduce.reduce_or, np.bitwise_or),
+     (reduce.reduce_xor, np.bitwise_xor)],
+)
+def test_bit_reductions_obey_their_record(op, reference):
+    why = "XLA's CPU collectives know `and` and `or` of booleans only"
+    parity = reference is np.bitwise_xor
+    check_op(op, [
+        Sample((INTS,), {"axes": (1,)}, lambda x: reference.reduce(x, 1)),
+        Sample((BOOLS,), {"axes": (0,)}, lambda x: reference.reduce(x, 0), placed=not parity,
+               why=why),
+        Sample((np.arange(6, dtype=np.uint8),), {"axes": (0,)}, reference.reduce, placed=False,
+               why=why),
+    ])
+
+
+@pytest.mark.parametrize(
+    "op, reference", [(reduce.argmax, np.argmax), (reduce.argmin, np.argmin)]
+)
+def test_places_obey_their_record(op, reference):
+    check_op(op, [
+        Sample((X,), {"axes": (1,), "index_dtype": I32}, lambda x: reference(x, 1)),
+        Sample((INTS,), {"axes": (0,), "index_dtype": I32}, lambda x: reference(x, 0)),
+        Sample((BOOLS,), {"axes": (1,), "index_dtype": np.dtype(np.uint8)},
+               lambda x: reference(x, 1)),
+    ])
+
+
+@pytest.mark.parametrize(
+    "name, reference",
+    [("cumsum", np.cumsum), ("cumprod", np.cumprod), ("cummax", np.maximum.accumulate),
+     ("cummin", np.minimum.accumulate), ("cumlogsumexp", np.logaddexp.accumulate)],
+)
+def test_cumulative_ops_obey_their_record(name, reference):
+    def backwards(x):
+        return np.flip(reference(np.flip(x, 1), axis=1), 1)
+
+    samples = [
+        Sample((X,), {"axis": 0}, lambda x: reference(x, axis=0)),
+        Sample((X,), {"axis": 1, "reverse": True}, backwards),
+        Sample((X[:0],), {"axis": 0}, lambda x: x),
+    ]
+    if name != "cumlogsumexp":
+        samples.append(Sample((INTS,), {"axis": 1}, lambda x: reference(x, axis=1)))
+    check_op(getattr(cumulative, name), samples)
+
+
+@pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "reduce_prod"])
+@pytest.mark.parametrize(
+    "values", [[1, 3, 3, 2], [0, 2, 0, 5], [0, 2, 3, 5], [np.nan, 1, 2, 3], [np.inf, np.inf, 0, 1]]
+)
+def test_gradients_at_ties_zeros_and_nans_are_those_of_jax(name, values):
+    x = np.array(values, np.float32)
+    came = pulled_back(lambda a: getattr(reduce, name)(a, axes=(0,)), x, np.float32(2))
+    wanted, pull = jax.vjp(lambda a: getattr(lax, name)(a, (0,)), x)
+    np.testing.assert_array_equal(came[0], wanted)
+    np.testing.assert_allclose(came[1], pull(jnp.float32(2))[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_cumulative_gradients_are_those_of_jax(name, reverse):
+    x = np.array([1, 0, 3, 3, 3, 2, 3, 0, 1], np.float32)
+    ct = np.arange(1, 10, dtype=np.float32)
+    op = getattr(cumulative, name)
+    value, grad = pulled_back(lambda a: op(a, axis=0, reverse=reverse), x, ct)
+    wanted, pull = jax.vjp(lambda a: getattr(lax, name)(a, 0, reverse), x)
+    np.testing.assert_allclose(value, wanted, rtol=1e-6)
+    np.testing.assert_allclose(grad, pull(ct)[0], rtol=1e-5)
+
+
+def test_cumlogsumexp_of_infinities():
+    x = np.array([-np.inf, -np.inf, 1, np.inf, 2], np.float32)
+    value, grad = pulled_back(lambda a: cumulative.cumlogsumexp(a, axis=0), x[:3], np.ones(3, "f"))
+    np.testing.assert_allclose(value, x[:3])
+    np.testing.assert_allclose(grad, [0, 0, 1])
+    found = cumulative.cumlogsumexp(EAGER.array(x), axis=0)
+    np.testing.assert_allclose(np.asarray(found), lax.cumlogsumexp(x))
+
+
+def test_long_running_sums_are_exact_for_integers():
+    x = RNG.integers(-9, 9, 100_003).astype(np.int32)
+    found = np.asarray(cumulative.cumsum(EAGER.array(x), axis=0))
+    np.testing.assert_array_equal(found, np.cumsum(x))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.int8, np.uint32, np.bool_])
+def test_extremes_of_every_dtype(dtype):
+    x = np.array([[1, 0, 3], [2, 3, 0]]).astype(dtype)
+    for op, reference in [(reduce.reduce_max, np.max), (reduce.reduce_min, np.min)]:
+        found = np.asarray(op(EAGER.array(x), axes=(0,)))
+        assert found.dtype == x.dtype
+        np.testing.assert_array_equal(found, reference(x, 0))
+    empty = np.asarray(reduce.reduce_max(EAGER.array(x[:0]), axes=(0,)))
+    np.testing.assert_array_equal(empty, lax.reduce_max(x[:0], (0,)))
+
+
+def test_complex_extremes_are_lexicographic():
+    x = np.array([1 + 2j, 1 - 2j, 0 + 9j, 1 + 1j], np.complex64)
+    assert np.asarray(reduce.reduce_max(EAGER.array(x), axes=(0,))) == 1 + 2j
+    assert np.asarray(reduce.reduce_min(EAGER.array(x), axes=(0,))) == 0 + 9j
+    assert np.asarray(reduce.reduce_prod(EAGER.array(x), axes=(0,))) == np.prod(x)
+
+
+def test_places_of_nans_and_ties():
+    x = np.array([[1, 5, 5], [2, np.nan, np.nan], [0, -0.0, 0]], np.float32)
+    for op, reference in [(reduce.argmax, np.argmax), (reduce.argmin, np.argmin)]:
+        found = np.asarray(op(EAGER.array(x), axes=(1,), index_dtype=I32))
+        np.testing.assert_array_equal(found, reference(x, 1))
+
+
+def test_messages():
+    x = EAGER.array(X)
+    cases = [
+        (lambda: reduce.reduce_max(x, axes=(2,)), ValueError,
+         "[reduce_max] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,)."),
+        (lambda: reduce_sum(x, axes=(0, 0)), ValueError,
+         "[reduce_sum] axes must be distinct and within the 2 dimensions of f32[2,3]; got (0, 0)."),
+        (lambda: reduce.reduce_and(x, axes=(0,)), TypeError,
+         "[reduce_and] takes boolean or integer operands; got f32[2,3]."),
+        (lambda: reduce.argmax(x, axes=(0, 1), index_dtype=I32), ValueError,
+         "[argmax] takes one axis, along which there are elements; got axes (0, 1) of f32[2,3]."),
+        (lambda: reduce.argmin(EAGER.array(X[:0]), axes=(0,), index_dtype=I32), ValueError,
+         "[argmin] takes one axis, along which there are elements; got axes (0,) of f32[0,3]."),
+        (lambda: reduce.argmax(x, axes=(0,), index_dtype=X.dtype), TypeError,
+         "[argmax] index_dtype must be an integer type; got f32."),
+        (lambda: cumulative.cumsum(x, axis=-1), ValueError,
+         "[cumsum] axis must be one of the 2 dimensions of f32[2,3]; got -1."),
+        (lambda: cumulative.cummax(EAGER.array(X.astype(np.complex64)), axis=0), TypeError,
+         "[cummax] takes real operands; got c64[2,3]."),
+    ]
+    for call, error, message in cases:
+        with pytest.raises(error) as caught:
+            call()
+        assert str(caught.value) == message
