@@ -23,3 +23,19 @@ from shardwise.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
 from shardwise.api.vmap import vmap as vmap
 from shardwise.base.config import config as config
 from shardwise.engine.array import Array as Array
+
+if TYPE_CHECKING:
+    from shardwise import debug as debug
+    from shardwise import explain as explain
+    from shardwise import lax as lax
+    from shardwise import sharding as sharding
+    from shardwise import tree as tree
+
+_NAMESPACES = ("debug", "explain", "lax", "sharding", "tree")
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the public namespaces on first use."""
+    if name in _NAMESPACES:
+        return import_module(f"shardwise.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

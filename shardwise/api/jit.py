@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from typing import Any, Callable, Generic, ParamSpec, Sequence, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -39,7 +40,7 @@ _log = logging.getLogger("shardwise.jit")
 class Jitted(Generic[P, R]):
     """A jitted function. Made by `jit`."""
 
-    def __init__(self, fun: Callable[P, R], options: "Options"):
+    def __init__(self, fun: Callable[P, R], options: Options):
         functools.update_wrapper(self, fun)
         self.__wrapped__ = fun
         self._fun = fun

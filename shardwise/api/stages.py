@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from shardwise.core.program import Program
 from shardwise.engine.array import Array
@@ -92,7 +93,7 @@ class Traced:
 
     __repr__ = as_text
 
-    def lower(self) -> "Lowered":
+    def lower(self) -> Lowered:
         plan = lower(
             self.program,
             self._sigs,
@@ -128,7 +129,7 @@ class Lowered:
     def as_text(self) -> str:
         return self._plan.text
 
-    def compile(self) -> "Compiled":
+    def compile(self) -> Compiled:
         traced = self._traced
         tree = traced.out_tree
         one_array = tree.num_nodes == 1 and tree.num_leaves == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from shardwise.api.grad import as_value
 from shardwise.api.signatures import names_of

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, Generic, Iterator, TypeVar
+from typing import Any, Generic, TypeVar
 
 from shardwise.base import context as _context
 

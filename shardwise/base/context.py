@@ -14,18 +14,19 @@ The root context is what a thread sees that never entered another one. It is the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Iterator
+from typing import Any
 
 
 class TraceKey:
     """Stands for everything in a context that can change a trace. Interned: `is` is equality."""
 
     __slots__ = ("parts",)
-    _table: dict[tuple, "TraceKey"] = {}
+    _table: dict[tuple, TraceKey] = {}
 
-    def __new__(cls, parts: tuple) -> "TraceKey":
+    def __new__(cls, parts: tuple) -> TraceKey:
         key = cls._table.get(parts)
         if key is None:
             key = object.__new__(cls)
@@ -55,11 +56,11 @@ class Context:
         self.flags = flags
         self.key = _trace_key(mesh, axes, flags)
 
-    def replace(self, **fields: Any) -> "Context":
+    def replace(self, **fields: Any) -> Context:
         merged = {f: getattr(self, f) for f in ("interpreter", "mesh", "axes", "flags")} | fields
         return Context(**merged)
 
-    def under(self, interpreter: Any) -> "Context":
+    def under(self, interpreter: Any) -> Context:
         """The same context with another interpreter; the key is shared, so this is cheap."""
         new = object.__new__(Context)
         new.interpreter = interpreter
@@ -70,7 +71,7 @@ class Context:
         return new
 
     @contextmanager
-    def entered(self) -> Iterator["Context"]:
+    def entered(self) -> Iterator[Context]:
         token = CURRENT.set(self)
         try:
             yield self

@@ -13,7 +13,8 @@ The first `arrays` parameters take arrays; the others are static and must be has
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from shardwise.base.context import current
 

@@ -7,8 +7,9 @@ parent and runs things; it is installed when the package is imported.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any
 
 from shardwise.base.context import CURRENT, Context, current
 from shardwise.core.op import Op
@@ -28,7 +29,7 @@ class Interpreter:
 
     __slots__ = ("parent", "transform", "function", "site", "alive", "_seen", "_under_parent")
 
-    def __init__(self, parent: "Interpreter", transform: str, function: str):
+    def __init__(self, parent: Interpreter, transform: str, function: str):
         self.parent = parent
         self.transform = transform
         self.function = function
@@ -54,7 +55,7 @@ class Interpreter:
         return self._under_parent  # type: ignore[return-value]
 
     @contextmanager
-    def entered(self) -> Iterator["Interpreter"]:
+    def entered(self) -> Iterator[Interpreter]:
         """Makes this the current interpreter; its tracers die at the end of the block."""
         token = CURRENT.set(current().under(self))
         try:

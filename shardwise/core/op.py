@@ -23,7 +23,8 @@ With `multiple`, results, tangents, cotangents and dims are lists.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from shardwise.base.context import current
 from shardwise.types.array_type import ArrayType

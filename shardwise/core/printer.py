@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from shardwise.core.program import Equation, Program, Var
 
 
-def text(program: "Program", indent: str = "") -> str:
+def text(program: Program, indent: str = "") -> str:
     """The program, one equation a line; held programs are printed inside, indented."""
     return _Printer().program(program, indent)
 

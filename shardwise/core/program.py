@@ -11,7 +11,8 @@ Programs are immutable and compare by identity.
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from shardwise.core.op import Op
 from shardwise.core.printer import text
@@ -55,7 +56,7 @@ class Equation:
         self.params = params
         self.site = site
 
-    def programs(self) -> Iterator["Program"]:
+    def programs(self) -> Iterator[Program]:
         """The programs that this equation's parameters hold."""
         for name in self.op.programs:
             held = self.params[name]
@@ -66,7 +67,7 @@ class Equation:
             return self.op.effects
         return self.op.effects.union(*[p.effects for p in self.programs()])
 
-    def replace(self, **fields: Any) -> "Equation":
+    def replace(self, **fields: Any) -> Equation:
         merged = {n: getattr(self, n) for n in self.__slots__} | fields
         return Equation(**merged)
 

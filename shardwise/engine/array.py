@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -124,7 +125,7 @@ class Array(Value, metaclass=_ArrayMeta):
         pairs = zip(sharding.devices, sharding.replica_ids(shape), strict=True)
         return [local.get(d) or Shard(d, indices[d], r, None) for d, r in pairs]
 
-    def addressable_data(self, i: int) -> "Array":
+    def addressable_data(self, i: int) -> Array:
         return self.addressable_shards[i].data
 
     def _local_devices(self) -> list[Any]:
@@ -158,7 +159,7 @@ class Array(Value, metaclass=_ArrayMeta):
     def is_deleted(self) -> bool:
         return self._impl.__class__ is Gone
 
-    def block_until_ready(self) -> "Array":
+    def block_until_ready(self) -> Array:
         self._live().block_until_ready()
         return self
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.program import Equation, Program, Var
 from shardwise.engine.array import Array
-from shardwise.engine.executable import Executable, build, default_single
-from shardwise.engine.transfer import put_host, scalar
+from shardwise.engine.executable import Executable, build
+from shardwise.engine.transfer import default_single, put_host, scalar
 from shardwise.numpy.value import Value
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage

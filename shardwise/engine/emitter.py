@@ -9,7 +9,8 @@ A rule gets SSA names (`%3`) and types, and adds lines:
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 

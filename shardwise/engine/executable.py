@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Any, Callable, NoReturn, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
-from shardwise.base.config import default_device
 from shardwise.core.program import Program
 from shardwise.engine.array import Array, Gone, wrap
+from shardwise.engine.compiled import compiled_for
 from shardwise.engine.module import hoisted_constants, module_text
 from shardwise.engine.signature import Signature, signature
-from shardwise.runtime import backend, placement
-from shardwise.runtime.program import Compiled, compile_options, compile_text
+from shardwise.engine.transfer import default_single, move
+from shardwise.runtime import placement
 from shardwise.types.mesh import Mesh
 from shardwise.types.partition_spec import PartitionSpec
-from shardwise.types.tiling import Tiling
 from shardwise.types.sharding import (
     GSPMDSharding,
     NamedSharding,
     SingleDeviceSharding,
     spec_from_tiles,
 )
-
-COMPILED_CACHE_SIZE = 2048
+from shardwise.types.tiling import Tiling
 
 
 class Executable:
@@ -89,7 +87,7 @@ class Executable:
         """The arguments, with some brought to other shardings."""
         out = list(args)
         for position, target in moves:
-            out[position] = MOVE[0](out[position], target)
+            out[position] = move(out[position], target)
         return out
 
     def _consume(self, args: Sequence[Array]) -> None:
@@ -105,32 +103,6 @@ class Executable:
         for a in args:
             a._live()
         raise error
-
-
-MOVE: list[Any] = []  # the transfer function, filled by engine.transfer
-
-
-_compiled: OrderedDict[tuple, Compiled] = OrderedDict()
-
-
-def compiled_for(
-    text: str, devices: tuple, free_outputs: tuple[bool, ...], quick: bool, overrides: tuple = ()
-) -> Compiled:
-    """The compiled form of a module's text; equal texts are compiled once."""
-    key = (text, devices, free_outputs, quick, overrides)
-    found = _compiled.get(key)
-    if found is not None:
-        _compiled.move_to_end(key)
-        return found
-    client = backend.client(devices[0].platform)
-    options = compile_options(
-        devices, free_outputs=free_outputs, quick=quick, overrides=dict(overrides)
-    )
-    new = compile_text(client, text, devices, options)
-    _compiled[key] = new
-    if len(_compiled) > COMPILED_CACHE_SIZE:
-        _compiled.popitem(last=False)
-    return new
 
 
 class Lowering:
@@ -153,7 +125,7 @@ class Lowering:
         pairs = enumerate(zip(self.sigs, self.targets, strict=True))
         exe.moves = tuple((i, t) for i, (s, t) in pairs if s.sharding is not t)
         everywhere = _replicated(self.devices, self.mesh)
-        exe.hidden = [MOVE[0](c, everywhere)._impl for c in self.constants]
+        exe.hidden = [move(c, everywhere)._impl for c in self.constants]
         exe.donated = self.donated
         shardings = _result_shardings(exe, self.outs, self.devices, self.mesh)
         pairs = zip(self.program.out_types, shardings, strict=True)
@@ -264,12 +236,6 @@ def choose_devices(
 
 def _is_abstract(sharding: Any) -> bool:
     return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
-
-
-def default_single() -> Any:
-    """The device of values that nobody placed."""
-    chosen = default_device.value
-    return chosen if chosen is not None else backend.local_devices()[0]
 
 
 def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple) -> str:

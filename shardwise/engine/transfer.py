@@ -6,22 +6,32 @@ into shards and put in one call.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.config import default_device
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.program import Program, Var
-from shardwise.engine import executable
 from shardwise.engine.array import Array, wrap
-from shardwise.engine.signature import signature
+from shardwise.engine.compiled import compiled_for
+from shardwise.engine.module import module_text
+from shardwise.engine.signature import Signature, signature
 from shardwise.runtime import backend
+from shardwise.runtime.program import Compiled
 from shardwise.types.array_type import ArrayType
 from shardwise.types.sharding import NamedSharding, SingleDeviceSharding
 
 _SCALAR_CACHE_SIZE = 4096
 _scalars: dict[tuple, Array] = {}
+
+
+def default_single() -> Any:
+    """The device of values that nobody placed."""
+    chosen = default_device.value
+    return chosen if chosen is not None else backend.local_devices()[0]
 
 
 def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = None) -> Array:
@@ -43,7 +53,7 @@ def scalar(value: Any) -> Array:
     found = _scalars.get(key)
     if found is not None:
         return found
-    new = put_host(value, SingleDeviceSharding(executable.default_single()), False)
+    new = put_host(value, SingleDeviceSharding(default_single()), False)
     if len(_scalars) > _SCALAR_CACHE_SIZE:
         _scalars.clear()
     _scalars[key] = new
@@ -66,22 +76,19 @@ def move(x: Any, target: Any) -> Array:
     return _between(x, target)
 
 
-def _reshard(x: Array, target: Any) -> Array:
-    """Over the same devices: a compiled identity."""
-    from_type = x.aval
-    var = Var(from_type)
+@functools.lru_cache(1024)
+def _resharder(sig: Signature, target: Signature) -> Compiled:
+    """A compiled identity between two shardings over the same devices."""
+    var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")
-    return _reshards(program, x._sig, target)([x])[0]
+    text = module_text(program, sig.devices, [], [sig.sharding], [target.sharding])
+    return compiled_for(text, sig.devices, (False,))
 
 
-_resharders: dict[tuple, Any] = {}
-
-
-def _reshards(program: Program, sig: Any, target: Any) -> Any:
-    key = (sig, target)
-    if key not in _resharders:
-        _resharders[key] = executable.build(program, [sig], out_shardings=[target])
-    return _resharders[key]
+def _reshard(x: Array, target: Any) -> Array:
+    sig = signature(x.aval, target, True)
+    (raw,) = _resharder(x._sig, sig).launch([x._live()], [sig.handler])
+    return wrap(raw, sig)
 
 
 def _copy(x: Array, target: Any) -> Array:
@@ -99,5 +106,3 @@ def _between(x: Array, target: Any) -> Array:
     part = whole.addressable_shards[x.sharding.devices.index(target.devices[0])].data
     return move(part, target)
 
-
-executable.MOVE.append(move)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from shardwise.base.context import CURRENT, current
 from shardwise.core.infer import type_of
@@ -28,7 +29,7 @@ class BatchTracer(Tracer):
 
     __slots__ = ("value", "dim", "_site")
 
-    def __init__(self, interpreter: "Batch", value: Any, dim: int):
+    def __init__(self, interpreter: Batch, value: Any, dim: int):
         self.interpreter = interpreter
         self.aval = without_dim(type_of(value), dim)
         self.value = value

@@ -7,7 +7,8 @@ whose tangents are zero is handed to the parent as it is.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from shardwise.base.context import CURRENT
 from shardwise.core.infer import type_of
@@ -24,7 +25,7 @@ class JVPTracer(Tracer):
 
     __slots__ = ("primal", "tangent", "_site")
 
-    def __init__(self, interpreter: "JVP", primal: Any, tangent: Any):
+    def __init__(self, interpreter: JVP, primal: Any, tangent: Any):
         self.interpreter = interpreter
         self.aval = type_of(primal)
         self.primal = primal

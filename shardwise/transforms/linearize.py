@@ -8,7 +8,8 @@ linear part becomes a program that maps input tangents to output tangents.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from shardwise.base.context import current
 from shardwise.core.infer import type_of

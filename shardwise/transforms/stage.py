@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class StageTracer(Tracer):
 
     __slots__ = ("var",)
 
-    def __init__(self, interpreter: "Stage", aval: ArrayType, var: Var):
+    def __init__(self, interpreter: Stage, aval: ArrayType, var: Var):
         self.interpreter = interpreter
         self.aval = aval
         self.var = var

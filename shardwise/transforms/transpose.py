@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from shardwise.core.op import Linear
 from shardwise.core.program import Literal, Program, Var
