@@ -1,5 +1,8 @@
 """shardwise: NumPy-style programs over global, sharded arrays."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from shardwise.api.grad import grad as grad
 from shardwise.api.grad import jvp as jvp
 from shardwise.api.grad import linearize as linearize

@@ -24,12 +24,12 @@ LAYERS = (
     *("_version", "base", "runtime", "types", "core", "ops", "numpy"),
     *("transforms", "control", "engine", "api"),
     *("lax", "random", "nn", "linalg", "fft", "scipy", "tree", "sharding", "experimental"),
-    *("explain", "checkpoint", "cli", "compat", "testing"),
+    *("explain", "debug", "checkpoint", "cli", "compat", "testing"),
 )
 ROOT_LAYER = len(LAYERS)
 
 # Modules whose `__getattr__` imports public namespaces on first use.
-LAZY_NAMESPACES = {"shardwise"}
+LAZY_NAMESPACES = {"shardwise", "shardwise.explain"}
 
 # Packages that may be missing, or that are too slow to import before they are needed.
 ON_FIRST_USE = {

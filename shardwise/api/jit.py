@@ -153,7 +153,7 @@ class Jitted(Generic[P, R]):
             _log.warning("traced %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
         if not captured:
             if len(self._traces) >= CACHE_SIZE:
-                del self._traces[next(iter(self._traces))]
+                self._traces.pop(next(iter(self._traces)), None)
             self._traces[key] = (program, out_tree[0])
         return program, out_tree[0], captured
 
@@ -250,7 +250,7 @@ class Jitted(Generic[P, R]):
         if log_compiles.value:
             _log.warning("compiled %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
         if len(self._cache) >= CACHE_SIZE:
-            del self._cache[next(iter(self._cache))]
+            self._cache.pop(next(iter(self._cache)), None)
         self._cache[key] = run
         if static is None and not kwargs and len(args) == len(leaves):
             flat_args = all(a.__class__ is Array for a in args)

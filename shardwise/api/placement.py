@@ -20,7 +20,7 @@ from shardwise.runtime import backend
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
 from shardwise.types import mesh as _mesh
-from shardwise.types.mesh import Mesh
+from shardwise.types.mesh import AxisType, Mesh
 from shardwise.types.sharding import NamedSharding
 
 
@@ -59,9 +59,10 @@ def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], *, axis_types: Any = None,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
-    """A mesh of the given sizes over the first devices. Axes are Explicit by default."""
+    """A mesh of the given sizes over the first devices. Axes are Auto by default."""
     chosen = backend.devices() if devices is None else devices
-    return _mesh.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=axis_types)
+    types = AxisType.Auto if axis_types is None else axis_types
+    return _mesh.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=types)
 
 
 def device_put(x: Any, device: Any = None, *, donate: Any = False, may_alias: Any = None) -> Any:
@@ -155,6 +156,7 @@ def make_array_from_callback(
       ValueError: if a part does not have the shard's shape.
     """
     shape = tuple(shape)
+    sharding = as_sharding(sharding, "make_array_from_callback")
     local = sharding.addressable_devices_indices_map(shape)
     parts: dict[tuple, np.ndarray] = {}
     shards = []

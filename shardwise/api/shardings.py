@@ -16,8 +16,10 @@ def is_sharding_leaf(x: Any) -> bool:
 
 def as_sharding(x: Any, what: str) -> Any:
     """A sharding, device, bare spec (over the mesh in scope) or None, as a sharding or None."""
-    if x is None or isinstance(x, Sharding):
-        return x
+    if x is None:
+        return None
+    if isinstance(x, Sharding):
+        return _checked(x, what)
     if isinstance(x, Device):
         return SingleDeviceSharding(x)
     if isinstance(x, PartitionSpec):
@@ -27,8 +29,17 @@ def as_sharding(x: Any, what: str) -> Any:
                 f"{what}: a bare {x} needs a mesh in scope. Use NamedSharding(mesh, {x}), or enter "
                 "`with mesh:`."
             )
-        return NamedSharding(mesh, x)
+        return _checked(NamedSharding(mesh, x), what)
     raise TypeError(
         f"{what} takes shardings, devices, PartitionSpecs or None; got {x!r} of type "
         f"{type(x).__name__}."
     )
+
+
+def _checked(x: Sharding, what: str) -> Sharding:
+    if isinstance(x, NamedSharding) and not x.mesh.are_all_axes_auto:
+        raise NotImplementedError(
+            f"{what}: {x.mesh} has axes that are not Auto. Shardings as a part of types (Explicit "
+            "axes) are not supported yet: make the mesh with axis_types=AxisType.Auto."
+        )
+    return x

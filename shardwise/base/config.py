@@ -47,6 +47,7 @@ class Flag(Generic[T]):
         self.choices = choices
         self.__doc__ = doc
         self._parse = parse
+        self.guard: Callable[[T], None] | None = None  # may refuse a change, by raising
         if trace:
             _context.TRACE_FLAGS.append(name)
         FLAGS[name] = self
@@ -77,6 +78,8 @@ class Flag(Generic[T]):
     def set(self, value: T) -> None:
         """Sets the flag for the whole process (and for the context that is current here)."""
         value = self._checked(value)
+        if self.guard is not None:
+            self.guard(value)
         _context.update_root(flags={**_context.ROOT.flags, self.name: value})
         here = _context.current()
         if here is not _context.ROOT:

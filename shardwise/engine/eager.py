@@ -140,7 +140,7 @@ class Eager(Interpreter):
 
     def _keep(self, key: tuple, exe: Executable) -> Callable:
         if len(self.cache) >= CACHE_SIZE:
-            del self.cache[next(iter(self.cache))]
+            self.cache.pop(next(iter(self.cache)), None)
         self.cache[key] = exe.run
         return exe.run
 

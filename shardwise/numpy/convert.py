@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.config import numpy_rank_promotion
 from shardwise.base.context import ROOT
 from shardwise.core.infer import type_of
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
-from shardwise.types.promotion import lattice_join
+from shardwise.types.dtypes import canonicalize, is_bool, to_inexact
+from shardwise.types.promotion import lattice_join, scalar_type_of
+
+
+class BroadcastError(TypeError, ValueError):
+    """Shapes that do not broadcast together."""
 
 
 def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
@@ -18,16 +25,46 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     t = type_of(x)
     if t.dtype == dtype and t.weak_type == weak:
         return x
-    if t.ndim == 0 and not hasattr(x, "aval") and not weak:
-        return np.asarray(x).astype(dtype)[()]
+    if t.ndim == 0 and not hasattr(x, "aval"):
+        if not weak:
+            return np.asarray(x).astype(dtype)[()]
+        python = scalar_type_of(dtype)
+        if canonicalize(python) == dtype:
+            return python(x)
     return convert_element_type(x, dtype=dtype, weak=weak)
+
+
+def constant(value: Any, like: Any) -> Any:
+    """A Python scalar in the dtype of `like`, and as weak."""
+    t = type_of(like)
+    return cast(value, t.dtype, t.weak_type)
+
+
+def joined(*args: Any) -> tuple[Any, bool]:
+    """The dtype in which the arguments meet, and whether it is weak."""
+    types = [type_of(a) for a in args]
+    return lattice_join(*[(t.dtype, t.weak_type) for t in types])
 
 
 def promote(*args: Any) -> list[Any]:
     """The arguments in their common dtype."""
-    types = [type_of(a) for a in args]
-    dtype, weak = lattice_join(*[(t.dtype, t.weak_type) for t in types])
+    dtype, weak = joined(*args)
     return [cast(a, dtype, weak) for a in args]
+
+
+def promote_numeric(*args: Any) -> list[Any]:
+    """The arguments in their common dtype; booleans become integers."""
+    dtype, weak = joined(*args)
+    if is_bool(dtype):
+        dtype, weak = canonicalize(int), False
+    return [cast(a, dtype, weak) for a in args]
+
+
+def promote_inexact(*args: Any) -> list[Any]:
+    """The arguments in their common floating-point or complex dtype."""
+    dtype, weak = joined(*args)
+    inexact = to_inexact(dtype)
+    return [cast(a, inexact, weak) for a in args]
 
 
 def broadcast(*args: Any) -> list[Any]:
@@ -36,10 +73,37 @@ def broadcast(*args: Any) -> list[Any]:
     shapes = {t.shape for t in types if t.shape}
     if len(shapes) <= 1:
         return list(args)
-    shape = np.broadcast_shapes(*shapes)
+    shape = common_shape([t.shape for t in types])
     return [
         a if not t.shape else broadcast_to(a, shape) for a, t in zip(args, types, strict=True)
     ]
+
+
+def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that all the shapes broadcast to; minds the flag numpy_rank_promotion."""
+    try:
+        found = np.broadcast_shapes(*shapes)
+    except ValueError:
+        shown = " and ".join(str(s) for s in shapes)
+        raise BroadcastError(
+            f"shapes {shown} do not broadcast together: from the last dimension backwards, sizes "
+            "must be equal or 1."
+        ) from None
+    mode = numpy_rank_promotion.value
+    if mode != "allow" and len({len(s) for s in shapes if s}) > 1:
+        _mind_ranks(shapes, mode)
+    return found
+
+
+def _mind_ranks(shapes: list[tuple[int, ...]], mode: str) -> None:
+    shown = " and ".join(str(s) for s in shapes)
+    message = (
+        f"operands of shapes {shown} have different ranks, and numpy_rank_promotion is {mode!r}. "
+        "Add dimensions with expand_dims or reshape, or set the flag to 'allow'."
+    )
+    if mode == "raise":
+        raise ValueError(message)
+    warnings.warn(message, UserWarning, stacklevel=6)
 
 
 def broadcast_to(x: Any, shape: tuple) -> Any:

@@ -162,6 +162,8 @@ def _reshape_type(x: ArrayType, *, shape: tuple) -> ArrayType:
 
 def _reshape_dims(x: ArrayType, *, shape: tuple) -> Dims:
     """Groups of dimensions with equal products belong together, major factor first."""
+    if x.size == 0:  # products tell nothing
+        return Dims(((None,) * x.ndim,), ((None,) * len(shape),))
     ins: list[Any] = []
     outs: list[Any] = []
     i = j = 0

@@ -79,12 +79,11 @@ _NARROW = {"bool": 1, "int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1
 
 def _bitcast_type(x: ArrayType, *, dtype: Any) -> ArrayType:
     old, new = bit_width(x.dtype), bit_width(dtype)
-    if is_bool(x.dtype) != is_bool(dtype) or is_complex(x.dtype) or is_complex(dtype):
-        if x.dtype != dtype:
-            raise TypeError(
-                f"[bitcast_convert_type] cannot take the bits of {x.str_short(True)} for "
-                f"{dtype}: booleans and complex numbers convert only to themselves."
-            )
+    if x.dtype != dtype and any(is_bool(d) or is_complex(d) for d in (x.dtype, dtype)):
+        raise TypeError(
+            f"[bitcast_convert_type] cannot take the bits of {x.str_short(True)} for {dtype}: "
+            "booleans and complex numbers convert only to themselves."
+        )
     if old == new:
         return array_type(x.shape, dtype)
     if old > new:

@@ -86,7 +86,8 @@ rem = binary(  # the sign is that of x; x - y * trunc(x / y)
     jvp=(lambda t, x, y, out: t, lambda t, x, y, out: neg(mul(t, _truncated(div(x, y))))),
 )
 square = unary(
-    "square", NUMERIC, lower=lambda e, ins, outs, x: e.let(f"stablehlo.multiply {x}, {x} : {e.ty(ins[0])}"),
+    "square", NUMERIC,
+    lower=lambda e, ins, outs, x: e.let(f"stablehlo.multiply {x}, {x} : {e.ty(ins[0])}"),
     jvp=lambda t, x, out: mul(t, mul(lit(2, x), x)),
 )
 
@@ -105,13 +106,13 @@ def _extremum_text(hlo: str, direction: str) -> Any:
         ty = e.ty(out)
         if not is_complex(out.dtype):
             return e.let(f"stablehlo.{hlo} {x}, {y} : {ty}")
-        part, flags = out.update(dtype=real_dtype(out.dtype)), e.ty(out.update(dtype=BOOL))
+        part, flags = e.ty(out.update(dtype=real_dtype(out.dtype))), e.ty(out.update(dtype=BOOL))
 
         def compare(kind: str, a: str, b: str) -> str:
-            return e.let(f"stablehlo.compare {kind}, {a}, {b} : ({e.ty(part)}, {e.ty(part)}) -> {flags}")
+            return e.let(f"stablehlo.compare {kind}, {a}, {b} : ({part}, {part}) -> {flags}")
 
         (rx, ry), (ix, iy) = [
-            [e.let(f"stablehlo.{which} {z} : ({ty}) -> {e.ty(part)}") for z in (x, y)]
+            [e.let(f"stablehlo.{which} {z} : ({ty}) -> {part}") for z in (x, y)]
             for which in ("real", "imag")
         ]
         tie = compare("EQ", rx, ry)

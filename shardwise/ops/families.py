@@ -9,7 +9,8 @@ Elementwise ops take operands of one shape; scalars go with every shape. They sh
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 

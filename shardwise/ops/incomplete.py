@@ -8,13 +8,14 @@ form of Press et al., Numerical Recipes, 6.2 and 6.4.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
-from shardwise.ops.basis import broadcast_in_dim, reduce_text
+from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.elementwise import (
     abs,
     add,
@@ -48,42 +49,9 @@ from shardwise.ops.families import (
     nary_jvp,
     operand,
 )
+from shardwise.ops.loops import iterate
 from shardwise.ops.special import FLOAT32, digamma, lgamma, no_derivative
 from shardwise.types.array_type import ArrayType, array_type
-
-STEPS = 2000  # far more than the elements with a sensible result need
-INT32 = np.dtype("int32")
-
-
-def iterate(
-    e: Any, body: Callable, types: Sequence[ArrayType], state: Sequence[str]
-) -> list[str]:
-    """Repeats `body(active, *state)` while any element is active, `STEPS` times at most.
-
-    active: a boolean array, the first element of the state.
-    """
-    scalar, flag = array_type((), INT32), array_type((), BOOL)
-    all_types = [scalar, *types]
-    start = e.constant(0, scalar)
-    names = [e.fresh() for _ in all_types]
-    pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, [start, *state], strict=True))
-    texts = ", ".join(e.ty(t) for t in all_types)
-
-    def condition() -> None:
-        axes = tuple(range(types[0].ndim))
-        some = reduce_text(e, (types[0],), (flag,), names[1], axes, "or", "false")
-        limit, ty = e.constant(STEPS, scalar), e.ty(scalar)
-        early = e.let(f"stablehlo.compare LT, {names[0]}, {limit} : ({ty}, {ty}) -> tensor<i1>")
-        e.lines.append(f"stablehlo.return {e.let(f'stablehlo.and {some}, {early} : tensor<i1>')} "
-                       ": tensor<i1>")
-
-    def step() -> None:
-        count = e.let(f"stablehlo.add {names[0]}, {e.constant(1, scalar)} : {e.ty(scalar)}")
-        new = e.via(body, types, *names[1:])
-        e.lines.append(f"stablehlo.return {', '.join([count, *new])} : {texts}")
-
-    inside = f"cond {{\n{e.region(condition)}\n}} do {{\n{e.region(step)}\n}}"
-    return e.lets(f"stablehlo.while({pairs}) : {texts}\n{inside}", len(all_types))[1:]
 
 
 def full(value: float, like: Any) -> Any:
@@ -177,7 +145,8 @@ def _fraction_start(a: Any, x: Any, *, slope: bool) -> list[Any]:
 
 
 def _fraction_step(
-    active: Any, c: Any, y: Any, z: Any, p2: Any, p1: Any, q2: Any, q1: Any, value: Any, *slopes: Any
+    active: Any, c: Any, y: Any, z: Any, p2: Any, p1: Any, q2: Any, q1: Any, value: Any,
+    *slopes: Any,
 ) -> list[Any]:
     """The next convergent p / q from the last two, all scaled down where they grow large."""
     one = lit(1, c)

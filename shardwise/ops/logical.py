@@ -100,7 +100,8 @@ def _select_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     if all(t is None for t in tangents[1:]):
         return out, None
     pairs = zip(cases, tangents[1:], strict=True)
-    return out, fit_tangent(select_n(which, *[lit(0, c) if t is None else t for c, t in pairs]), out)
+    tangent = select_n(which, *[lit(0, c) if t is None else t for c, t in pairs])
+    return out, fit_tangent(tangent, out)
 
 
 def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:

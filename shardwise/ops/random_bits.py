@@ -13,17 +13,23 @@ A generator is a record of functions on integers; `GENERATORS` has them by name.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
-from shardwise.base.config import threefry_partitionable
+import numpy as np
+
+from shardwise.base.config import enable_x64, threefry_partitionable
 from shardwise.core.op import Op
 from shardwise.ops import threefry
 from shardwise.ops.basis import batch_first, move_axis
+from shardwise.ops.cast import bitcast_convert_type, convert_element_type
+from shardwise.ops.elementwise import sub
 from shardwise.ops.families import elementwise_dims, shown
+from shardwise.ops.logical import bitwise_or, shift_right_logical
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dims import Dims, letters
-from shardwise.types.dtypes import KeyDType, is_integer
+from shardwise.types.dtypes import KeyDType, finfo, is_integer
 
 KEYED = "key"
 
@@ -257,3 +263,30 @@ def draw_bits(keys: Any, shape: tuple[int, ...], width: int) -> Any:
     if threefry_partitionable.value:
         return random_bits(keys, shape=shape, bit_width=width)
     return random_bits(keys, shape=shape, bit_width=width, partitionable=False)
+
+
+# -- from bits to floats --
+
+
+def unit_bits(dtype: Any) -> int:
+    """How many random bits one float in [0, 1) takes."""
+    info = finfo(dtype)
+    return 8 if info.nmant < 8 else info.bits
+
+
+def unit_floats(bits: Any, dtype: Any) -> Any:
+    """Floats in [0, 1) from unsigned integers of `unit_bits(dtype)` bits: the upper bits become
+    the mantissa of a float in [1, 2), from which 1 is taken. Multiples of the machine epsilon.
+    """
+    info = finfo(dtype)
+    if info.bits not in threefry.UNSIGNED:
+        raise TypeError(f"random floats must have 8, 16, 32 or 64 bits; got {dtype}.")
+    unsigned = threefry.UNSIGNED[info.bits]
+    width = unit_bits(dtype)
+    if width != info.bits:
+        bits = convert_element_type(bits, dtype=unsigned)
+    one = np.ones((), dtype).view(unsigned)[()]
+    with enable_x64(True):  # lest 64-bit literals be narrowed
+        mantissa = shift_right_logical(bits, unsigned.type(width - info.nmant))
+        one_to_two = bitcast_convert_type(bitwise_or(mantissa, one), dtype=dtype)
+        return sub(one_to_two, np.ones((), dtype)[()])

@@ -15,19 +15,39 @@ from shardwise.ops.cast import convert_element_type
 from shardwise.ops.elementwise import (
     abs,
     add,
+    complex,
+    cos,
     div,
-    exp,
     eq,
+    exp,
+    gt,
+    imag,
     le,
+    log1p,
+    max,
     mul,
+    ne,
     neg,
+    real,
+    rem,
     rsqrt,
     sign,
+    sin,
     square,
     sub,
     where,
 )
-from shardwise.ops.families import FLOATING, binary, lit, unary
+from shardwise.ops.families import (
+    FLOATING,
+    INEXACT,
+    binary,
+    check_domain,
+    lit,
+    operand,
+    unary,
+)
+from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.dtypes import is_complex
 
 FLOAT32 = np.dtype("float32")
 
@@ -88,6 +108,73 @@ zeta = binary(
     jvp=(no_derivative("zeta", "its exponent"),
          lambda t, x, q, out: mul(t, neg(mul(x, zeta(add(x, lit(1, x)), q))))),
 )
+
+# -- logaddexp: log(exp x + exp y) without overflow --
+
+
+def _logaddexp(x: Any, y: Any) -> Any:
+    top, delta = max(x, y), sub(x, y)
+    if is_complex(type_of(x).dtype):
+        return _principal(add(top, log1p(exp(where(eq(top, x), neg(delta), delta)))))
+    # Where both are the same infinity, delta is NaN and the sum is right.
+    return where(ne(delta, delta), add(x, y), add(top, log1p(exp(neg(abs(delta))))))
+
+
+def _principal(z: Any) -> Any:
+    """The imaginary part brought into (-π, π]."""
+    turn, half = lit(2 * math.pi, real(z)), lit(math.pi, real(z))
+    wrapped = sub(half, rem(sub(half, imag(z)), turn))
+    return complex(real(z), where(gt(wrapped, half), sub(wrapped, turn), wrapped))
+
+
+def _logaddexp_lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+    t = array_type(outs[0].shape, outs[0].dtype)
+    args = [operand(e, a, i, t) for a, i in zip((x, y), ins, strict=True)]
+    return e.via(_logaddexp, (t, t), *args)[0]
+
+
+def _share_of_sum(t: Any, x: Any, out: Any) -> Any:
+    """exp(x - out), and a half each where both operands are infinite."""
+    share = exp(sub(x, out))
+    return mul(t, where(ne(share, share), where(eq(x, x), lit(0.5, x), x), share))
+
+
+logaddexp = binary(
+    "logaddexp", INEXACT, lower=_logaddexp_lower,
+    jvp=(lambda t, x, y, out: _share_of_sum(t, x, out),
+         lambda t, x, y, out: _share_of_sum(t, y, out)),
+)
+
+# -- sinc_derivative: the derivative of the given order of sin(x) / x --
+
+
+def _sinc_type(x: ArrayType, *, order: int) -> ArrayType:
+    check_domain("sinc_derivative", INEXACT, (x,))
+    return x
+
+
+def _sinc_lower(e: Any, ins: Any, outs: Any, x: str, *, order: int) -> str:
+    return e.via(_sinc, ins, x, order=order)[0]
+
+
+def _sinc(x: Any, *, order: int) -> Any:
+    """Differentiating x f = sin x gives x fₙ + n fₙ₋₁ = sin⁽ⁿ⁾ x."""
+    flat = eq(x, lit(0, x))
+    safe = where(flat, lit(1, x), x)
+    s, c = sin(safe), cos(safe)
+    value = div(s, safe)
+    for n in range(1, order + 1):
+        turned = (s, c, neg(s), neg(c))[n % 4]
+        value = div(sub(turned, mul(lit(n, x), value)), safe)
+    at_zero = 0.0 if order % 2 else (-1) ** (order // 2) / (order + 1)
+    return where(flat, lit(at_zero, x), value)
+
+
+sinc_derivative = unary(
+    "sinc_derivative", INEXACT, lower=_sinc_lower,
+    jvp=lambda t, x, out, *, order: mul(t, sinc_derivative(x, order=order + 1)),
+)
+sinc_derivative.type_rule = _sinc_type
 
 # -- modified Bessel functions of the first kind, scaled by exp(-|x|) --
 

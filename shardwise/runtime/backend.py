@@ -69,9 +69,20 @@ def _default_client() -> Any:
     return client("cpu")
 
 
-def is_started() -> bool:
-    """Whether any client exists: device counts can no longer be changed then."""
-    return bool(_clients)
+def _only_before_start(flag: Any) -> Any:
+    def guard(value: Any) -> None:
+        if _clients and value != flag.value:
+            raise RuntimeError(
+                f"{flag.name} cannot be changed from {flag.value!r} to {value!r}: the devices were "
+                "started already. Set it before the first use of an array or device, or by the "
+                f"environment variable SHARDWISE_{flag.name.upper()}."
+            )
+
+    return guard
+
+
+num_cpu_devices.guard = _only_before_start(num_cpu_devices)
+platforms.guard = _only_before_start(platforms)
 
 
 def devices(platform: str | None = None) -> list[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.core.op import Linear
-from shardwise.core.program import Literal, Program, Var
+from shardwise.core.program import Equation, Literal, Program, Var
 from shardwise.ops.families import add
 from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
@@ -25,7 +25,8 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
     for atom, ct in zip(program.outputs, cotangents, strict=True):
         if ct is not None and atom.__class__ is Var:
             _accumulate(grown, atom, ct)
-    for eqn in reversed(program.equations):
+    backward = _run_known(program, env)
+    for eqn in reversed(backward):
         cts = [grown.pop(v, None) for v in eqn.outputs]
         if all(ct is None for ct in cts):
             continue
@@ -38,6 +39,19 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
             if ct is not None and atom.__class__ is Var and atom not in env:
                 _accumulate(grown, atom, ct)
     return [grown.get(v) for v in inputs[len(known) :]]
+
+
+def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
+    """Runs the equations of known operands only; returns the others, which are linear."""
+    linear = []
+    for eqn in program.equations:
+        if any(a.__class__ is Var and a not in env for a in eqn.inputs):
+            linear.append(eqn)
+            continue
+        values = [a.value if a.__class__ is Literal else env[a] for a in eqn.inputs]
+        result = eqn.op(*values, **eqn.params)
+        env.update(zip(eqn.outputs, result if eqn.op.multiple else (result,), strict=True))
+    return linear
 
 
 def _argument(atom: Any, env: dict[Var, Any]) -> Any:

@@ -102,7 +102,8 @@ def test_basis():
     ])
     check_op(reduce_sum, [
         Sample((f32(2, 4),), {"axes": (1,)}, lambda x: x.sum(1)),
-        Sample((f32(2, 0),), {"axes": (0, 1)}, lambda x: x.sum()),
+        Sample((f32(2, 0),), {"axes": (0, 1)}, lambda x: x.sum(), placed=False,
+               why="XLA cannot run a partitioned sum of nothing"),
     ])
 
 

@@ -1,0 +1,94 @@
+"""Tools for ops that hold programs: adding equations, opening constants, sharing equal programs."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Sequence
+
+import numpy as np
+
+from shardwise.core.infer import infer
+from shardwise.core.op import Op
+from shardwise.core.program import Atom, Equation, Literal, Program, Var
+from shardwise.ops.basis import broadcast_in_dim
+from shardwise.ops.cast import convert_element_type
+from shardwise.types.array_type import ArrayType
+
+
+class Extension:
+    """A program's equations with some more after them."""
+
+    def __init__(self, program: Program):
+        self.name = program.name
+        self.equations = list(program.equations)
+
+    def bind(self, op: Op, *atoms: Atom, **params: Any) -> Var:
+        """Adds an equation with one result."""
+        out = Var(infer(op, tuple([a.aval for a in atoms]), params))
+        self.equations.append(Equation(op, atoms, (out,), params, None))
+        return out
+
+    def zeros(self, aval: ArrayType) -> Atom:
+        zero = Literal(np.zeros((), aval.dtype)[()], aval.update(shape=(), weak_type=False))
+        if not aval.shape:
+            return zero
+        return self.bind(broadcast_in_dim, zero, shape=aval.shape, dims=())
+
+    def fitted(self, atom: Atom, aval: ArrayType) -> Atom:
+        """The atom as exactly `aval`, which differs at most in dtype and weakness."""
+        if atom.aval is aval:
+            return atom
+        return self.bind(convert_element_type, atom, dtype=aval.dtype, weak=aval.weak_type)
+
+    def program(self, inputs: Sequence[Var], outputs: Sequence[Atom]) -> Program:
+        return Program(inputs, outputs, self.equations, (), self.name)
+
+
+def opened(program: Program) -> tuple[Program, list[Any]]:
+    """The program with its constants as its first arguments, and their values."""
+    if not program.constants:
+        return program, []
+    new = Program(program.inputs, program.outputs, program.equations, (), program.name)
+    return new, list(program.constants)
+
+
+_shared: weakref.WeakValueDictionary[tuple, Program] = weakref.WeakValueDictionary()
+
+
+def shared(program: Program) -> Program:
+    """The one program that stands for all that have the same equations.
+
+    Caches compare programs by identity. A body that is staged anew, because its function is a new
+    closure each time, finds what was derived from an equal one.
+    """
+    try:
+        return _shared.setdefault(_structure(program), program)
+    except TypeError:  # a parameter that cannot be hashed
+        return program
+
+
+def _structure(program: Program) -> tuple:
+    """Equal for programs that differ in nothing but the identity of their variables."""
+    numbers: dict[Var, int] = {v: i for i, v in enumerate(program.inputs)}
+
+    def atom(a: Any) -> Any:
+        if a.__class__ is Literal:
+            return a.aval, np.asarray(a.value).tobytes()
+        return numbers[a]
+
+    rows = []
+    for eqn in program.equations:
+        ins = tuple([atom(a) for a in eqn.inputs])
+        for v in eqn.outputs:
+            numbers[v] = len(numbers)
+        outs = tuple([v.aval for v in eqn.outputs])
+        rows.append((eqn.op, ins, outs, *eqn.params, *map(_typed, eqn.params.values())))
+    results = tuple([atom(a) for a in program.outputs])
+    types = tuple([v.aval for v in program.inputs])
+    constants = tuple(map(id, program.constants))
+    return program.name, types, constants, tuple(rows), results
+
+
+def _typed(value: Any) -> Any:
+    """A parameter as part of a key: 1, 1.0 and True are different."""
+    return value.__class__, value

@@ -1,0 +1,18 @@
+"""Numbers that users give for dimensions, as the ints and tuples that ops take."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Sequence
+
+from shardwise.ops.shape import canonical_axis as axis_of
+
+__all__ = ["axis_of", "sizes"]
+
+
+def sizes(values: Sequence[Any]) -> tuple[int, ...]:
+    """Shapes, dimensions and permutations: integers of any kind, as a tuple of ints."""
+    try:
+        return tuple([operator.index(v) for v in values])
+    except TypeError:
+        raise TypeError(f"expected a sequence of integers; got {values!r}.") from None
