@@ -49,6 +49,7 @@ class Jitted(Generic[P, R]):
         self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
         self._traces: dict[tuple, tuple[Program, Any]] = {}
         self._plain = not options.static_argnums and not options.static_argnames
+        self._arrays_only = self._plain  # until a call shows otherwise
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -58,7 +59,7 @@ class Jitted(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         ctx = CURRENT.get()
-        if ctx.interpreter is EAGER and self._plain and not kwargs:
+        if self._arrays_only and ctx.interpreter is EAGER and not kwargs:
             try:
                 run = self._cache[(ctx.key, *[a._sig for a in args])]  # type: ignore[attr-defined]
             except (AttributeError, KeyError):
@@ -252,10 +253,10 @@ class Jitted(Generic[P, R]):
         if len(self._cache) >= CACHE_SIZE:
             self._cache.pop(next(iter(self._cache)), None)
         self._cache[key] = run
-        if static is None and not kwargs and len(args) == len(leaves):
-            flat_args = all(a.__class__ is Array for a in args)
-            if flat_args:  # found by the short way the next time
-                self._cache[(key[0], *[a._sig for a in args])] = run
+        if static is None and not kwargs and all(a.__class__ is Array for a in args):
+            self._cache[(key[0], *[a._sig for a in args])] = run  # found the short way
+        else:
+            self._arrays_only = False
         return run
 
     # -- stages --

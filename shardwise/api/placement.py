@@ -83,7 +83,12 @@ def device_put(x: Any, device: Any = None, *, donate: Any = False, may_alias: An
     """
     leaves, tree = flatten(x)
     if device is None or is_sharding_leaf(device):
-        targets = [as_sharding(device, "device_put")] * len(leaves)
+        target = as_sharding(device, "device_put")
+        if len(leaves) == 1 and leaves[0] is x:
+            return _put(x, target, donate, may_alias)
+        if target is not None and all(v.__class__ is np.ndarray for v in leaves):
+            return tree.unflatten([transfer.put_host(v, target, True) for v in leaves])
+        targets = [target] * len(leaves)
     else:
         found = broadcast_prefix(device, x, "device_put: device", is_sharding_leaf)
         targets = [as_sharding(d, "device_put") for d in found]
@@ -93,16 +98,20 @@ def device_put(x: Any, device: Any = None, *, donate: Any = False, may_alias: An
 
 
 def _put(x: Any, target: Any, donate: bool, may_alias: Any) -> Any:
+    if x.__class__ is np.ndarray and target is not None:
+        return transfer.put_host(x, target, True)
     if isinstance(x, Tracer):
         return x if target is None else sharding_constraint(x, sharding=target)
     if target is None:
         return as_value(x)
-    if isinstance(target, NamedSharding):
-        target.check_divisible(type_of(x).shape)
     if not isinstance(x, Array | np.ndarray | np.generic | int | float | complex):
         x = EAGER.array(x)
     result = transfer.move(x, target)
-    if donate and isinstance(x, Array) and result is not x:
+    if not isinstance(x, Array):
+        return result
+    if result.sharding is x.sharding and may_alias is False and not donate:
+        return transfer.copy(result)
+    if donate and result.sharding is not x.sharding:
         x.delete()
     return result
 

@@ -52,7 +52,9 @@ def parts(values: Sequence[Any], num_consts: int, num_carry: int) -> tuple[Any, 
 
 
 def with_counts(params: dict, body: Program, num_consts: int, num_carry: int) -> dict:
-    return params | {"body": body, "num_consts": num_consts, "num_carry": num_carry}
+    """The parameters of a scan with another body."""
+    rest = {name: params[name] for name in ("length", "reverse", "unroll")}
+    return {"body": body, "num_consts": num_consts, "num_carry": num_carry, **rest}
 
 
 # -- types --
@@ -246,7 +248,7 @@ def transposed_body(
 
 def _transpose_linear(
     cts: Any, args: Any, linear: Marks, *, body: Program, num_consts: int, num_carry: int,
-    reverse: bool, **p: Any,
+    **p: Any,
 ) -> list[Any]:
     nonzero = tuple([ct is not None for ct in cts])
     back, const_marks, carry_marks, x_marks = transposed_body(
@@ -263,9 +265,10 @@ def _transpose_linear(
         if m:
             aval = next(types)
             carry.append(zeros(aval) if ct is None else ct)
+    p = p | {"reverse": not p["reverse"]}
     p = with_counts(p, back, len(known_consts), len(sums) + len(carry))
     ct_ys = given(cts[num_carry:])
-    outs = iter(scan(*known_consts, *sums, *carry, *known_xs, *ct_ys, reverse=not reverse, **p))
+    outs = iter(scan(*known_consts, *sums, *carry, *known_xs, *ct_ys, **p))
     marks = iter([*const_marks, *carry_marks, *x_marks])
     found = []
     for i, is_lin in enumerate(linear):

@@ -186,8 +186,8 @@ class SplitPlan:
         stacked: list[Any] = []
         carried: list[Any] = []
         if self.loop.outputs:
-            p = params | {"body": self.loop, "num_consts": self.loop_consts,
-                          "num_carry": self.known_carry}
+            p = {**params, "body": self.loop, "num_consts": self.loop_consts,
+                 "num_carry": self.known_carry}
             outs = bind(scan, [*held, *changing], p)
             carried, stacked = outs[: self.known_carry], outs[self.known_carry :]
         values = {"before": computed, "constant": consts, "stacked": stacked,
@@ -198,8 +198,8 @@ class SplitPlan:
         ordered += [next(rest_args) for _ in range(own)]
         ordered += [values[kind][i] for kind, i in self.moving]
         ordered += rest_args
-        p = params | {"body": self.rest, "num_consts": self.rest_counts[0],
-                      "num_carry": self.rest_counts[1]}
+        p = {**params, "body": self.rest, "num_consts": self.rest_counts[0],
+             "num_carry": self.rest_counts[1]}
         return [*carried, *[stacked[i] for i in self.y_places]], ordered, p
 
 

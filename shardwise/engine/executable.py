@@ -56,11 +56,10 @@ class Executable:
         return [wrap(raw, sig) for raw, sig in zip(raws, self.out_sigs, strict=True)]
 
     def runner(self) -> Callable[[Sequence[Any]], Any]:
-        """The function for `run`: shorter where the program has one result and nothing special."""
+        """The function for `run`: a short one where a call needs nothing special."""
         tree = self.out_tree
-        special = self.moves or self.hidden or self.donated or self.compiled.window
-        if tree is None and not special:
-            return self._short_runner()
+        if not (self.moves or self.hidden or self.donated or self.compiled.window):
+            return self._short_runner() if tree is None else self._tree_runner()
         if tree is None:
             return lambda args: self(args)[0]
         return lambda args: tree.unflatten(self(args))
@@ -79,6 +78,26 @@ class Executable:
             array._sig = sig
             array._host = None
             return array
+
+        return run
+
+    def _tree_runner(self) -> Callable[[Sequence[Any]], Any]:
+        execute, handlers = self.compiled.raw.execute_sharded, self.handlers
+        sigs, new, kind = self.out_sigs, object.__new__, Array
+        unflatten = self.out_tree.unflatten
+
+        def run(args: Sequence[Any]) -> Any:
+            try:
+                raws = execute([a._impl for a in args]).consume_with_handlers(handlers)
+            except Exception as error:
+                self.explain(args, error)
+            for i, sig in enumerate(sigs):  # in place: one list less on the way
+                array = new(kind)
+                array._impl = raws[i]
+                array._sig = sig
+                array._host = None
+                raws[i] = array
+            return unflatten(raws)
 
         return run
 
@@ -120,6 +139,7 @@ class Lowering:
         free = tuple(s is None for s in self.outs)
         exe = Executable()
         exe.program, exe.text = self.program, self.text
+        quick = quick and "stablehlo.scatter" not in self.text  # it has to be in a fusion
         exe.compiled = compiled_for(self.text, self.devices, free, quick, overrides)
         exe.in_shardings = self.targets
         pairs = enumerate(zip(self.sigs, self.targets, strict=True))

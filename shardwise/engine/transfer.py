@@ -21,7 +21,8 @@ from shardwise.engine.module import module_text
 from shardwise.engine.signature import Signature, signature
 from shardwise.runtime import backend
 from shardwise.runtime.program import Compiled
-from shardwise.types.array_type import ArrayType
+from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.dtypes import canonicalize
 from shardwise.types.sharding import NamedSharding, SingleDeviceSharding
 
 _SCALAR_CACHE_SIZE = 4096
@@ -36,14 +37,31 @@ def default_single() -> Any:
 
 def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = None) -> Array:
     """A NumPy array or scalar on devices. Each addressable device gets its own slice."""
-    t = t or type_of(value)
-    sig = signature(t, sharding, committed)
+    if t is None and value.__class__ is np.ndarray:
+        sig, indices = _plan(value.shape, value.dtype, sharding, committed, current().key)
+    else:
+        sig, indices = _plan_of(t or type_of(value), sharding, committed)
     host = np.asarray(value, dtype=sig.physical.dtype, order="C")
-    if len(sig.devices) == 1:
-        return wrap(backend.put(sig.physical, sig.placement, [host], sig.devices), sig)
-    indices = sharding.addressable_devices_indices_map(t.shape)
+    if indices is None:
+        return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
     shards = [host[index] for index in indices.values()]
     return wrap(backend.put(sig.physical, sig.placement, shards, list(indices)), sig)
+
+
+@functools.lru_cache(8192)
+def _plan(shape: tuple, dtype: Any, sharding: Any, committed: bool, key: Any) -> tuple:
+    """`_plan_of` a NumPy array's type, which flags in the context's key decide."""
+    return _plan_of(array_type(shape, canonicalize(dtype)), sharding, committed)
+
+
+def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, Any]:
+    """The signature of a value on its devices, and what each of them gets (None: all of it)."""
+    if isinstance(sharding, NamedSharding):
+        sharding.check_divisible(t.shape)
+    sig = signature(t, sharding, committed)
+    if len(sig.devices) == 1:
+        return sig, None
+    return sig, sharding.addressable_devices_indices_map(t.shape)
 
 
 def scalar(value: Any) -> Array:
@@ -66,7 +84,9 @@ def move(x: Any, target: Any) -> Array:
         return put_host(x, target, True)
     sig = x._sig
     if sig.sharding is target:
-        return x
+        return x if sig.committed else _committed(x)
+    if isinstance(target, NamedSharding):
+        target.check_divisible(x.shape)
     if sig.devices == target.devices and len(sig.devices) > 1:
         return _reshard(x, target)
     if len(sig.devices) == 1 and len(target.devices) == 1:
@@ -74,6 +94,12 @@ def move(x: Any, target: Any) -> Array:
     if len(sig.devices) == 1:
         return put_host(x._value(), target, True, x.aval)
     return _between(x, target)
+
+
+def _committed(x: Array) -> Array:
+    """The same buffer, committed to where it is."""
+    sig = signature(x.aval, x.sharding, True)
+    return wrap(backend.rewrap(x._live(), sig.physical, sig.placement), sig)
 
 
 @functools.lru_cache(1024)
@@ -89,6 +115,11 @@ def _reshard(x: Array, target: Any) -> Array:
     sig = signature(x.aval, target, True)
     (raw,) = _resharder(x._sig, sig).launch([x._live()], [sig.handler])
     return wrap(raw, sig)
+
+
+def copy(x: Array) -> Array:
+    """The same value in new memory, on the same devices."""
+    return _copy(x, x.sharding)
 
 
 def _copy(x: Array, target: Any) -> Array:

@@ -22,7 +22,14 @@ from shardwise.ops.cast import convert_element_type
 from shardwise.ops.families import add, shown
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dims import Dims, letters
-from shardwise.types.dtypes import is_complex, is_float, is_inexact, is_integer, is_signed, short_name
+from shardwise.types.dtypes import (
+    is_complex,
+    is_float,
+    is_inexact,
+    is_integer,
+    is_signed,
+    short_name,
+)
 from shardwise.types.promotion import lattice_join
 
 DimensionNumbers = tuple[tuple[tuple, tuple], tuple[tuple, tuple]]

@@ -9,7 +9,8 @@ They lower to one `reduce_window`, which XLA turns into a tree of short windows 
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
@@ -149,9 +150,8 @@ def _interleaved(even: Any, odd: Any, n: int, axis: int) -> Any:
         return tuple((lo, hi, 1) if i == axis else (0, 0, 0) for i in range(rank))
 
     zero = lit(0, even)
-    return add(
-        pad(even, zero, padding_config=at(0, 1 - n % 2)), pad(odd, zero, padding_config=at(1, n % 2))
-    )
+    first = pad(even, zero, padding_config=at(0, 1 - n % 2))
+    return add(first, pad(odd, zero, padding_config=at(1, n % 2)))
 
 
 def _combined_by(op: Op) -> Callable:

@@ -9,7 +9,8 @@ NumPy does. A reduction with a function of the user's is in `control.reduce`.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def reduction(
         type_rule=type_rule,
         dims=reduce_dims(combine),
         lower=lower,
-        jvp=None if jvp is None else lambda primals, tangents, **p: jvp(new, primals, tangents, **p),
+        jvp=jvp and (lambda primals, tangents, **p: jvp(new, primals, tangents, **p)),
     )
     new.batch = batch_axes(new)
     return new

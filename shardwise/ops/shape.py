@@ -60,7 +60,7 @@ def _concatenate_type(*xs: ArrayType, dimension: int) -> ArrayType:
 
 
 def _concatenate_dims(*xs: ArrayType, dimension: int) -> Dims:
-    names = along(xs[0], (dimension,))
+    names = along(xs[0], (dimension,) if len(xs) > 1 else ())
     return Dims((names,) * len(xs), (names,))
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.config import threefry_partitionable
 from shardwise.core.infer import type_of
 from shardwise.numpy.convert import broadcast_to, cast
 from shardwise.ops.random_bits import THREEFRY, random_wrap
+from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import (
     ExtendedDType,
     KeyDType,
@@ -36,9 +36,14 @@ def typed_keys(name: str, keys: Any) -> Any:
     t = type_of(keys)
     if isinstance(t.dtype, KeyDType):
         return keys
+    check_raw(name, t)
+    return random_wrap(keys, dtype=THREEFRY)
+
+
+def check_raw(name: str, t: ArrayType) -> None:
+    """Raises TypeError for a type that raw keys do not have."""
     if t.dtype != THREEFRY.physical_dtype or t.shape[-1:] != THREEFRY.physical_shape:
         raise TypeError(_key_message(name, f"an array of type {t.str_short(True)}"))
-    return random_wrap(keys, dtype=THREEFRY)
 
 
 def typed_key(name: str, key: Any) -> Any:
@@ -146,7 +151,3 @@ def parameter(name: str, x: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
         raise TypeError(f"{name}: parameters must be real; got {t.str_short(True)}.")
     x = cast(x, dtype)
     return broadcast_to(x, shape) if t.shape else x
-
-
-def partitionable() -> bool:
-    return threefry_partitionable.value

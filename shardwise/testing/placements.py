@@ -232,9 +232,9 @@ class _Placed:
             return
         communicates, groups = found
         for split, arrays in zip(splits, groups, strict=True):
-            if self.same_values(split, arrays):
+            if self.same_values(split, arrays) and not self.sample.communicates:
                 self._check_outputs(split, arrays)
-        if not communicates:
+        if not communicates or self.sample.communicates:
             return
         for split in splits:
             exe, _ = self.placed([split])

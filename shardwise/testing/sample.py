@@ -32,6 +32,8 @@ class Sample:
     batched:   whether to check batching.
     placed:    whether to check every placement of every factor. Costs two compilations.
     unnamed:   (operand, dimension) pairs that XLA happens to split although `dims` says None.
+    communicates: XLA is known to communicate, or to gather results, although `dims` says that it
+               need not; only values are compared then.
     variants:  `(position, value, k) → value` for other values of an argument, where a permutation
                of its elements will not do; k is 1 or 2.
     x64:       whether the sample needs 64-bit types.
@@ -46,13 +48,14 @@ class Sample:
     batched: bool = True
     placed: bool = True
     unnamed: tuple[tuple[int, int], ...] = ()
+    communicates: bool = False
     variants: Callable | None = None
     x64: bool = False
     tolerance: float | None = None
     why: str = ""
 
     def __post_init__(self) -> None:
-        reduced = self.order < 2 or not self.batched or self.unnamed
+        reduced = self.order < 2 or not self.batched or self.unnamed or self.communicates
         if reduced and not self.why:
             raise ValueError(f"{self.describe()} leaves checks out; say so in `why`.")
 

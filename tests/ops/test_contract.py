@@ -86,7 +86,6 @@ def test_mixed_precision_gradients_have_the_dtypes_of_the_operands():
     ct = np.ones((2, 2), np.float32)
     numbers = {"dimension_numbers": MATMUL, "preferred_element_type": np.dtype(np.float32)}
     _, pull = jax.vjp(lambda a, b: lax.dot_general(a, b, **numbers), x, y)
-    from shardwise.transforms.linearize import linearize
     _, linear = linearize(
         lambda a, b: [dot_general(a, b, **numbers)], [EAGER.array(x), EAGER.array(y)]
     )
@@ -100,19 +99,18 @@ def test_mixed_precision_gradients_have_the_dtypes_of_the_operands():
 def test_batching_broadcasts_nothing(dims):
     """One batched operand keeps the dimension as a free one."""
     x, y = normal(2, 3), normal(3, 4)
-    args = [
-        a if d is None else np.stack([a, 2 * a, -a, a], d) for a, d in zip((x, y), dims, strict=True)
-    ]
+    pairs = zip((x, y), dims, strict=True)
+    args = [a if d is None else np.stack([a, 2 * a, -a, a], d) for a, d in pairs]
+
+    def product(a, b):
+        return [dot_general(a, b, dimension_numbers=MATMUL)]
 
     def fun(*tracers):
-        return batch(lambda a, b: [dot_general(a, b, dimension_numbers=MATMUL)], tracers, dims, 4)[0]
+        return batch(product, tracers, dims, 4)[0]
 
     program, _ = stage(fun, [type_of(a) for a in args])
     assert [e.op.name for e in program.equations] == ["dot_general"]
-    outs, (d,) = batch(
-        lambda a, b: [dot_general(a, b, dimension_numbers=MATMUL)],
-        [EAGER.array(a) for a in args], dims, 4,
-    )
+    outs, (d,) = batch(product, [EAGER.array(a) for a in args], dims, 4)
     factors = [1, 2, -1, 1]
     powers = sum(d is not None for d in dims)
     wanted = np.stack([x @ y * f**powers for f in factors], d)
@@ -166,8 +164,8 @@ def test_messages():
          "[dot_general] contracted dimensions must have equal sizes; got (3,) and (2,) of f32[2,3] "
          "and i32[2,3] at (1,) and (0,)."),
         ((x, y), {"dimension_numbers": (((1,), (1,)), ((1,), (0,)))},
-         "[dot_general] the dimensions of lhs, contracted (1,) and batch (1,), must be distinct and "
-         "within the 2 dimensions of f32[2,3]."),
+         "[dot_general] the dimensions of lhs, contracted (1,) and batch (1,), must be distinct "
+         "and within the 2 dimensions of f32[2,3]."),
         ((x, y), {"dimension_numbers": (((1,), (4,)), ((), ()))},
          "[dot_general] the dimensions of rhs, contracted (4,) and batch (), must be distinct and "
          "within the 2 dimensions of i32[2,3]."),

@@ -8,7 +8,6 @@ import pytest
 from jax import lax
 
 from shardwise.engine.eager import EAGER
-import shardwise.ops.scatter
 from shardwise.ops.sort import sort, top_k
 from shardwise.testing.check_op import check_op
 from shardwise.testing.sample import Sample

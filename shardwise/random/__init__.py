@@ -1,0 +1,2 @@
+from shardwise.random.keys import *
+from shardwise.random.uniform import *
