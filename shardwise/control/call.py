@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from shardwise.core.op import Op, is_linear
-from shardwise.core.program import Program
+from shardwise.core.program import Program, derived
 from shardwise.transforms.batch import batch_program, to_dim
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import split_program
@@ -55,7 +54,7 @@ def _transpose(cts: Any, *args: Any, program: Program) -> list[Any]:
     return [next(grads) if is_lin else None for is_lin in linear]
 
 
-@functools.lru_cache(4096)
+@derived
 def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
     """The program with its linear arguments last."""
     if list(linear) == sorted(linear):

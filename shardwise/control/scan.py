@@ -10,7 +10,6 @@ carry that goes in, so these rules repeat until the marks agree.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Sequence
 
 from shardwise.control.call import known_first
@@ -18,7 +17,7 @@ from shardwise.control.programs import Extension
 from shardwise.control.scan_lowering import lower_scan
 from shardwise.control.scan_split import split_plan, unknown_carries
 from shardwise.core.op import Op, is_linear
-from shardwise.core.program import Program, Var
+from shardwise.core.program import Program, Var, derived
 from shardwise.ops.basis import zeros
 from shardwise.ops.families import add
 from shardwise.transforms.batch import batch_program, to_dim
@@ -111,7 +110,7 @@ def _shown(types: Sequence[ArrayType]) -> str:
 # -- jvp --
 
 
-@functools.lru_cache(CACHE_SIZE)
+@derived
 def jvp_body(
     body: Program, num_consts: int, num_carry: int, nonzero: Marks
 ) -> tuple[Program, Marks, Marks]:
@@ -204,7 +203,7 @@ def _transpose_rest(cts: Any, args: Any, linear: Marks, params: dict) -> list[An
     return [next(found) if u else None for u in plan.unknown_in]
 
 
-@functools.lru_cache(CACHE_SIZE)
+@derived
 def transposed_body(
     body: Program, num_consts: int, num_carry: int, linear: Marks, nonzero: Marks
 ) -> tuple[Program, Marks, Marks, Marks]:
@@ -281,7 +280,7 @@ def _transpose_linear(
 # -- batching --
 
 
-@functools.lru_cache(CACHE_SIZE)
+@derived
 def batched_body(
     body: Program, size: int, num_consts: int, num_carry: int, batched: Marks
 ) -> tuple[Program, Marks, Marks]:

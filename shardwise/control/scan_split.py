@@ -12,13 +12,13 @@ from typing import Any, Callable, Sequence
 
 from shardwise.control.call import call
 from shardwise.core.op import Op
-from shardwise.core.program import Literal, Program, Var
+from shardwise.core.program import Literal, Program, Var, derived
 from shardwise.transforms.linearize import Split, split_program
 
 Marks = tuple[bool, ...]
 
 
-@functools.lru_cache(2048)
+@derived
 def unknown_carries(body: Program, num_consts: int, num_carry: int, unknown: Marks) -> Marks:
     """Which carries depend on something unknown, in some step."""
     consts, carry = unknown[:num_consts], unknown[num_consts : num_consts + num_carry]

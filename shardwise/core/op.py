@@ -15,7 +15,7 @@ The fields, and how they are called (`**p` are the op's parameters):
                                         arrive as `Linear(type)`, the others as values.
     batch(size, args, dims, **p)      → (result, dim). A dim of None is an unbatched operand.
     split(interpreter, op, args, p)   → results; for ops that hold programs: partial evaluation.
-    stage(interpreter, args, p)       → p, with the functions it holds staged to programs.
+    stage(interpreter, args, p)       → (args, p), with the functions it holds staged to programs.
     eager(args, p)                    → results; for ops that run user functions when eager.
 
 With `multiple`, results, tangents, cotangents and dims are lists.

@@ -11,7 +11,8 @@ Programs are immutable and compare by identity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from shardwise.core.op import Op
@@ -79,7 +80,9 @@ class Program:
     name:      of the Python function.
     """
 
-    __slots__ = ("inputs", "outputs", "equations", "constants", "name", "effects", "__weakref__")
+    __slots__ = (
+        "inputs", "outputs", "equations", "constants", "name", "effects", "derived", "__weakref__",
+    )
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class Program:
         self.name = name
         found = [e for e in (eqn.effects() for eqn in self.equations) if e]
         self.effects: frozenset = frozenset().union(*found)
+        self.derived: dict[tuple, Any] = {}
 
     @property
     def constant_vars(self) -> tuple[Var, ...]:
@@ -151,6 +155,24 @@ def without_dead_code(
             needed.update(a for a in eqn.inputs if a.__class__ is Var)
     kept.reverse()
     return kept
+
+
+def derived(make: Callable) -> Callable:
+    """Keeps what a function makes of a program, and of hashable parameters, with the program.
+
+    `@derived def jvp_program(program, nonzero)`: the result is found again as long as the program
+    lives, and goes with it.
+    """
+
+    @functools.wraps(make)
+    def found(program: Program, *parameters: Any, **named: Any) -> Any:
+        key = (make, *parameters, *named.items())
+        held = program.derived.get(key)
+        if held is None:
+            held = program.derived[key] = make(program, *parameters, **named)
+        return held
+
+    return found
 
 
 def equation_count(program: Program) -> int:

@@ -8,14 +8,13 @@ A rule gets SSA names (`%3`) and types, and adds lines:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise.core.infer import type_of
-from shardwise.core.program import Literal, Program
+from shardwise.core.program import Literal, Program, derived
 from shardwise.engine.extended import is_opaque, on_buffers
 from shardwise.engine.signature import physical_type
 from shardwise.transforms.jvp import Ground
@@ -254,7 +253,7 @@ class Emitter:
         return self._mesh_texts(sharding, ndim)
 
 
-@functools.lru_cache(4096)
+@derived
 def any_constants(program: Program) -> bool:
     """Whether the program, or one that it holds, has constants."""
     held = (p for eqn in program.equations for p in eqn.programs())

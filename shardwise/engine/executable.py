@@ -128,8 +128,8 @@ class Lowering:
     """A program lowered for signatures: the module's text and the plan of its calls."""
 
     __slots__ = (
-        "program", "sigs", "text", "devices", "committed", "mesh", "constants", "targets", "outs",
-        "donated",
+        "program", "sigs", "text", "devices", "committed", "mesh", "constants", "held", "targets",
+        "outs", "donated",
     )
 
     def compile(
@@ -144,8 +144,8 @@ class Lowering:
         exe.in_shardings = self.targets
         pairs = enumerate(zip(self.sigs, self.targets, strict=True))
         exe.moves = tuple((i, t) for i, (s, t) in pairs if s.sharding is not t)
-        everywhere = _replicated(self.devices, self.mesh)
-        exe.hidden = [move(c, everywhere)._impl for c in self.constants]
+        pairs = zip(self.constants, self.held, strict=True)
+        exe.hidden = [move(c, place)._live() for c, place in pairs]
         exe.donated = self.donated
         shardings = _result_shardings(exe, self.outs, self.devices, self.mesh)
         pairs = zip(self.program.out_types, shardings, strict=True)
@@ -176,17 +176,18 @@ def lower(
     outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
     new = Lowering()
     new.program, new.sigs, new.donated = program, sigs, tuple(donated)
-    new.devices, new.committed = choose_devices(program, sigs, names, wanted, outs)
     new.constants = hoisted_constants(program)
-    places = [*wanted, *[s.sharding for s in sigs], *outs, *constraint_shardings(program)]
-    new.mesh = _mesh_of(places, new.devices)
+    held = [c._sig for c in new.constants if c.__class__ is Array]
+    new.devices, new.committed = choose_devices(program, sigs, names, wanted, outs, held)
+    shardings = [s.sharding for s in (*sigs, *held)]
+    new.mesh = _mesh_of([*wanted, *shardings, *outs, *constraint_shardings(program)], new.devices)
     new.outs = [_concrete(s, new.mesh) for s in outs]
     new.targets = [
         _target(s, w, new.devices, new.mesh) for s, w in zip(sigs, wanted, strict=True)
     ]
     several = len(new.devices) > 1
-    everywhere = _replicated(new.devices, new.mesh)
-    places = [everywhere] * len(new.constants) + new.targets
+    new.held = [_place_of(c, new.devices, new.mesh) for c in new.constants]
+    places = new.held + new.targets
     new.text = module_text(
         program,
         new.devices,
@@ -213,6 +214,13 @@ def _concrete(sharding: Any, mesh: Any) -> Any:
     return sharding
 
 
+def _place_of(constant: Any, devices: tuple, mesh: Any) -> Any:
+    """Where a constant goes: it stays, where it is on the program's devices."""
+    if constant.__class__ is Array and constant._sig.devices == devices:
+        return constant._sig.sharding
+    return _replicated(devices, mesh)
+
+
 def _target(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:
     if wanted is not None:
         return wanted
@@ -229,16 +237,18 @@ def _replicated(devices: tuple, mesh: Any) -> Any:
 
 def choose_devices(
     program: Program, sigs: Sequence[Signature], names: Sequence[str], wanted: Sequence[Any],
-    outs: Sequence[Any],
+    outs: Sequence[Any], held: Sequence[Signature] = (),
 ) -> tuple[tuple, bool]:
     """The devices that a program runs on, and whether its results are committed to them."""
     found: tuple | None = None
     by = ""
-    for i, (sig, want) in enumerate(zip(sigs, wanted, strict=True)):
+    given = [*zip(sigs, wanted, strict=True), *((sig, None) for sig in held)]
+    for i, (sig, want) in enumerate(given):
         here = want.devices if want is not None else sig.devices if sig.committed else None
         if here is None:
             continue
-        name = names[i] if i < len(names) else f"argument {i}"
+        name = "a closed-over array" if i >= len(sigs) else f"argument {i}"
+        name = names[i] if i < len(names) else name
         if found is None:
             found, by = here, f"{name} of type {sig.type.str_short(True)}"
         elif here != found and set(here) != set(found):

@@ -1,7 +1,7 @@
 """Functions of each element, or of each pair of elements.
 
-Operands are arrays, NumPy arrays or scalars of one dtype and one shape; scalars go with every shape,
-and a Python scalar takes the other's dtype if it is of its kind. The functions of
+Operands are arrays, NumPy arrays or scalars of one dtype and one shape; scalars go with every
+shape, and a Python scalar takes the dtype of the other if it is of its kind. The functions of
 `shardwise.numpy` promote and broadcast.
 """
 

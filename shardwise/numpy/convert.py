@@ -40,6 +40,11 @@ def constant(value: Any, like: Any) -> Any:
     return cast(value, t.dtype, t.weak_type)
 
 
+def strong(x: Any) -> Any:
+    """`x` with a type that does not give way in promotion."""
+    return cast(x, type_of(x).dtype)
+
+
 def joined(*args: Any) -> tuple[Any, bool]:
     """The dtype in which the arguments meet, and whether it is weak."""
     types = [type_of(a) for a in args]

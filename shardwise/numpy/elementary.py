@@ -12,7 +12,14 @@ import numpy as np
 
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
-from shardwise.numpy.convert import cast, constant, promote, promote_inexact, promote_numeric
+from shardwise.numpy.convert import (
+    cast,
+    constant,
+    promote,
+    promote_inexact,
+    promote_numeric,
+    strong,
+)
 from shardwise.ops import elementwise as ew
 from shardwise.ops import special
 from shardwise.ops.create import full
@@ -116,8 +123,8 @@ def toward_zero(x: Any) -> Any:
 @fused(arrays=1)
 def rint(x: Any, /) -> Any:
     """The nearest whole number, as a float; halves go to the even one."""
-    (x,) = promote_inexact(x)
-    return _to_even(x)
+    (v,) = promote_inexact(x)
+    return _to_even(strong(v) if _is_whole(x) else v)
 
 
 def _to_even(x: Any) -> Any:
@@ -189,14 +196,14 @@ def log(x: Any, /) -> Any:
 def log2(x: Any, /) -> Any:
     """Logarithm to base 2."""
     (x,) = promote_inexact(x)
-    return ew.div(ew.log(x), constant(math.log(2), x))
+    return ew.div(ew.log(x), strong(constant(math.log(2), x)))
 
 
 @fused(arrays=1)
 def log10(x: Any, /) -> Any:
     """Logarithm to base 10."""
     (x,) = promote_inexact(x)
-    return ew.div(ew.log(x), constant(math.log(10), x))
+    return ew.div(ew.log(x), strong(constant(math.log(10), x)))
 
 
 @fused(arrays=1)
@@ -382,7 +389,7 @@ def _angle(z: Any, deg: bool = False) -> Any:
         angle = ew.atan2(ew.imag(x), ew.real(x))
     else:
         (x,) = promote_inexact(x)
-        angle = ew.atan2(constant(0, x), x)
+        angle = ew.atan2(strong(constant(0, x)), strong(x))
     return ew.mul(angle, constant(180 / math.pi, angle)) if deg else angle
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
-from shardwise.numpy.convert import broadcast, cast, constant, promote, promote_inexact
+from shardwise.numpy.convert import broadcast, cast, constant, promote, promote_inexact, strong
 from shardwise.numpy.elementary import toward_zero
 from shardwise.ops import elementwise as ew
 from shardwise.ops.cast import bitcast_convert_type
@@ -121,6 +121,7 @@ def _nan_to_num(x: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
     t = type_of(x)
     if not is_inexact(t.dtype):
         return ew.copy(x)
+    x = strong(x)
     if is_complex(t.dtype):
         parts = [_replaced(p, nan, posinf, neginf) for p in (ew.real(x), ew.imag(x))]
         return ew.complex(*parts)
@@ -198,23 +199,28 @@ def nextafter(x1: Any, x2: Any, /) -> Any:
 @fused(arrays=1)
 def spacing(x: Any, /) -> Any:
     """The distance to the next number away from 0."""
-    (x,) = promote_inexact(x)
-    x = ew.abs(cast(x, type_of(x).dtype))
-    return ew.sub(ew.nextafter(x, constant(np.inf, x)), x)
+    x = strong(*promote_inexact(x))
+    if is_complex(type_of(x).dtype):
+        raise ValueError(f"spacing takes real numbers; got {type_of(x).str_short(True)}.")
+    zero, inf = constant(0, x), constant(np.inf, x)
+    step = ew.sub(ew.nextafter(x, ew.where(ew.lt(x, zero), ew.neg(inf), inf)), x)
+    # The smallest number is below what a subtraction may give: some devices round it to 0.
+    return ew.where(ew.eq(x, zero), constant(float(finfo(type_of(x).dtype).smallest_subnormal), x),
+                    step)
 
 
 @fused(arrays=2)
 def ldexp(x1: Any, x2: Any, /) -> Any:
     """x1 · 2**x2, for integers x2."""
     t = type_of(x2)
-    if not is_integer(t.dtype):
+    if not is_integer(t.dtype) and not is_bool(t.dtype):
         raise ValueError(f"ldexp takes an integer exponent; got {t.str_short(True)}.")
     (x,) = promote_inexact(x1)
     dtype = type_of(x).dtype
     x, n = broadcast(_wide(cast(x, dtype)), cast(x2, INT32))
     # Four steps, each with a power that is a normal number; more would give 0 or infinity anyway.
     width = finfo(type_of(x).dtype).nexp
-    limit = constant(1 << (width + 1), n)
+    limit = constant((1 << (width + 1)) - 16, n)
     n = ew.clamp(ew.neg(limit), n, limit)
     quarter = ew.div(n, constant(4, n))
     rest = ew.sub(n, ew.mul(constant(3, n), quarter))

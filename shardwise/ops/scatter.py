@@ -37,7 +37,7 @@ from shardwise.ops.index import (
 )
 from shardwise.ops.logical import clamp, eq, where
 from shardwise.types.array_type import ArrayType, array_type
-from shardwise.types.dims import Dims
+from shardwise.types.dims import Dims, letters
 from shardwise.types.dtypes import is_integer, max_value
 
 
@@ -125,6 +125,9 @@ def _dims_rule(x: ArrayType, indices: ArrayType, updates: ArrayType, *, dimensio
         x, indices, dims.inserted_window_dims, dims.scatter_dims_to_operand_dims, paired,
         window_sizes(x, updates, dims),
     )
+    # Each part of a dimension takes the updates that fall on it, where their windows are of size 1.
+    free = letters(x.ndim)
+    operand = tuple(free[i] if i in dims.inserted_window_dims else f for i, f in enumerate(operand))
     # The operand lacks the other batch dimensions: the scatter works along them.
     batch = tuple(f if i in paired.values() else None for i, f in enumerate(batch))
     given = placed(windows, batch, dims.update_window_dims, updates.ndim)
@@ -332,10 +335,13 @@ def _require_unique(p: dict) -> None:
         )
 
 
-def _mul_transpose(ct: Any, x: Any, indices: Any, updates: Any, **p: Any) -> list[Any]:
+def _mul_transpose(ct: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any,
+                   **p: Any) -> list[Any]:
     if is_linear(updates):
-        raise NotImplementedError("[scatter_mul] is not linear in its updates.")
-    return [scatter_mul(ct, indices, updates, **p), None, None]
+        _require_unique(p)
+        return [None, None, read_back(mul(ct, x), indices, updates, dimension_numbers, p)]
+    numbers = {"dimension_numbers": dimension_numbers}
+    return [scatter_mul(ct, indices, updates, **numbers, **p), None, None]
 
 
 scatter_mul = _scatter_op("scatter_mul", "multiply", _mul_jvp, _mul_transpose)

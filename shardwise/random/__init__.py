@@ -1,2 +1,2 @@
 from shardwise.random.keys import *
-from shardwise.random.uniform import *
+from shardwise.random.draws import *

@@ -16,7 +16,7 @@ from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.engine.eager import EAGER
 from shardwise.ops.basis import move_axis
-from shardwise.testing.running import Bundle, apply
+from shardwise.testing.running import Bundle
 from shardwise.testing.sample import Report, Sample
 from shardwise.transforms.batch import batch, to_dim
 
@@ -28,7 +28,7 @@ class _Loop:
     """The op's results for each choice of values of its arguments, run one by one."""
 
     def __init__(self, op: Op, sample: Sample):
-        self.function = functools.partial(apply, op, sample.params)
+        self.function = functools.partial(sample.apply, op)
         self.values = [
             [np.asarray(sample.variant(i, k)) for k in range(SIZE)]
             for i in range(len(sample.args))

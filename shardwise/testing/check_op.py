@@ -25,7 +25,7 @@ from shardwise.runtime import backend
 from shardwise.testing.batching import check_batch
 from shardwise.testing.derivatives import check_derivatives
 from shardwise.testing.placements import check_placements
-from shardwise.testing.running import apply, staged
+from shardwise.testing.running import staged
 from shardwise.testing.sample import CheckFailure, Report, Sample
 from shardwise.transforms.linearize import linearize
 from shardwise.types.dtypes import is_inexact
@@ -82,7 +82,7 @@ def _check_linearized(op: Op, samples: Sequence[Sample], report: Report) -> None
         try:
             with enable_x64(sample.x64 or enable_x64.value):
                 args = [EAGER.array(a) for a in sample.args]
-                _, linear = linearize(functools.partial(apply, op, sample.params), args)
+                _, linear = linearize(functools.partial(sample.apply, op), args)
         except Exception:
             continue  # reported by the check of derivatives
         if any(eqn.op is op for eqn in linear.program.equations):
@@ -95,20 +95,20 @@ def _check_linearized(op: Op, samples: Sequence[Sample], report: Report) -> None
 
 def check_value(op: Op, sample: Sample, report: Report) -> bool:
     """Value and types; false where the op does not run at all."""
-    types = tuple(type_of(a) for a in sample.args)
     try:
-        found = infer(op, types, sample.params)
+        found = infer(op, sample.types(), sample.params)
     except Exception as error:
         report.raised("type", error)
         return False
-    out_types = list(found) if op.multiple else [found]
+    out_types = [physical_type(t) for t in (found if op.multiple else [found])]
     try:
-        program = staged(functools.partial(apply, op, sample.params), types, op.name)
+        given = [type_of(a) for a in sample.args]
+        program = staged(functools.partial(sample.apply, op), given, op.name)
         if list(program.out_types) != out_types:
             report.add("staged type", program.out_types, tuple(out_types))
-        results = apply(op, sample.params, *[EAGER.array(a) for a in sample.args])
+        results = sample.apply(op, *[EAGER.array(a) for a in sample.args])
         _check_actual_types(results, out_types, report)
-        values = [_host(r) for r in results]
+        values = [np.asarray(r) for r in results]
     except Exception as error:
         report.raised("value", error)
         return False
@@ -127,18 +127,9 @@ def check_value(op: Op, sample: Sample, report: Report) -> bool:
     return True
 
 
-def _host(result: Any) -> np.ndarray:
-    return np.zeros(result.shape) if _is_extended(result.aval) else np.asarray(result)
-
-
-def _is_extended(t: Any) -> bool:
-    return not isinstance(t.dtype, np.dtype)
-
-
 def _check_actual_types(results: Sequence[Any], types: Sequence[Any], report: Report) -> None:
     """The runtime's own shape and dtype of each buffer against the inferred type."""
     for i, (r, t) in enumerate(zip(results, types, strict=True)):
-        physical = physical_type(t)
-        held = backend.fetch_one(r._parts()[0], physical.dtype)
-        if held.shape != physical.shape or held.dtype != physical.dtype:
+        held = backend.fetch_one(r._parts()[0], t.dtype)
+        if held.shape != t.shape or held.dtype != t.dtype:
             report.add(f"compiled type (result {i})", f"{held.dtype}{list(held.shape)}", t)

@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.op import Linear, Op
-from shardwise.testing.running import Bundle, apply, filled
+from shardwise.testing.running import Bundle, filled
 from shardwise.testing.sample import Report, Sample, wide, wide_param
 from shardwise.transforms.jvp import push_forward
 from shardwise.transforms.linearize import LinearFunction, linearize
@@ -36,9 +36,9 @@ class _Point:
         self.op = op
         self.rng = rng
         self.params = {k: wide_param(v) for k, v in sample.params.items()}
-        self.args = [a if _is_opaque(a) else wide(a) for a in sample.args]
+        self.args = [wide(a) for a in sample.args]
         self.active = [i for i, a in enumerate(self.args) if is_inexact(type_of(a).dtype)]
-        self.function = functools.partial(apply, op, self.params)
+        self.function = functools.partial(_results, op, self.params)
 
     def direction(self) -> list[np.ndarray]:
         return [normal(self.rng, self.args[i]) for i in self.active]
@@ -57,8 +57,9 @@ class _Point:
         return out
 
 
-def _is_opaque(x: Any) -> bool:
-    return not isinstance(type_of(x).dtype, np.dtype)
+def _results(op: Op, params: dict[str, Any], *args: Any) -> list[Any]:
+    out = op(*args, **params)
+    return list(out) if op.multiple else [out]
 
 
 def normal(rng: np.random.Generator, like: Any) -> np.ndarray:

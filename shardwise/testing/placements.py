@@ -21,7 +21,7 @@ from shardwise.engine.eager import EAGER
 from shardwise.engine.executable import Executable
 from shardwise.engine.transfer import move
 from shardwise.testing.meshes import simulated_mesh
-from shardwise.testing.running import apply, compiled, staged
+from shardwise.testing.running import compiled, staged
 from shardwise.testing.sample import Report, Sample
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dims import Dims
@@ -56,7 +56,7 @@ def _spec(t: ArrayType, dims: frozenset[int]) -> PartitionSpec:
 
 def check_placements(op: Op, sample: Sample, report: Report) -> None:
     """Compares every placement that `dims` allows, and those that it does not, with the truth."""
-    types = tuple(type_of(a) for a in sample.args)
+    types = sample.types()
     try:
         outs = infer(op, types, sample.params)
         out_types = tuple(outs) if op.multiple else (outs,)
@@ -173,14 +173,15 @@ class _Placed:
 
     def __init__(self, op: Op, sample: Sample, types: tuple[ArrayType, ...], report: Report):
         self.op, self.sample, self.report, self.types = op, sample, report, types
+        self.given = [type_of(a) for a in sample.args]
         self.mesh = simulated_mesh((PARTS,), (AXIS,))
         self.whole = NamedSharding(self.mesh, PartitionSpec())
-        self.function = functools.partial(apply, op, sample.params)
+        self.function = functools.partial(sample.apply, op)
         self.expected: list[np.ndarray] | None = None
         try:
             self.args = [EAGER.array(a) for a in sample.args]
             self.expected = [np.asarray(r) for r in self.function(*self.args)]
-            self.program = staged(self.function, types, op.name)
+            self.program = staged(self.function, self.given, op.name)
         except Exception:
             self.expected = None  # reported by the check of values
 
@@ -192,7 +193,7 @@ class _Placed:
             return [out for i in range(len(splits))
                     for out in evaluate(self.program, args[i * count : (i + 1) * count])]
 
-        program = staged(everything, list(self.types) * len(splits), "placements")
+        program = staged(everything, self.given * len(splits), "placements")
         targets = [t for s in splits for t in s.shardings(self.mesh, self.types)]
         args = [move(a, t) for a, t in zip(self.args * len(splits), targets, strict=True)]
         return compiled(program, args, in_shardings=targets), args

@@ -19,12 +19,6 @@ from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType
 
 
-def apply(op: Op, params: dict[str, Any], *args: Any) -> list[Any]:
-    """The op's results as a list, also where it has one."""
-    out = op(*args, **params)
-    return list(out) if op.multiple else [out]
-
-
 def staged(fun: Callable, types: Sequence[ArrayType], name: str) -> Program:
     """`fun(*tracers) → list` as a checked program."""
     program, captured = stage(fun, types, name=name, parent=EAGER)

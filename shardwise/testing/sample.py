@@ -8,6 +8,9 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from shardwise.core.infer import type_of
+from shardwise.core.op import Op
+from shardwise.ops.random_bits import THREEFRY, is_key, random_unwrap, random_wrap
+from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dtypes import is_complex, is_float, is_inexact
 
 # Relative tolerance by dtype: what a few roundings, and XLA's elementary functions, may cost.
@@ -36,6 +39,7 @@ class Sample:
                need not; only values are compared then.
     variants:  `(position, value, k) → value` for other values of an argument, where a permutation
                of its elements will not do; k is 1 or 2.
+    keys:      positions of operands that are typed keys; their arguments are the keys' integers.
     x64:       whether the sample needs 64-bit types.
     tolerance: relative and absolute, where the dtype's own is too strict.
     why:       the reason for whatever is switched off; required then.
@@ -50,6 +54,7 @@ class Sample:
     unnamed: tuple[tuple[int, int], ...] = ()
     communicates: bool = False
     variants: Callable | None = None
+    keys: tuple[int, ...] = ()
     x64: bool = False
     tolerance: float | None = None
     why: str = ""
@@ -61,9 +66,24 @@ class Sample:
 
     def describe(self) -> str:
         """`(f32[3], i32[]) axes=(0,)`."""
-        types = ", ".join(type_of(a).str_short(True) for a in self.args)
+        types = ", ".join(t.str_short(True) for t in self.types())
         params = "".join(f" {k}={v}" for k, v in self.params.items())
         return f"({types}){params}"
+
+    def types(self) -> tuple[ArrayType, ...]:
+        """The types of the op's operands."""
+        types = [type_of(a) for a in self.args]
+        for i in self.keys:
+            types[i] = array_type(types[i].shape[:-1], THREEFRY)
+        return tuple(types)
+
+    def apply(self, op: Op, *args: Any) -> list[Any]:
+        """The op's results as a list; keys are made of the arguments, and unmade of the results."""
+        made = [random_wrap(a, dtype=THREEFRY) if i in self.keys else a
+                for i, a in enumerate(args)]
+        out = op(*made, **self.params)
+        outs = list(out) if op.multiple else [out]
+        return [random_unwrap(o) if is_key(type_of(o)) else o for o in outs]
 
     def expected(self) -> list[np.ndarray] | None:
         """The reference's values, one per result."""

@@ -10,7 +10,7 @@ from shardwise.base.context import CURRENT, current
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
-from shardwise.core.program import Program
+from shardwise.core.program import Program, derived
 from shardwise.core.source import Site, user_site
 from shardwise.ops.basis import broadcast_in_dim, move_axis
 from shardwise.transforms.jvp import Ground, evaluate_flat
@@ -113,7 +113,7 @@ def to_dim(value: Any, dim: int | None, wanted: int | None, size: int) -> Any:
     return move_axis(value, dim, wanted)
 
 
-@functools.lru_cache(4096)
+@derived
 def batch_program(
     program: Program, size: int, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None
 ) -> tuple[Program, tuple[bool, ...]]:

@@ -14,7 +14,7 @@ from shardwise.base.context import CURRENT
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
-from shardwise.core.program import Program, evaluate
+from shardwise.core.program import Program, derived, evaluate
 from shardwise.core.source import Site, user_site
 from shardwise.transforms.stage import Stage, split_captures
 from shardwise.transforms.tracer import Tracer
@@ -89,7 +89,7 @@ def push_forward(
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
-@functools.lru_cache(4096)
+@derived
 def jvp_program(program: Program, nonzero: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
     """The program of values and tangents of a program.
 

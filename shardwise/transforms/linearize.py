@@ -7,14 +7,13 @@ linear part becomes a program that maps input tangents to output tangents.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
-from shardwise.core.program import Program, evaluate
+from shardwise.core.program import Program, derived, evaluate
 from shardwise.transforms.jvp import Ground, push_forward
 from shardwise.transforms.stage import Stage, StageTracer, split_captures
 from shardwise.types.array_type import ArrayType
@@ -34,6 +33,8 @@ class Linearize(Stage):
             return self.parent.process(op, args, params)
         if op.split is not None and not self.all_unknown(args):
             return op.split(self, op, args, params)
+        if op.stage is not None:
+            args, params = op.stage(self, args, params)
         return self.record(op, args, params)
 
     def is_unknown(self, x: Any) -> bool:
@@ -125,7 +126,7 @@ class Split:
         return [next(rest) if i is None else known_args[i] for i in self.forwarded]
 
 
-@functools.lru_cache(4096)
+@derived
 def split_program(program: Program, unknown: tuple[bool, ...]) -> Split:
     """Splits a program by which arguments are unknown."""
     stager = Stage(Ground, "split", program.name)

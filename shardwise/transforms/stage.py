@@ -66,7 +66,7 @@ class Stage(Interpreter):
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         if op.stage is not None:
-            params = op.stage(self, args, params)
+            args, params = op.stage(self, args, params)
         return self.record(op, args, params)
 
     def record(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:

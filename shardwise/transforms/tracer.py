@@ -93,6 +93,13 @@ _ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions."
 
 def escaped(tracer: Tracer) -> UnexpectedTracerError:
     """The error for a tracer that outlived its function."""
+    if tracer.interpreter.alive:
+        return UnexpectedTracerError(
+            f"a traced value of type {tracer.aval.str_short(True)} was used where the transform that "
+            f"it belongs to does not reach: {tracer.interpreter.describe()}. A function with its own "
+            "derivative rule, and that rule, may not take such a value from outside: pass it as an "
+            "argument."
+        )
     made = tracer.made_at()
     line = f" The value was made at {describe(made)}." if made is not None else ""
     return UnexpectedTracerError(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from shardwise.core.op import Linear
-from shardwise.core.program import Equation, Literal, Program, Var
+from shardwise.core.program import Equation, Literal, Program, Var, derived
 from shardwise.ops.families import add
 from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
@@ -66,7 +65,7 @@ def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
     grown[var] = ct if held is None else add(held, ct)
 
 
-@functools.lru_cache(4096)
+@derived
 def transpose_program(
     program: Program, known: int, nonzero: tuple[bool, ...]
 ) -> tuple[Program, tuple[bool, ...]]:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from shardwise.testing import Sample
-from tests.ops import samples_basis, samples_elementwise
+from tests.ops import (
+    samples_arrays,
+    samples_basis,
+    samples_elementwise,
+    samples_random,
+    samples_reduce,
+)
 
 SAMPLES: dict[str, list[Sample]] = {
     **samples_basis.SAMPLES,
     **samples_elementwise.SAMPLES,
+    **samples_arrays.SAMPLES,
+    **samples_reduce.SAMPLES,
+    **samples_random.SAMPLES,
 }
 
 # Ops that cannot be checked alone, with the reason.

@@ -200,11 +200,9 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int) -> Any:
 
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
-    """The operand as another dtype; `bool`, `int`, `float` and `complex` give weak types."""
-    weak = new_dtype in (int, float, complex)
-    return cast.convert_element_type(
-        operand, dtype=check_user_dtype(new_dtype, "convert_element_type"), weak=weak
-    )
+    """The operand as another dtype; of a complex number the real part becomes a real one."""
+    new = check_user_dtype(new_dtype, "convert_element_type")
+    return cast.convert_element_type(operand, dtype=new)
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:

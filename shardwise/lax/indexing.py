@@ -10,7 +10,7 @@ import numpy as np
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.lax.axes import axis_of, sizes
-from shardwise.lax.shape import index_in_dim
+from shardwise.lax.shapes import index_in_dim
 from shardwise.numpy.convert import cast
 from shardwise.ops import index, shape
 from shardwise.ops import scatter as scatters

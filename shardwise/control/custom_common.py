@@ -1,0 +1,271 @@
+"""What functions with derivative rules of their own share: arguments, zeros, messages."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from shardwise.control.call import call
+from shardwise.control.programs import opened, shared
+from shardwise.core.infer import type_of
+from shardwise.core.interpreter import Interpreter, name_of
+from shardwise.core.op import Op
+from shardwise.core.program import Program
+from shardwise.numpy.convert import cast
+from shardwise.ops.basis import zeros
+from shardwise.runtime.pytree import flatten_with_path
+from shardwise.transforms.batch import batch, to_dim
+from shardwise.transforms.stage import stage
+from shardwise.types.array_type import ArrayType
+from shardwise.types.dtypes import float0, is_inexact
+
+
+class SymbolicZero:
+    """A tangent or cotangent that is known to be zero, for rules with `symbolic_zeros=True`."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType):
+        self.aval = aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval.str_short(True)})"
+
+
+class ForgetfulCache(dict):
+    """For `Op.inferred` of ops whose parameters hold user functions, and all that these refer to."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+class CustomFunction:
+    """A function with a derivative rule. Base of `custom_jvp` and `custom_vjp`.
+
+    nondiff_argnums: positions of arguments that are handed to the rules as they are.
+    """
+
+    kind = ""
+
+    def __init__(
+        self, fun: Callable, nondiff_argnums: Sequence[int] | int = (),
+        nondiff_argnames: Sequence[str] | str = (),
+    ):
+        if not callable(fun):
+            raise TypeError(f"{self.kind} takes a function; got {fun!r}.")
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.name = name_of(fun)
+        self.plain = _takes_positions_only(fun)
+        nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        if nondiff_argnames:
+            names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else nondiff_argnames
+            parameters = list(self.signature.parameters)
+            nums += tuple(parameters.index(n) for n in names)
+        if any(n < 0 for n in nums):
+            count = len(self.signature.parameters)
+            nums = tuple(n % count for n in nums)
+        self.nondiff = tuple(sorted(set(nums)))
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.fun)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} function {self.name}>"
+
+    def positional(self, args: tuple, kwargs: dict) -> tuple:
+        """The arguments by position, with the defaults of those that are missing."""
+        if not kwargs and self.plain:
+            return args
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(
+                f"{self.kind} function {self.name}: the derivative rule takes arguments by "
+                f"position, so {', '.join(bound.kwargs)} cannot be keyword-only."
+            )
+        return bound.args
+
+    def separated(self, args: tuple) -> tuple[tuple, list[Any]]:
+        """Non-differentiable arguments, and the others."""
+        if not self.nondiff:
+            return (), list(args)
+        fixed = tuple([args[n] for n in self.nondiff if n < len(args)])
+        return fixed, [a for i, a in enumerate(args) if i not in self.nondiff]
+
+    def merged(self, fixed: tuple, rest: Sequence[Any]) -> list[Any]:
+        """All arguments in their order."""
+        args = list(rest)
+        for n, value in zip(self.nondiff, fixed, strict=False):
+            args.insert(n, value)
+        return args
+
+    def checked_leaves(self, leaves: Sequence[Any], tree: Any) -> list[Any]:
+        for i, x in enumerate(leaves):
+            if not is_value(x):
+                raise TypeError(
+                    f"{self.kind} function {self.name}: {path_in('args', tree, i)} is {x!r} of "
+                    f"type {type(x).__name__}, which is not an array. Name its position in "
+                    "nondiff_argnums if it is a constant."
+                )
+        return list(leaves)
+
+
+def _takes_positions_only(fun: Callable) -> bool:
+    """Whether a call without named arguments needs no look at the signature."""
+    code = getattr(fun, "__code__", None)
+    if code is None:
+        return False
+    return not getattr(fun, "__defaults__", None) and not getattr(fun, "__kwdefaults__", None)
+
+
+class Rule:
+    """User functions of one call, on flat values. Equal for calls of equal functions and trees.
+
+    key:    what makes two rules equal: the user's function object, trees, fixed arguments.
+    tree:   of the function's result, once the function or its rule has run.
+    """
+
+    __slots__ = ("name", "key", "tree")
+
+    def __init__(self, name: str, key: tuple):
+        self.name = name
+        self.key = key
+        self.tree: Any = None
+
+    def __eq__(self, other: Any) -> bool:
+        return other.__class__ is self.__class__ and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def is_value(x: Any) -> bool:
+    return hasattr(x, "aval") or isinstance(
+        x, bool | int | float | complex | np.generic | np.ndarray
+    )
+
+
+def path_in(what: str, tree: Any, i: int) -> str:
+    """`args[0]['w']`: the name of a leaf."""
+    paths = flatten_with_path(tree.unflatten(range(tree.num_leaves)))[0]
+    return what + "".join(map(str, paths[i][0]))
+
+
+def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
+    """A tangent as users see it: zeros written out, `float0` for integers."""
+    if symbolic and tangent is None:
+        return SymbolicZero(aval.strong())
+    if not is_inexact(aval.dtype):
+        return np.zeros(aval.shape, float0)
+    return zeros(aval.strong()) if tangent is None else tangent
+
+
+def settled(
+    tangent: Any, aval: ArrayType, describe: Callable[[str], str]
+) -> Any:
+    """A user's tangent for a value of type `aval`, checked; None where it is zero.
+
+    describe: makes the message from the words for what came.
+    """
+    if tangent is None or isinstance(tangent, SymbolicZero) or not is_inexact(aval.dtype):
+        return None
+    if getattr(tangent, "dtype", None) == float0:
+        if tangent.shape == aval.shape:
+            return None
+        raise TypeError(describe(f"float0{list(tangent.shape)}"))
+    if not is_value(tangent):
+        raise TypeError(describe(f"{tangent!r} of type {type(tangent).__name__}"))
+    t = type_of(tangent)
+    if t.shape != aval.shape or (t.dtype != aval.dtype and not t.weak_type):
+        raise TypeError(describe(t.str_short(True)))
+    return cast(tangent, aval.dtype)
+
+
+def fitted(values: Sequence[Any], program: Program | None) -> list[Any]:
+    """A rule's results in exactly the types of the staged function."""
+    if program is None:
+        return list(values)
+    return [
+        cast(x, t.dtype, t.weak_type) for x, t in zip(values, program.out_types, strict=True)
+    ]
+
+
+# -- the ops' common rules --
+
+
+def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> tuple:
+    """The function staged; what it takes from outside becomes leading arguments."""
+    if "program" in params:
+        return args, params
+    rule = params["rule"]
+    types = [type_of(a) for a in args]
+    program, captured = stage(
+        lambda *xs: rule.fun(*xs), types, transform=op.name.removesuffix("_call"), name=rule.name,
+        parent=interpreter,
+    )
+    program, constants = opened(program)
+    outside = (*constants, *captured)
+    new = {"rule": rule, "program": shared(program), "num_consts": len(outside)}
+    return (*outside, *args), new
+
+
+def type_rule(
+    *types: ArrayType, rule: Rule, program: Program, num_consts: int
+) -> tuple[ArrayType, ...]:
+    return program.out_types
+
+
+def lower_program(
+    e: Any, ins: Any, outs: Any, *xs: str, rule: Rule, program: Program, num_consts: int
+) -> list[str]:
+    return e.call(program, *xs)
+
+
+def run_eagerly(args: tuple, params: dict) -> list[Any]:
+    program = params.get("program")
+    if program is None:
+        return params["rule"].fun(*args)
+    return call(*args, program=program)
+
+
+def transpose_program_rule(
+    cts: Any, *args: Any, rule: Rule, program: Program, num_consts: int
+) -> list[Any]:
+    return call.transpose(cts, *args, program=program)  # type: ignore[misc]
+
+
+def refuse_outside(rule: Rule, kind: str, tangents: Sequence[Any]) -> None:
+    """Derivatives by values that the function took from outside do not exist."""
+    if any(t is not None for t in tangents):
+        raise TypeError(
+            f"{kind} function {rule.name} uses a value from outside by which it is differentiated. "
+            f"Its rule gives derivatives by arguments only: pass the value to {rule.name} as an "
+            "argument."
+        )
+
+
+def batch_flat(
+    fun: Callable, size: int, args: Sequence[Any], dims: Sequence[int | None], name: str
+) -> list[Any]:
+    """`fun(*args) → list`, each result with its hidden dimension first."""
+    outs, out_dims = batch(fun, args, dims, size, name=name)
+    return [to_dim(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]

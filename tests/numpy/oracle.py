@@ -1,0 +1,118 @@
+"""Comparison of numpy functions with jax's, many types in one compilation."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, Sequence
+
+import jax
+import numpy as np
+
+from shardwise.core.fused import fused
+from shardwise.core.infer import type_of
+from shardwise.engine.eager import EAGER
+from shardwise.transforms.stage import stage
+
+# Relative tolerance by dtype; programs differ in how XLA fuses them.
+TOLERANCES = {
+    "float32": 2e-5, "complex64": 2e-5, "float16": 5e-3, "bfloat16": 4e-2,
+    "float64": 1e-12, "complex128": 1e-12,
+}
+
+
+class Weak:
+    """Stands for an argument whose type is weak: a Python scalar's."""
+
+    def __init__(self, value: Any):
+        self.value = value
+        self.aval = type_of(value)
+
+
+def ours(fun: Callable, cases: Sequence[tuple]) -> list[Any]:
+    """Results of `fun(*case)` for every case, in one program; arrays are NumPy's."""
+    flat = [a for case in cases for a in case]
+    lengths = [len(case) for case in cases]
+
+    def run(*xs: Any) -> list[Any]:
+        rest = iter(xs)
+        return [fun(*[next(rest) for _ in range(n)]) for n in lengths]
+
+    run.__name__ = getattr(fun, "__name__", "f")
+    return fused(run, arrays=len(flat))(*flat)
+
+
+def theirs(fun: Callable, cases: Sequence[tuple]) -> list[Any]:
+    def run(cases: Any) -> list[Any]:
+        return [fun(*case) for case in cases]
+
+    return jax.jit(run)(list(cases))
+
+
+def our_error(fun: Callable, case: tuple) -> Exception | None:
+    try:
+        stage(lambda *xs: _flat(fun(*xs)), [type_of(a) for a in case], parent=EAGER)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        return error
+    return None
+
+
+def their_error(fun: Callable, case: tuple) -> Exception | None:
+    try:
+        jax.eval_shape(fun, *case)
+    except Exception as error:
+        return error
+    return None
+
+
+def _flat(out: Any) -> list[Any]:
+    return list(out) if isinstance(out, list | tuple) else [out]
+
+
+def compare(
+    our_fun: Callable, their_fun: Callable, cases: Sequence[tuple], tolerance: float = 1.0,
+    weak: bool = True,
+) -> None:
+    """Values, dtypes and weakness of all cases; a case that jax refuses must be refused here."""
+    legal, faults = [], []
+    for case in cases:
+        refused, wanted = our_error(our_fun, case), their_error(their_fun, case)
+        if (refused is None) != (wanted is None):
+            faults.append(f"{_shown(case)}: {refused!r}, jax: {wanted!r}")
+        elif refused is None:
+            legal.append(case)
+    faults += _differences(our_fun, their_fun, legal, tolerance, weak) if legal else []
+    assert not faults, "\n".join(faults)
+
+
+def _shown(case: tuple) -> str:
+    return ", ".join(type_of(a).str_short(True) for a in case)
+
+
+def _differences(
+    our_fun: Callable, their_fun: Callable, legal: list[tuple], tolerance: float, weak: bool
+) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = theirs(their_fun, legal)
+    faults = []
+    for case, a, b in zip(legal, ours(our_fun, legal), expected, strict=True):
+        for x, y in zip(_flat(a), _flat(b), strict=True):
+            try:
+                same(x, y, _shown(case), tolerance, weak)
+            except AssertionError as error:
+                faults.append(str(error))
+    return faults
+
+
+def same(x: Any, y: Any, about: str = "", tolerance: float = 1.0, weak: bool = True) -> None:
+    """An array of ours against one of jax's."""
+    assert x.shape == y.shape, f"{about}: shape {x.shape}, jax: {y.shape}"
+    assert x.dtype == y.dtype, f"{about}: dtype {x.dtype}, jax: {y.dtype}"
+    if weak and x.dtype != bool:  # booleans are never weak here
+        assert x.aval.weak_type == y.weak_type, f"{about}: weak {x.aval.weak_type}"
+    a, b = np.asarray(x), np.asarray(y)
+    rtol = TOLERANCES.get(x.dtype.name, 0) * tolerance
+    if rtol:
+        kind = np.complex128 if a.dtype.kind == "c" else np.float64
+        a, b = a.astype(kind), b.astype(kind)
+    np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol / 10, err_msg=about)

@@ -1,0 +1,73 @@
+"""Samples of ops on PRNG keys. References come from jax, whose streams are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardwise.ops.random_bits import THREEFRY
+from shardwise.testing import Sample
+
+KEYS = np.arange(12, dtype=np.uint32).reshape(6, 2) * 77777
+SEEDS = np.array([0, 1, -1, 42, 7, 2**31 - 1], np.int32)
+WORDS = KEYS.reshape(2, 6) + np.uint32(5)
+
+
+def _typed(keys: np.ndarray) -> Any:
+    return jax.random.wrap_key_data(jnp.asarray(keys))
+
+
+def _each(fun: Any, *operands: np.ndarray) -> np.ndarray:
+    """`fun` on each key, with the keys' own operands."""
+    rows = [fun(_typed(k), *rest) for k, *rest in zip(*operands, strict=True)]
+    return np.stack([
+        np.asarray(jax.random.key_data(r) if jnp.issubdtype(r.dtype, jax.dtypes.prng_key) else r)
+        for r in rows
+    ])
+
+
+def _bits(width: int, shape: tuple, **more: Any) -> Sample:
+    dtype = f"uint{width}"
+    return Sample(
+        (KEYS,), {"shape": shape, "bit_width": width},
+        lambda keys: _each(lambda k: jax.random.bits(k, shape, dtype), keys), keys=(0,), **more,
+    )
+
+
+def _hash(*words: np.ndarray) -> list[np.ndarray]:
+    k1, k2, a, b = (w.ravel() for w in np.broadcast_arrays(*words))
+    rows = [jax._src.prng.threefry_2x32(jnp.stack([i, j]), jnp.stack([x, y]))
+            for i, j, x, y in zip(k1, k2, a, b, strict=True)]
+    shape = np.broadcast_shapes(*[w.shape for w in words])
+    return [np.stack([np.asarray(r[n]) for r in rows]).reshape(shape) for n in range(2)]
+
+
+SAMPLES = {
+    "random_wrap": [Sample((KEYS,), {"dtype": THREEFRY}, lambda k: k)],
+    "random_unwrap": [Sample((KEYS,), {}, lambda k: k, keys=(0,))],
+    "random_seed": [
+        Sample((SEEDS,), {"dtype": THREEFRY},
+               lambda s: np.stack([np.asarray(jax.random.PRNGKey(int(i))) for i in s])),
+    ],
+    "random_fold_in": [
+        Sample((KEYS, KEYS[:, 1]), {}, lambda k, d: _each(jax.random.fold_in, k, d), keys=(0,)),
+    ],
+    "random_split": [
+        Sample((KEYS,), {"shape": (3,)}, lambda k: _each(jax.random.split, k, [3] * 6), keys=(0,)),
+        Sample((KEYS[0],), {"shape": (2, 2)}, lambda k: jax.random.key_data(
+            jax.random.split(_typed(k), (2, 2))), keys=(0,), placed=False),
+        Sample((KEYS,), {"shape": (3,), "partitionable": False}, keys=(0,), placed=False),
+    ],
+    "random_bits": [
+        _bits(32, (2, 4)), _bits(8, (3,), placed=False), _bits(16, (3,), placed=False),
+        _bits(32, (), placed=False),
+        Sample((KEYS,), {"shape": (3,), "bit_width": 16, "partitionable": False}, keys=(0,),
+               placed=False),
+    ],
+    "threefry2x32": [
+        Sample((np.uint32(3), np.uint32(4), WORDS, WORDS[::-1]), {}, _hash),
+    ],
+}
