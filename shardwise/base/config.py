@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -39,14 +39,14 @@ class Flag(Generic[T]):
         doc: str,
         *,
         parse: Callable[[str], T] | None = None,
-        choices: tuple = (),
+        choices: tuple[Any, ...] = (),
         trace: bool = False,
     ):
         self.name = name
         self.default = default
         self.choices = choices
         self.__doc__ = doc
-        self._parse = parse
+        self.parse = parse
         self.guard: Callable[[T], None] | None = None  # may refuse a change, by raising
         if trace:
             _context.TRACE_FLAGS.append(name)
@@ -60,7 +60,7 @@ class Flag(Generic[T]):
             if text is None:
                 continue
             try:
-                self.set(self._parse(text) if self._parse else text)  # type: ignore[arg-type]
+                self.set(self.parse(text) if self.parse else text)  # type: ignore[arg-type]
             except ValueError as error:
                 raise ValueError(f"environment variable {variable}: {error}") from None
             return
@@ -86,7 +86,7 @@ class Flag(Generic[T]):
             _context.CURRENT.set(here.replace(flags={**here.flags, self.name: value}))
 
     @contextmanager
-    def __call__(self, value: T) -> Iterator[None]:
+    def __call__(self, value: T) -> Generator[None]:
         """Sets the flag inside a `with` block, for this thread."""
         here = _context.current()
         flags = {**here.flags, self.name: self._checked(value)}
@@ -94,7 +94,7 @@ class Flag(Generic[T]):
             yield
 
 
-FLAGS: dict[str, Flag] = {}
+FLAGS: dict[str, Flag[Any]] = {}
 
 enable_x64 = Flag(
     "enable_x64", False, "Keep 64-bit types instead of narrowing them to 32 bits.",
@@ -142,8 +142,8 @@ class Config:
 
     def update(self, name: str, value: Any) -> None:
         flag = _find(name)
-        if isinstance(value, str) and flag._parse is not None:
-            value = flag._parse(value)
+        if isinstance(value, str) and flag.parse is not None:
+            value = flag.parse(value)
         flag.set(value)
 
     def read(self, name: str) -> Any:
@@ -159,7 +159,7 @@ class Config:
         return sorted(FLAGS) + ["read", "update"]
 
 
-def _find(name: str) -> Flag:
+def _find(name: str) -> Flag[Any]:
     flag = FLAGS.get(name.removeprefix("jax_"))
     if flag is not None:
         return flag

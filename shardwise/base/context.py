@@ -14,7 +14,7 @@ The root context is what a thread sees that never entered another one. It is the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -24,9 +24,9 @@ class TraceKey:
     """Stands for everything in a context that can change a trace. Interned: `is` is equality."""
 
     __slots__ = ("parts",)
-    _table: dict[tuple, TraceKey] = {}
+    _table: dict[tuple[Any, ...], TraceKey] = {}
 
-    def __new__(cls, parts: tuple) -> TraceKey:
+    def __new__(cls, parts: tuple[Any, ...]) -> TraceKey:
         key = cls._table.get(parts)
         if key is None:
             key = object.__new__(cls)
@@ -49,7 +49,7 @@ class Context:
 
     __slots__ = ("interpreter", "mesh", "axes", "flags", "key")
 
-    def __init__(self, interpreter: Any, mesh: Any, axes: tuple, flags: dict[str, Any]):
+    def __init__(self, interpreter: Any, mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any]):
         self.interpreter = interpreter
         self.mesh = mesh
         self.axes = axes
@@ -71,7 +71,7 @@ class Context:
         return new
 
     @contextmanager
-    def entered(self) -> Iterator[Context]:
+    def entered(self) -> Generator[Context]:
         token = CURRENT.set(self)
         try:
             yield self
@@ -89,7 +89,7 @@ class Context:
 TRACE_FLAGS: list[str] = []  # names of flags that change a trace; filled as flags are defined
 
 
-def _trace_key(mesh: Any, axes: tuple, flags: dict[str, Any]) -> TraceKey:
+def _trace_key(mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any]) -> TraceKey:
     relevant = tuple((f, flags[f]) for f in TRACE_FLAGS if f in flags) if flags else ()
     return TraceKey((mesh, axes, relevant))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class SymbolicZero:
 
 
 class ForgetfulCache(dict):
-    """For `Op.inferred` of ops whose parameters hold user functions, and all that these refer to."""
+    """Keeps nothing: for `Op.inferred` of ops whose parameters hold user functions."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         pass

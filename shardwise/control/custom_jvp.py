@@ -15,7 +15,8 @@ a program and the rule waits for the transform that needs it.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from shardwise.base.context import CURRENT
 from shardwise.control.custom_common import (

@@ -19,7 +19,8 @@ would have to be evaluated, forward-mode differentiation was asked for, which th
 
 from __future__ import annotations
 
-from typing import Any, Callable, NoReturn, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from shardwise.base.context import CURRENT
 from shardwise.base.errors import UnexpectedTracerError
@@ -359,8 +360,8 @@ custom_vjp_call.inferred = ForgetfulCache()
 
 def _refuse(backward: Backward) -> NoReturn:
     raise TypeError(
-        f"forward-mode differentiation (jvp, jacfwd, linearize) reached {backward.name}, a custom_vjp "
-        "function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with "
+        f"forward-mode differentiation (jvp, jacfwd, linearize) reached {backward.name}, a "
+        "custom_vjp function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with "
         "custom_jvp instead, which serves both."
     )
 
@@ -411,6 +412,7 @@ def _linear_batch(
 
 custom_vjp_linear = Op(
     "custom_vjp_linear",
+    family="custom",
     type_rule=_linear_type,
     lower=_linear_lower,
     jvp=_linear_jvp,

@@ -10,7 +10,8 @@ carry that goes in, so these rules repeat until the marks agree.
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from shardwise.control.call import known_first
 from shardwise.control.programs import Extension

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 import weakref
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from shardwise.types.promotion import lattice_join
 
 BODIES_PER_FUNCTION = 256
 
-_bodies: weakref.WeakKeyDictionary[Any, dict[tuple, "Body"]] = weakref.WeakKeyDictionary()
+_bodies: weakref.WeakKeyDictionary[Any, dict[tuple, Body]] = weakref.WeakKeyDictionary()
 
 
 class Body:

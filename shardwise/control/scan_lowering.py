@@ -7,7 +7,8 @@ that is unrolled wholly has no loop.
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -100,7 +101,6 @@ class _Writer:
 
     def unrolled(self, carry: list[str]) -> list[str]:
         """Every step in place."""
-        e = self.e
         steps = range(self.length)
         rows: list[list[str]] = []
         for i in reversed(steps) if self.reverse else steps:

@@ -8,7 +8,8 @@ are passed on as xs; everything else is stacked by the known scan.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from shardwise.control.call import call
 from shardwise.core.op import Op

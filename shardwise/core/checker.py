@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from shardwise.core.infer import infer
 from shardwise.core.program import Equation, Literal, Program, Var
+from shardwise.types.array_type import ArrayType
 
 
 class ProgramError(AssertionError):
@@ -59,5 +60,5 @@ def _check_types(program: Program, number: int, eqn: Equation) -> None:
         )
 
 
-def _shown(types: tuple) -> str:
+def _shown(types: tuple[ArrayType, ...]) -> str:
     return "(" + ", ".join(t.str_short(True) for t in types) + ")"

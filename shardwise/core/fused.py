@@ -26,14 +26,14 @@ class Fused:
 
     __slots__ = ("fun", "arrays", "name", "_array_names")
 
-    def __init__(self, fun: Callable, arrays: int):
+    def __init__(self, fun: Callable[..., Any], arrays: int):
         code = fun.__code__
         self.fun = fun
         self.arrays = VARIADIC if code.co_flags & 0x04 else arrays
         self.name = fun.__name__
         self._array_names = code.co_varnames[: min(arrays, code.co_argcount)]
 
-    def positional(self, args: tuple, static: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    def positional(self, args: tuple[Any, ...], static: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with array parameters by position and static ones by name."""
         names = self.fun.__code__.co_varnames[: self.fun.__code__.co_argcount]
         if self.arrays != VARIADIC and len(args) > self.arrays:
@@ -45,7 +45,7 @@ class Fused:
         return args, static
 
 
-def fused(fun: Callable | None = None, *, arrays: int = 1) -> Any:
+def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     """Marks a function over ops as one program. Returns a plain function, for its signature."""
     if fun is None:
         return functools.partial(fused, arrays=arrays)

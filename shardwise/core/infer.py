@@ -7,13 +7,13 @@ Results are cached per op, operand types and parameters.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from shardwise.base.errors import ShardingTypeError
 from shardwise.core.op import INFERENCE_CACHE_SIZE, Op
-from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.array_type import NO_NAMES, ArrayType, array_type
 from shardwise.types.dims import Dims
 from shardwise.types.dtypes import canonicalize
 from shardwise.types.extended import ExtendedDType
@@ -28,7 +28,8 @@ def type_of(x: Any) -> ArrayType:
     except AttributeError:
         pass
     if isinstance(x, np.ndarray):
-        return array_type(x.shape, canonicalize(x.dtype))
+        host = cast("np.ndarray[Any, Any]", x)
+        return array_type(host.shape, canonicalize(host.dtype))
     dtype, weak = dtype_and_weak(x)
     return array_type((), dtype, weak)
 
@@ -55,10 +56,10 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
         _check_opaque(op, types, result)
     if all(t.mesh is None and not t.varying for t in types):
         return result
-    if op.programs:
-        return result  # the program's own outputs carry names and shardings
+    if op.programs or op.family == "custom":
+        return result  # its types carry names and shardings already
     outs = list(result) if op.multiple else [result]
-    varying = frozenset().union(*[t.varying for t in types])
+    varying = NO_NAMES.union(*[t.varying for t in types])
     outs = [t.update(varying=varying | t.varying) for t in outs]
     if any(t.mesh is not None for t in types):
         outs = _with_specs(op, types, outs, params)
@@ -83,7 +84,7 @@ def opaque_message(name: str, types: tuple[ArrayType, ...]) -> str:
     )
 
 
-def _with_specs(op: Op, types: tuple, outs: list, params: dict[str, Any]) -> list[ArrayType]:
+def _with_specs(op: Op, types: tuple[Any, ...], outs: list[Any], params: dict[str, Any]) -> list[ArrayType]:
     mesh = _common_mesh(op, types)
     if op.dims is None:
         raise op.missing("dims", "explicit sharding")
@@ -92,18 +93,18 @@ def _with_specs(op: Op, types: tuple, outs: list, params: dict[str, Any]) -> lis
     contracted = {f: axes_of[f] for f in dims.contracted() if axes_of.get(f)}
     if contracted and op.family == "contract":
         _refuse_contraction(op, types, contracted)
-    specs = []
+    specs: list[ArrayType] = []
     for t, factors in zip(outs, dims.outputs, strict=True):
         parts = [_axes(factor, axes_of) or None for factor in factors]
         specs.append(t.update(mesh=mesh, spec=PartitionSpec(*parts)))
     return specs
 
 
-def _axes(factor: Any, axes_of: dict[str, tuple]) -> tuple:
+def _axes(factor: Any, axes_of: dict[str, tuple[Any, ...]]) -> tuple[Any, ...]:
     if factor is None:
         return ()
-    names = factor if isinstance(factor, tuple) else (factor,)
-    return axes_of.get(names[0], ())  # a compound dimension is split along its major factor
+    major: str = factor if isinstance(factor, str) else factor[0]
+    return axes_of.get(major, ())  # a compound dimension is split along its major factor
 
 
 def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> Any:
@@ -117,9 +118,9 @@ def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> Any:
     return meshes.pop()
 
 
-def _factor_axes(op: Op, types: tuple[ArrayType, ...], dims: Dims) -> dict[str, tuple]:
+def _factor_axes(op: Op, types: tuple[ArrayType, ...], dims: Dims) -> dict[str, tuple[Any, ...]]:
     """Mesh axes of every factor; raises where two operands disagree."""
-    axes_of: dict[str, tuple] = {}
+    axes_of: dict[str, tuple[Any, ...]] = {}
     for t, factors in zip(types, dims.inputs, strict=True):
         if t.spec is None:
             continue
@@ -141,7 +142,7 @@ def _factor_axes(op: Op, types: tuple[ArrayType, ...], dims: Dims) -> dict[str, 
     return axes_of
 
 
-def _refuse_conflict(op: Op, types: tuple, factor: str, one: tuple, other: tuple) -> None:
+def _refuse_conflict(op: Op, types: tuple[Any, ...], factor: str, one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     shown = ", ".join(t.str_short(True) for t in types)
     raise ShardingTypeError(
         f"[{op.name}] operands {shown} disagree about the sharding of dimension '{factor}': "
@@ -149,7 +150,7 @@ def _refuse_conflict(op: Op, types: tuple, factor: str, one: tuple, other: tuple
     )
 
 
-def _refuse_contraction(op: Op, types: tuple, contracted: dict[str, tuple]) -> None:
+def _refuse_contraction(op: Op, types: tuple[Any, ...], contracted: dict[str, tuple[Any, ...]]) -> None:
     shown = ", ".join(t.str_short(True) for t in types)
     axes = ", ".join(str(a) for a in contracted.values())
     raise ShardingTypeError(

@@ -7,7 +7,8 @@ parent and runs things; it is installed when the package is imported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,11 +39,11 @@ class Interpreter:
         self._seen: Context | None = None
         self._under_parent: Context | None = None
 
-    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Applies the op: to tracers of this interpreter and to values of outer ones."""
         raise NotImplementedError
 
-    def call(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
+    def call(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function (see `core.fused`): inline, unless this is the eager one."""
         return fused.fun(*args, **static)
 
@@ -55,7 +56,7 @@ class Interpreter:
         return self._under_parent  # type: ignore[return-value]
 
     @contextmanager
-    def entered(self) -> Iterator[Interpreter]:
+    def entered(self) -> Generator[Interpreter]:
         """Makes this the current interpreter; its tracers die at the end of the block."""
         token = CURRENT.set(current().under(self))
         try:
@@ -70,8 +71,8 @@ class Interpreter:
         return f"{self.transform} of {self.function}, called at {describe(self.site)}"
 
 
-def name_of(fun: Callable) -> str:
+def name_of(fun: Callable[..., Any]) -> str:
     """The name of a function, for messages and programs."""
-    while hasattr(fun, "func"):
-        fun = fun.func  # functools.partial
+    while isinstance(fun, functools.partial):
+        fun = fun.func
     return getattr(fun, "__name__", type(fun).__name__)

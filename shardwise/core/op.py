@@ -44,16 +44,16 @@ class Op:
         self,
         name: str,
         *,
-        type_rule: Callable,
-        lower: Callable | None = None,
-        dims: Callable | None = None,
-        jvp: Callable | None = None,
-        transpose: Callable | None = None,
-        batch: Callable | None = None,
-        split: Callable | None = None,
-        stage: Callable | None = None,
-        eager: Callable | None = None,
-        effects: frozenset = frozenset(),
+        type_rule: Callable[..., Any],
+        lower: Callable[..., Any] | None = None,
+        dims: Callable[..., Any] | None = None,
+        jvp: Callable[..., Any] | None = None,
+        transpose: Callable[..., Any] | None = None,
+        batch: Callable[..., Any] | None = None,
+        split: Callable[..., Any] | None = None,
+        stage: Callable[..., Any] | None = None,
+        eager: Callable[..., Any] | None = None,
+        effects: frozenset[Any] = frozenset(),
         multiple: bool = False,
         programs: tuple[str, ...] = (),
         family: str = "",
@@ -74,7 +74,7 @@ class Op:
         self.multiple = multiple
         self.programs = programs
         self.family = family
-        self.inferred: dict[tuple, Any] = {}
+        self.inferred: dict[tuple[Any, ...], Any] = {}
         OPS[name] = self
 
     def __call__(self, *args: Any, **params: Any) -> Any:
@@ -83,7 +83,7 @@ class Op:
     def __repr__(self) -> str:
         return self.name
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _op_named, (self.name,)
 
     def missing(self, field: str, transform: str) -> NotImplementedError:

@@ -74,18 +74,16 @@ class _Printer:
     def value(self, value: Any, indent: str) -> str:
         if hasattr(value, "equations"):
             return _Printer().program(value, indent)
-        if isinstance(value, tuple) and value and hasattr(value[0], "equations"):
+        if _are_programs(value):
             return "(" + " ".join(self.value(v, indent) for v in value) + ")"
-        if isinstance(value, np.dtype):
-            return value.name
-        if isinstance(value, type):
-            return value.__name__
-        if callable(value) and hasattr(value, "__name__"):
-            return value.__name__
+        if isinstance(value, np.dtype | type) or callable(value):
+            return str(getattr(value, "__name__", None) or getattr(value, "name", value))
         return str(value)
 
 
+def _are_programs(value: Any) -> bool:
+    return value.__class__ is tuple and len(value) > 0 and hasattr(value[0], "equations")
+
+
 def _scalar(value: Any) -> str:
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.item()
-    return str(value)
+    return str(value.item() if hasattr(value, "item") else value)

@@ -49,7 +49,7 @@ class Equation:
     __slots__ = ("op", "inputs", "outputs", "params", "site")
 
     def __init__(
-        self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Var], params: dict, site: Site | None
+        self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Var], params: dict[Any, Any], site: Site | None
     ):
         self.op = op
         self.inputs = inputs
@@ -63,7 +63,7 @@ class Equation:
             held = self.params[name]
             yield from held if isinstance(held, tuple) else (held,)
 
-    def effects(self) -> frozenset:
+    def effects(self) -> frozenset[Any]:
         if not self.op.programs:
             return self.op.effects
         return self.op.effects.union(*[p.effects for p in self.programs()])
@@ -98,8 +98,8 @@ class Program:
         self.constants = tuple(constants)
         self.name = name
         found = [e for e in (eqn.effects() for eqn in self.equations) if e]
-        self.effects: frozenset = frozenset().union(*found)
-        self.derived: dict[tuple, Any] = {}
+        self.effects: frozenset[Any] = frozenset().union(*found)
+        self.derived: dict[tuple[Any, ...], Any] = {}
 
     @property
     def constant_vars(self) -> tuple[Var, ...]:
@@ -133,13 +133,13 @@ def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
     """Runs a program op by op under the current interpreter."""
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *args), strict=True))
     for eqn in program.equations:
-        values = [a.value if a.__class__ is Literal else env[a] for a in eqn.inputs]
+        values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
         result = eqn.op(*values, **eqn.params)
         if eqn.op.multiple:
             env.update(zip(eqn.outputs, result, strict=True))
         else:
             env[eqn.outputs[0]] = result
-    return [a.value if a.__class__ is Literal else env[a] for a in program.outputs]
+    return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
 
 
 def without_dead_code(
@@ -147,7 +147,7 @@ def without_dead_code(
 ) -> list[Equation]:
     """The equations that outputs or effects need."""
     needed = {a for a in outputs if a.__class__ is Var}
-    kept = []
+    kept: list[Equation] = []
     for eqn in reversed(equations):
         live = not needed.isdisjoint(eqn.outputs) or eqn.op.effects
         if live or (eqn.op.programs and eqn.effects()):
@@ -157,7 +157,7 @@ def without_dead_code(
     return kept
 
 
-def derived(make: Callable) -> Callable:
+def derived(make: Callable[..., Any]) -> Callable[..., Any]:
     """Keeps what a function makes of a program, and of hashable parameters, with the program.
 
     `@derived def jvp_program(program, nonzero)`: the result is found again as long as the program

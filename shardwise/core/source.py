@@ -18,7 +18,7 @@ Site = tuple[CodeType, int]
 
 def user_site(depth: int = 1) -> Site | None:
     """The innermost frame that is not shardwise's own."""
-    frame = sys._getframe(depth)
+    frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] (the fast way)
     own = _own
     while frame is not None:
         code = frame.f_code

@@ -14,14 +14,18 @@ from shardwise.core.op import Op
 from shardwise.core.program import Equation, Program, Var
 from shardwise.engine.array import Array
 from shardwise.engine.executable import Executable, build
+from shardwise.engine.signature import Signature
 from shardwise.engine.transfer import default_single, put_host, scalar
 from shardwise.numpy.value import Value
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
 from shardwise.transforms.tracer import Tracer, escaped
-from shardwise.types.sharding import SingleDeviceSharding
+from shardwise.types.array_type import array_type
+from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 
 CACHE_SIZE = 8192
+INDEX_CACHE_SIZE = 4096
 
 
 class Eager(Interpreter):
@@ -96,6 +100,19 @@ class Eager(Interpreter):
         if isinstance(x, Value):
             raise TypeError(f"{type(x).__name__} is no array that can run eagerly")
         raise TypeError(f"expected an array or a scalar, got {x!r} of type {type(x).__name__}.")
+
+    def index(self, i: int, sig: Signature) -> Array:
+        """An integer as an uncommitted scalar on the devices of a signature, kept in its `ints`."""
+        if len(sig.ints) >= INDEX_CACHE_SIZE:
+            sig.ints.clear()
+        dtype = np.dtype(np.int32 if -(2**31) <= i < 2**31 else np.int64)
+        sharding = sig.sharding
+        if len(sig.devices) > 1:
+            sharding = sharding.with_spec(PartitionSpec()) if isinstance(sharding, NamedSharding) \
+                else GSPMDSharding.get_replicated(sig.devices)
+        placed = put_host(np.asarray(i, dtype), sharding, False, array_type((), dtype))
+        sig.ints[i] = placed
+        return placed
 
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
         key = (op, current().key, *[a._sig for a in args], *params, *params.values())

@@ -20,7 +20,9 @@ class Signature:
     A sharding of None stands for a value that is still on the host.
     """
 
-    __slots__ = ("type", "sharding", "committed", "physical", "placement", "handler", "devices")
+    __slots__ = (
+        "type", "sharding", "committed", "physical", "placement", "handler", "devices", "ints",
+    )
     type: ArrayType
     sharding: Any
     committed: bool
@@ -31,6 +33,7 @@ class Signature:
 
 
 _table: dict[tuple, Signature] = {}
+_ints: dict[tuple, dict[int, Any]] = {}  # place → index → the scalar array of it there
 
 
 def physical_type(t: ArrayType) -> ArrayType:
@@ -55,4 +58,5 @@ def signature(t: ArrayType, sharding: Any, committed: bool) -> Signature:
         tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
         new.placement = placement(new.devices, tiling, sharding.memory_kind)
         new.handler = result_handler(new.physical, new.placement)
+    new.ints = _ints.setdefault((new.devices, getattr(sharding, "memory_kind", None)), {})
     return _table.setdefault(key, new)

@@ -196,13 +196,13 @@ def logaddexp2(x1: Any, x2: Any, /) -> Any:
     """log2(2**x1 + 2**x2), without overflow."""
     x, y = broadcast(*promote_inexact(x1, x2))
     log2 = constant(0.6931471805599453, x)
-    return ew.div(special.logaddexp(ew.mul(x, log2), ew.mul(y, log2)), strong(log2))
+    return ew.div(special.logaddexp(ew.mul(x, log2), ew.mul(y, log2)), log2)
 
 
 @fused(arrays=2)
 def hypot(x1: Any, x2: Any, /) -> Any:
     """√(x1² + x2²), without overflow."""
-    x, y = broadcast(*map(strong, promote_inexact(x1, x2)))
+    x, y = broadcast(*promote_inexact(x1, x2))
     _real("hypot", x)
     x, y = ew.abs(x), ew.abs(y)
     large, small = ew.max(x, y), ew.min(x, y)
@@ -226,7 +226,7 @@ atan2 = arctan2
 @fused(arrays=2)
 def heaviside(x1: Any, x2: Any, /) -> Any:
     """0 where x1 < 0, x2 where it is 0, 1 where x1 > 0."""
-    x, y = broadcast(*map(strong, promote_inexact(x1, x2)))
+    x, y = broadcast(*promote_inexact(x1, x2))
     zero, one = constant(0, x), constant(1, x)
     steps = ew.where(ew.lt(x, zero), zero, ew.where(ew.gt(x, zero), one, y))
     return ew.where(ew.ne(x, x), x, steps)
@@ -428,10 +428,11 @@ def lcm(x1: Any, x2: Any, /) -> Any:
 
 
 def _integers(name: str, *args: Any) -> list[Any]:
-    for t in map(type_of, args):
-        if not is_integer(t.dtype):
-            raise ValueError(f"{name} takes integers; got {t.str_short(True)}.")
-    return promote(*args)
+    values = promote(*args)
+    t = type_of(values[0])
+    if not is_integer(t.dtype):
+        raise ValueError(f"{name} takes integers; got {t.str_short(True)}.")
+    return values
 
 
 # -- choice --

@@ -26,9 +26,12 @@ INT32 = np.dtype("int32")
 
 
 def iterate(
-    e: Any, body: Callable, types: Sequence[ArrayType], state: Sequence[str]
+    e: Any, body: Callable, types: Sequence[ArrayType], state: Sequence[str], **params: Any
 ) -> list[str]:
-    """Repeats `body` while any element of the first value is true, `STEPS` times at most."""
+    """Repeats `body` while any element of the first value is true, `STEPS` times at most.
+
+    params: static arguments of `body`.
+    """
     scalar, flag = array_type((), INT32), array_type((), BOOL)
     names = [e.fresh() for _ in range(len(state) + 1)]
     start = [e.constant(0, scalar), *state]
@@ -45,7 +48,7 @@ def iterate(
 
     def step() -> None:
         count = e.let(f"stablehlo.add {names[0]}, {e.constant(1, scalar)} : {e.ty(scalar)}")
-        new = e.via(body, types, *names[1:])
+        new = e.via(body, types, *names[1:], **params)
         e.lines.append(f"stablehlo.return {', '.join([count, *new])} : {texts}")
 
     regions = f"cond {{\n{e.region(condition)}\n}} do {{\n{e.region(step)}\n}}"

@@ -9,13 +9,23 @@ import numpy as np
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.numpy.convert import cast
+from shardwise.ops.basis import reshape
 from shardwise.ops.cast import convert_element_type
 from shardwise.ops.elementwise import (
-    add, bitwise_and, clamp, gt, le, lt, max, mul, rem, sub, where,
+    add,
+    bitwise_and,
+    clamp,
+    gt,
+    le,
+    lt,
+    max,
+    mul,
+    rem,
+    sub,
+    where,
 )
 from shardwise.ops.families import lit
 from shardwise.ops.random_bits import draw_bits, split_keys, unit_bits, unit_floats
-from shardwise.ops.basis import reshape
 from shardwise.ops.shape import slice_in_dim
 from shardwise.random.arguments import (
     check_key,

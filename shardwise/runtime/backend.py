@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxlib import _jax
@@ -126,7 +127,7 @@ def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:
     return copies[0]
 
 
-def device_list(devices: tuple) -> Any:
+def device_list(devices: tuple[Any, ...]) -> Any:
     return _jax.DeviceList(devices)
 
 

@@ -11,7 +11,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 
-def placement(devices: tuple, tiling: Any, memory_kind: str | None) -> Any:
+def placement(devices: tuple[Any, ...], tiling: Any, memory_kind: str | None) -> Any:
     """The jaxlib sharding of `tiling` over `devices` (in logical order)."""
     if tiling is None or all(d == 1 for d in tiling.dims):
         tiles = xc.HloSharding.replicate()

@@ -7,7 +7,8 @@ types and placements; dispatch does so by looking the program up under exactly t
 from __future__ import annotations
 
 import functools
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxlib import _jax
@@ -29,7 +30,7 @@ if _version() < (0, 11):
 
 
 def compile_options(
-    devices: tuple,
+    devices: tuple[Any, ...],
     *,
     free_parameters: Sequence[bool] = (),
     free_outputs: Sequence[bool] = (),
@@ -42,6 +43,7 @@ def compile_options(
     quick: a program of one or two small kernels, where compile time outweighs run time.
     overrides: XLA flags by name; an unknown name fails the compilation.
     """
+    platform = devices[0].platform
     options = xc.CompileOptions()
     options.num_replicas = 1
     options.num_partitions = len(devices)
@@ -54,7 +56,7 @@ def compile_options(
     if len(devices) > 1:
         build.allow_spmd_sharding_propagation_to_parameters = list(free_parameters) or [False]
         build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
-    if quick and devices[0].platform == "cpu" and _version() < (0, 12):
+    if quick and platform == "cpu" and _version() < (0, 12):
         build.debug_options.xla_disable_hlo_passes = "fusion-wrapper"
     if overrides:
         options.env_option_overrides = list(overrides.items())
@@ -66,16 +68,17 @@ class Compiled:
 
     __slots__ = ("raw", "devices", "has_collectives", "window")
 
-    def __init__(self, raw: Any, devices: tuple):
+    def __init__(self, raw: Any, devices: tuple[Any, ...]):
         self.raw = raw
         self.devices = devices
         self.window: Window | None = None
+        platform = devices[0].platform
         self.has_collectives = len(devices) > 1 and any(
             name + "(" in text or name + "-start(" in text
             for text in [raw.get_hlo_text()]
             for name in COLLECTIVES
         )
-        if self.has_collectives and devices[0].platform == "cpu":
+        if self.has_collectives and platform == "cpu":
             self.window = window_for(devices)
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
@@ -107,12 +110,12 @@ class Compiled:
         return self.raw.serialize()
 
 
-def compile_text(client: Any, text: str, devices: tuple, options: Any) -> Compiled:
+def compile_text(client: Any, text: str, devices: tuple[Any, ...], options: Any) -> Compiled:
     raw = client.compile_and_load(text, _jax.DeviceList(devices), options)
     return Compiled(raw, devices)
 
 
-def load(client: Any, blob: bytes, devices: tuple, options: Any) -> Compiled:
+def load(client: Any, blob: bytes, devices: tuple[Any, ...], options: Any) -> Compiled:
     """A program that `Compiled.serialize` wrote. The caller vouches for an equal jaxlib."""
     raw = client.deserialize_executable(blob, _jax.DeviceList(devices), options)
     return Compiled(raw, devices)

@@ -7,7 +7,8 @@ with `register_node` and `register_dataclass`.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from typing import Any, Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 from jaxlib import _jax
 
@@ -25,7 +26,7 @@ treedef_tuple = _jax.pytree.treedef_tuple
 
 
 def register_node(
-    kind: type, to_iter: Callable, from_iter: Callable, to_iter_with_keys: Callable | None = None
+    kind: type, to_iter: Callable[..., Any], from_iter: Callable[..., Any], to_iter_with_keys: Callable[..., Any] | None = None
 ) -> None:
     registry.register_node(kind, to_iter, from_iter, to_iter_with_keys)
 
@@ -34,13 +35,23 @@ def register_dataclass(kind: type, data_fields: list[str], meta_fields: list[str
     registry.register_dataclass_node(kind, data_fields, meta_fields)
 
 
-registry.register_node(
-    OrderedDict,
-    lambda d: (tuple(d.values()), tuple(d.keys())),
-    lambda keys, values: OrderedDict(zip(keys, values, strict=True)),
-)
-registry.register_node(
-    defaultdict,
-    lambda d: (tuple(d[k] for k in sorted(d)), (d.default_factory, tuple(sorted(d)))),
-    lambda meta, values: defaultdict(meta[0], zip(meta[1], values, strict=True)),
-)
+def _parts_of_ordered(d: OrderedDict[Any, Any]) -> tuple[Any, Any]:
+    return tuple(d.values()), tuple(d.keys())
+
+
+def _ordered(keys: Any, values: Any) -> OrderedDict[Any, Any]:
+    return OrderedDict(zip(keys, values, strict=True))
+
+
+def _parts_of_default(d: defaultdict[Any, Any]) -> tuple[Any, Any]:
+    keys = tuple(sorted(d))
+    return tuple(d[k] for k in keys), (d.default_factory, keys)
+
+
+def _default(made_of: Any, values: Any) -> defaultdict[Any, Any]:
+    factory, keys = made_of
+    return defaultdict(factory, zip(keys, values, strict=True))
+
+
+registry.register_node(OrderedDict, _parts_of_ordered, _ordered)
+registry.register_node(defaultdict, _parts_of_default, _default)

@@ -13,7 +13,7 @@ from typing import Any
 
 LIMIT = 16
 
-_queues: dict[tuple, "Window"] = {}
+_queues: dict[tuple[Any, ...], Window] = {}
 _lock = threading.Lock()
 
 
@@ -37,6 +37,6 @@ class Window:
         self._pending.append(output)
 
 
-def window_for(devices: tuple) -> Window:
+def window_for(devices: tuple[Any, ...]) -> Window:
     with _lock:
         return _queues.setdefault(devices, Window())

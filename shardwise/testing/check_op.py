@@ -65,7 +65,7 @@ def check_fields(op: Op, samples: Sequence[Sample], report: Report) -> None:
     for name in ("dims", "lower", "batch"):
         if getattr(op, name) is None and not (name == "batch" and _nullary(samples)):
             report.add("missing field", f"{name}=None", f"a `{name}` rule")
-    inexact = any(is_inexact(type_of(a).dtype) for s in samples for a in s.args)
+    inexact = any(s.order and is_inexact(type_of(a).dtype) for s in samples for a in s.args)
     if inexact and op.jvp is None:
         report.add("missing field", "jvp=None", "a `jvp` rule: the op takes floating operands")
     if op.jvp is not None and op.transpose is None:
@@ -131,5 +131,5 @@ def _check_actual_types(results: Sequence[Any], types: Sequence[Any], report: Re
     """The runtime's own shape and dtype of each buffer against the inferred type."""
     for i, (r, t) in enumerate(zip(results, types, strict=True)):
         held = backend.fetch_one(r._parts()[0], t.dtype)
-        if held.shape != t.shape or held.dtype != t.dtype:
+        if held.shape != r.sharding.shard_shape(t.shape) or held.dtype != t.dtype:
             report.add(f"compiled type (result {i})", f"{held.dtype}{list(held.shape)}", t)

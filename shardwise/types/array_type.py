@@ -19,7 +19,7 @@ from shardwise.types.mesh import AbstractMesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import NamedSharding
 
-NO_NAMES: frozenset = frozenset()
+NO_NAMES: frozenset[Any] = frozenset()
 
 
 class ArrayType:
@@ -40,11 +40,11 @@ class ArrayType:
     weak_type: bool
     spec: PartitionSpec | None
     mesh: AbstractMesh | None
-    varying: frozenset
+    varying: frozenset[Any]
     ndim: int
     size: int
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.shape, self.dtype, self.weak_type, self.spec, self.mesh, self.varying)
         return array_type, fields
 
@@ -65,20 +65,20 @@ class ArrayType:
             return None
         return NamedSharding(self.mesh, self.spec)
 
-    def update(self, **fields: Any) -> "ArrayType":
+    def update(self, **fields: Any) -> ArrayType:
         """The type with some of its fields changed."""
         names = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
         merged = {name: getattr(self, name) for name in names} | fields
         return array_type(*merged.values())
 
-    def strong(self) -> "ArrayType":
+    def strong(self) -> ArrayType:
         return self.update(weak_type=False) if self.weak_type else self
 
     def str_short(self, short_dtypes: bool = False) -> str:
         return str_short(self, short_dtypes)
 
 
-_table: dict[tuple, ArrayType] = {}
+_table: dict[tuple[Any, ...], ArrayType] = {}
 
 
 def array_type(
@@ -87,7 +87,7 @@ def array_type(
     weak_type: bool = False,
     spec: PartitionSpec | None = None,
     mesh: AbstractMesh | None = None,
-    varying: frozenset = NO_NAMES,
+    varying: frozenset[Any] = NO_NAMES,
 ) -> ArrayType:
     key = (shape, dtype, weak_type, spec, mesh, varying)
     found = _table.get(key)
@@ -114,7 +114,7 @@ def str_short(t: ArrayType, short_dtypes: bool = True) -> str:
     return f"{'~' if t.weak_type else ''}{name}[{sizes}]{names}"
 
 
-def _dim_text(size: int, axes: tuple) -> str:
+def _dim_text(size: int, axes: tuple[Any, ...]) -> str:
     if not axes:
         return str(size)
     return f"{size}@{axes[0]}" if len(axes) == 1 else f"{size}@({','.join(axes)})"

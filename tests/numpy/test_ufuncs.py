@@ -48,6 +48,7 @@ logical_not bitwise_not invert bitwise_invert bitwise_count positive
 NUMPY_INSTEAD = {
     "modf": "special",  # the fraction of an infinity is 0, not NaN
     "fmod": "bool/bool",  # fmod(True, False) is 0
+    "spacing": "f16",  # it has the sign of x
 }
 
 
@@ -96,6 +97,9 @@ def pair(text):
     return cut[0], cut[1][::-1] if np.ndim(cut[1]) else cut[1]
 
 
+# The results of jax lose their weakness when they are broadcast.
+STRONG_IN_JAX = {"logaddexp2", "hypot", "heaviside", "gcd", "lcm"}
+
 # Shifts by negative amounts or past the width are left to XLA, which is free to differ.
 SHIFTS = {"left_shift", "right_shift", "bitwise_left_shift", "bitwise_right_shift"}
 
@@ -108,7 +112,7 @@ def test_binary(name):
                  for x, y in cases]
     if name in ("power", "pow"):  # integer overflow, and negative integer powers
         cases = [c for c in cases if not _whole(c)]
-    compare(function(name), getattr(jnp, name), cases, 5.0)
+    compare(function(name), getattr(jnp, name), cases, 5.0, name not in STRONG_IN_JAX)
 
 
 def _whole(case):

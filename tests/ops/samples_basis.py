@@ -5,7 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from shardwise.testing import Sample
+from shardwise.testing import Sample, simulated_mesh
+from shardwise.types.partition_spec import PartitionSpec as P
+from shardwise.types.sharding import NamedSharding
 
 X = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
 CUBE = np.random.default_rng(2).standard_normal((2, 4, 6)).astype(np.float32)
@@ -43,6 +45,10 @@ SAMPLES = {
         _reshape(X, 4, 1, 6, placed=True), _reshape(CUBE, 2, 1, 24, placed=True),
         _reshape(COMPLEX, 1, 24), _reshape(BOOLS, 24), _reshape(np.float32(1), 1, 1),
         _reshape(np.zeros((0, 3), np.float32), 3, 0, 2), _reshape(X[:1, :1]),
+    ],
+    "sharding_constraint": [
+        Sample((X,), {"sharding": NamedSharding(simulated_mesh((2,), ("x",)), P(None, "x"))},
+               lambda x: x, placed=False),
     ],
     "convert_element_type": [
         _cast(X, np.float16, placed=True), _cast(X, ml_dtypes.bfloat16), _cast(X, np.complex64),

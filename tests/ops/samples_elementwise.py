@@ -83,11 +83,6 @@ def sign_of(x: np.ndarray) -> np.ndarray:
     return x / np.abs(x)
 
 
-def shifted(fun: Callable) -> Callable:
-    """Shifts by 32 or more give zero, or the sign."""
-    return lambda x, y: np.where((y < 0) | (y > 31), fun(x, np.int32(31)) * (fun is not None), 0)
-
-
 def trunc_div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.trunc(x / y).astype(x.dtype)
 
@@ -189,6 +184,11 @@ ELEMENTARY = {
 }
 
 ORDERS = np.float32([1, 2, 3, 1, 2, 3, 1, 2]).reshape(SHAPE)
+def slope_of_gammainc(a: np.ndarray, x: np.ndarray) -> np.ndarray:
+    a, x, h = a.astype(float), x.astype(float), 1e-5
+    return (sp.gammainc(a + h, x) - sp.gammainc(a - h, x)) / (2 * h)
+
+
 NO_ORDER = "no derivative with respect to the order"
 LOOP = "a loop that ends when all elements have converged; not all derivatives are known"
 SPECIAL_FUNCTIONS = {
@@ -202,6 +202,21 @@ SPECIAL_FUNCTIONS = {
                          tolerance=2e-5)],
     "zeta": [Sample((ORDERS + 1, POSITIVE), reference=sp.zeta, order=0, why=NO_ORDER,
                     tolerance=2e-5)],
+    "logaddexp": [*pairs(np.logaddexp, WAVE, POSITIVE),
+                  Sample((COMPLEX, COMPLEX[::-1]), placed=False,
+                         reference=lambda x, y: np.log(np.exp(x) + np.exp(y))),
+                  flat(quiet(np.logaddexp), SPECIAL, SPECIAL[::-1])],
+    "sinc_derivative": [
+        Sample((WAVE,), {"order": 0}, lambda x: np.sin(x) / x),
+        Sample((WAVE,), {"order": 1}, lambda x: np.cos(x) / x - np.sin(x) / x**2, placed=False),
+        Sample((np.zeros(1, np.float32),), {"order": 2}, lambda x: x - 1 / 3, order=0,
+               placed=False, why="close to zero differences cancel"),
+    ],
+    "gcd": [Sample((INTS, OTHER), reference=np.gcd, communicates=True, why=LOOP)],
+    "igamma_grad_a": [
+        Sample((POSITIVE, between(0.4, 4.4)), reference=slope_of_gammainc, order=0, why=LOOP,
+               tolerance=1e-4, communicates=True)
+    ],
     "bessel_i0e": real(sp.i0e, between(-9.3, 10.7)),
     "bessel_i1e": real(sp.i1e, between(-9.3, 10.7)),
     "igamma": [Sample((POSITIVE, between(0.4, 4.4)), reference=sp.gammainc, order=1, why=LOOP,

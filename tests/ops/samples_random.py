@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 
@@ -39,14 +40,15 @@ def _bits(width: int, shape: tuple, **more: Any) -> Sample:
 
 def _hash(*words: np.ndarray) -> list[np.ndarray]:
     k1, k2, a, b = (w.ravel() for w in np.broadcast_arrays(*words))
-    rows = [jax._src.prng.threefry_2x32(jnp.stack([i, j]), jnp.stack([x, y]))
+    rows = [jax.extend.random.threefry_2x32(jnp.stack([i, j]), jnp.stack([x, y]))
             for i, j, x, y in zip(k1, k2, a, b, strict=True)]
     shape = np.broadcast_shapes(*[w.shape for w in words])
     return [np.stack([np.asarray(r[n]) for r in rows]).reshape(shape) for n in range(2)]
 
 
 SAMPLES = {
-    "random_wrap": [Sample((KEYS,), {"dtype": THREEFRY}, lambda k: k)],
+    "random_wrap": [Sample((KEYS,), {"dtype": THREEFRY}, lambda k: k, unnamed=((0, 1),),
+                           why="an element of a key array is a whole key")],
     "random_unwrap": [Sample((KEYS,), {}, lambda k: k, keys=(0,))],
     "random_seed": [
         Sample((SEEDS,), {"dtype": THREEFRY},
