@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from shardwise.core.program import Equation, Program, Var
 
@@ -76,9 +74,8 @@ class _Printer:
             return _Printer().program(value, indent)
         if _are_programs(value):
             return "(" + " ".join(self.value(v, indent) for v in value) + ")"
-        if isinstance(value, np.dtype | type) or callable(value):
-            return str(getattr(value, "__name__", None) or getattr(value, "name", value))
-        return str(value)
+        name = getattr(value, "__name__", None)  # of a class or function
+        return str(value) if name is None else str(name)
 
 
 def _are_programs(value: Any) -> bool:

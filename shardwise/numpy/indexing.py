@@ -10,6 +10,7 @@ dimensions where NumPy puts them without being transposed. `at` writes with the 
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,7 +83,7 @@ def _quickly(interpreter: Any, x: Any, idx: Any) -> Any:
         place = interpreter.index(start, sig)
     if kind is int:
         return interpreter.call(_ROW, (x, place), _NONE)
-    return interpreter.call(_WINDOW, (x, place, stop - start), _NONE)
+    return interpreter.call(_window(stop - start), (x, place), _NONE)
 
 
 def _eagerly(interpreter: Any, x: Any, idx: Any) -> Any:
@@ -116,9 +117,14 @@ def _rows(x: Any, i: Any) -> Any:
     return read(x, i, pattern=(kind, *[ALL] * (type_of(x).ndim - 1)))
 
 
-@fused(arrays=2)
-def _window(x: Any, start: Any, size: int) -> Any:
-    return read(x, start, pattern=(("window", size), *[ALL] * (type_of(x).ndim - 1)))
+@functools.lru_cache(1024)
+def _window(size: int) -> Any:
+    """The first `size` rows from `start` on, as a fused function of its own."""
+
+    def window(x: Any, start: Any) -> Any:
+        return read(x, start, pattern=(("window", size), *[ALL] * (type_of(x).ndim - 1)))
+
+    return fused(window, arrays=2).fused
 
 
 def read(
@@ -137,7 +143,7 @@ def read(
 
 # Indexing is on every program's way: these go to the interpreter without a wrapper.
 _read = fused(read)
-_READ, _ROW, _ROWS, _WINDOW = _read.fused, _row.fused, _rows.fused, _window.fused
+_READ, _ROW, _ROWS = _read.fused, _row.fused, _rows.fused
 
 
 # -- integers and slices: a window, then strides, reversal and shape --

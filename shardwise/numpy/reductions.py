@@ -1,17 +1,16 @@
-"""Reductions: sum, prod, max, min, any, all, mean, var, their NaN-skipping forms, argmax, argmin.
+"""Reductions: sum, prod, max, min, ptp, any, all, count_nonzero, argmax, argmin.
 
-    sum(x, axis=0)      mean(x, axis=(0, -1), keepdims=True)      max(x, where=mask, initial=0)
+    sum(x, axis=0)      prod(x, axis=(0, -1), keepdims=True)      max(x, where=mask, initial=0)
 
 Small integers and booleans are summed as the default integer; float16 and bfloat16 are summed in
 float32. A call without `where` and `initial` is one kernel with static arguments; one with them
-goes through `_masked`, whose further arrays are these two.
+goes through `_masked`, whose further arrays are these two. The functions have the names of Python's
+own, which this module does not use.
 """
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,31 +20,18 @@ from shardwise.core.infer import type_of
 from shardwise.numpy.convert import broadcast, cast
 from shardwise.ops import elementwise as ew
 from shardwise.ops.basis import reduce_sum, reshape
-from shardwise.ops.reduce import (
-    argmax as argmax_op,
-)
-from shardwise.ops.reduce import (
-    argmin as argmin_op,
-)
-from shardwise.ops.reduce import (
-    reduce_and,
-    reduce_max,
-    reduce_min,
-    reduce_or,
-    reduce_prod,
-)
+from shardwise.ops.reduce import argmax as argmax_op
+from shardwise.ops.reduce import argmin as argmin_op
+from shardwise.ops.reduce import reduce_and, reduce_max, reduce_min, reduce_or, reduce_prod
 from shardwise.ops.shape import canonical_axis, expand_dims
 from shardwise.types.dtypes import (
     canonicalize,
     check_user_dtype,
     is_bool,
-    is_complex,
     is_float,
     is_inexact,
     is_integer,
     is_unsigned,
-    real_dtype,
-    to_inexact,
 )
 
 Axis = int | tuple[int, ...] | list[int] | None
@@ -165,7 +151,7 @@ def prod(
 
 
 def _require_elements(shape: tuple, axes: tuple, name: str) -> None:
-    if any(shape[i] == 0 for i in axes):
+    if 0 in [shape[i] for i in axes]:
         raise ValueError(
             f"zero-size array to reduction operation {name} which has no identity"
         )
@@ -346,65 +332,44 @@ def masked(a: Any, where: Any, filler: Any, name: str) -> Any:
     return ew.where(where, a, cast(filler, type_of(a).dtype))
 
 
-# -- means and variances --
-
-
-def average_up(
-    x: Any, axes: tuple, dtype: Any, keepdims: bool, where: Any = None, name: str = "mean"
-) -> Any:
-    """The mean in `dtype`; `where` marks the elements that count."""
-    if where is None:
-        shape = type_of(x).shape
-        count = functools.reduce(operator.mul, [shape[i] for i in axes], 1)
-        total = add_up(x, axes, dtype, keepdims)
-        return ew.div(total, cast(count, dtype))
-    x = masked(x, where, 0, name)
-    count = counted(x, where, axes, dtype, keepdims)
-    return ew.div(add_up(x, axes, dtype, keepdims), count)
-
-
-def counted(x: Any, where: Any, axes: tuple, dtype: Any, keepdims: bool) -> Any:
-    """How many elements over `axes` are marked, in the dtype for dividing by."""
-    shape = type_of(x).shape
-    wide = where if type_of(where).shape == shape else _spread(where, shape)
-    return add_up(wide, axes, dtype, keepdims)
-
-
-def _spread(where: Any, shape: tuple) -> Any:
-    rank = type_of(where).ndim
-    dims = tuple(range(len(shape) - rank, len(shape)))
-    return broadcast_in_dim(where, shape=shape, dims=dims)
-
-
-def _mean_kernel(a: Any, axis: Axis, dtype: Any, keepdims: bool, where: Any = None) -> Any:
-    t = type_of(a)
-    wanted = to_inexact(t.dtype) if dtype is None else dtype
-    wide = accumulated_dtype(wanted)
-    return cast(average_up(a, axes_of(axis, t.ndim), wide, keepdims, where), wanted)
+# -- places --
 
 
 @fused(arrays=1)
-def _mean(a: Any, axis: Axis, dtype: Any, keepdims: bool) -> Any:
-    return _mean_kernel(a, axis, dtype, keepdims)
+def _argmax(a: Any, axis: int | None, keepdims: bool) -> Any:
+    return place(a, axis, keepdims, argmax_op)
 
 
-@fused(arrays=2)
-def _mean_where(a: Any, where: Any, axis: Axis, dtype: Any, keepdims: bool) -> Any:
-    return _mean_kernel(a, axis, dtype, keepdims, where)
+@fused(arrays=1)
+def _argmin(a: Any, axis: int | None, keepdims: bool) -> Any:
+    return place(a, axis, keepdims, argmin_op)
 
 
-def mean(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
-    where: Any = None,
+def place(a: Any, axis: int | None, keepdims: bool, op: Any) -> Any:
+    """The index along `axis`, or into the flat array, that `argmax` or `argmin` finds."""
+    t = type_of(a)
+    axes = axes_of(axis, t.ndim)
+    if axis is None:
+        a = reshape(a, shape=(t.size,)) if t.ndim != 1 else a
+    elif len(axes) != 1:
+        raise TypeError(f"{op.name}: axis must be an integer or None; got {axis!r}.")
+    along = 0 if axis is None else axes[0]
+    if type_of(a).shape[along] == 0:
+        raise ValueError(f"attempt to get {op.name} of an empty sequence")
+    return kept(op(a, axes=(along,), index_dtype=canonicalize(int)), axes, keepdims)
+
+
+def argmax(
+    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Any:
-    """Arithmetic mean over `axis` (all by default), as a float.
+    """Index of the first largest element along `axis`, or into the flat array; NaN is largest."""
+    refuse_out("argmax", out)
+    return _argmax(a, axis, bool(keepdims))
 
-    Args:
-      dtype: to compute in and of the result; by default that of `a`, float32 for integers.
-      where: booleans; other elements are left out.
-    """
-    dtype = checked_dtype(dtype, "mean")
-    refuse_out("mean", out)
-    if where is None:
-        return _mean(a, axis, dtype, keepdims)
-    return _mean_where(a, where, axis, dtype, keepdims)
+
+def argmin(
+    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
+) -> Any:
+    """Index of the first smallest element along `axis`, or into the flat array; NaN is smallest."""
+    refuse_out("argmin", out)
+    return _argmin(a, axis, bool(keepdims))

@@ -103,10 +103,26 @@ def put(aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[An
 
     The bytes are copied before the call returns: later writes to `shards` are not seen.
     """
+    if len(on) > 1:
+        shards = _apart(shards)
     return _jax.batched_device_put(
         aval, placement, shards, on, True, False,
         host_buffer_semantics=_COPY_DURING_CALL, enable_x64=True,
     )
+
+
+def _apart(shards: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """The shards without shared memory, unless all share it.
+
+    jaxlib 0.10 to 0.12 fails ("bad_function_call") on shards of which some are the same memory.
+    """
+    places = [s.__array_interface__["data"][0] for s in shards]
+    if len(set(places)) in (1, len(places)):
+        return shards
+    seen: set[int] = set()
+    return [
+        s.copy() if p in seen or seen.add(p) else s for s, p in zip(shards, places, strict=True)
+    ]
 
 
 def assemble(aval: Any, placement: Any, parts: Sequence[Any]) -> Any:

@@ -1,0 +1,344 @@
+"""Making arrays: from Python and NumPy values, and filled with constants.
+
+Eagerly, each constant array is one cached program without arguments. Ranges and matrices with a
+structure are in `ranges`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from shardwise.core.fused import fused
+from shardwise.core.infer import type_of
+from shardwise.numpy.convert import broadcast_to, cast, device_array, place
+from shardwise.ops import create
+from shardwise.ops.basis import reshape
+from shardwise.ops.elementwise import copy as copy_op
+from shardwise.ops.shape import concatenate
+from shardwise.types.dtypes import canonicalize, check_user_dtype
+from shardwise.types.promotion import dtype_and_weak, lattice_join
+
+FLOAT, INT = float, int  # the defaults, narrowed by `canonicalize`
+
+# -- arguments --
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A shape as users give it: a number, or a sequence of them; no negative ones."""
+    if shape.__class__ is tuple:
+        for n in shape:
+            if n.__class__ is not int or n < 0:
+                break
+        else:
+            return shape
+    if not isinstance(shape, Sequence | np.ndarray) and not _is_vector(shape):
+        shape = (shape,)
+    try:
+        sizes = tuple([operator.index(n) for n in shape])
+    except TypeError as error:
+        if type(error) is not TypeError:
+            raise  # a traced size
+        raise TypeError(f"a shape consists of integers; got {shape!r}.") from None
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"a shape consists of sizes of at least 0; got {sizes}.")
+    return sizes
+
+
+def _is_vector(x: Any) -> bool:
+    return getattr(x, "ndim", 0) == 1
+
+
+def dtype_of(dtype: Any, fun_name: str, default: Any = FLOAT) -> Any:
+    """A dtype as users give it; warns about 64 bits where they are off."""
+    if dtype is None:
+        return canonicalize(default)
+    return check_user_dtype(dtype, fun_name, 4)
+
+
+# -- filled with a constant --
+
+
+@fused(arrays=0)
+def _zeros(shape: tuple, dtype: Any, weak: bool = False) -> Any:
+    return create.full(0, shape, dtype, weak)
+
+
+@fused(arrays=0)
+def _ones(shape: tuple, dtype: Any, weak: bool = False) -> Any:
+    return create.full(1, shape, dtype, weak)
+
+
+@fused(arrays=1)
+def _full(value: Any, shape: tuple, dtype: Any, weak: bool) -> Any:
+    if type_of(value).ndim:
+        return broadcast_to(cast(value, dtype), shape)
+    return create.full(value, shape, dtype, weak)
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """An array of zeros.
+
+    shape:  a number or a sequence of numbers.
+    dtype:  float32 when None (float64 under enable_x64).
+    device: a device or sharding for the result.
+    """
+    made = _zeros(shape_of(shape), dtype_of(dtype, "zeros"))
+    return made if device is None else place(made, device)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """An array of ones; see `zeros`."""
+    made = _ones(shape_of(shape), dtype_of(dtype, "ones"))
+    return made if device is None else place(made, device)
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """An array of zeros: memory is never left as it was."""
+    made = _zeros(shape_of(shape), dtype_of(dtype, "empty"))
+    return made if device is None else place(made, device)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """An array of `fill_value`, a scalar or an array that broadcasts to `shape`.
+
+    dtype: that of the value when None; a Python scalar makes a weak type then.
+    """
+    value = as_operand(fill_value)
+    t = type_of(value)
+    weak = dtype is None and t.weak_type
+    made = _full(value, shape_of(shape), dtype_of(dtype, "full", t.dtype), weak)
+    return made if device is None else place(made, device)
+
+
+def zeros_like(
+    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+) -> Any:
+    """Zeros in the shape and dtype of `a`, unless others are given."""
+    made = _zeros(*_like(a, dtype, shape, "zeros_like"))
+    return made if device is None else place(made, device)
+
+
+def ones_like(
+    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+) -> Any:
+    """Ones in the shape and dtype of `a`, unless others are given."""
+    made = _ones(*_like(a, dtype, shape, "ones_like"))
+    return made if device is None else place(made, device)
+
+
+empty_like = zeros_like
+
+
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+) -> Any:
+    """`fill_value` in the shape and dtype of `a`, unless others are given."""
+    made = _full(as_operand(fill_value), *_like(a, dtype, shape, "full_like"))
+    return made if device is None else place(made, device)
+
+
+def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bool]:
+    held = a if hasattr(a, "shape") and hasattr(a, "dtype") else type_of(as_operand(a))
+    weak = dtype is None and dtype_and_weak(a)[1] if held is a else dtype is None and held.weak_type
+    size = tuple(held.shape) if shape is None else shape_of(shape)
+    return size, dtype_of(dtype, fun_name, held.dtype), weak
+
+
+# -- from values --
+
+
+def array(
+    object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0,
+    *, device: Any = None,
+) -> Any:
+    """An array of the given value.
+
+    object: a number, an array of any library, or nested sequences of these, tracers included.
+    dtype:  when None, the one in which all elements meet; a Python number makes a weak type.
+    copy:   whether an array of this library is copied.
+    order:  has no effect: elements are in row-major order for all who look.
+    ndmin:  leading dimensions of size 1 are added up to this rank.
+    device: a device or sharding for the result.
+    """
+    if order not in (None, "K", "A", "C", "F"):
+        raise ValueError(f"order must be 'K', 'A', 'C' or 'F'; got {order!r}.")
+    wanted = None if dtype is None else dtype_of(dtype, "array")
+    made = _array(object, wanted)
+    if made is object and copy:
+        made = _copy(made)
+    if made.ndim < ndmin:
+        made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
+    return made if device is None else place(made, device)
+
+
+def asarray(
+    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None,
+    device: Any = None,
+) -> Any:
+    """An array of the given value; an array of this library is returned as it is."""
+    if order is None and not copy and device is None and hasattr(a, "aval"):
+        if dtype is None or dtype_of(dtype, "asarray") is a.dtype and not a.aval.weak_type:
+            return a
+    return array(a, dtype, bool(copy), order, device=device)
+
+
+def _array(x: Any, dtype: Any) -> Any:
+    """`x` as an array; in its own dtype when None."""
+    if hasattr(x, "aval"):
+        return x if dtype is None else cast(x, dtype)
+    if isinstance(x, np.ndarray | np.generic) and x.dtype != object:
+        return device_array(_host(x, dtype or canonicalize(x.dtype)))
+    if isinstance(x, bool | int | float | complex):
+        return device_array(x) if dtype is None else device_array(_host(x, dtype))
+    if isinstance(x, list | tuple | range):
+        return _from_sequence(x, dtype)
+    return _from_foreign(x, dtype)
+
+
+def _host(x: Any, dtype: Any) -> np.ndarray:
+    """A host array of a dtype. Python integers must fit, NumPy's wrap around."""
+    if isinstance(x, np.ndarray | np.generic):
+        with np.errstate(all="ignore"):
+            return np.asarray(x).astype(dtype, copy=False)
+    if isinstance(x, float) and not np.issubdtype(dtype, np.inexact):
+        return np.asarray(np.asarray(x).astype(dtype))
+    return np.asarray(x, dtype)
+
+
+def _from_foreign(x: Any, dtype: Any) -> Any:
+    """From an object of another library, by the first protocol that it has."""
+    if hasattr(x, "__jax_array__"):
+        return _array(x.__jax_array__(), dtype)
+    if hasattr(x, "__array__") or isinstance(x, memoryview | bytearray):
+        return _from_numpy(np.asarray(x), dtype)
+    if hasattr(x, "__dlpack__"):
+        return _from_numpy(np.from_dlpack(x), dtype)
+    if x is None:
+        raise ValueError("None is no value of an array. Use nan for a missing number.")
+    if isinstance(x, Sequence) and not isinstance(x, str | bytes):
+        return _from_sequence(list(x), dtype)
+    raise TypeError(
+        f"an array holds numbers and booleans; got {x!r} of type {type(x).__name__}."
+    )
+
+
+def _from_numpy(x: np.ndarray, dtype: Any) -> Any:
+    if x.dtype == object:
+        return _from_sequence(x.tolist(), dtype)
+    return device_array(_host(x, dtype or canonicalize(x.dtype)))
+
+
+def _from_sequence(rows: Sequence[Any], dtype: Any) -> Any:
+    leaves: list[Any] = []
+    kinds: set[type] = set()
+    _collect(rows, leaves, kinds)
+    if not kinds <= _PLAIN:
+        return _from_mixed(rows, leaves, dtype)
+    if dtype is None:
+        dtype = canonicalize(FLOAT)
+        if kinds:
+            dtype = lattice_join(*[dtype_and_weak(k(0)) for k in kinds])[0]
+    if float in kinds and not np.issubdtype(dtype, np.inexact):
+        return device_array(np.asarray(rows).astype(dtype))
+    return device_array(np.asarray(rows, dtype))
+
+
+_PLAIN = {bool, int, float, complex}
+
+
+def _collect(x: Any, leaves: list[Any], kinds: set[type]) -> None:
+    for item in x:
+        if item.__class__ is list or item.__class__ is tuple:
+            _collect(item, leaves, kinds)
+        else:
+            kinds.add(item.__class__)
+            leaves.append(item)
+
+
+def _from_mixed(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
+    """Sequences that hold arrays: on the host where all are NumPy's, else stacked."""
+    values = [as_operand(v) for v in leaves]
+    if dtype is None:
+        dtype = lattice_join(*[_pair(v) for v in values])[0]
+    if any(hasattr(v, "aval") for v in values):
+        return _stacked(rows, dtype)
+    if all(np.ndim(v) == 0 for v in values):
+        return device_array(np.asarray(rows).astype(dtype))
+    return device_array(np.asarray(_nested(rows, lambda v: np.asarray(v)), dtype))
+
+
+def _pair(x: Any) -> tuple[Any, bool]:
+    t = type_of(x)
+    return t.dtype, t.weak_type
+
+
+def _nested(x: Any, fun: Callable) -> Any:
+    return [_nested(v, fun) for v in x] if isinstance(x, list | tuple) else fun(x)
+
+
+def _stacked(x: Any, dtype: Any) -> Any:
+    if not isinstance(x, list | tuple):
+        return cast(_array(x, None), dtype)
+    parts = [_stacked(v, dtype) for v in x]
+    if not parts:
+        return zeros((0,), dtype)
+    shapes = {type_of(p).shape for p in parts}
+    if len(shapes) > 1:
+        shown = " and ".join(sorted(map(str, shapes)))
+        raise ValueError(f"the rows of an array must have one shape; got {shown}.")
+    return concatenate(*[reshape(p, shape=(1, *type_of(p).shape)) for p in parts], dimension=0)
+
+
+def as_operand(x: Any) -> Any:
+    """A value that functions take: arrays and scalars as they are, other libraries' converted."""
+    if hasattr(x, "aval") or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
+        return x
+    if isinstance(x, list | tuple):
+        type_of(x)  # raises
+    return _from_foreign(x, None)
+
+
+@fused(arrays=1)
+def _copy(x: Any) -> Any:
+    return copy_op(x)
+
+
+def copy(a: Any, order: str | None = None) -> Any:
+    """An array of the same value in memory of its own."""
+    return array(a, copy=True, order=order)
+
+
+@fused(arrays=1)
+def _astype(x: Any, dtype: Any) -> Any:
+    return cast(x, dtype)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
+    """`x` in another dtype; a complex number loses its imaginary part."""
+    wanted = dtype_of(dtype, "astype")
+    t = type_of(x)
+    if hasattr(x, "aval") and t.dtype is wanted and not t.weak_type:
+        made = _copy(x) if copy else x
+    else:
+        made = _astype(as_operand(x), wanted)
+    return made if device is None else place(made, device)
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
+    """A vector of the numbers that a buffer of bytes holds."""
+    exact = np.dtype(dtype)
+    return asarray(np.frombuffer(buffer, exact, count, offset), dtype_of(dtype, "frombuffer"))
+
+
+def fromfunction(function: Callable, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """`function(i, j, …)` of the indices along each dimension, as arrays of `shape`."""
+    sizes, wanted = shape_of(shape), dtype_of(dtype, "fromfunction")
+    return function(*[_iota(wanted, sizes, d) for d in range(len(sizes))], **kwargs)
+
+
+@fused(arrays=0)
+def _iota(dtype: Any, shape: tuple, dimension: int) -> Any:
+    return create.iota(dtype=dtype, shape=shape, dimension=dimension)
