@@ -18,7 +18,7 @@ from shardwise.core.program import Program
 from shardwise.numpy.convert import cast
 from shardwise.ops.basis import zeros
 from shardwise.runtime.pytree import flatten_with_path
-from shardwise.transforms.batch import batch, to_dim
+from shardwise.transforms.batch import MappedAxis, run_batched, to_dim
 from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import float0, is_inexact
@@ -264,9 +264,9 @@ def refuse_outside(rule: Rule, kind: str, tangents: Sequence[Any]) -> None:
         )
 
 
-def batch_flat(
-    fun: Callable, size: int, args: Sequence[Any], dims: Sequence[int | None], name: str
+def map_flat(
+    mapped: MappedAxis, fun: Callable, args: Sequence[Any], dims: Sequence[int | None]
 ) -> list[Any]:
-    """`fun(*args) → list`, each result with its hidden dimension first."""
-    outs, out_dims = batch(fun, args, dims, size, name=name)
-    return [to_dim(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]
+    """`fun(*args) → list` over a mapped axis; each result has its hidden dimension first."""
+    outs, out_dims = run_batched(mapped.over_current(), fun, args, dims)
+    return [to_dim(o, d, 0, mapped.size) for o, d in zip(outs, out_dims, strict=True)]

@@ -23,10 +23,10 @@ from shardwise.control.custom_common import (
     CustomFunction,
     ForgetfulCache,
     Rule,
-    batch_flat,
     filled,
     fitted,
     lower_program,
+    map_flat,
     refuse_outside,
     run_eagerly,
     settled,
@@ -42,7 +42,7 @@ from shardwise.numpy.convert import cast
 from shardwise.ops.basis import move_axis
 from shardwise.ops.families import add
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import batch_program
+from shardwise.transforms.batch import MappedAxis, batch_program
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import is_inexact
 
@@ -195,25 +195,25 @@ def _jvp(
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, rule: JvpRule, program: Program | None = None,
-    num_consts: int = 0,
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, rule: JvpRule,
+    program: Program | None = None, num_consts: int = 0,
 ) -> tuple[list, list]:
     if program is None:
-        outs = custom_jvp_call(*args, rule=_batched_rule(rule, size, tuple(dims)))
+        outs = custom_jvp_call(*args, rule=_batched_rule(rule, mapped, tuple(dims)))
         return outs, [0] * len(outs)
     marks = tuple([d is not None for d in dims])
     batched, _ = batch_program(program, size, marks, (True,) * len(program.outputs))
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
-    new = _batched_rule(rule, size, tuple([0 if m else None for m in marks[num_consts:]]))
+    new = _batched_rule(rule, mapped, tuple([0 if m else None for m in marks[num_consts:]]))
     outs = custom_jvp_call(*moved, rule=new, program=batched, num_consts=num_consts)
     return outs, [0] * len(outs)
 
 
-def _batched_rule(rule: JvpRule, size: int, dims: tuple) -> JvpRule:
+def _batched_rule(rule: JvpRule, mapped: MappedAxis, dims: tuple) -> JvpRule:
     """The rule over values with hidden dimensions; all results have one, the first."""
 
     def fun(*args: Any) -> list[Any]:
-        return batch_flat(rule.fun, size, args, dims, rule.name)
+        return map_flat(mapped, rule.fun, args, dims)
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
         given = [t for t in tangents if t is not None]
@@ -227,15 +227,16 @@ def _batched_rule(rule: JvpRule, size: int, dims: tuple) -> JvpRule:
             marks[:] = [t is not None for t in moved]
             return [*outs, *[t for t in moved if t is not None]]
 
-        results = batch_flat(flat, size, [*primals, *given], [*dims, *given_dims], rule.name)
+        results = map_flat(mapped, flat, [*primals, *given], [*dims, *given_dims])
         moving = iter(results[len(marks) :])
         return results[: len(marks)], [next(moving) if m else None for m in marks]
 
-    return JvpRule(rule.name, (rule, size, dims), fun, jvp)
+    return JvpRule(rule.name, (rule, mapped, dims), fun, jvp)
 
 
 custom_jvp_call = Op(
     "custom_jvp_call",
+    family="custom",
     type_rule=type_rule,
     lower=lower_program,
     jvp=_jvp,

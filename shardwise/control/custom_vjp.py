@@ -29,11 +29,11 @@ from shardwise.control.custom_common import (
     ForgetfulCache,
     Rule,
     SymbolicZero,
-    batch_flat,
     filled,
     fitted,
     is_value,
     lower_program,
+    map_flat,
     path_in,
     refuse_outside,
     run_eagerly,
@@ -50,7 +50,7 @@ from shardwise.numpy.convert import cast
 from shardwise.ops.basis import move_axis, reduce_sum
 from shardwise.ops.elementwise import mul
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import batch, batch_program, to_dim
+from shardwise.transforms.batch import MappedAxis, batch_program, run_batched, to_dim
 from shardwise.transforms.tracer import Tracer
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import is_inexact
@@ -268,28 +268,28 @@ def _jvp(
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, rule: VjpRule, program: Program | None = None,
-    num_consts: int = 0,
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, rule: VjpRule,
+    program: Program | None = None, num_consts: int = 0,
 ) -> tuple[list, list]:
     if program is None:
-        outs = custom_vjp_call(*args, rule=_batched_rule(rule, size, tuple(dims)))
+        outs = custom_vjp_call(*args, rule=_batched_rule(rule, mapped, tuple(dims)))
         return outs, [0] * len(outs)
     marks = tuple([d is not None for d in dims])
     batched, _ = batch_program(program, size, marks, (True,) * len(program.outputs))
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
-    new = _batched_rule(rule, size, tuple([0 if m else None for m in marks[num_consts:]]))
+    new = _batched_rule(rule, mapped, tuple([0 if m else None for m in marks[num_consts:]]))
     outs = custom_vjp_call(*moved, rule=new, program=batched, num_consts=num_consts)
     return outs, [0] * len(outs)
 
 
-def _batched_rule(rule: VjpRule, size: int, dims: tuple) -> VjpRule:
+def _batched_rule(rule: VjpRule, mapped: MappedAxis, dims: tuple) -> VjpRule:
     """The rule over values with hidden dimensions; all results have one, the first.
 
     Residuals keep theirs where they are: those without one are not repeated.
     """
 
     def fun(*args: Any) -> list[Any]:
-        return batch_flat(rule.fun, size, args, dims, rule.name)
+        return map_flat(mapped, rule.fun, args, dims)
 
     def fwd(primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
         inner: list[Any] = []
@@ -299,16 +299,18 @@ def _batched_rule(rule: VjpRule, size: int, dims: tuple) -> VjpRule:
             inner[:] = [len(outs), backward]
             return [*outs, *residuals]
 
-        values, found = batch(flat, primals, dims, size, name=rule.name)
+        values, found = run_batched(mapped.over_current(), flat, primals, dims)
         count, backward = inner
-        outs = [to_dim(o, d, 0, size) for o, d in zip(values[:count], found, strict=False)]
+        outs = [to_dim(o, d, 0, mapped.size) for o, d in zip(values[:count], found, strict=False)]
         residual_dims = tuple(found[count:])
-        return outs, values[count:], _batched_backward(backward, size, residual_dims, dims)
+        return outs, values[count:], _batched_backward(backward, mapped, residual_dims, dims)
 
-    return VjpRule(rule.name, (rule, size, dims), fun, fwd)
+    return VjpRule(rule.name, (rule, mapped, dims), fun, fwd)
 
 
-def _batched_backward(backward: Backward, size: int, residual_dims: tuple, dims: tuple) -> Backward:
+def _batched_backward(
+    backward: Backward, mapped: MappedAxis, residual_dims: tuple, dims: tuple
+) -> Backward:
     """Of inputs without a hidden dimension, the cotangents are summed over it."""
 
     def run(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
@@ -324,12 +326,12 @@ def _batched_backward(backward: Backward, size: int, residual_dims: tuple, dims:
             return [ct for ct in found if ct is not None]
 
         in_dims = [*residual_dims, *[0] * len(given)]
-        pairs = zip(*batch(flat, [*residuals, *given], in_dims, size, name=backward.name),
-                    strict=True)
+        args = [*residuals, *given]
+        pairs = zip(*run_batched(mapped.over_current(), flat, args, in_dims), strict=True)
         rows = zip(marks, dims, strict=True)
-        return [_placed(*next(pairs), wanted, size) if m else None for m, wanted in rows]
+        return [_placed(*next(pairs), wanted, mapped.size) if m else None for m, wanted in rows]
 
-    return Backward(backward.name, (backward, size, residual_dims, dims), run)
+    return Backward(backward.name, (backward, mapped, residual_dims, dims), run)
 
 
 def _placed(ct: Any, dim: int | None, wanted: int | None, size: int) -> Any:
@@ -342,6 +344,7 @@ def _placed(ct: Any, dim: int | None, wanted: int | None, size: int) -> Any:
 
 custom_vjp_call = Op(
     "custom_vjp_call",
+    family="custom",
     type_rule=type_rule,
     lower=lower_program,
     jvp=_jvp,
@@ -361,8 +364,8 @@ custom_vjp_call.inferred = ForgetfulCache()
 def _refuse(backward: Backward) -> NoReturn:
     raise TypeError(
         f"forward-mode differentiation (jvp, jacfwd, linearize) reached {backward.name}, a "
-        "custom_vjp function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with "
-        "custom_jvp instead, which serves both."
+        "custom_vjp function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a "
+        "rule with custom_jvp instead, which serves both."
     )
 
 
@@ -396,12 +399,12 @@ def _linear_transpose(
 
 
 def _linear_batch(
-    size: int, args: Any, dims: Any, *, backward: Backward, num_residuals: int, moving: tuple,
-    out_types: tuple, smooth: tuple,
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, backward: Backward, num_residuals: int,
+    moving: tuple, out_types: tuple, smooth: tuple,
 ) -> tuple[list, list]:
     wide = [to_dim(a, d, 0, size) for a, d in zip(args, dims, strict=True)][num_residuals:]
     in_dims = tuple([0 if m else None for m in moving])
-    new = _batched_backward(backward, size, tuple(dims[:num_residuals]), in_dims)
+    new = _batched_backward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
     types = tuple([t.update(shape=(size, *t.shape)) for t in out_types])
     outs = custom_vjp_linear(
         *args[:num_residuals], *wide, backward=new, num_residuals=num_residuals, moving=moving,

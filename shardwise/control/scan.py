@@ -28,7 +28,6 @@ from shardwise.types.array_type import ArrayType
 from shardwise.types.partition_spec import PartitionSpec
 
 Marks = tuple[bool, ...]
-CACHE_SIZE = 2048
 
 
 def picked(values: Sequence[Any], marks: Sequence[bool]) -> list[Any]:

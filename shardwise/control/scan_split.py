@@ -7,7 +7,6 @@ are passed on as xs; everything else is stacked by the known scan.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -212,4 +211,4 @@ def _run(bind: Callable, program: Program, args: Sequence[Any]) -> list[Any]:
     return [a.value if a.__class__ is Literal else env[a] for a in program.outputs]
 
 
-split_plan = functools.lru_cache(2048)(SplitPlan)
+split_plan = derived(SplitPlan)

@@ -34,6 +34,18 @@ def type_of(x: Any) -> ArrayType:
     return array_type((), dtype, weak)
 
 
+_HOST = (bool, int, float, complex, np.generic, np.ndarray)
+
+
+def known(x: Any) -> Any:
+    """An operand as ops take it: what another library's object converts itself to, else `x`."""
+    if hasattr(x, "aval") or isinstance(x, _HOST) or isinstance(x, type):
+        return x
+    if hasattr(x, "__jax_array__"):
+        return x.__jax_array__()
+    return np.asarray(x) if hasattr(x, "__array__") else x
+
+
 def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     """The type of the result, or the tuple of types where the op has several."""
     try:
@@ -96,8 +108,22 @@ def _with_specs(op: Op, types: tuple[Any, ...], outs: list[Any], params: dict[st
     specs: list[ArrayType] = []
     for t, factors in zip(outs, dims.outputs, strict=True):
         parts = [_axes(factor, axes_of) or None for factor in factors]
+        _check_distinct(op, types, parts)
         specs.append(t.update(mesh=mesh, spec=PartitionSpec(*parts)))
     return specs
+
+
+def _check_distinct(op: Op, types: tuple[Any, ...], parts: list[tuple[Any, ...] | None]) -> None:
+    """Two dimensions of a result may not be split over one mesh axis."""
+    first: dict[Any, int] = {}
+    for d, axes in enumerate(parts):
+        for axis in axes or ():
+            if first.setdefault(axis, d) != d:
+                shown = ", ".join(t.str_short(True) for t in types)
+                raise ShardingTypeError(
+                    f"[{op.name}] operands {shown} would split dimensions {first[axis]} and {d} of "
+                    f"the result over one mesh axis, {axis!r}. Use `reshard` on one of them."
+                )
 
 
 def _axes(factor: Any, axes_of: dict[str, tuple[Any, ...]]) -> tuple[Any, ...]:

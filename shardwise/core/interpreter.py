@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardwise.base.context import CURRENT, Context, current
+from shardwise.core.infer import known
 from shardwise.core.op import Op
 from shardwise.core.source import Site, describe, user_site
 
@@ -45,7 +46,9 @@ class Interpreter:
 
     def call(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function (see `core.fused`): inline, unless this is the eager one."""
-        return fused.fun(*args, **static)
+        n = fused.arrays
+        operands = [a if hasattr(a, "aval") else known(a) for a in args[:n]]
+        return fused.fun(*operands, *args[n:], **static)
 
     def parent_context(self) -> Context:
         """The current context, with the parent as interpreter."""

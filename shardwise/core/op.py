@@ -18,6 +18,7 @@ The fields, and how they are called (`**p` are the op's parameters):
     stage(interpreter, args, p)       → (args, p), with the functions it holds staged to programs.
     eager(args, p)                    → results; for ops that run user functions when eager.
 
+The `batch` rules of the family "custom" also get `mapped`, the axis (transforms/batch.py).
 With `multiple`, results, tangents, cotangents and dims are lists.
 """
 

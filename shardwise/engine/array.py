@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.context import ROOT
 from shardwise.engine.signature import Signature, signature
 from shardwise.numpy.value import Value
-from shardwise.runtime import backend
+from shardwise.ops.cast import convert_element_type
+from shardwise.runtime import backend, host
 from shardwise.types.array_type import ArrayType
 from shardwise.types.sharding import SingleDeviceSharding
 
@@ -37,17 +39,23 @@ class Shard:
     data (a single-device `Array`; None where the device belongs to another process).
     """
 
-    __slots__ = ("device", "index", "replica_id", "_make")
+    __slots__ = ("device", "index", "replica_id", "_array", "_position", "_data")
 
-    def __init__(self, device: Any, index: tuple[slice, ...], replica_id: int, make: Any):
+    def __init__(
+        self, device: Any, index: tuple[slice, ...], replica_id: int, array: Any, position: int
+    ):
         self.device = device
         self.index = index
         self.replica_id = replica_id
-        self._make = make
+        self._array = array  # None where the device belongs to another process
+        self._position = position
+        self._data: Any = None
 
     @property
     def data(self) -> Any:
-        return self._make() if self._make is not None else None
+        if self._data is None and self._array is not None:
+            self._data = _part(self._array, self._position)
+        return self._data
 
     def __repr__(self) -> str:
         return (
@@ -108,47 +116,40 @@ class Array(Value, metaclass=_ArrayMeta):
 
     @property
     def addressable_shards(self) -> list[Shard]:
-        sharding, shape = self._sig.sharding, self._sig.type.shape
-        parts = self._parts()
-        indices = sharding.devices_indices_map(shape)
-        replicas = dict(zip(sharding.devices, sharding.replica_ids(shape), strict=True))
-        return [
-            Shard(d, indices[d], replicas[d], _part_maker(self, parts[i], d))
-            for i, d in enumerate(self._local_devices())
-        ]
+        """The parts on this process's devices, in the order of the sharding."""
+        here = set(self._sig.sharding.addressable_positions)
+        return [s for i, s in enumerate(self.global_shards) if i in here]
 
     @property
     def global_shards(self) -> list[Shard]:
+        """All parts; those of other processes without data."""
+        self._live()
         sharding, shape = self._sig.sharding, self._sig.type.shape
-        local = {s.device: s for s in self.addressable_shards}
-        indices = sharding.devices_indices_map(shape)
-        pairs = zip(sharding.devices, sharding.replica_ids(shape), strict=True)
-        return [local.get(d) or Shard(d, indices[d], r, None) for d, r in pairs]
+        here = set(sharding.addressable_positions)
+        rows = zip(
+            sharding.devices, sharding.indices(shape), sharding.replica_ids(shape), strict=True
+        )
+        return [
+            Shard(device, index, replica, self if i in here else None, i)
+            for i, (device, index, replica) in enumerate(rows)
+        ]
 
     def addressable_data(self, i: int) -> Array:
         return self.addressable_shards[i].data
-
-    def _local_devices(self) -> list[Any]:
-        """The addressable devices in the order of the sharding."""
-        sharding = self._sig.sharding
-        return [sharding.devices[i] for i in sharding.addressable_positions]
-
-    def _parts(self) -> list[Any]:
-        """The single-device raw buffers, in the order of `sharding.addressable_devices`."""
-        if len(self._sig.devices) == 1:
-            return [self._live()]
-        return backend.shards_of(self._live())
 
     # -- life --
 
     def _live(self) -> Any:
         impl = self._impl
-        if impl.__class__ is Gone:
-            raise RuntimeError(self._gone_message())
-        return impl
+        if impl.__class__ is not Gone and not impl.is_deleted():
+            return impl
+        raise RuntimeError(self._gone_message())
 
     def _gone_message(self) -> str:
-        return f"array of type {self.aval.str_short(True)} {self._impl.why}."
+        why = "has been deleted or donated, by way of another array that shared its memory"
+        if self._impl.__class__ is Gone:
+            why = self._impl.why
+        return f"array of type {self.aval.str_short(True)} {why}."
 
     def delete(self) -> None:
         if self._impl.__class__ is not Gone:
@@ -157,7 +158,7 @@ class Array(Value, metaclass=_ArrayMeta):
             self._host = None
 
     def is_deleted(self) -> bool:
-        return self._impl.__class__ is Gone
+        return self._impl.__class__ is Gone or self._impl.is_deleted()
 
     def block_until_ready(self) -> Array:
         self._live().block_until_ready()
@@ -170,27 +171,92 @@ class Array(Value, metaclass=_ArrayMeta):
         return self._live().on_device_size_in_bytes()
 
     def unsafe_buffer_pointer(self) -> int:
+        """The address of the data, of an array on one device. Nothing keeps it valid."""
+        self._check_one_device("has no single address")
+        if self._is_on_cpu():
+            return self._host_parts([0])[0].__array_interface__["data"][0]
         return self._live().unsafe_buffer_pointer()
+
+    # -- interchange --
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self._check_one_device("has no DLPack device")
+        device = self._sig.devices[0]
+        kinds = {"cpu": 1, "gpu": 2, "cuda": 2, "rocm": 10}
+        return kinds[device.platform], device.local_hardware_id if device.platform != "cpu" else 0
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The array for another library, without a copy unless `copy` asks for one."""
+        here = self.__dlpack_device__()
+        if dl_device is not None and tuple(dl_device) != here:
+            raise BufferError(
+                f"array of type {self.aval.str_short(True)} is on the DLPack device {here}, not "
+                f"on {tuple(dl_device)}. Use `device_put` first, or `numpy.asarray` for the host."
+            )
+        if is_narrow(self):
+            raise BufferError(
+                f"DLPack has no form for elements of {self.dtype}, of less than a byte. Convert "
+                "the array with `astype` first."
+            )
+        raw = self._live()
+        if copy:
+            devices = backend.device_list(self._sig.devices)
+            raw = backend.copy_to_devices(raw, devices, self._sig.placement)
+        return backend.to_dlpack(raw, stream)
+
+    def _check_one_device(self, what: str) -> None:
+        count = len(self._sig.devices)
+        if count > 1:
+            raise BufferError(
+                f"array of type {self.aval.str_short(True)} is sharded over {count} devices, so it "
+                f"{what}. Take one of its `addressable_shards`, or gather it with `device_put`."
+            )
 
     # -- host --
 
     def copy_to_host_async(self) -> None:
-        if self._host is None:
-            for part in self._distinct()[1]:
-                backend.start_fetch(part)
+        """Starts the copy of the value to the host; `np.asarray` will find it there."""
+        if self._host is None and not self._is_on_cpu():
+            for raw in self._single_buffers(self._distinct()[1]):
+                backend.start_fetch(raw)
 
-    def _distinct(self) -> tuple[list[tuple], list[Any]]:
-        """Indices and raw buffers, each index once."""
+    def _is_on_cpu(self) -> bool:
+        return self._sig.devices[0].platform == "cpu"
+
+    def _distinct(self) -> tuple[list[tuple], list[int]]:
+        """The indices that this process holds, each once, and positions that hold them."""
         sharding, shape = self._sig.sharding, self._sig.type.shape
-        replicas = dict(zip(sharding.devices, sharding.replica_ids(shape), strict=True))
-        indices = sharding.devices_indices_map(shape)
-        seen: dict[Any, tuple] = {}
-        for device, part in zip(self._local_devices(), self._parts(), strict=True):
-            index = indices[device]
-            key = tuple((s.start, s.stop) for s in index)
-            if key not in seen or replicas[device] == 0:
-                seen[key] = (index, part)
-        return [i for i, _ in seen.values()], [p for _, p in seen.values()]
+        indices, replicas = sharding.indices(shape), sharding.replica_ids(shape)
+        seen: dict[Any, int] = {}
+        for i in sharding.addressable_positions:
+            key = tuple([(s.start, s.stop) for s in indices[i]])
+            if key not in seen or replicas[i] == 0:
+                seen[key] = i
+        positions = list(seen.values())
+        return [indices[i] for i in positions], positions
+
+    def _single_buffers(self, positions: list[int]) -> list[Any]:
+        """The raw buffers at positions of the sharding, each on its device."""
+        if len(self._sig.devices) == 1:
+            return [self._live()]
+        raws = backend.single_buffers(self._live())
+        local = {p: raw for p, raw in zip(self._sig.sharding.addressable_positions, raws)}
+        return [local[p] for p in positions]
+
+    def _host_parts(self, positions: list[int]) -> list[np.ndarray]:
+        """What the devices at positions of the sharding hold, as read-only NumPy arrays."""
+        impl, devices, dtype = self._live(), self._sig.devices, self._sig.physical.dtype
+        if len(devices) == 1:
+            return [backend.fetch_one(impl, dtype)]
+        if self._is_on_cpu() and self.is_fully_addressable:
+            return [host.shard_view(impl, devices, p, dtype) for p in positions]
+        raws = self._single_buffers(positions)
+        for raw in raws:
+            backend.start_fetch(raw)
+        return [backend.fetch_one(raw, dtype) for raw in raws]
 
     def _value(self) -> np.ndarray:
         """The host value: cached and read-only."""
@@ -199,30 +265,34 @@ class Array(Value, metaclass=_ArrayMeta):
         return self._host
 
     def _fetch(self) -> np.ndarray:
-        impl = self._live()
-        t = self._sig.physical
-        if len(self._sig.devices) == 1:
-            return backend.fetch_one(impl, t.dtype)
+        self._live()
         if not (self.is_fully_addressable or self.is_fully_replicated):
             raise RuntimeError(
                 f"array of type {self.aval.str_short(True)} spans devices of other processes, so "
                 "this process cannot read its value. Use `process_allgather` to collect it, or "
                 "`addressable_shards` for the local parts."
             )
-        indices, parts = self._distinct()
-        for part in parts:
-            backend.start_fetch(part)
+        t = self._sig.physical
+        if is_narrow(self):
+            return _through_bytes(self)
+        indices, positions = self._distinct()
+        parts = self._host_parts(positions)
         if len(parts) == 1:
-            return backend.fetch_one(parts[0], t.dtype)
+            return parts[0]
         value = np.empty(t.shape, t.dtype)
         for index, part in zip(indices, parts, strict=True):
-            value[index] = backend.fetch_one(part, t.dtype)
+            value[index] = part
         value.flags.writeable = False
         return value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         value = self._value()
         if dtype is not None and np.dtype(dtype) != value.dtype:
+            if copy is False:
+                raise ValueError(
+                    f"an array of type {self.aval.str_short(True)} cannot become a NumPy array of "
+                    f"dtype {np.dtype(dtype)} without a copy, which copy=False asks for."
+                )
             return value.astype(dtype)
         return value.copy() if copy else value
 
@@ -231,19 +301,44 @@ class Array(Value, metaclass=_ArrayMeta):
             raise TypeError("iteration over a 0-d array")
         return (self[i] for i in range(self.shape[0]))
 
-    def __reduce__(self) -> tuple:
-        return _from_host, (np.asarray(self._value()), self.aval.weak_type)
+
+# Types of less than a byte, which are packed on devices, and what holds their values on the way.
+_NARROW = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8",
+           "float4_e2m1fn": "float32"}
 
 
-def _part_maker(array: Array, part: Any, device: Any) -> Any:
-    def make() -> Array:
-        sharding = array._sig.sharding
-        shape = sharding.shard_shape(array.shape)
-        from_device = SingleDeviceSharding(device, sharding.memory_kind)
-        sig = signature(array.aval.update(shape=shape, spec=None, mesh=None), from_device, True)
-        return wrap(backend.rewrap(part, sig.physical, sig.placement), sig)
+def is_narrow(x: Array) -> bool:
+    """Whether elements take less than a byte, so that NumPy cannot read them from a device."""
+    return x._sig.physical.dtype.name in _NARROW
 
-    return make
+
+def _through_bytes(x: Array) -> np.ndarray:
+    """The host value of an array of a narrow type, by way of a wider one."""
+    with ROOT.under(ROOT.interpreter).entered():
+        wide = convert_element_type(x, dtype=np.dtype(_NARROW[x.dtype.name]))
+    value = wide._value().astype(x.dtype)
+    value.flags.writeable = False
+    return value
+
+
+def _part(array: Array, position: int) -> Array:
+    """The shard at a position of the sharding, as an array on its device. Shares its memory."""
+    sharding = array._sig.sharding
+    device = sharding.devices[position]
+    shape = sharding.shard_shape(array.shape)
+    there = SingleDeviceSharding(device, sharding.memory_kind)
+    sig = signature(array.aval.update(shape=shape, spec=None, mesh=None), there, True)
+    t = sig.physical
+    if len(array._sig.devices) == 1:
+        return wrap(backend.rewrap(array._live(), t, sig.placement), sig)
+    if not (array._is_on_cpu() and array.is_fully_addressable):
+        raw = array._single_buffers([position])[0]
+        return wrap(backend.rewrap(raw, t, sig.placement), sig)
+    if is_narrow(array):
+        view = array._value()[sharding.indices(array.shape)[position]]
+        return wrap(backend.put(t, sig.placement, [view], [device]), sig)
+    view = host.shard_view(array._live(), sharding.devices, position, t.dtype)
+    return wrap(host.from_view(t, sig.placement, view, device), sig)
 
 
 _new = object.__new__

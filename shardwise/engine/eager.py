@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.context import current, update_root
-from shardwise.core.infer import infer
+from shardwise.core.infer import infer, known
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.program import Equation, Program, Var
@@ -99,6 +99,9 @@ class Eager(Interpreter):
             return scalar(x[()] if isinstance(x, np.ndarray) else x)
         if isinstance(x, Value):
             raise TypeError(f"{type(x).__name__} is no array that can run eagerly")
+        converted = known(x)
+        if converted is not x:
+            return self.array(converted)
         raise TypeError(f"expected an array or a scalar, got {x!r} of type {type(x).__name__}.")
 
     def index(self, i: int, sig: Signature) -> Array:

@@ -6,6 +6,7 @@ into shards and put in one call.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 from typing import Any
 
@@ -15,7 +16,7 @@ from shardwise.base.config import default_device
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.program import Program, Var
-from shardwise.engine.array import Array, wrap
+from shardwise.engine.array import Array, is_narrow, wrap
 from shardwise.engine.compiled import compiled_for
 from shardwise.engine.module import module_text
 from shardwise.engine.signature import Signature, signature
@@ -23,7 +24,8 @@ from shardwise.runtime import backend
 from shardwise.runtime.program import Compiled
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dtypes import canonicalize
-from shardwise.types.sharding import NamedSharding, SingleDeviceSharding
+from shardwise.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
+from shardwise.types.tiling import Tiling
 
 _SCALAR_CACHE_SIZE = 4096
 _scalars: dict[tuple, Array] = {}
@@ -66,7 +68,8 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
 
 def scalar(value: Any) -> Array:
     """A Python or NumPy scalar as an uncommitted array; equal ones share one buffer."""
-    zero = value == 0 and str(value)  # -0.0 equals 0.0, and must not be taken for it
+    signed = value == 0 or isinstance(value, complex | np.complexfloating)
+    zero = signed and str(value)  # -0.0 equals 0.0, and must not be taken for it
     key = (value.__class__, value, zero, current().key)
     found = _scalars.get(key)
     if found is not None:
@@ -79,32 +82,67 @@ def scalar(value: Any) -> Array:
 
 
 def move(x: Any, target: Any) -> Array:
-    """`x` under another sharding, committed to it."""
+    """`x` under another sharding, committed to it.
+
+    Over the same devices the data never visits the host; nor does it between accelerators.
+    """
     if not isinstance(x, Array):
         return put_host(x, target, True)
     sig = x._sig
     if sig.sharding is target:
-        return x if sig.committed else _committed(x)
+        return x if sig.committed else _relabelled(x, target)
     if isinstance(target, NamedSharding):
         target.check_divisible(x.shape)
-    if sig.devices == target.devices and len(sig.devices) > 1:
-        return _reshard(x, target)
-    if len(sig.devices) == 1 and len(target.devices) == 1:
+    if sig.devices == target.devices or sig.sharding.device_set == target.device_set:
+        return _on_same_devices(x, target)
+    if _same_tiles(x, target):
         return _copy(x, target)
+    if x._is_on_cpu() and target.devices[0].platform == "cpu":
+        return _by_host(x, target)
     if len(sig.devices) == 1:
-        return put_host(x._value(), target, True, x.aval)
-    return _between(x, target)
+        return _spread(x, target)
+    return _from_parts(x, target)
 
 
-def _committed(x: Array) -> Array:
-    """The same buffer, committed to where it is."""
-    sig = signature(x.aval, x.sharding, True)
-    return wrap(backend.rewrap(x._live(), sig.physical, sig.placement), sig)
+# ------------------------------------------------------------------------ the same devices
+
+
+def _on_same_devices(x: Array, target: Any) -> Array:
+    here = x.sharding
+    there = aligned(target, here.devices, x._sig.physical.ndim)
+    if here.memory_kind != target.memory_kind:
+        there = there.with_memory_kind(here.memory_kind)
+    if not here.is_equivalent_to(there, x._sig.physical.ndim):
+        x = _reshard(x, there)
+    if here.memory_kind != target.memory_kind:
+        return _copy(_relabelled(x, target.with_memory_kind(here.memory_kind)), target)
+    return _relabelled(x, target)
+
+
+def aligned(sharding: Any, devices: tuple, ndim: int) -> Any:
+    """The sharding that gives each device what `sharding` does, with the devices in this order."""
+    if sharding.devices == devices:
+        return sharding
+    tiling = sharding.tiling(ndim)
+    position = {d: i for i, d in enumerate(devices)}
+    place = [position[d] for d in sharding.devices]
+    order = tuple(place[p] for p in tiling.tile_assignment().ravel().tolist())
+    same = Tiling(tiling.dims, (len(devices),), (0,), tiling.replicated, assignment=order)
+    return GSPMDSharding(devices, same, sharding.memory_kind)
+
+
+def _relabelled(x: Array, target: Any) -> Array:
+    """The same buffers under a sharding that puts the same data on each device."""
+    sig = signature(x.aval, target, True)
+    raw = x._live()
+    if x._sig.devices != target.devices:
+        raw = backend.reorder(raw, sig.placement)
+    return wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
 
 
 @functools.lru_cache(1024)
 def _resharder(sig: Signature, target: Signature) -> Compiled:
-    """A compiled identity between two shardings over the same devices."""
+    """A compiled identity between two shardings over the same devices, in one order."""
     var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")
     text = module_text(program, sig.devices, [], [sig.sharding], [target.sharding])
@@ -115,6 +153,18 @@ def _reshard(x: Array, target: Any) -> Array:
     sig = signature(x.aval, target, True)
     (raw,) = _resharder(x._sig, sig).launch([x._live()], [sig.handler])
     return wrap(raw, sig)
+
+
+# ----------------------------------------------------------------------------- other devices
+
+
+def _same_tiles(x: Array, target: Any) -> bool:
+    """Whether the shards may go from device i to device i."""
+    ndim = x._sig.physical.ndim
+    mine, theirs = x.sharding.tiling(ndim), target.tiling(ndim)
+    return len(x._sig.devices) == len(target.devices) and mine.dims == theirs.dims and (
+        mine.tile_assignment().tolist() == theirs.tile_assignment().tolist()
+    )
 
 
 def copy(x: Array) -> Array:
@@ -128,12 +178,64 @@ def _copy(x: Array, target: Any) -> Array:
     return wrap(backend.rewrap(impl, sig.physical, sig.placement), sig)
 
 
-def _between(x: Array, target: Any) -> Array:
-    """Between different sets of devices: gather where the source is, then copy out."""
-    mesh = x.sharding.mesh if isinstance(x.sharding, NamedSharding) else None
-    if mesh is None or not set(target.devices) <= set(x._sig.devices):
-        return put_host(x._value(), target, True, x.aval)
-    whole = move(x, NamedSharding(mesh, ()))
-    part = whole.addressable_shards[x.sharding.devices.index(target.devices[0])].data
-    return move(part, target)
+def _by_host(x: Array, target: Any) -> Array:
+    """Between CPU devices, whose memory the host reads: each shard is copied once."""
+    sig = signature(x.aval, target, True)
+    wanted = target.addressable_devices_indices_map(x.shape)
+    held = _positions(x)
+    if x._host is None and all(_key(i) in held for i in wanted.values()) and not is_narrow(x):
+        keys = [_key(i) for i in wanted.values()]
+        distinct = list(dict.fromkeys(keys))
+        views = dict(zip(distinct, x._host_parts([held[k] for k in distinct]), strict=True))
+        shards = [views[k] for k in keys]
+        return wrap(backend.put(sig.physical, sig.placement, shards, list(wanted)), sig)
+    return put_host(x._value(), target, True, x.aval)
 
+
+def _positions(x: Array) -> dict[tuple, int]:
+    """Where in the sharding of `x` an index is held, for those that this process holds."""
+    indices, positions = x._distinct()
+    return {_key(index): p for index, p in zip(indices, positions, strict=True)}
+
+
+def _key(index: tuple) -> tuple:
+    return tuple([(s.start, s.stop) for s in index])
+
+
+def _spread(x: Array, target: Any) -> Array:
+    """From one device to several: the whole value goes to each, which then keeps its part."""
+    replicated = GSPMDSharding.get_replicated(target.devices)
+    sig = signature(x.aval, replicated, True)
+    copies = []
+    for device in target.devices:
+        copies.append(_copy(x, SingleDeviceSharding(device))._impl)
+    return move(wrap(backend.assemble(sig.physical, sig.placement, copies), sig), target)
+
+
+def _from_parts(x: Array, target: Any) -> Array:
+    """From several devices to others: as shards where the source has them, else as a whole."""
+    wanted = target.addressable_devices_indices_map(x.shape)
+    if not all(_key(i) in _positions(x) for i in wanted.values()):
+        whole = move(x, GSPMDSharding.get_replicated(x._sig.devices))
+        return move(whole.addressable_data(0), target)
+    held = _positions(x)
+    shards = {s._position: s for s in x.addressable_shards}
+    parts = [move(shards[held[_key(i)]].data, SingleDeviceSharding(d)) for d, i in wanted.items()]
+    sig = signature(x.aval, target, True)
+    return wrap(backend.assemble(sig.physical, sig.placement, [p._impl for p in parts]), sig)
+
+
+# ---------------------------------------------------------------------------------- pickling
+
+
+def _reduced(x: Array) -> tuple:
+    return _restored, (np.array(x._value()), x.dtype, x.shape, x.aval.weak_type)
+
+
+def _restored(value: np.ndarray, dtype: Any, shape: tuple, weak: bool) -> Array:
+    """A pickled array: value and type survive, its place does not."""
+    t = array_type(shape, dtype, weak)
+    return put_host(value, SingleDeviceSharding(default_single()), False, t)
+
+
+copyreg.pickle(Array, _reduced)  # type: ignore[arg-type]

@@ -121,3 +121,8 @@ def broadcast_to(x: Any, shape: tuple) -> Any:
 def device_array(x: Any) -> Any:
     """A host value as an uncommitted array on the default device."""
     return ROOT.interpreter.array(x)
+
+
+def place(x: Any, device: Any) -> Any:
+    """`x` committed to a device or sharding."""
+    return ROOT.interpreter.place(x, device)

@@ -7,7 +7,8 @@ structure are in `ranges`.
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -180,7 +181,7 @@ def asarray(
 ) -> Any:
     """An array of the given value; an array of this library is returned as it is."""
     if order is None and not copy and device is None and hasattr(a, "aval"):
-        if dtype is None or dtype_of(dtype, "asarray") is a.dtype and not a.aval.weak_type:
+        if dtype is None or (dtype_of(dtype, "asarray") is a.dtype and not a.aval.weak_type):
             return a
     return array(a, dtype, bool(copy), order, device=device)
 
@@ -264,7 +265,7 @@ def _from_mixed(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
     if dtype is None:
         dtype = lattice_join(*[_pair(v) for v in values])[0]
     if any(hasattr(v, "aval") for v in values):
-        return _stacked(rows, dtype)
+        return _stacked(rows, values, dtype)
     if all(np.ndim(v) == 0 for v in values):
         return device_array(np.asarray(rows).astype(dtype))
     return device_array(np.asarray(_nested(rows, lambda v: np.asarray(v)), dtype))
@@ -279,17 +280,31 @@ def _nested(x: Any, fun: Callable) -> Any:
     return [_nested(v, fun) for v in x] if isinstance(x, list | tuple) else fun(x)
 
 
-def _stacked(x: Any, dtype: Any) -> Any:
-    if not isinstance(x, list | tuple):
-        return cast(_array(x, None), dtype)
-    parts = [_stacked(v, dtype) for v in x]
-    if not parts:
-        return zeros((0,), dtype)
-    shapes = {type_of(p).shape for p in parts}
+def _stacked(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
+    shapes = {np.shape(v) for v in leaves}
     if len(shapes) > 1:
         shown = " and ".join(sorted(map(str, shapes)))
-        raise ValueError(f"the rows of an array must have one shape; got {shown}.")
-    return concatenate(*[reshape(p, shape=(1, *type_of(p).shape)) for p in parts], dimension=0)
+        raise ValueError(f"the arrays in a sequence must have one shape; got {shown}.")
+    return _stack(*leaves, shape=_nesting(rows), dtype=dtype)
+
+
+@fused(arrays=1)
+def _stack(*xs: Any, shape: tuple, dtype: Any) -> Any:
+    inner = type_of(xs[0]).shape
+    rows = [broadcast_to(cast(x, dtype), (1, *inner)) for x in xs]
+    return reshape(concatenate(*rows, dimension=0), shape=(*shape, *inner))
+
+
+def _nesting(x: Any) -> tuple[int, ...]:
+    """The lengths of nested sequences, which must be regular."""
+    if not isinstance(x, list | tuple):
+        return ()
+    inner = {_nesting(v) for v in x}
+    if len(inner) != 1:
+        raise ValueError(
+            f"nested sequences must have rows of equal length; got lengths {sorted(inner)}."
+        )
+    return (len(x), *inner.pop())
 
 
 def as_operand(x: Any) -> Any:

@@ -8,7 +8,15 @@ import numpy as np
 
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
-from shardwise.numpy.convert import broadcast, cast, constant, promote, promote_inexact, strong
+from shardwise.numpy.convert import (
+    broadcast,
+    broadcast_to,
+    cast,
+    constant,
+    promote,
+    promote_inexact,
+    strong,
+)
 from shardwise.numpy.elementary import toward_zero
 from shardwise.ops import elementwise as ew
 from shardwise.ops.cast import bitcast_convert_type
@@ -115,26 +123,31 @@ def isrealobj(x: Any) -> bool:
     return not iscomplexobj(x)
 
 
-@fused(arrays=1)
-def _nan_to_num(x: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
+@fused(arrays=4)
+def _nan_to_num(x: Any, nan: Any, high: Any, low: Any, largest: bool, smallest: bool) -> Any:
     (x,) = promote(x)
     t = type_of(x)
     if not is_inexact(t.dtype):
         return ew.copy(x)
-    x = strong(x)
+
+    def replaced(part: Any) -> Any:
+        info = finfo(type_of(part).dtype)
+        part = ew.where(ew.ne(part, part), _fitted(nan, part), part)
+        top = constant(float(info.max), part) if largest else _fitted(high, part)
+        part = ew.where(ew.eq(part, constant(np.inf, part)), top, part)
+        bottom = constant(float(info.min), part) if smallest else _fitted(low, part)
+        return ew.where(ew.eq(part, constant(-np.inf, part)), bottom, part)
+
     if is_complex(t.dtype):
-        parts = [_replaced(p, nan, posinf, neginf) for p in (ew.real(x), ew.imag(x))]
-        return ew.complex(*parts)
-    return _replaced(x, nan, posinf, neginf)
+        return ew.complex(replaced(ew.real(x)), replaced(ew.imag(x)))
+    return replaced(strong(x))
 
 
-def _replaced(x: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
-    limits = finfo(type_of(x).dtype)
-    high = float(limits.max) if posinf is None else posinf
-    low = float(limits.min) if neginf is None else neginf
-    x = ew.where(ew.ne(x, x), constant(nan, x), x)
-    x = ew.where(ew.eq(x, constant(np.inf, x)), constant(high, x), x)
-    return ew.where(ew.eq(x, constant(-np.inf, x)), constant(low, x), x)
+def _fitted(value: Any, like: Any) -> Any:
+    """A replacement in the dtype and shape of what it goes into."""
+    t = type_of(like)
+    value = cast(value, t.dtype)
+    return broadcast_to(value, t.shape) if type_of(value).ndim else value
 
 
 def nan_to_num(
@@ -144,10 +157,8 @@ def nan_to_num(
 
     copy: has no effect; arrays do not change.
     """
-    given = [v for v in (nan, posinf, neginf) if v is not None]
-    if all(isinstance(v, int | float) for v in given):
-        return _nan_to_num(x, nan, posinf, neginf)
-    return _nan_to_num.fused.fun(x, nan, posinf, neginf)
+    high, low = 0 if posinf is None else posinf, 0 if neginf is None else neginf
+    return _nan_to_num(x, nan, high, low, posinf is None, neginf is None)
 
 
 # -- bits of floats --

@@ -1,40 +1,307 @@
-"""`Value`: the operators and methods that arrays and tracers share.
+"""`Value`: the operators that arrays and tracers share; their methods are in `methods`.
 
-A subclass provides `aval`; everything else is written with the functions of `shardwise.numpy`.
+A subclass provides `aval`; everything else is written with the functions of `shardwise.numpy`. An
+operator gives way (`NotImplemented`) to operands that no function here takes: lists, text, objects
+of other libraries that define the reflected operator.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
-from shardwise.numpy import ufuncs
-from shardwise.types.array_type import ArrayType
+import numpy as np
+
+from shardwise.core.infer import known
+from shardwise.numpy import contractions, elementary, indexing, reductions, ufuncs
+from shardwise.numpy.at import At
+from shardwise.numpy.methods import Methods
 
 
-class Value:
+def _other_way(fun: Any, x: Any, y: Any, error: TypeError) -> Any:
+    """An operator's second try after a TypeError: with an operand of another library converted.
+
+    Gives way where the operand is nothing that functions take; else the error was about something
+    else, and is raised.
+    """
+    new_x, new_y = known(x), known(y)
+    if new_x is not x or new_y is not y:
+        return fun(new_x, new_y)
+    if all(_is_operand(v) for v in (x, y)):
+        raise error
+    return NotImplemented
+
+
+def _is_operand(x: Any) -> bool:
+    return hasattr(x, "aval") or isinstance(
+        x, bool | int | float | complex | np.generic | np.ndarray
+    )
+
+
+class Value(Methods):
     """Base of `Array` and of all tracers. Required of a subclass: `aval`."""
 
     __slots__ = ()
-    __array_priority__ = 100
-    aval: ArrayType
+    __array_priority__ = 100  # NumPy's arrays leave binary operators to us
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.aval.ndim
+    # -- arithmetic --
 
     def __add__(self, other: Any) -> Any:
-        return ufuncs.add(self, other)
+        try:
+            return ufuncs.add(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.add, self, other, error)
 
     def __radd__(self, other: Any) -> Any:
-        return ufuncs.add(other, self)
+        try:
+            return ufuncs.add(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.add, other, self, error)
+
+    def __sub__(self, other: Any) -> Any:
+        try:
+            return ufuncs.subtract(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.subtract, self, other, error)
+
+    def __rsub__(self, other: Any) -> Any:
+        try:
+            return ufuncs.subtract(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.subtract, other, self, error)
 
     def __mul__(self, other: Any) -> Any:
-        return ufuncs.multiply(self, other)
+        try:
+            return ufuncs.multiply(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.multiply, self, other, error)
+
+    def __rmul__(self, other: Any) -> Any:
+        try:
+            return ufuncs.multiply(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.multiply, other, self, error)
+
+    def __truediv__(self, other: Any) -> Any:
+        try:
+            return ufuncs.true_divide(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.true_divide, self, other, error)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        try:
+            return ufuncs.true_divide(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.true_divide, other, self, error)
+
+    def __floordiv__(self, other: Any) -> Any:
+        try:
+            return ufuncs.floor_divide(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.floor_divide, self, other, error)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        try:
+            return ufuncs.floor_divide(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.floor_divide, other, self, error)
+
+    def __mod__(self, other: Any) -> Any:
+        try:
+            return ufuncs.remainder(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.remainder, self, other, error)
+
+    def __rmod__(self, other: Any) -> Any:
+        try:
+            return ufuncs.remainder(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.remainder, other, self, error)
+
+    def __divmod__(self, other: Any) -> Any:
+        try:
+            return ufuncs.divmod(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.divmod, self, other, error)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        try:
+            return ufuncs.divmod(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.divmod, other, self, error)
+
+    def __pow__(self, other: Any) -> Any:
+        try:
+            return ufuncs.power(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.power, self, other, error)
+
+    def __rpow__(self, other: Any) -> Any:
+        try:
+            return ufuncs.power(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.power, other, self, error)
+
+    def __matmul__(self, other: Any) -> Any:
+        try:
+            return contractions.matmul(self, other)
+        except TypeError as error:
+            return _other_way(contractions.matmul, self, other, error)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        try:
+            return contractions.matmul(other, self)
+        except TypeError as error:
+            return _other_way(contractions.matmul, other, self, error)
+
+    def __neg__(self) -> Any:
+        return elementary.negative(self)
+
+    def __pos__(self) -> Any:
+        return ufuncs.positive(self)
+
+    def __abs__(self) -> Any:
+        return elementary.absolute(self)
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return elementary.round(self, ndigits or 0)
+
+    # -- bits and logic --
+
+    def __lshift__(self, other: Any) -> Any:
+        try:
+            return ufuncs.left_shift(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.left_shift, self, other, error)
+
+    def __rlshift__(self, other: Any) -> Any:
+        try:
+            return ufuncs.left_shift(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.left_shift, other, self, error)
+
+    def __rshift__(self, other: Any) -> Any:
+        try:
+            return ufuncs.right_shift(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.right_shift, self, other, error)
+
+    def __rrshift__(self, other: Any) -> Any:
+        try:
+            return ufuncs.right_shift(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.right_shift, other, self, error)
+
+    def __and__(self, other: Any) -> Any:
+        try:
+            return ufuncs.bitwise_and(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.bitwise_and, self, other, error)
+
+    def __rand__(self, other: Any) -> Any:
+        try:
+            return ufuncs.bitwise_and(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.bitwise_and, other, self, error)
+
+    def __or__(self, other: Any) -> Any:
+        try:
+            return ufuncs.bitwise_or(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.bitwise_or, self, other, error)
+
+    def __ror__(self, other: Any) -> Any:
+        try:
+            return ufuncs.bitwise_or(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.bitwise_or, other, self, error)
+
+    def __xor__(self, other: Any) -> Any:
+        try:
+            return ufuncs.bitwise_xor(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.bitwise_xor, self, other, error)
+
+    def __rxor__(self, other: Any) -> Any:
+        try:
+            return ufuncs.bitwise_xor(other, self)
+        except TypeError as error:
+            return _other_way(ufuncs.bitwise_xor, other, self, error)
+
+    def __invert__(self) -> Any:
+        return ufuncs.bitwise_not(self)
+
+    # -- comparison; values are not hashable: equality is elementwise --
+
+    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
+        try:
+            return ufuncs.equal(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.equal, self, other, error)
+
+    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
+        try:
+            return ufuncs.not_equal(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.not_equal, self, other, error)
+
+    def __lt__(self, other: Any) -> Any:
+        try:
+            return ufuncs.less(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.less, self, other, error)
+
+    def __le__(self, other: Any) -> Any:
+        try:
+            return ufuncs.less_equal(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.less_equal, self, other, error)
+
+    def __gt__(self, other: Any) -> Any:
+        try:
+            return ufuncs.greater(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.greater, self, other, error)
+
+    def __ge__(self, other: Any) -> Any:
+        try:
+            return ufuncs.greater_equal(self, other)
+        except TypeError as error:
+            return _other_way(ufuncs.greater_equal, self, other, error)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- elements --
+
+    def __getitem__(self, idx: Any) -> Any:
+        return indexing.getitem(self, idx)
+
+    @property
+    def at(self) -> At:
+        """`x.at[idx].set(v)`, `.add(v)`, …: a new array with some elements changed."""
+        return At(self)
+
+    def __setitem__(self, idx: Any, value: Any) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be changed in place. For a new array with the elements "
+            "changed, write x = x.at[idx].set(value)."
+        )
+
+    def __delitem__(self, idx: Any) -> NoReturn:
+        raise TypeError(
+            f"elements of {type(self).__name__} cannot be deleted in place. For a new array "
+            "without them, write x = numpy.delete(x, idx)."
+        )
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions; its size is 1.")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over an array without dimensions. Use x.item() or x[()].")
+        return iter(indexing.unstack(self))
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(reductions.any(self == item))

@@ -117,11 +117,12 @@ def _aligned(x: Any, dim: int | None, rank: int, full: int, at: int, shape: tupl
 
 def lit(value: Any, like: Any) -> Any:
     """A scalar constant in the dtype of `like`, for use in rules."""
-    return _literal(value, type_of(like).dtype)
+    return _literal(value, type_of(like).dtype, not value and str(value))
 
 
 @functools.lru_cache(4096, typed=True)
-def _literal(value: Any, dtype: Any) -> Any:
+def _literal(value: Any, dtype: Any, zero: str | bool) -> Any:
+    """zero: the text of a zero: -0.0 equals 0.0, and must not be taken for it."""
     return np.asarray(value).astype(dtype)[()]
 
 

@@ -32,7 +32,7 @@ from shardwise.types.dims import Dims, letters
 from shardwise.types.dtypes import is_bool, is_inexact, is_integer, is_signed, max_value, min_value
 
 
-class GatherScatterMode(enum.Enum):
+class GatherScatterMode(enum.StrEnum):
     """What happens to windows that are not wholly inside the operand."""
 
     CLIP = "clip"

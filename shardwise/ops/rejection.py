@@ -18,6 +18,7 @@ import numpy as np
 
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
+from shardwise.ops.barrier import kept as once
 from shardwise.ops.basis import batch_first, broadcast_in_dim, reshape
 from shardwise.ops.cast import convert_element_type
 from shardwise.ops.create import full
@@ -88,7 +89,7 @@ class Source:
     def uniform(self, keys: Any, shape: tuple, dtype: Any) -> Any:
         """Floats in [0, 1): `shape` for each key."""
         bits = self.generator.bits(keys, shape, unit_bits(dtype), self.partitionable)
-        return unit_floats(bits, dtype)
+        return unit_floats(once(bits), dtype)
 
     def normal(self, keys: Any, dtype: Any) -> Any:
         return normal_floats(self.uniform(keys, (), dtype))
@@ -444,8 +445,8 @@ def _log_ratio(k: Any, count: Any, p: Any) -> Any:
         ),
         mul(add(k, half), log(div(mul(odds, k_left), add(k, one)))),
     )
-    tails = add(_stirling_tail(m), _stirling_tail(sub(count, m)))
-    return sub(sub(add(terms, tails), _stirling_tail(k)), _stirling_tail(sub(count, k)))
+    terms = add(add(terms, _stirling_tail(m)), _stirling_tail(sub(count, m)))
+    return sub(sub(terms, _stirling_tail(k)), _stirling_tail(sub(count, k)))
 
 
 def _stirling_tail(k: Any) -> Any:

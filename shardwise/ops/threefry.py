@@ -11,6 +11,8 @@ Each stream comes in two forms, with equal statistics and different values. The 
 hashes the index of each element and needs no communication over any sharding; the other hashes
 pairs of counters, one of each half of the array.
 
+New keys stand behind a barrier, lest XLA hash them again in every kernel that draws from them.
+
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The streams are those
 of `jax.random` with `jax_threefry_partitionable` on and off.
 """
@@ -25,6 +27,7 @@ import numpy as np
 from shardwise.base.config import enable_x64
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
+from shardwise.ops.barrier import kept
 from shardwise.ops.basis import broadcast_in_dim, reshape
 from shardwise.ops.cast import convert_element_type
 from shardwise.ops.create import iota
@@ -128,15 +131,15 @@ def fold_in(key: Any, data: Any) -> Any:
     """The key that follows from a key and a uint32 of the same leading dimensions."""
     shape = type_of(data).shape
     zero = broadcast_in_dim(np.uint32(0), shape=shape, dims=())
-    return join(*threefry2x32(*words(key), zero, data))
+    return kept(join(*threefry2x32(*words(key), zero, data)))
 
 
 def split(key: Any, shape: tuple[int, ...], partitionable: bool) -> Any:
     """New keys, in an array of the given shape for each key."""
     if partitionable:
-        return join(*_hash_indices(key, shape))
+        return kept(join(*_hash_indices(key, shape)))
     flat = _hash_counters(key, 2 * math.prod(shape))
-    return reshape(flat, shape=(*_leading(key), *shape, 2))
+    return kept(reshape(flat, shape=(*_leading(key), *shape, 2)))
 
 
 def bits(key: Any, shape: tuple[int, ...], width: int, partitionable: bool) -> Any:

@@ -237,7 +237,7 @@ def weibull_min(
 @fused(arrays=3)
 def _weibull_min(key: Any, scale: Any, concentration: Any, shape: tuple, dtype: Any) -> Any:
     name = "weibull_min"
-    full = common_sizes(name, None, np.empty(shape, np.bool_), scale, concentration)
+    full = common_sizes(name, None, np.broadcast_to(np.False_, shape), scale, concentration)
     x = exponential_sample(typed_key(name, key), shape, dtype)
     x = parameter(name, x, dtype, full)
     scale, concentration = [parameter(name, p, dtype, full) for p in (scale, concentration)]

@@ -17,7 +17,7 @@ from jaxlib import version as _version
 from jaxlib import xla_client as xc
 
 from shardwise.base.config import num_cpu_devices, platforms
-from shardwise.runtime import cuda
+from shardwise.runtime import cuda, host
 
 JAXLIB_VERSION: str = _version.__version__
 RuntimeFailure = _jax.JaxRuntimeError
@@ -120,9 +120,11 @@ def _apart(shards: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     if len(set(places)) in (1, len(places)):
         return shards
     seen: set[int] = set()
-    return [
-        s.copy() if p in seen or seen.add(p) else s for s, p in zip(shards, places, strict=True)
-    ]
+    out = []
+    for shard, place in zip(shards, places, strict=True):
+        out.append(shard.copy() if place in seen else shard)
+        seen.add(place)
+    return out
 
 
 def assemble(aval: Any, placement: Any, parts: Sequence[Any]) -> Any:
@@ -133,6 +135,11 @@ def assemble(aval: Any, placement: Any, parts: Sequence[Any]) -> Any:
 def rewrap(raw: Any, aval: Any, placement: Any) -> Any:
     """The same bytes under another type and placement. No copy."""
     return raw._rewrap_with_aval_and_sharding(aval, placement)
+
+
+def reorder(raw: Any, placement: Any) -> Any:
+    """The same buffers, with the devices in the order of another placement. No copy."""
+    return _jax.reorder_shards(raw, placement, _jax.ArrayCopySemantics.REUSE_INPUT)
 
 
 def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:
@@ -147,25 +154,36 @@ def device_list(devices: tuple[Any, ...]) -> Any:
     return _jax.DeviceList(devices)
 
 
-def shards_of(raw: Any) -> list[Any]:
-    """The single-device raw buffers, in the order of the addressable devices."""
+def single_buffers(raw: Any) -> list[Any]:
+    """The single-device raw buffers, in the order of the addressable devices.
+
+    jaxlib imports jax here, where that is installed (see `runtime.host` for the way on CPU).
+    """
     return raw._arrays
 
 
 def start_fetch(raw: Any) -> None:
-    raw._copy_single_device_array_to_host_async()
+    """Starts the copy of a single-device raw buffer to the host; on CPU there is nothing to do."""
+    if raw.platform() != "cpu":
+        raw._copy_single_device_array_to_host_async()
 
 
-_PEP3118 = frozenset("?bhilqBHILQefdFD")
+def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A read-only NumPy view (CPU) or copy (GPU) of a single-device raw buffer.
 
-
-def fetch_one(raw: Any, dtype: np.dtype) -> np.ndarray:
-    """A read-only NumPy view (CPU) or copy (GPU) of a single-device raw buffer."""
-    if dtype.char in _PEP3118 and raw.platform() == "cpu":
-        return np.asarray(raw)
+    dtype: of whole bytes.
+    """
+    if raw.platform() == "cpu":
+        return np.asarray(raw) if dtype.isbuiltin == 1 else host.shard_view(raw, (), 0, dtype)
     value, _ = raw._single_device_array_to_np_array_did_copy()
     value.flags.writeable = False
     return value
+
+
+def to_dlpack(raw: Any, stream: Any = None) -> Any:
+    """A DLPack capsule of a single-device raw buffer, which it keeps alive."""
+    raw.block_until_ready()
+    return _jax.buffer_to_dlpack_managed_tensor(raw, stream=stream)
 
 
 def block_until_ready(raws: Sequence[Any]) -> None:

@@ -21,7 +21,6 @@ from shardwise.core.infer import infer, type_of
 from shardwise.core.op import Op
 from shardwise.engine.eager import EAGER
 from shardwise.engine.signature import physical_type
-from shardwise.runtime import backend
 from shardwise.testing.batching import check_batch
 from shardwise.testing.derivatives import check_derivatives
 from shardwise.testing.placements import check_placements
@@ -130,6 +129,6 @@ def check_value(op: Op, sample: Sample, report: Report) -> bool:
 def _check_actual_types(results: Sequence[Any], types: Sequence[Any], report: Report) -> None:
     """The runtime's own shape and dtype of each buffer against the inferred type."""
     for i, (r, t) in enumerate(zip(results, types, strict=True)):
-        held = backend.fetch_one(r._parts()[0], t.dtype)
+        held = np.asarray(r.addressable_shards[0].data)
         if held.shape != r.sharding.shard_shape(t.shape) or held.dtype != t.dtype:
             report.add(f"compiled type (result {i})", f"{held.dtype}{list(held.shape)}", t)

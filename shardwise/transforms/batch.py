@@ -41,9 +41,13 @@ class BatchTracer(Tracer):
 
 
 class Batch(Interpreter):
-    """Applies each op's `batch` rule, with the parent as interpreter."""
+    """Applies each op's `batch` rule, with the parent as interpreter.
 
-    __slots__ = ("axis_name", "size", "spmd_axis_name")
+    tag: shared with interpreters that stand in for this one elsewhere (`MappedAxis`): there run
+      user functions that an op holds, and these may use this one's tracers from outside.
+    """
+
+    __slots__ = ("axis_name", "size", "spmd_axis_name", "tag")
 
     def __init__(
         self, parent: Interpreter, size: int, axis_name: Any, transform: str, function: str
@@ -52,11 +56,12 @@ class Batch(Interpreter):
         self.size = size
         self.axis_name = axis_name
         self.spmd_axis_name: Any = None
+        self.tag = object()
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         values, dims, active = [], [], False
         for a in args:
-            if a.__class__ is BatchTracer and a.interpreter is self:
+            if a.__class__ is BatchTracer and a.interpreter.tag is self.tag:
                 values.append(a.value)
                 dims.append(a.dim)
                 active = True
@@ -64,11 +69,17 @@ class Batch(Interpreter):
                 values.append(a)
                 dims.append(None)
         if not active:
-            return self.parent.process(op, args, params)
+            if op.stage is None or "program" in params:
+                return self.parent.process(op, args, params)
+            staged, new = op.stage(self, args, params)
+            if all(self.unwrap(a)[1] is None for a in staged):
+                return self.parent.process(op, staged, new)
         if op.batch is None:
             raise op.missing("batch", self.transform)
         if self.spmd_axis_name is not None and "sharding" in params:
             params = {**params, "batch_axes": self.spmd_axis_name}
+        if op.family == "custom":
+            params = {**params, "mapped": MappedAxis(self)}
         token = CURRENT.set(self.parent_context())
         try:
             out, dim = op.batch(self.size, values, dims, **params)
@@ -82,9 +93,30 @@ class Batch(Interpreter):
         return value if dim is None else BatchTracer(self, value, dim)
 
     def unwrap(self, x: Any) -> tuple[Any, int | None]:
-        if x.__class__ is BatchTracer and x.interpreter is self:
+        if x.__class__ is BatchTracer and x.interpreter.tag is self.tag:
             return x.value, x.dim
         return x, None
+
+
+class MappedAxis:
+    """What makes batch interpreters for one mapped axis, over whichever parent."""
+
+    __slots__ = ("size", "_fields")
+
+    def __init__(self, interpreter: Batch):
+        self.size = interpreter.size
+        self._fields = {n: getattr(interpreter, n) for n in MAPPED_FIELDS}
+
+    def over_current(self) -> Batch:
+        """An interpreter that stands in for the first, over the one that is current."""
+        fields = self._fields
+        names = ("size", "axis_name", "transform", "function")
+        new = Batch(current().interpreter, *[fields[n] for n in names])
+        new.spmd_axis_name, new.tag = fields["spmd_axis_name"], fields["tag"]
+        return new
+
+
+MAPPED_FIELDS = ("size", "axis_name", "transform", "function", "spmd_axis_name", "tag")
 
 
 def batch(
@@ -95,6 +127,13 @@ def batch(
     """Runs `fun(*args) -> list` over the hidden dimensions; dims of None are unbatched."""
     interpreter = Batch(parent or current().interpreter, size, axis_name, transform, name)
     interpreter.spmd_axis_name = spmd_axis_name
+    return run_batched(interpreter, fun, args, dims)
+
+
+def run_batched(
+    interpreter: Batch, fun: Callable, args: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[list[Any], list[int | None]]:
+    """Runs `fun(*args) -> list` under a batch interpreter; see `batch`."""
     with interpreter.entered():
         outs = fun(*[interpreter.wrap(a, d) for a, d in zip(args, dims, strict=True)])
         pairs = [interpreter.unwrap(x) for x in outs]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.context import current
-from shardwise.core.infer import infer, type_of
+from shardwise.core.infer import infer, known, type_of
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.program import Equation, Literal, Program, Var, without_dead_code
@@ -95,13 +95,16 @@ class Stage(Interpreter):
         elif isinstance(x, np.ndarray) and x.ndim == 0:
             return self.atom(x[()])
         elif not isinstance(x, Value | np.ndarray):
+            converted = known(x)
+            if converted is not x:
+                return self.atom(converted)
             raise TypeError(
                 f"expected an array or a scalar, got {x!r} of type {type(x).__name__}."
             )
-        known = self.captures.get(id(x))
-        if known is None:
-            known = self.captures[id(x)] = (Var(type_of(x)), x)
-        return known[0]
+        held = self.captures.get(id(x))
+        if held is None:
+            held = self.captures[id(x)] = (Var(type_of(x)), x)
+        return held[0]
 
     def argument_names_behind(self, var: Var) -> list[str]:
         """The names of the inputs that a variable was computed from."""
@@ -125,7 +128,8 @@ class Stage(Interpreter):
 
 def _literal(x: Any) -> Literal:
     """The literal of a scalar; those in use are kept, by class, value and context."""
-    if not x:  # 0.0 and -0.0 are equal, but not the same
+    # 0.0 and -0.0 are equal, but not the same, also as parts of a complex number.
+    if not x or isinstance(x, complex | np.complexfloating):
         return _new_literal(x)
     key = (x.__class__, x, current().key)
     found = _literals.get(key)

@@ -95,10 +95,10 @@ def escaped(tracer: Tracer) -> UnexpectedTracerError:
     """The error for a tracer that outlived its function."""
     if tracer.interpreter.alive:
         return UnexpectedTracerError(
-            f"a traced value of type {tracer.aval.str_short(True)} was used where the transform that "
-            f"it belongs to does not reach: {tracer.interpreter.describe()}. A function with its own "
-            "derivative rule, and that rule, may not take such a value from outside: pass it as an "
-            "argument."
+            f"a traced value of type {tracer.aval.str_short(True)} was used where the transform "
+            f"that it belongs to does not reach: {tracer.interpreter.describe()}. A function "
+            "with its own derivative rule, and that rule, may not take such a value from outside: "
+            "pass it as an argument."
         )
     made = tracer.made_at()
     line = f" The value was made at {describe(made)}." if made is not None else ""
@@ -110,9 +110,10 @@ def escaped(tracer: Tracer) -> UnexpectedTracerError:
 
 
 def is_ancestor(interpreter: Any, of: Any) -> bool:
-    """Whether `interpreter` is on the chain of parents of `of`."""
+    """Whether `interpreter`, or one that stands in for it, is on the chain of parents of `of`."""
+    tag = getattr(interpreter, "tag", interpreter)
     while of is not None:
-        if of is interpreter:
+        if of is interpreter or getattr(of, "tag", of) is tag:
             return True
         of = of.parent
     return False

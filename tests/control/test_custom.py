@@ -117,10 +117,8 @@ def test_second_derivatives(kind, wrap):
 @pytest.mark.parametrize("order", ["grad of vmap", "vmap of grad", "with jit"])
 def test_batching(kind, axes, order):
     f, jf = F[kind], JF[kind]
-    xs = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     args = [np.moveaxis(np.stack([v, v + 1]), 0, a) if a is not None else v
             for v, a in zip((X, Y), axes, strict=True)]
-    del xs
 
     def grads(grad, vmap, jit, total, f):
         if order == "vmap of grad":
@@ -290,7 +288,12 @@ def test_values_from_outside_may_be_used():
     close(grad(lambda x: loss(x, k))(array(X)), wanted)
     close(jit(grad(lambda x: loss(x, k)))(array(X)), wanted)
     close(jit(lambda x, k: grad(lambda x: loss(x, k))(x))(array(X), k), wanted)
-    close(vmap(grad(loss), (None, 0))(array(X), array(np.stack([X, Y])))[:1], wanted[None])
+    mapped = vmap(grad(loss), (None, 0))(array(X), array(np.stack([X, Y])))
+    close(np.asarray(mapped)[:1], wanted[None])
+    mapped = vmap(loss, (None, 0))(array(X), array(np.stack([X, Y])))
+    close(np.asarray(mapped)[0], (np.sin(X) * X * Y).sum())
+    both = vmap(lambda x, k: jit(lambda x: grad(loss)(x, k))(x), (None, 0))
+    close(np.asarray(both(array(X), array(np.stack([X, Y]))))[:1], wanted[None])
 
 
 def test_values_from_outside_may_not_be_differentiated_by():
@@ -320,10 +323,10 @@ def message(kind, run):
 
 
 def test_a_missing_rule_is_named():
-    f, g = custom_jvp(ew.sin), custom_vjp(F["jvp"].fun)
-    assert message(AttributeError, lambda: f(array(X))) == (
-        "custom_jvp function sin has no derivative rule: define one with @sin.defjvp."
-    ) or True
+    f, g = custom_jvp(F["jvp"].fun), custom_vjp(F["jvp"].fun)
+    assert message(AttributeError, lambda: f(array(X), array(Y))) == (
+        "custom_jvp function f has no derivative rule: define one with @f.defjvp."
+    )
     assert message(AttributeError, lambda: g(array(X), array(Y))) == (
         "custom_vjp function f has no derivative rule: define one with f.defvjp(fwd, bwd)."
     )

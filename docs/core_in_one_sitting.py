@@ -1,0 +1,333 @@
+"""The core of shardwise in one sitting.
+
+    python docs/core_in_one_sitting.py
+
+This is a program to read from top to bottom. It builds one new op and one new transform while it
+explains what they hang on to. Each step ends with assertions of what it showed, so that this text
+cannot drift from the code. Where a step names a file, the file is short: open it beside this one.
+
+    1 values and types      4 programs                 7 batching
+    2 an op                 5 forward mode             8 lowering and running
+    3 interpreters          6 reverse mode             9 all of it at once
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import shardwise as sw
+from shardwise.base.context import current
+from shardwise.core.checker import check_program
+from shardwise.core.infer import infer, type_of
+from shardwise.core.interpreter import Interpreter
+from shardwise.core.op import Op, is_linear
+from shardwise.core.program import Program, Var, evaluate
+from shardwise.engine.eager import EAGER
+from shardwise.engine.executable import build
+from shardwise.engine.signature import signature
+from shardwise.ops.basis import broadcast_in_dim, move_axis, reduce_sum
+from shardwise.ops.elementwise import add, cos, mul, sin
+from shardwise.transforms.batch import batch
+from shardwise.transforms.jvp import push_forward
+from shardwise.transforms.linearize import linearize
+from shardwise.transforms.stage import stage
+from shardwise.transforms.tracer import Tracer
+from shardwise.transforms.transpose import transpose
+from shardwise.types.array_type import array_type
+from shardwise.types.dims import Dims
+
+# ==================================================================================================
+# 1  Values and types (types/array_type.py, core/infer.py)
+#
+# The library computes with values: arrays, tracers that stand for arrays while a function is
+# transformed, and host scalars. Each has a type. Types are interned: equal ones are one object, so
+# every cache below compares identities. A Python scalar's type is weak (`~`): it gives way in
+# promotion.
+
+x = sw.device_put(np.array([1.0, 2.0, 3.0], np.float32))
+assert repr(type_of(x)) == "f32[3]"
+assert repr(type_of(2.0)) == "~f32[]"
+assert type_of(x) is array_type((3,), np.dtype("float32"))
+
+# ==================================================================================================
+# 2  An op (core/op.py)
+#
+# An op is one record with everything the system knows about it. Most come from a family in a line
+# (ops/families.py: `sin = unary("sin", INEXACT, hlo="sine", jvp=lambda t, x, out: ...)`). Here is
+# one written out: the outer product of two vectors, which shardwise does not have as an op.
+#
+# Rules are functions of the op's arguments: arrays by position, static metadata by keyword. They
+# call ops, never operators, for they run wherever the op was used: eagerly, or in a trace.
+
+
+def outer_type(x, y):
+    """Types in, type out; what is wrong begins with the op's name."""
+    if x.ndim != 1 or y.ndim != 1 or x.dtype != y.dtype:
+        raise TypeError(
+            "[outer] takes two vectors of one dtype; got "
+            f"{x.str_short(True)} and {y.str_short(True)}."
+        )
+    return array_type((*x.shape, *y.shape), x.dtype)
+
+
+def outer_dims(x, y):
+    """Which dimensions belong together, as einsum says it: i,j->ij. Shardings follow from it."""
+    return Dims((("i",), ("j",)), (("i", "j"),))
+
+
+def outer_lower(e, ins, outs, x, y):
+    """StableHLO text. `e` is the emitter, x and y are the names of SSA values."""
+    a, b, out = e.ty(ins[0]), e.ty(ins[1]), e.ty(outs[0])
+    rows = e.let(f"stablehlo.broadcast_in_dim {x}, dims = [0] : ({a}) -> {out}")
+    columns = e.let(f"stablehlo.broadcast_in_dim {y}, dims = [1] : ({b}) -> {out}")
+    return e.let(f"stablehlo.multiply {rows}, {columns} : {out}")
+
+
+def outer_jvp(primals, tangents):
+    """(result, tangent). A tangent of None is zero, and stays out of the program."""
+    (x, y), (tx, ty) = primals, tangents
+    terms = []
+    if tx is not None:
+        terms.append(outer(tx, y))
+    if ty is not None:
+        terms.append(outer(x, ty))
+    return outer(x, y), terms[0] if len(terms) == 1 else add(*terms)
+
+
+def outer_transpose(ct, x, y):
+    """Cotangents of the arguments in which this use is linear; they arrive as `Linear(type)`."""
+    if is_linear(x):
+        across = broadcast_in_dim(y, shape=type_of(ct).shape, dims=(1,))
+        return [reduce_sum(mul(ct, across), axes=(1,)), None]
+    down = broadcast_in_dim(x, shape=type_of(ct).shape, dims=(0,))
+    return [None, reduce_sum(mul(ct, down), axes=(0,))]
+
+
+def outer_batch(size, args, dims):
+    """The op on values with one hidden dimension each (None: it has none); see step 7."""
+    (x, y), (dx, dy) = args, dims
+    x = move_axis(x, dx, 0) if dx is not None else broadcast_in_dim(
+        x, shape=(size, *type_of(x).shape), dims=(1,))  # fmt: skip
+    y = move_axis(y, dy, 0) if dy is not None else broadcast_in_dim(
+        y, shape=(size, *type_of(y).shape), dims=(1,))  # fmt: skip
+    shape = (size, type_of(x).shape[1], type_of(y).shape[1])
+    wide_x = broadcast_in_dim(x, shape=shape, dims=(0, 1))
+    wide_y = broadcast_in_dim(y, shape=shape, dims=(0, 2))
+    return mul(wide_x, wide_y), 0
+
+
+outer = Op(
+    "outer",
+    type_rule=outer_type,
+    dims=outer_dims,
+    lower=outer_lower,
+    jvp=outer_jvp,
+    transpose=outer_transpose,
+    batch=outer_batch,
+)
+
+y = sw.device_put(np.array([10.0, 100.0], np.float32))
+assert np.array_equal(np.asarray(outer(x, y)), [[10, 100], [20, 200], [30, 300]])
+assert repr(infer(outer, (type_of(x), type_of(y)), {})) == "f32[3,2]"
+try:
+    outer(x, outer(x, y))
+except TypeError as error:
+    assert str(error) == "[outer] takes two vectors of one dtype; got f32[3] and f32[3,2]."
+
+# `testing/check_op.py` takes such a record and some samples, and tries every rule of it: against
+# NumPy, finite differences, a loop in place of `vmap`, and on every placement of every factor.
+
+# ==================================================================================================
+# 3  Interpreters (core/interpreter.py, base/context.py)
+#
+# Calling an op asks the context who is the current interpreter, and hands over: that is all of
+# `Op.__call__`. The eager interpreter is the ground: it compiles the op and runs it. A transform is
+# an interpreter on top. It keeps its parent, does its part, and lets the parent do the rest. So
+# transforms nest without levels: an op falls through the chain until someone is responsible.
+#
+# Here is a whole transform: which arguments does each value depend on? It needs a tracer, for the
+# values it knows something about, and one method.
+
+assert current().interpreter is EAGER
+
+
+class DependsTracer(Tracer):
+    """A value of the parent, and the names of the arguments that it was computed from."""
+
+    __slots__ = ("value", "names")
+
+    def __init__(self, interpreter, value, names):
+        self.interpreter, self.value, self.names = interpreter, value, names
+        self.aval = type_of(value)
+
+
+class Depends(Interpreter):
+    def process(self, op, args, params):
+        mine = [isinstance(a, DependsTracer) and a.interpreter is self for a in args]
+        values = [a.value if own else a for a, own in zip(args, mine, strict=True)]
+        names = frozenset().union(*[a.names for a, own in zip(args, mine, strict=True) if own])
+        out = self.parent.process(op, tuple(values), params)
+        if op.multiple:
+            return [DependsTracer(self, o, names) for o in out]
+        return DependsTracer(self, out, names)
+
+
+def depends(fun, **arguments):
+    """The names that the result of `fun` depends on."""
+    interpreter = Depends(current().interpreter, "depends", fun.__name__)
+    with interpreter.entered():
+        tracers = {k: DependsTracer(interpreter, v, frozenset([k])) for k, v in arguments.items()}
+        return set(fun(**tracers).names)
+
+
+def curve(a, b, c):
+    unused = mul(b, c)  # noqa: F841
+    return add(sin(a), mul(c, 2.0))
+
+
+assert depends(curve, a=x, b=x, c=x) == {"a", "c"}
+
+# It composes with transforms that it has never heard of. Under `jit`, its parent is the stager of
+# step 4; a gradient inside it asks it for the ops of the derivative.
+
+
+def slope(a, b, c):
+    return sw.grad(lambda v: reduce_sum(mul(mul(v, b), sin(c)), axes=(0,)))(a)
+
+
+assert depends(slope, a=x, b=x, c=x) == {"b", "c"}  # linear in a, so its slope is free of it
+seen = []
+sw.jit(lambda v: seen.append(depends(curve, a=v, b=v, c=1.0)) or v)(x)
+assert seen == [{"a", "c"}]
+
+# ==================================================================================================
+# 4  Programs (core/program.py, transforms/stage.py, core/checker.py)
+#
+# The stager is an interpreter that runs nothing: it writes the ops down. Its result is a `Program`:
+# typed variables and equations (JAX's jaxpr). Programs print, can be run op by op, and are checked:
+# any pass over programs ends with `check_program` in its tests.
+
+
+def model(v):
+    return [mul(sin(v), 2.0)]
+
+
+program, captured = stage(model, [type_of(x)])
+assert str(program) == """\
+{ lambda ; a:f32[3]. let
+    b:f32[3] = sin a
+    c:f32[3] = mul b 2.0:~f32[]
+  in (c,) }"""
+check_program(program)
+assert np.allclose(np.asarray(evaluate(program, [x])[0]), 2 * np.sin(np.asarray(x)))
+
+# A pass is a function from programs to programs. This one computes equal things once.
+
+
+def without_repeats(program):
+    known, renamed, kept = {}, {}, []
+    for eqn in program.equations:
+        inputs = [renamed.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs]
+        names = [id(a) if isinstance(a, Var) else (a.value, a.aval) for a in inputs]
+        key = (eqn.op, *names, *eqn.params.items())
+        if key in known and not eqn.effects():
+            renamed.update(zip(eqn.outputs, known[key], strict=True))
+        else:
+            known[key] = eqn.outputs
+            kept.append(eqn.replace(inputs=inputs))
+    outputs = [renamed.get(a, a) if isinstance(a, Var) else a for a in program.outputs]
+    return Program(program.inputs, outputs, kept, program.constants, program.name)
+
+
+wasteful, _ = stage(lambda v: [add(mul(sin(v), cos(v)), mul(sin(v), cos(v)))], [type_of(x)])
+lean = without_repeats(wasteful)
+check_program(lean)
+assert (len(wasteful.equations), len(lean.equations)) == (7, 4)
+assert np.array_equal(np.asarray(lean(x)[0]), np.asarray(wasteful(x)[0]))
+
+# ==================================================================================================
+# 5  Forward mode (transforms/jvp.py)
+#
+# A JVP tracer pairs a value with its tangent. For an op on such values the interpreter calls the
+# op's `jvp` rule with its parent current; on other values the op passes through.
+
+(value,), (tangent,) = push_forward(lambda v: [outer(v, y)], [x], [x], current().interpreter)
+assert np.array_equal(np.asarray(tangent), np.asarray(value))  # linear in v
+
+(value,), (tangent,) = push_forward(lambda v: [sin(y)], [x], [x], current().interpreter)
+assert tangent is None  # a symbolic zero: nothing was computed for it
+
+# ==================================================================================================
+# 6  Reverse mode (transforms/linearize.py, transforms/transpose.py)
+#
+# Reverse mode is forward mode run backwards, in two steps. `Linearize` is a stager that writes down
+# only what depends on its tracers; JVP on top of it feeds it the tangents. So the function itself
+# runs in the parent, at once, and what remains is a program that is linear in the tangents:
+
+outs, linear = linearize(lambda v: [mul(sin(v), v)], [x])
+assert str(linear.program) == """\
+{ lambda ; a:f32[3] b:f32[3] c:f32[3] d:f32[3]. let
+    e:f32[3] = mul d a
+    f:f32[3] = mul e b
+    g:f32[3] = mul c d
+    h:f32[3] = add f g
+  in (h,) }"""
+
+# a, b and c are the residuals cos(v), v and sin(v): already computed, held in `linear.captured`.
+# Transposition walks the linear equations backwards. Each op says what a cotangent of its result
+# means for the arguments that it is linear in.
+
+v, ones = np.asarray(x), np.ones(3, np.float32)
+(ct,) = transpose(linear.program, linear.captured, [ones])
+assert np.allclose(np.asarray(ct), np.cos(v) * v + np.sin(v))
+(same,) = sw.vjp(lambda v: mul(sin(v), v), x)[1](ones)
+assert np.array_equal(np.asarray(same), np.asarray(ct))
+
+# ==================================================================================================
+# 7  Batching (transforms/batch.py)
+#
+# A batch tracer is a value with one dimension more than its type admits to. The `batch` rule says
+# how the op treats such values, and where the hidden dimension of its result is.
+
+several = outer(x, y)  # f32[3,2]: three vectors, as one value with a hidden dimension 0
+(products,), (dim,) = batch(lambda row: [outer(row, y)], [several], [0], 3)
+assert dim == 0
+assert repr(type_of(products)) == "f32[3,2,2]"
+for row, product in zip(np.asarray(several), np.asarray(products), strict=True):
+    assert np.array_equal(product, np.outer(row, np.asarray(y)))
+
+# ==================================================================================================
+# 8  Lowering and running (engine/)
+#
+# A program and the shardings of its arguments become the text of a StableHLO module, by each op's
+# `lower` rule; the text is compiled. What an array is, type and place together, is its *signature*:
+# also interned. An executable is made for signatures, and found again by them.
+
+assert x._sig is signature(type_of(x), x.sharding, x.committed)
+program, _ = stage(lambda v, w: [outer(sin(v), w)], [type_of(x), type_of(y)])
+executable = build(program, [x._sig, y._sig])
+assert "stablehlo.sine %arg0 : tensor<3xf32>" in executable.text
+assert np.allclose(np.asarray(executable([x, y])[0]), np.outer(np.sin(v), np.asarray(y)))
+
+# Eager execution is the same: step 2's `outer(x, y)` staged one equation, compiled it, and kept
+# the executable under the op and the signatures of its arguments.
+
+assert any(key[0] is outer for key in EAGER.cache)
+
+# ==================================================================================================
+# 9  All of it at once
+#
+# The public transforms only flatten pytrees, check arguments, and run these interpreters.
+
+
+def energy(u):
+    return reduce_sum(sin(outer(u, u)), axes=(0, 1))
+
+
+gradients = sw.jit(sw.vmap(sw.grad(energy)))(several)
+for row, gradient in zip(np.asarray(several), np.asarray(gradients), strict=True):
+    expected = 2 * np.cos(np.outer(row, row)) @ row
+    assert np.allclose(gradient, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+if __name__ == "__main__":
+    print("every assertion of the tour holds")

@@ -1,0 +1,173 @@
+"""`Methods`: the attributes and methods of arrays, as NumPy names them.
+
+Each is one line over the function of the same name. Required of a subclass: `aval`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from shardwise.numpy import creation, elementary, reductions, statistics, ufuncs
+from shardwise.numpy.convert import place
+from shardwise.numpy.reductions import Axis
+from shardwise.types.array_type import ArrayType
+
+
+class Methods:
+    """The part of `Value` that does not depend on operators."""
+
+    __slots__ = ()
+    aval: ArrayType
+
+    # -- facts --
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.aval.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.aval.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.aval.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, each counted once however many devices hold it."""
+        return self.aval.nbytes
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype gives way in promotion: it came from a Python scalar."""
+        return self.aval.weak_type
+
+    @property
+    def real(self) -> Any:
+        return elementary.real(self)
+
+    @property
+    def imag(self) -> Any:
+        return elementary.imag(self)
+
+    def __array_namespace__(self, *, api_version: str | None = None, device: Any = None) -> Any:
+        """The module with the functions of the array API standard."""
+        return sys.modules["shardwise.numpy"]
+
+    # -- copies and casts --
+
+    def astype(self, dtype: Any, copy: bool = False, device: Any = None) -> Any:
+        return creation.astype(self, dtype, copy=copy, device=device)
+
+    def copy(self) -> Any:
+        return creation.copy(self)
+
+    def __copy__(self) -> Any:
+        return creation.copy(self)
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        return creation.copy(self)
+
+    def view(self, dtype: Any = None, type: None = None) -> Any:
+        return creation.view(self, dtype)
+
+    def to_device(self, device: Any, *, stream: Any = None) -> Any:
+        return place(self, device)
+
+    # -- elementwise --
+
+    def conj(self) -> Any:
+        return elementary.conjugate(self)
+
+    def conjugate(self) -> Any:
+        return elementary.conjugate(self)
+
+    def round(self, decimals: int = 0, out: None = None) -> Any:
+        reductions.refuse_out("round", out)
+        return elementary.round(self, decimals)
+
+    def clip(self, min: Any = None, max: Any = None) -> Any:
+        return ufuncs.clip(self, min, max)
+
+    # -- reductions --
+
+    def sum(
+        self, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+        initial: Any = None, where: Any = None, promote_integers: bool = True,
+    ) -> Any:
+        return reductions.sum(self, axis, dtype, out, keepdims, initial, where, promote_integers)
+
+    def prod(
+        self, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+        initial: Any = None, where: Any = None, promote_integers: bool = True,
+    ) -> Any:
+        return reductions.prod(self, axis, dtype, out, keepdims, initial, where, promote_integers)
+
+    def max(
+        self, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
+        where: Any = None,
+    ) -> Any:
+        return reductions.max(self, axis, out, keepdims, initial, where)
+
+    def min(
+        self, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
+        where: Any = None,
+    ) -> Any:
+        return reductions.min(self, axis, out, keepdims, initial, where)
+
+    def ptp(self, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
+        return reductions.ptp(self, axis, out, keepdims)
+
+    def any(
+        self, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None
+    ) -> Any:
+        return reductions.any(self, axis, out, keepdims, where=where)
+
+    def all(
+        self, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None
+    ) -> Any:
+        return reductions.all(self, axis, out, keepdims, where=where)
+
+    def argmax(
+        self, axis: int | None = None, out: None = None, keepdims: bool | None = None
+    ) -> Any:
+        return reductions.argmax(self, axis, out, keepdims)
+
+    def argmin(
+        self, axis: int | None = None, out: None = None, keepdims: bool | None = None
+    ) -> Any:
+        return reductions.argmin(self, axis, out, keepdims)
+
+    def mean(
+        self, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
+        where: Any = None,
+    ) -> Any:
+        return statistics.mean(self, axis, dtype, out, keepdims, where=where)
+
+    def var(
+        self, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0,
+        keepdims: bool = False, *, where: Any = None, correction: Any = None,
+    ) -> Any:
+        return statistics.var(
+            self, axis, dtype, out, ddof, keepdims, where=where, correction=correction
+        )
+
+    def std(
+        self, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0,
+        keepdims: bool = False, *, where: Any = None, correction: Any = None,
+    ) -> Any:
+        return statistics.std(
+            self, axis, dtype, out, ddof, keepdims, where=where, correction=correction
+        )

@@ -1,0 +1,190 @@
+"""Type inference: its cache, varying names, and shardings over explicit mesh axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardwise.base.errors import ShardingTypeError
+from shardwise.core.infer import infer, type_of
+from shardwise.core.op import INFERENCE_CACHE_SIZE, OPS, Op
+from shardwise.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
+from shardwise.ops.contract import dot_general
+from shardwise.ops.elementwise import add, sin
+from shardwise.ops.shape import concatenate, split
+from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.mesh import AbstractMesh, AxisType
+from shardwise.types.partition_spec import PartitionSpec as P
+
+F32 = np.dtype(np.float32)
+MESH = AbstractMesh((2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+MATMUL = {"dimension_numbers": (((1,), (0,)), ((), ()))}
+
+
+def over(shape: tuple, *spec: Any, mesh: Any = MESH, **more: Any) -> ArrayType:
+    return array_type(shape, F32, spec=P(*spec), mesh=mesh, **more)
+
+
+def shown(op: Op, *types: ArrayType, **params: Any) -> str:
+    return infer(op, types, params).str_short(True)
+
+
+# -- plain types and the cache --
+
+
+def test_types_of_host_values():
+    assert type_of(1.5) == array_type((), F32, weak_type=True)
+    assert type_of(2) == array_type((), np.dtype(np.int32), weak_type=True)
+    assert type_of(np.float32(1)) == array_type((), F32)
+    assert type_of(np.zeros((2, 3))) == array_type((2, 3), F32)
+    assert type_of(True) == array_type((), np.dtype(bool))
+
+
+@pytest.fixture
+def counted():
+    """An op that counts how often its type rule runs."""
+    calls: list[tuple] = []
+
+    def rule(x: ArrayType, **params: Any) -> ArrayType:
+        calls.append((x, params))
+        return x
+
+    op = Op("counted", type_rule=rule)
+    yield op, calls
+    del OPS["counted"]
+
+
+def test_cache(counted: Any):
+    op, calls = counted
+    x, y = array_type((2,), F32), array_type((3,), F32)
+    for t, params in [(x, {}), (x, {}), (y, {}), (x, {"k": 1}), (x, {"k": 1}), (x, {"k": 2})]:
+        assert infer(op, (t,), params) is t
+    assert len(calls) == 4
+
+
+def test_parameters_of_equal_values_and_other_names_are_apart(counted: Any):
+    op, calls = counted
+    x = array_type((2,), F32)
+    infer(op, (x,), {"a": 1})
+    infer(op, (x,), {"b": 1})
+    assert [params for _, params in calls] == [{"a": 1}, {"b": 1}]
+
+
+def test_parameters_that_cannot_be_hashed(counted: Any):
+    op, calls = counted
+    x = array_type((2,), F32)
+    assert infer(op, (x,), {"k": [1]}) is infer(op, (x,), {"k": [1]}) is x
+    assert len(calls) == 2
+
+
+def test_the_cache_is_bounded(counted: Any):
+    op, calls = counted
+    x = array_type((2,), F32)
+    for i in range(INFERENCE_CACHE_SIZE + 10):
+        infer(op, (x,), {"k": i})
+    assert len(op.inferred) <= INFERENCE_CACHE_SIZE
+
+
+def test_errors_of_the_rule_are_not_kept():
+    x = array_type((3,), F32)
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"^\[reshape\] cannot reshape"):
+            infer(reshape, (x,), {"shape": (4,)})
+
+
+# -- varying names --
+
+
+def test_results_vary_along_the_names_of_all_operands():
+    one = array_type((2,), F32, varying=frozenset({"i"}))
+    other = array_type((2,), F32, varying=frozenset({"j"}))
+    assert shown(add, one, other) == "f32[2]{V:i,j}"
+    assert shown(add, one, array_type((2,), F32)) == "f32[2]{V:i}"
+    assert shown(sin, array_type((2,), F32)) == "f32[2]"
+
+
+def test_all_results_vary():
+    x = array_type((3,), F32, varying=frozenset({"i"}))
+    found = infer(split, (x,), {"sizes": (1, 2), "axis": 0})
+    assert [t.str_short(True) for t in found] == ["f32[1]{V:i}", "f32[2]{V:i}"]
+
+
+# -- explicit shardings --
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "params", "expected"),
+    [
+        (sin, [over((4, 2), "x", "y")], {}, "f32[4@x,2@y]"),
+        (add, [over((4, 2), "x", None), over((4, 2), None, None)], {}, "f32[4@x,2]"),
+        (add, [over((4, 2), "x", None), over((4, 2), None, "y")], {}, "f32[4@x,2@y]"),
+        (add, [over((4,), "x"), array_type((), F32)], {}, "f32[4@x]"),
+        (transpose, [over((4, 2), "x", None)], {"perm": (1, 0)}, "f32[2,4@x]"),
+        (broadcast_in_dim, [over((4,), "x")], {"shape": (2, 4), "dims": (1,)}, "f32[2,4@x]"),
+        (reduce_sum, [over((4, 2), "x", "y")], {"axes": (0,)}, "f32[2@y]"),
+        (reshape, [over((4, 6), "x", None)], {"shape": (24,)}, "f32[24@x]"),
+        (reshape, [over((24,), ("x", "y"))], {"shape": (4, 6)}, "f32[4@(x,y),6]"),
+        (concatenate, [over((4, 2), "x", None)] * 2, {"dimension": 1}, "f32[4@x,4]"),
+        (dot_general, [over((4, 6), "x", None), over((6, 2), None, "y")], MATMUL, "f32[4@x,2@y]"),
+    ],
+)
+def test_shardings_follow_the_factors(op: Op, types: list, params: dict, expected: str):
+    assert shown(op, *types, **params) == expected
+
+
+def error_of(op: Op, *types: ArrayType, **params: Any) -> str:
+    with pytest.raises(ShardingTypeError) as caught:
+        infer(op, types, params)
+    return str(caught.value)
+
+
+def test_conflict():
+    assert error_of(add, over((4, 4), "x", None), over((4, 4), "y", None)) == (
+        "[add] operands f32[4@x,4], f32[4@y,4] disagree about the sharding of dimension 'a': "
+        "('x',) and ('y',). Use `reshard` on one of them."
+    )
+
+
+def test_one_axis_cannot_split_two_dimensions_of_the_result():
+    assert error_of(add, over((4, 4), "x", None), over((4, 4), None, "x")) == (
+        "[add] operands f32[4@x,4], f32[4,4@x] would split dimensions 0 and 1 of the result over "
+        "one mesh axis, 'x'. Use `reshard` on one of them."
+    )
+    assert error_of(
+        dot_general, over((4, 6), ("y", "x"), None), over((6, 2), None, "x"), **MATMUL
+    ).startswith("[dot_general] operands f32[4@(y,x),6], f32[6,2@x] would split dimensions 0 and 1")
+
+
+def test_splitting_a_dimension_that_the_op_works_along():
+    assert error_of(concatenate, *[over((4, 2), None, "y")] * 2, dimension=1) == (
+        "[concatenate] cannot split dimension 1 of f32[4,2@y], which is sharded over ('y',): the "
+        "op works along it. Use `reshard` to gather it first."
+    )
+
+
+def test_contraction():
+    assert error_of(
+        dot_general, over((4, 6), None, "x"), over((6, 2), "x", None), **MATMUL
+    ) == (
+        "[dot_general] operands f32[4,6@x], f32[6@x,2] are sharded over ('x',) along a contracted "
+        "dimension, so the result's sharding is ambiguous. Use `reshard` on the operands, or pass "
+        "`out_sharding`."
+    )
+
+
+def test_different_meshes():
+    other = AbstractMesh((4,), ("x",), axis_types=(AxisType.Explicit,))
+    message = error_of(add, over((4,), "x"), over((4,), "x", mesh=other))
+    assert message.startswith("[add] operands live on different meshes: ")
+    assert message.endswith(". Use `reshard` to bring them to one mesh.")
+
+
+def test_op_without_dims(counted: Any):
+    op, _ = counted
+    with pytest.raises(NotImplementedError) as caught:
+        infer(op, (over((4,), "x"),), {})
+    assert str(caught.value) == (
+        "[counted] cannot be used under explicit sharding: its record has no `dims` rule."
+    )
