@@ -137,8 +137,7 @@ def check_config(config: Config, data: int, model: int) -> None:
 
 def make_mesh(data: int, model: int) -> Mesh:
     """A mesh over the first devices; on CPU as many virtual ones as it takes."""
-    flag = f"--xla_force_host_platform_device_count={data * model}"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
+    sw.config.update("num_cpu_devices", data * model)
     devices = sw.devices()
     if len(devices) < data * model:
         devices = sw.devices("cpu")

@@ -12,8 +12,8 @@ import numpy as np
 
 from shardwise.api.shardings import as_sharding, is_sharding_leaf
 from shardwise.api.signatures import both, names_of
-from shardwise.api.stages import Traced
-from shardwise.api.trees import argument_names, broadcast_prefix
+from shardwise.api.stages import ShapeDtypeStruct, Traced
+from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
 from shardwise.base.config import disable_jit, log_compiles
 from shardwise.base.context import CURRENT
 from shardwise.control.call import call
@@ -23,6 +23,7 @@ from shardwise.core.program import Program
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
 from shardwise.engine.signature import Signature, signature
+from shardwise.numpy.value import Value
 from shardwise.ops.sharding import sharding_constraint
 from shardwise.runtime.backend import devices
 from shardwise.runtime.pytree import flatten
@@ -69,23 +70,41 @@ class Jitted(Generic[P, R]):
         return self._call(ctx, args, kwargs)
 
     def _call(self, ctx: Any, args: tuple, kwargs: dict) -> Any:
-        if self._options.inline or disable_jit.value:
+        if disable_jit.value or (self._options.inline and ctx.interpreter is not EAGER):
             return self._fun(*args, **kwargs)
         static, args, kwargs = self._split_static(args, kwargs)
         leaves, tree = flatten((args, kwargs))
         if ctx.interpreter is not EAGER:
-            return self._call_staged(leaves, tree, static)
+            return self._call_staged(leaves, tree, static, args, kwargs)
         try:
             key = (ctx.key, tree, static, *[a._sig for a in leaves])
             run = self._cache.get(key)
         except (AttributeError, TypeError):
-            leaves = [a if a.__class__ is Array else _leaf(a) for a in leaves]
+            leaves = self._checked(leaves, args, kwargs)
             sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
             key = (ctx.key, tree, static, *sigs)
             run = self._cache.get(key)
         if run is None:
             run = self._compile(key, leaves, tree, static, args, kwargs)
         return run(leaves)
+
+    def _checked(
+        self, leaves: list[Any], args: tuple, kwargs: dict, *, abstract: bool = False
+    ) -> list[Any]:
+        """The leaves of a call in forms that have types; `abstract` allows types themselves."""
+        found = []
+        for i, x in enumerate(leaves):
+            try:
+                found.append(x if x.__class__ is Array else _leaf(x, abstract))
+            except TypeError as error:
+                name = self._argument_names(args, kwargs)[i]
+                raise TypeError(f"jit of {self._name}: {name}: {error}") from None
+        return found
+
+    def _argument_names(self, args: tuple, kwargs: dict) -> list[str]:
+        """A name for each leaf of a call without its static arguments."""
+        parameters = _without_static_names(names_of(self._fun), self._options.static_argnums)
+        return argument_names(args, kwargs, parameters)
 
     # -- static arguments --
 
@@ -132,7 +151,7 @@ class Jitted(Generic[P, R]):
     # -- staging --
 
     def _trace(
-        self, types: tuple, tree: Any, static: Any, names: Sequence[str]
+        self, types: tuple, tree: Any, static: Any, args: tuple, kwargs: dict
     ) -> tuple[Program, Any, list[Any]]:
         """(program, tree of its results, captured outer tracers); cached where none are."""
         key = (CURRENT.get().key, tree, static, types)
@@ -143,12 +162,12 @@ class Jitted(Generic[P, R]):
         begin = time.perf_counter()
 
         def flat(*leaves: Any) -> list[Any]:
-            args, kwargs = tree.unflatten(leaves)
-            args, kwargs = self._merged(static, args, kwargs)
-            outs, treedef = flatten(self._fun(*args, **kwargs))
+            full = self._merged(static, *tree.unflatten(leaves))
+            outs, treedef = flatten(self._fun(*full[0], **full[1]))
             out_tree.append(treedef)
-            return [self._checked_output(x) for x in outs]
+            return [self._checked_output(x, treedef, i) for i, x in enumerate(outs)]
 
+        names = self._argument_names(args, kwargs)
         program, captured = stage(flat, types, name=self._name, names=names)
         if log_compiles.value:
             _log.warning("traced %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
@@ -158,19 +177,28 @@ class Jitted(Generic[P, R]):
             self._traces[key] = (program, out_tree[0])
         return program, out_tree[0], captured
 
-    def _checked_output(self, x: Any) -> Any:
-        if hasattr(x, "aval") or isinstance(x, bool | int | float | complex | np.generic):
+    def _checked_output(self, x: Any, tree: Any, i: int) -> Any:
+        if isinstance(x, Value | bool | int | float | complex | np.generic):
             return x
-        if isinstance(x, np.ndarray) or hasattr(x, "__jax_array__"):
+        try:
             return EAGER.array(x)
-        raise TypeError(
-            f"jit of {self._name} returned {x!r} of type {type(x).__name__}, which is not an array."
-        )
+        except TypeError as error:
+            path = leaf_paths(tree.unflatten(range(tree.num_leaves)))[i]
+            raise TypeError(
+                f"jit of {self._name}: the result{path and ' at ' + path}: {error} A jitted "
+                "function returns arrays and scalars, in pytrees."
+            ) from None
 
-    def _call_staged(self, leaves: list[Any], tree: Any, static: Any) -> Any:
+    def _call_staged(
+        self, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
+    ) -> Any:
         """Under another transform: one `jit` equation, or the program pushed through it."""
+        leaves = [
+            a if isinstance(a, Value) else self._checked(leaves, args, kwargs)[i]
+            for i, a in enumerate(leaves)
+        ]
         types = tuple([type_of(a) for a in leaves])
-        program, out_tree, captured = self._trace(types, tree, static, ())
+        program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         ins = self._input_shardings(tree, len(leaves))
         if ins is not None:
             leaves = [_constrained(a, s) for a, s in zip(leaves, ins, strict=True)]
@@ -216,24 +244,21 @@ class Jitted(Generic[P, R]):
         """The staged call, with all that lowering needs; its leaves; its key without context."""
         static, args, kwargs = self._split_static(args, kwargs)
         leaves, tree = flatten((args, kwargs))
-        leaves = [a if hasattr(a, "aval") and not isinstance(a, Tracer) else _leaf(a)
-                  for a in leaves]
+        leaves = self._checked(leaves, args, kwargs, abstract=True)
         return self._traced_flat(leaves, tree, static, args, kwargs), leaves, (tree, static)
 
     def _traced_flat(
         self, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
     ) -> Traced:
-        parameters = _without_static_names(names_of(self._fun), self._options.static_argnums)
-        names = argument_names(args, kwargs, parameters)
         sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
         types = tuple([s.type for s in sigs])
-        program, out_tree, captured = self._trace(types, tree, static, names)
+        program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         if captured:
             raise escaped(captured[0])
         return Traced(
             program,
             sigs,
-            names,
+            self._argument_names(args, kwargs),
             in_tree=tree,
             out_tree=out_tree,
             in_shardings=self._input_shardings(tree, len(leaves)),
@@ -300,16 +325,17 @@ def _without_static_names(parameters: tuple, static: tuple) -> list[str]:
     return [p for i, p in enumerate(parameters) if i not in static]
 
 
-def _leaf(x: Any) -> Any:
+def _leaf(x: Any, abstract: bool = False) -> Any:
     """An argument's leaf in a form that has a type: host values stay on the host."""
-    if x.__class__ is Array or isinstance(x, np.ndarray | np.generic):
-        return x
-    if isinstance(x, bool | int | float | complex):
+    if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
+        type_of(x)  # raises for dtypes that there are not
         return x
     if isinstance(x, Tracer):
         raise escaped(x)
-    if hasattr(x, "aval"):
-        return x  # a ShapeDtypeStruct
+    if isinstance(x, ShapeDtypeStruct):
+        if abstract:
+            return x
+        raise TypeError(f"{x} has no data; types are for `trace`, `lower` and `eval_shape`.")
     return EAGER.array(x)
 
 

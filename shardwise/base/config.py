@@ -125,7 +125,8 @@ default_device = Flag(
     "default_device", None, "Where uncommitted values go; None means the first device.", trace=True
 )
 disable_jit = Flag(
-    "disable_jit", False, "Run jitted functions op by op, for debugging.", parse=_parse_bool
+    "disable_jit", False, "Run jitted functions op by op, for debugging.",
+    parse=_parse_bool, trace=True,
 )
 log_compiles = Flag(
     "log_compiles", False, "Log each trace and compilation with its time.", parse=_parse_bool

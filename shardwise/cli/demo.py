@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     sys.argv = [f"{_command()} demo", *arguments]  # what the demo tells people to type
     sys.path.insert(0, str(folder))
     try:
-        runpy.run_path(str(folder / "gpt.py"), run_name="__main__")
+        runpy.run_module("gpt", run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)

@@ -258,7 +258,7 @@ class _Call:
         """The loop in Python, for debugging under `disable_jit`."""
         if not self.length:
             raise ValueError("scan: a scan of length 0 does not run under disable_jit.")
-        carry, rows, tree = self.init, [], None
+        carry, rows, tree = [_array(x) for x in self.init], [], None
         steps = range(self.length)
         for i in reversed(steps) if self.reverse else steps:
             carry, ys, tree = self.apply([*carry, *[_row(x, i) for x in self.xs]])
@@ -267,7 +267,7 @@ class _Call:
             rows.reverse()
         columns = zip(*rows, strict=True)
         stacked = [concatenate(*map(_as_row, column), dimension=0) for column in columns]
-        return tree.unflatten([*carry, *stacked])  # type: ignore[union-attr]
+        return tree.unflatten([*map(_array, carry), *stacked])  # type: ignore[union-attr]
 
 
 def _widened(given: ArrayType, returned: ArrayType) -> ArrayType:
@@ -309,11 +309,14 @@ def _shown(x: Any) -> str:
     return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(x).__name__}"
 
 
+def _array(x: Any) -> Any:
+    return x if hasattr(x, "aval") else device_array(x)
+
+
 def _row(x: Any, i: int) -> Any:
-    x = x if hasattr(x, "aval") else device_array(x)
-    return reshape(slice_in_dim(x, i, i + 1, 0), shape=type_of(x).shape[1:])
+    return reshape(slice_in_dim(_array(x), i, i + 1, 0), shape=type_of(x).shape[1:])
 
 
 def _as_row(y: Any) -> Any:
-    y = y if hasattr(y, "aval") else device_array(np.asarray(y))
+    y = _array(y)
     return reshape(y, shape=(1, *type_of(y).shape))

@@ -39,7 +39,9 @@ _HOST = (bool, int, float, complex, np.generic, np.ndarray)
 
 def known(x: Any) -> Any:
     """An operand as ops take it: what another library's object converts itself to, else `x`."""
-    if hasattr(x, "aval") or isinstance(x, _HOST) or isinstance(x, type):
+    if isinstance(x, _HOST) or isinstance(x, type):
+        return x
+    if isinstance(getattr(x, "aval", None), ArrayType):  # jax's arrays have avals too
         return x
     if hasattr(x, "__jax_array__"):
         return x.__jax_array__()

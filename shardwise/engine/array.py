@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.context import ROOT
+from shardwise.engine.conversions import Concrete
 from shardwise.engine.signature import Signature, signature
 from shardwise.numpy.value import Value
 from shardwise.ops.cast import convert_element_type
@@ -64,7 +64,7 @@ class Shard:
         )
 
 
-class Array(Value, metaclass=_ArrayMeta):
+class Array(Concrete, metaclass=_ArrayMeta):
     """A NumPy-like array over one or many devices. Made by functions, not by its constructor.
 
     `shape` and `dtype` are logical and global; `sharding` says which device holds which part.
@@ -295,11 +295,6 @@ class Array(Value, metaclass=_ArrayMeta):
                 )
             return value.astype(dtype)
         return value.copy() if copy else value
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.ndim == 0:
-            raise TypeError("iteration over a 0-d array")
-        return (self[i] for i in range(self.shape[0]))
 
 
 # Types of less than a byte, which are packed on devices, and what holds their values on the way.

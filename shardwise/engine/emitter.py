@@ -3,11 +3,12 @@
 A rule gets SSA names (`%3`) and types, and adds lines:
 
     def lower(e, ins, outs, x, *, perm):
-        return e.let(f"stablehlo.transpose {x}, dims = {perm} : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
+        return e.let(f"stablehlo.transpose {x}, dims = {perm} : {e.ty(ins[0])} -> {e.ty(outs[0])}")
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.extended import ExtendedDType
+from shardwise.types.partition_spec import UNCONSTRAINED
 
 _ELEMENTS = {
     "bool": "i1", "float8_e3m4": "f8E3M4", "float8_e4m3": "f8E4M3", "float8_e4m3fn": "f8E4M3FN",
@@ -36,7 +38,6 @@ for _bits in (2, 4, 8, 16, 32, 64):
 MAX_DENSE = 64  # elements of a constant that lowering may write as text
 
 _tensor_texts: dict[ArrayType, str] = {}
-_module_texts: dict[tuple, tuple[str, Program]] = {}
 
 
 def element_text(dtype: Any) -> str:
@@ -187,7 +188,8 @@ class Emitter:
         body = f"dense<[{', '.join(texts)}]>" if len(texts) != 1 else f"dense<{texts[0]}>"
         flat_type = array_type((flat.size,), aval.dtype)
         line = self.let(f"stablehlo.constant {body} : {tensor_text(flat_type)}")
-        return self.let(f"stablehlo.reshape {line} : ({tensor_text(flat_type)}) -> {tensor_text(aval)}")
+        types = f"({tensor_text(flat_type)}) -> {tensor_text(aval)}"
+        return self.let(f"stablehlo.reshape {line} : {types}")
 
     def call(self, program: Program, *names: str) -> list[str]:
         """Calls a held program as a function of its own, which is written once."""
@@ -238,11 +240,7 @@ class Emitter:
 
     def staged(self, fun: Callable, ins: Sequence[ArrayType], **params: Any) -> Program:
         """The program of a Python function over ops; kept."""
-        key = (fun, tuple(ins), *params.items())
-        held = _module_texts.get(key)
-        if held is None:
-            held = _module_texts[key] = ("", stage_on_ground(fun, ins, params))
-        return held[1]
+        return _staged(fun, tuple(ins), *params.items())
 
     # -- shardings --
 
@@ -260,11 +258,12 @@ def any_constants(program: Program) -> bool:
     return bool(program.constants) or any(any_constants(p) for p in held)
 
 
-def stage_on_ground(fun: Callable, types: Sequence[ArrayType], params: dict) -> Program:
+@functools.lru_cache(4096)
+def _staged(fun: Callable, types: tuple[ArrayType, ...], *params: tuple[str, Any]) -> Program:
     """Stages a function over ops outside of every interpreter; results may be one or several."""
     stager = Stage(Ground, "lower", getattr(fun, "__name__", "f"))
     with stager.entered():
-        result = fun(*[stager.new_input(t) for t in types], **params)
+        result = fun(*[stager.new_input(t) for t in types], **dict(params))
         outs = list(result) if isinstance(result, list | tuple) else [result]
         program, captured = stager.finish(outs)
     return split_captures(program, captured)[0]
@@ -275,7 +274,7 @@ def sharding_dims(sharding: Any, ndim: int) -> str:
     texts = []
     for d, axes in enumerate(sharding.spec.dims(ndim)):
         names = ", ".join(f'"{a}"' for a in axes)
-        free = d < len(sharding.spec) and repr(sharding.spec[d]) == "UNCONSTRAINED"
+        free = d < len(sharding.spec) and sharding.spec[d] is UNCONSTRAINED
         texts.append("{?}" if free else f"{{{names}}}")
     return ", ".join(texts)
 

@@ -249,10 +249,11 @@ def choose_devices(
             continue
         name = "a closed-over array" if i >= len(sigs) else f"argument {i}"
         name = names[i] if i < len(names) else name
+        shown = f"{name} of type {sig.type.str_short(True)}"
         if found is None:
-            found, by = here, f"{name} of type {sig.type.str_short(True)}"
+            found, by = here, shown
         elif here != found and set(here) != set(found):
-            raise ValueError(_mismatch(program, by, found, f"{name} of type {sig.type.str_short(True)}", here))
+            raise ValueError(_mismatch(program, by, found, shown, here))
     for sharding in [*outs, *constraint_shardings(program)]:
         if sharding is not None and found is None and not _is_abstract(sharding):
             found = sharding.devices

@@ -20,9 +20,10 @@ import numpy as np
 from shardwise.base.context import current
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
+from shardwise.numpy import ufuncs
 from shardwise.numpy.convert import broadcast_to, cast
 from shardwise.numpy.index_pattern import ADVANCED, AT, NEW, SCALAR, parse
-from shardwise.numpy.indexing import _not_wrapped, get, index_dtype, layout, placed_ints
+from shardwise.numpy.indexing import get, index_dtype, layout, not_wrapped, placed_ints
 from shardwise.ops.basis import reshape
 from shardwise.ops.index import GatherScatterMode, dynamic_update_slice
 from shardwise.ops.scatter import SCATTERS, as_scatter
@@ -100,11 +101,13 @@ class AtIndex:
 
     def divide(self, values: Any, **how: Any) -> Any:
         """`x[idx] /= values`; integers are divided as floating-point numbers."""
-        return self.array / _ones(self.array).at[self.index].multiply(values, **how)
+        factors = write("mul", _ones(self.array), self.index, values, **how)
+        return ufuncs.true_divide(self.array, factors)
 
     def power(self, values: Any, **how: Any) -> Any:
         """`x[idx] **= values`."""
-        return self.array ** _ones(self.array).at[self.index].multiply(values, **how)
+        factors = write("mul", _ones(self.array), self.index, values, **how)
+        return ufuncs.power(self.array, factors)
 
     def min(self, values: Any, **how: Any) -> Any:
         """`x[idx] = minimum(x[idx], values)`."""
@@ -131,11 +134,7 @@ class AtIndex:
 
 def _ones(x: Any) -> Any:
     t = type_of(x)
-    return broadcast_to(ROWS_OF_ONE(t.dtype), t.shape)
-
-
-def ROWS_OF_ONE(dtype: Any) -> Any:
-    return np.ones((), dtype)[()]
+    return broadcast_to(np.ones((), t.dtype)[()], t.shape)
 
 
 def _refuse_out_sharding(out_sharding: Any) -> None:
@@ -161,20 +160,21 @@ def write(
         values = np.asarray(values)
     t = type_of(x)
     _check_values(method, t, type_of(values))
+    sig = interpreter.array(x)._sig if eager else None
     index = parse(
-        idx, t.shape, moving=eager, windows=eager, clip=chosen == "clip",
-        wrap=wrap_negative_indices,
+        idx, t.shape, moving=eager, windows=eager and len(sig.devices) == 1,
+        clip=chosen == "clip", wrap=wrap_negative_indices,
     )
     if index.outside:
-        return x if chosen != "clip" else x
+        return x
     if not wrap_negative_indices:
-        index = _not_wrapped(index)
+        index = not_wrapped(index)
     static = {"pattern": index.pattern, "method": method}
     if chosen != "fill" or indices_are_sorted or unique_indices:
         static |= {"mode": chosen, "indices_are_sorted": indices_are_sorted,
                    "unique_indices": unique_indices}
     if eager:
-        operands = placed_ints(interpreter, index, interpreter.array(x)._sig)
+        operands = placed_ints(interpreter, index, sig)
         return interpreter.call(_UPDATE, (x, values, *operands), static)
     return update(x, values, *index.operands, **static)
 

@@ -6,7 +6,6 @@ structure are in `ranges`.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,11 +14,13 @@ import numpy as np
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.numpy.convert import broadcast_to, cast, device_array, place
+from shardwise.numpy.shape import shape_of as given_shape
 from shardwise.ops import create
 from shardwise.ops.basis import reshape
+from shardwise.ops.cast import bit_width, bitcast_convert_type
 from shardwise.ops.elementwise import copy as copy_op
 from shardwise.ops.shape import concatenate
-from shardwise.types.dtypes import canonicalize, check_user_dtype
+from shardwise.types.dtypes import canonicalize, check_user_dtype, is_bool
 from shardwise.types.promotion import dtype_and_weak, lattice_join
 
 FLOAT, INT = float, int  # the defaults, narrowed by `canonicalize`
@@ -28,28 +29,11 @@ FLOAT, INT = float, int  # the defaults, narrowed by `canonicalize`
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
-    """A shape as users give it: a number, or a sequence of them; no negative ones."""
-    if shape.__class__ is tuple:
-        for n in shape:
-            if n.__class__ is not int or n < 0:
-                break
-        else:
-            return shape
-    if not isinstance(shape, Sequence | np.ndarray) and not _is_vector(shape):
-        shape = (shape,)
-    try:
-        sizes = tuple([operator.index(n) for n in shape])
-    except TypeError as error:
-        if type(error) is not TypeError:
-            raise  # a traced size
-        raise TypeError(f"a shape consists of integers; got {shape!r}.") from None
-    if any(n < 0 for n in sizes):
+    """A shape as users give it: a size, or a sequence of sizes; no negative ones."""
+    sizes = given_shape(shape)
+    if sizes and min(sizes) < 0:
         raise ValueError(f"a shape consists of sizes of at least 0; got {sizes}.")
     return sizes
-
-
-def _is_vector(x: Any) -> bool:
-    return getattr(x, "ndim", 0) == 1
 
 
 def dtype_of(dtype: Any, fun_name: str, default: Any = FLOAT) -> Any:
@@ -180,10 +164,14 @@ def asarray(
     device: Any = None,
 ) -> Any:
     """An array of the given value; an array of this library is returned as it is."""
-    if order is None and not copy and device is None and hasattr(a, "aval"):
-        if dtype is None or (dtype_of(dtype, "asarray") is a.dtype and not a.aval.weak_type):
-            return a
+    plain = order is None and not copy and device is None and hasattr(a, "aval")
+    if plain and (dtype is None or _has_dtype(a, dtype_of(dtype, "asarray"))):
+        return a
     return array(a, dtype, bool(copy), order, device=device)
+
+
+def _has_dtype(x: Any, dtype: Any) -> bool:
+    return x.dtype is dtype and not x.aval.weak_type
 
 
 def _array(x: Any, dtype: Any) -> Any:
@@ -334,12 +322,38 @@ def _astype(x: Any, dtype: Any) -> Any:
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
     """`x` in another dtype; a complex number loses its imaginary part."""
     wanted = dtype_of(dtype, "astype")
-    t = type_of(x)
-    if hasattr(x, "aval") and t.dtype is wanted and not t.weak_type:
+    if hasattr(x, "aval") and _has_dtype(x, wanted):
         made = _copy(x) if copy else x
     else:
         made = _astype(as_operand(x), wanted)
     return made if device is None else place(made, device)
+
+
+@fused(arrays=1)
+def _view(x: Any, dtype: Any) -> Any:
+    t = type_of(x)
+    if t.dtype == dtype:
+        return x
+    old, new = bit_width(t.dtype), bit_width(dtype)
+    if new > old:
+        ratio = new // old
+        if not t.ndim or t.shape[-1] % ratio:
+            raise ValueError(
+                f"view: {new} bits of {dtype} are {ratio} elements of {t.str_short(True)}, whose "
+                "last dimension is no multiple of that."
+            )
+        x = reshape(x, shape=(*t.shape[:-1], t.shape[-1] // ratio, ratio))
+    if is_bool(t.dtype) or is_bool(dtype):
+        return cast(x, dtype)
+    out = bitcast_convert_type(x, dtype=dtype)
+    if new < old and t.ndim:
+        out = reshape(out, shape=(*t.shape[:-1], t.shape[-1] * (old // new)))
+    return out
+
+
+def view(a: Any, dtype: Any = None) -> Any:
+    """The same bits as elements of another dtype, more or fewer along the last dimension."""
+    return a if dtype is None else _view(as_operand(a), dtype_of(dtype, "view"))
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:

@@ -223,7 +223,7 @@ def _step(
     """One step, and the labels and shape of its result; the last gives exactly `wanted`."""
     pairs = []
     for i, (labels, shape) in enumerate(operands):
-        others = set(wanted).union(*[o[0] for j, o in enumerate(operands) if j != i])
+        others = set(wanted).union(*[_real(*o, sizes) for j, o in enumerate(operands) if j != i])
         pairs.append(_prepare(labels, shape, others, sizes))
     terms = [labels for _, labels in pairs]
     order = tuple(reversed(range(len(terms))))  # positions fall, operands come as they were given
@@ -252,6 +252,11 @@ def _step(
     shape = tuple([sizes[x] for x in found])
     prepared = tuple([pairs[i][0] for i in order])
     return Step(positions, order, prepared, numbers, spreads, shape, perm), (found, shape)
+
+
+def _real(labels: Labels, shape: Shape, sizes: dict) -> list[Label]:
+    """The labels of dimensions that do not merely broadcast."""
+    return [x for x, n in zip(labels, shape, strict=True) if n == sizes[x]]
 
 
 def _product_labels(terms: list[Labels], contracted: list, batch: list) -> Labels:

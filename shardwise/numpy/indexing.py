@@ -166,7 +166,7 @@ def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
         d = len(starts)
         n = shape[d]
         start, size, stride = 0, n, 1
-        if entry == AT or entry == SCALAR:
+        if entry in (AT, SCALAR):
             start, size, moving = index_scalar(next(places), n, entry == SCALAR), 1, True
         elif entry[0] == "int":
             start, size = entry[1], 1
@@ -313,10 +313,10 @@ def _indices(shape: tuple, operands: Any, pattern: tuple, wrap: bool) -> tuple[d
         if entry[0] == "truth":
             arrays[position] = np.zeros(entry[1], np.int32)
             continue
-        if entry == ARRAY or entry == SCALAR:
+        if entry in (ARRAY, SCALAR):
             i = next(places)
             arrays[position] = wrapped(i, shape[d]) if wrap else i
-        elif entry == HOST or entry == AT:
+        elif entry in (HOST, AT):
             arrays[position] = next(places)
         elif entry[0] == "int":
             arrays[position] = np.int32(entry[1])
@@ -429,8 +429,6 @@ def get(
 ) -> Any:
     """`x[idx]` with a say in what happens out of bounds (see `At.get`)."""
     chosen = None if mode is None else GatherScatterMode.from_any(mode).value
-    if chosen is None and not wrap:
-        chosen = "fill"
     filling = chosen == "fill"
     t = type_of(x)
     interpreter = current().interpreter
@@ -442,8 +440,7 @@ def get(
         out = type_of(inside)
         return cast(broadcast_in_dim(lit(value, x), shape=out.shape, dims=()), t.dtype, t.weak_type)
     if not wrap:
-        # Negative places are as far outside as can be: "clip" brings them to 0.
-        index = _not_wrapped(index)
+        index = not_wrapped(index)
     static = {
         "pattern": index.pattern, "mode": chosen, "fill_value": fill_value,
         "indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices,
@@ -454,9 +451,9 @@ def get(
     return read(x, *index.operands, **static)
 
 
-def _not_wrapped(index: Index) -> Index:
+def not_wrapped(index: Index) -> Index:
     """With the arrays that would be wrapped marked as known, which are taken as they are."""
-    pattern = tuple(HOST if e == ARRAY else AT if e == SCALAR else e for e in index.pattern)
+    pattern = tuple(HOST if e in (ARRAY, SCALAR) else e for e in index.pattern)
     return index._replace(pattern=pattern)
 
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from shardwise.numpy import creation, elementary, reductions, statistics, ufuncs
+from shardwise.numpy import (
+    contractions,
+    creation,
+    elementary,
+    rearrange,
+    reductions,
+    shape,
+    statistics,
+    ufuncs,
+)
 from shardwise.numpy.convert import place
 from shardwise.numpy.reductions import Axis
 from shardwise.types.array_type import ArrayType
@@ -62,6 +71,16 @@ class Methods:
     def imag(self) -> Any:
         return elementary.imag(self)
 
+    @property
+    def T(self) -> Any:
+        """The dimensions in reverse order."""
+        return shape.transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        """The last two dimensions exchanged."""
+        return shape.matrix_transpose(self)
+
     def __array_namespace__(self, *, api_version: str | None = None, device: Any = None) -> Any:
         """The module with the functions of the array API standard."""
         return sys.modules["shardwise.numpy"]
@@ -85,6 +104,50 @@ class Methods:
 
     def to_device(self, device: Any, *, stream: Any = None) -> Any:
         return place(self, device)
+
+    # -- shape --
+
+    def reshape(self, *args: Any, order: str = "C", copy: bool | None = None) -> Any:
+        """In another shape, given as one argument or as several."""
+        return shape.reshape(self, args[0] if len(args) == 1 else args, order, copy=copy)
+
+    def ravel(self, order: str = "C") -> Any:
+        return shape.ravel(self, order)
+
+    def flatten(self, order: str = "C") -> Any:
+        return shape.ravel(self, order)
+
+    def transpose(self, *axes: Any) -> Any:
+        """With the dimensions in another order, given as one argument or as several."""
+        if not axes:
+            return shape.transpose(self)
+        return shape.transpose(self, axes[0] if len(axes) == 1 else axes)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        return shape.swapaxes(self, axis1, axis2)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return shape.squeeze(self, axis)
+
+    def repeat(
+        self, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None
+    ) -> Any:
+        return rearrange.repeat(self, repeats, axis, total_repeat_length=total_repeat_length)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        return rearrange.diagonal(self, offset, axis1, axis2)
+
+    # -- products --
+
+    def dot(self, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+        return contractions.dot(
+            self, b, precision=precision, preferred_element_type=preferred_element_type
+        )
+
+    def trace(
+        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
+    ) -> Any:
+        return contractions.trace(self, offset, axis1, axis2, dtype, out)
 
     # -- elementwise --
 

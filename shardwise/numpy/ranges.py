@@ -21,10 +21,11 @@ from shardwise.numpy.convert import (
     promote_inexact,
 )
 from shardwise.numpy.creation import INT, as_operand, dtype_of, shape_of
+from shardwise.numpy.rearrange import diagonal
 from shardwise.ops import create
 from shardwise.ops import elementwise as ew
-from shardwise.ops.basis import broadcast_in_dim, move_axis, reduce_sum, reshape
-from shardwise.ops.shape import pad, slice_in_dim
+from shardwise.ops.basis import broadcast_in_dim, move_axis, reshape
+from shardwise.ops.shape import pad
 from shardwise.types.dtypes import (
     canonicalize,
     is_bool,
@@ -365,13 +366,7 @@ def _diag(v: Any, k: int) -> Any:
         return _on_diagonal(v, k)
     if t.ndim != 2:
         raise ValueError(f"diag takes a vector or a matrix; got {t.str_short(True)}.")
-    rows, columns = t.shape
-    first, length = max(0, -k), max(0, min(rows + min(k, 0), columns - max(k, 0)))
-    zero = constant(False if is_bool(t.dtype) else 0, v)
-    held = ew.where(_offset_test(ew.eq, t.shape, k), v, zero)
-    whole = cast(held, np.dtype("int32")) if is_bool(t.dtype) else held
-    sums = cast(reduce_sum(whole, axes=(1,)), t.dtype, t.weak_type)
-    return slice_in_dim(sums, first, first + length, 0)
+    return diagonal(v, k)
 
 
 def _on_diagonal(v: Any, k: int) -> Any:

@@ -274,7 +274,8 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*sizes))
     except ValueError:
-        raise ValueError(f"shapes {', '.join(map(str, sizes))} do not broadcast together.") from None
+        shown = ", ".join(map(str, sizes))
+        raise ValueError(f"shapes {shown} do not broadcast together.") from None
 
 
 @fused

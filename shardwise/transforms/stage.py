@@ -142,7 +142,8 @@ def _literal(x: Any) -> Literal:
 
 def _new_literal(x: Any) -> Literal:
     aval = type_of(x)
-    return Literal(np.asarray(x, aval.dtype)[()], aval)
+    value = np.asarray(x, aval.dtype)[()]
+    return Literal(x if aval.weak_type else value, aval)  # a Python scalar stays weak when rerun
 
 
 def stage(

@@ -1,0 +1,166 @@
+"""Jacobians: `jacfwd`, `jacrev`, `hessian`, as a derivative mapped over a standard basis."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.api.grad import linear_parts, pull_back
+from shardwise.api.signatures import as_tuple, check_argnums
+from shardwise.api.trees import leaf_name
+from shardwise.api.vmap import vmap
+from shardwise.core.infer import type_of
+from shardwise.core.interpreter import name_of
+from shardwise.ops.basis import broadcast_in_dim, move_axis, reshape
+from shardwise.ops.cast import convert_element_type
+from shardwise.ops.create import iota
+from shardwise.ops.elementwise import eq
+from shardwise.ops.shape import slice_in_dim
+from shardwise.runtime.pytree import flatten
+from shardwise.types.array_type import ArrayType
+from shardwise.types.dtypes import INT32, is_complex, is_float
+
+
+def jacfwd(
+    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable:
+    """The Jacobian of `fun`, column by column: for functions with few inputs.
+
+    Args:
+      fun: gives a tree of arrays; with `has_aux` a pair of it and anything else.
+      argnums: which positional arguments to differentiate by.
+      holomorphic: whether `fun` is a holomorphic function of complex arguments.
+
+    Returns:
+      A function of the same arguments. Its result has the tree of `fun`'s, and at each leaf of
+      shape `s` the tree of the argument (a tuple for several argnums) with leaves of shape
+      `s + shape of the argument's leaf`; with `has_aux` a pair of this and aux.
+
+    Raises:
+      TypeError: if an input is not real (complex with `holomorphic`).
+    """
+    return _jacobian(fun, argnums, has_aux, holomorphic, False, "jacfwd", _columns)
+
+
+def jacrev(
+    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    holomorphic: bool = False, allow_int: bool = False,
+) -> Callable:
+    """The Jacobian of `fun`, row by row: for functions with few outputs.
+
+    See `jacfwd` for arguments, result and errors; with `allow_int`, integer arguments are allowed
+    and have Jacobians of dtype `float0`.
+    """
+    return _jacobian(fun, argnums, has_aux, holomorphic, allow_int, "jacrev", _rows)
+
+
+def hessian(
+    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable:
+    """The second derivatives of `fun`, as the Jacobian of its Jacobian."""
+    inner = jacrev(fun, argnums, has_aux, holomorphic)
+    return jacfwd(inner, argnums, has_aux, holomorphic)
+
+
+def _jacobian(
+    fun: Callable, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool,
+    transform: str, parts_of: Callable,
+) -> Callable:
+    what = f"{transform} of {name_of(fun)}"
+    nums = as_tuple(argnums)
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        check_argnums(argnums, len(args), what)
+        places = tuple(n % len(args) for n in nums)
+
+        def of_picked(*picked: Any) -> Any:
+            full = list(args)
+            for n, value in zip(places, picked, strict=True):
+                full[n] = value
+            return fun(*full, **kwargs)
+
+        of_picked.__name__ = name_of(fun)
+        picked = [args[n] for n in places]
+        found = linear_parts(of_picked, picked, has_aux, transform)
+        _check_inputs(what, found[2], found[1].in_types, holomorphic, allow_int)
+        _check_outputs(what, found[1].out_types, holomorphic, transform)
+        parts = parts_of(found[1])  # [output leaf][input leaf]
+        rows = [found[2].unflatten(row) for row in parts]
+        result = found[3].unflatten(rows if not isinstance(argnums, int) else [r[0] for r in rows])
+        return (result, found[4]) if has_aux else result
+
+    return wrapped
+
+
+def _columns(linear: Any) -> list[list[Any]]:
+    """The derivative along each element of the inputs, at once."""
+    basis = _standard_basis(linear.in_types)
+    active = [i for i, t in enumerate(linear.out_types) if linear.active_out[i]]
+
+    def along(*tangents: Any) -> list[Any]:
+        outs = linear(list(tangents))
+        return [outs[i] for i in active]
+
+    found = dict(zip(active, vmap(along)(*basis), strict=True)) if active else {}
+    table = []
+    for i, t in enumerate(linear.out_types):
+        if i not in found:
+            table.append([_zeros(t, u) for u in linear.in_types])
+            continue
+        pieces = _pieces(found[i], linear.in_types)
+        table.append([
+            reshape(move_axis(x, 0, t.ndim), shape=t.shape + u.shape)
+            for x, u in zip(pieces, linear.in_types, strict=True)
+        ])
+    return table
+
+
+def _rows(linear: Any) -> list[list[Any]]:
+    """The gradient of each element of the outputs, at once."""
+    outs = linear.out_types
+    basis = _standard_basis(outs)
+    depends = [i for i, active in enumerate(linear.active_in) if active]
+
+    def from_output(*cotangents: Any) -> list[Any]:
+        grads = pull_back(linear, cotangents)
+        return [grads[i] for i in depends]
+
+    found = dict(zip(depends, vmap(from_output)(*basis), strict=True)) if depends else {}
+    table = [[_zeros(t, u) for u in linear.in_types] for t in outs]
+    for i, grads in found.items():
+        shape = linear.in_types[i].shape
+        for row, piece, t in zip(table, _pieces(grads, outs), outs, strict=True):
+            row[i] = reshape(piece, shape=t.shape + shape)
+    return table
+
+
+def _standard_basis(types: Sequence[ArrayType]) -> list[Any]:
+    """For each type an array of shape (n, *shape): row k is 1 at the k-th element of all."""
+    total = sum(t.size for t in types)
+    basis, first = [], 0
+    for t in types:
+        shape = (total, t.size)
+        rows = iota(dtype=INT32, shape=shape, dimension=0)
+        places = iota(dtype=INT32, shape=(t.size,), dimension=0) if t.size else None
+        if places is None:
+            basis.append(_zeros(t.update(shape=(total,)), t))
+            continue
+        columns = broadcast_in_dim(places, shape=shape, dims=(1,))
+        offset = broadcast_in_dim(_int32(first), shape=shape, dims=())
+        ones = convert_element_type(eq(rows, add(columns, offset)), dtype=t.dtype)
+        basis.append(reshape(ones, shape=(total, *t.shape)))
+        first += t.size
+    return basis
+
+
+def _pieces(x: Any, types: Sequence[ArrayType]) -> list[Any]:
+    """The rows of `x` that belong to each type."""
+    pieces, first = [], 0
+    for t in types:
+        pieces.append(slice_in_dim(x, first, first + t.size, 0))
+        first += t.size
+    return pieces

@@ -1,0 +1,92 @@
+"""What the documents say is run.
+
+The Python blocks of a Markdown file are one program, run from top to bottom in a process of its own
+with eight devices. A text block right behind one is what it prints.
+"""
+
+import doctest
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MARK = "\x1e"  # printed behind each block
+LINK = re.compile(r"\[[^]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
+RUN = "import sys; exec(compile(sys.stdin.read(), sys.argv[1], 'exec'), {'__name__': '__main__'})"
+
+
+def execute(source, name):
+    """What a program prints, in a process of its own."""
+    flags = "--xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN, name],
+        input=source, capture_output=True, text=True, timeout=100,
+        env={**os.environ, "XLA_FLAGS": flags, "COLUMNS": "80"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def program_of(text):
+    """The Python blocks at their lines, and for each what it should print (None: anything)."""
+    lines = [""] * (text.count("\n") + 1)
+    expected, behind = [], -1
+    for block in BLOCK.finditer(text):
+        if block[1] == "text":
+            if text[behind : block.start()].strip() == "" and expected:
+                expected[-1] = block[2]
+            continue
+        first = text.count("\n", 0, block.start()) + 1
+        body = block[2].splitlines()
+        lines[first : first + len(body)] = body
+        lines[first + len(body)] = f"print({MARK!r}, end='')"
+        expected.append(None)
+        behind = block.end()
+    return "\n".join(lines), expected
+
+
+def test_blocks_keep_their_lines_and_know_their_output():
+    text = "a\n```python\nx = 1\nprint(x)\n```\n\n```text\n1\n```\n\nb\n```python\ny\n```\nc\n"
+    source, expected = program_of(text)
+    assert source.splitlines()[2:5] == ["x = 1", "print(x)", "print('\\x1e', end='')"]
+    assert source.splitlines()[12] == "y"
+    assert expected == ["1\n", None]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in DOCUMENTS if "```python" in p.read_text()],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_the_code_of_a_document_runs(path):
+    source, expected = program_of(path.read_text())
+    printed = execute(source, str(path)).split(MARK)[:-1]
+    for got, wanted in zip(printed, expected, strict=True):
+        if wanted is not None:
+            assert [line.rstrip() for line in got.splitlines()] == wanted.splitlines()
+
+
+def test_the_tour_of_the_core():
+    path = ROOT / "docs" / "core_in_one_sitting.py"
+    assert execute(path.read_text(), str(path)) == "every assertion of the tour holds\n"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    missing = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]
+    assert not missing
+
+
+def test_examples_in_docstrings():
+    for path in sorted((ROOT / "shardwise").rglob("*.py")):
+        if ">>> " in path.read_text():
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            failed, _ = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
+            assert not failed, name
