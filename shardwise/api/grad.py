@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from shardwise.api.signatures import as_tuple, check_argnums
-from shardwise.api.trees import leaf_paths
+from shardwise.api.trees import leaf_name
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.engine.eager import EAGER
+from shardwise.numpy.value import Value
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
 from shardwise.runtime.pytree import flatten
@@ -27,9 +28,7 @@ from shardwise.types.dtypes import float0, is_complex, is_float, is_inexact
 
 def as_value(x: Any) -> Any:
     """A leaf as something with a type: arrays and tracers as they are."""
-    if hasattr(x, "aval"):
-        return x
-    return EAGER.array(x)
+    return x if isinstance(x, Value) else EAGER.array(x)
 
 
 def zeros(t: ArrayType) -> Any:
@@ -116,7 +115,7 @@ def value_and_grad(
         count = out_tree.num_leaves
         _check_output(name, out_tree, outs[:count], holomorphic)
         one = np.ones((), type_of(outs[0]).dtype)[()]
-        grads = tree.unflatten(_pull_back(linear, [one]))
+        grads = tree.unflatten(pull_back(linear, [one]))
         value = out_tree.unflatten(outs[:count])
         gradient = grads if not isinstance(argnums, int) else grads[0]
         if has_aux:
@@ -144,7 +143,7 @@ def grad(
     return wrapped
 
 
-def _pull_back(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
+def pull_back(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of all inputs; zeros where the result does not depend on one."""
     given = [ct for ct, on in zip(cotangents, linear.active_out, strict=False) if on]
     found = iter(transpose(linear.program, linear.captured, given))
@@ -174,25 +173,14 @@ def _check_inputs(
         if holomorphic and not is_complex(t.dtype):
             raise TypeError(
                 f"grad of {name} with holomorphic=True takes complex inputs; "
-                f"{_leaf_name(tree, i)} is of type {t.str_short(True)}."
+                f"{leaf_name(tree, i)} is of type {t.str_short(True)}."
             )
-        if is_float(t.dtype) or (is_complex(t.dtype) and holomorphic):
-            continue
-        if is_complex(t.dtype):
+        if not (is_inexact(t.dtype) or allow_int):
             raise TypeError(
-                f"grad of {name} takes real inputs; {_leaf_name(tree, i)} is of type "
-                f"{t.str_short(True)}. For a holomorphic function pass holomorphic=True."
-            )
-        if not allow_int:
-            raise TypeError(
-                f"grad of {name} takes real or complex inputs; {_leaf_name(tree, i)} is of type "
+                f"grad of {name} takes real or complex inputs; {leaf_name(tree, i)} is of type "
                 f"{t.str_short(True)}. Convert it to a floating type, or pass allow_int=True for "
                 "a trivial gradient."
             )
-
-
-def _leaf_name(tree: Any, i: int) -> str:
-    return "args" + leaf_paths(tree.unflatten(range(tree.num_leaves)))[i]
 
 
 def _check_output(name: str, tree: Any, outs: Sequence[Any], holomorphic: bool) -> None:
@@ -207,12 +195,16 @@ def _check_output(name: str, tree: Any, outs: Sequence[Any], holomorphic: bool) 
             f"grad of {name} takes a function that returns a scalar; it returned "
             f"{t.str_short(True)}. Sum it, or use jacrev or vjp."
         )
-    if not (is_complex(t.dtype) if holomorphic else is_float(t.dtype)):
-        kind = "complex" if holomorphic else "real"
-        raise TypeError(
-            f"grad of {name} takes a function that returns a {kind} scalar; it returned "
-            f"{t.str_short(True)}."
-        )
+    if is_complex(t.dtype) if holomorphic else is_float(t.dtype):
+        return
+    kind = "complex" if holomorphic else "real"
+    advice = "Convert it to a floating type."
+    if is_complex(t.dtype):
+        advice = "For a holomorphic function pass holomorphic=True, for others use vjp."
+    raise TypeError(
+        f"grad of {name} takes a function that returns a {kind} scalar; it returned "
+        f"{t.str_short(True)}. {advice}"
+    )
 
 
 def jvp(
@@ -240,7 +232,7 @@ def jvp(
         )
     values = [as_value(x) for x in leaves]
     pairs = zip(values, tangent_leaves, strict=True)
-    flat_tangents = [_checked_tangent(name, x, t) for x, t in pairs]
+    flat_tangents = [_checked_tangent(f"jvp of {name}", type_of(x), t) for x, t in pairs]
     trees: list[Any] = []
     flat = _flat_function(fun, trees, tree.unflatten, has_aux)
     outs, out_tangents = push_forward(
@@ -255,12 +247,12 @@ def jvp(
     return (*result, trees[1].unflatten(outs[count:])) if has_aux else result
 
 
-def _checked_tangent(name: str, primal: Any, tangent: Any) -> Any:
-    t = type_of(primal)
+def _checked_tangent(what: str, t: ArrayType, tangent: Any) -> Any:
+    """A tangent of a primal of type `t`; None (zero) where that is of integer type."""
     if getattr(tangent, "dtype", None) == float0:
         if is_inexact(t.dtype):
             raise TypeError(
-                f"jvp of {name}: a tangent of dtype float0 is for integers; its primal is of type "
+                f"{what}: a tangent of dtype float0 is for integers; its primal is of type "
                 f"{t.str_short(True)}."
             )
         return None
@@ -268,18 +260,18 @@ def _checked_tangent(name: str, primal: Any, tangent: Any) -> Any:
     given = type_of(tangent)
     if not is_inexact(t.dtype):
         raise TypeError(
-            f"jvp of {name}: the tangent of {t.str_short(True)} must be of dtype float0; got "
-            f"{given.str_short(True)}."
+            f"{what}: the tangent of {t.str_short(True)} must be of dtype float0; got "
+            f"{given.str_short(True)}. Make it with numpy.zeros(shape, float0)."
         )
     if (given.shape, given.dtype) != (t.shape, t.dtype):
         raise TypeError(
-            f"jvp of {name}: a tangent must have its primal's shape and dtype; got "
+            f"{what}: a tangent must have its primal's shape and dtype; got "
             f"{given.str_short(True)} for {t.str_short(True)}."
         )
     return tangent
 
 
-def _linear_parts(fun: Callable, primals: Sequence[Any], has_aux: bool, transform: str) -> tuple:
+def linear_parts(fun: Callable, primals: Sequence[Any], has_aux: bool, transform: str) -> tuple:
     leaves, tree = flatten(tuple(primals))
     values = [as_value(x) for x in leaves]
     trees: list[Any] = []
@@ -300,7 +292,7 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
       (result, pull_back), with `has_aux` also aux. `pull_back(ct)` takes a cotangent of the
       result's tree and gives a tuple with one of each primal.
     """
-    result, linear, tree, out_tree, aux = _linear_parts(fun, primals, has_aux, "vjp")
+    result, linear, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
     name = name_of(fun)
 
     def pull_back(ct: Any) -> tuple:
@@ -312,17 +304,27 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
             )
         types = linear.out_types[: len(cts)]
         given = [_checked_cotangent(name, x, t) for x, t in zip(cts, types, strict=True)]
-        return tree.unflatten(_pull_back(linear, given))
+        return tree.unflatten(pull_back(linear, given))
 
     return (result, pull_back, aux) if has_aux else (result, pull_back)
 
 
 def _checked_cotangent(name: str, ct: Any, t: ArrayType) -> Any:
     if getattr(ct, "dtype", None) == float0:
+        if is_inexact(t.dtype):
+            raise TypeError(
+                f"vjp of {name}: a cotangent of dtype float0 is for integers; the result is of "
+                f"type {t.str_short(True)}."
+            )
         return None
     ct = as_value(ct)
     given = type_of(ct)
-    if (given.shape, given.dtype) != (t.shape, t.dtype) and is_inexact(t.dtype):
+    if not is_inexact(t.dtype):
+        raise TypeError(
+            f"vjp of {name}: the cotangent of {t.str_short(True)} must be of dtype float0; got "
+            f"{given.str_short(True)}. Make it with numpy.zeros(shape, float0)."
+        )
+    if (given.shape, given.dtype) != (t.shape, t.dtype):
         raise TypeError(
             f"vjp of {name}: a cotangent must have its result's shape and dtype, "
             f"{t.str_short(True)}; got {given.str_short(True)}."
@@ -335,7 +337,7 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
 
     The derivative is staged: calling it many times costs no new trace.
     """
-    result, linear, tree, out_tree, aux = _linear_parts(fun, primals, has_aux, "linearize")
+    result, linear, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "linearize")
     name = name_of(fun)
     types = [type_of(x) for x in flatten(result)[0]]
 
@@ -346,7 +348,8 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
                 f"linearize of {name}: tangents must have the tree of the primals, {tree}; got "
                 f"{given_tree}."
             )
-        values = [as_value(x) for x in given]
+        pairs = zip(linear.in_types, given, strict=True)
+        values = [_checked_tangent(f"linearize of {name}", t, x) for t, x in pairs]
         outs = linear(values)[: len(types)]
         settled = [zeros(t) if o is None else o for o, t in zip(outs, types, strict=True)]
         return out_tree.unflatten(settled)

@@ -6,20 +6,17 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.api.grad import linear_parts, pull_back
+from shardwise.api.grad import linear_parts, pull_back, zeros
 from shardwise.api.signatures import as_tuple, check_argnums
 from shardwise.api.trees import leaf_name
 from shardwise.api.vmap import vmap
-from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
-from shardwise.ops.basis import broadcast_in_dim, move_axis, reshape
-from shardwise.ops.cast import convert_element_type
-from shardwise.ops.create import iota
-from shardwise.ops.elementwise import eq
+from shardwise.numpy.ranges import eye
+from shardwise.numpy.shape import moveaxis, reshape
 from shardwise.ops.shape import slice_in_dim
-from shardwise.runtime.pytree import flatten
+from shardwise.transforms.linearize import LinearFunction
 from shardwise.types.array_type import ArrayType
-from shardwise.types.dtypes import INT32, is_complex, is_float
+from shardwise.types.dtypes import is_complex, is_float, is_inexact
 
 
 def jacfwd(
@@ -85,21 +82,23 @@ def _jacobian(
 
         of_picked.__name__ = name_of(fun)
         picked = [args[n] for n in places]
-        found = linear_parts(of_picked, picked, has_aux, transform)
-        _check_inputs(what, found[2], found[1].in_types, holomorphic, allow_int)
-        _check_outputs(what, found[1].out_types, holomorphic, transform)
-        parts = parts_of(found[1])  # [output leaf][input leaf]
-        rows = [found[2].unflatten(row) for row in parts]
-        result = found[3].unflatten(rows if not isinstance(argnums, int) else [r[0] for r in rows])
-        return (result, found[4]) if has_aux else result
+        _, linear, tree, out_tree, aux = linear_parts(of_picked, picked, has_aux, transform)
+        _check_inputs(what, tree, linear.in_types, holomorphic, allow_int)
+        _check_outputs(what, linear.out_types, holomorphic)
+        rows = [tree.unflatten(row) for row in parts_of(linear)]
+        result = out_tree.unflatten([r[0] for r in rows] if isinstance(argnums, int) else rows)
+        return (result, aux) if has_aux else result
 
     return wrapped
 
 
-def _columns(linear: Any) -> list[list[Any]]:
-    """The derivative along each element of the inputs, at once."""
+# Both give a table of blocks, [leaf of the result][leaf of the input].
+
+
+def _columns(linear: LinearFunction) -> list[list[Any]]:
+    """The derivative along each element of the inputs, all at once."""
     basis = _standard_basis(linear.in_types)
-    active = [i for i, t in enumerate(linear.out_types) if linear.active_out[i]]
+    active = [i for i, moves in enumerate(linear.active_out) if moves]
 
     def along(*tangents: Any) -> list[Any]:
         outs = linear(list(tangents))
@@ -109,18 +108,18 @@ def _columns(linear: Any) -> list[list[Any]]:
     table = []
     for i, t in enumerate(linear.out_types):
         if i not in found:
-            table.append([_zeros(t, u) for u in linear.in_types])
+            table.append([zeros(t.update(shape=t.shape + u.shape)) for u in linear.in_types])
             continue
         pieces = _pieces(found[i], linear.in_types)
         table.append([
-            reshape(move_axis(x, 0, t.ndim), shape=t.shape + u.shape)
+            reshape(moveaxis(x, 0, -1), t.shape + u.shape)
             for x, u in zip(pieces, linear.in_types, strict=True)
         ])
     return table
 
 
-def _rows(linear: Any) -> list[list[Any]]:
-    """The gradient of each element of the outputs, at once."""
+def _rows(linear: LinearFunction) -> list[list[Any]]:
+    """The gradient of each element of the outputs, all at once."""
     outs = linear.out_types
     basis = _standard_basis(outs)
     depends = [i for i, active in enumerate(linear.active_in) if active]
@@ -130,12 +129,16 @@ def _rows(linear: Any) -> list[list[Any]]:
         return [grads[i] for i in depends]
 
     found = dict(zip(depends, vmap(from_output)(*basis), strict=True)) if depends else {}
-    table = [[_zeros(t, u) for u in linear.in_types] for t in outs]
+    table = [[_no_gradient(t, u) for u in linear.in_types] for t in outs]
     for i, grads in found.items():
         shape = linear.in_types[i].shape
         for row, piece, t in zip(table, _pieces(grads, outs), outs, strict=True):
-            row[i] = reshape(piece, shape=t.shape + shape)
+            row[i] = reshape(piece, t.shape + shape)
     return table
+
+
+def _no_gradient(out: ArrayType, into: ArrayType) -> Any:
+    return zeros(into.update(shape=out.shape + into.shape))
 
 
 def _standard_basis(types: Sequence[ArrayType]) -> list[Any]:
@@ -143,16 +146,11 @@ def _standard_basis(types: Sequence[ArrayType]) -> list[Any]:
     total = sum(t.size for t in types)
     basis, first = [], 0
     for t in types:
-        shape = (total, t.size)
-        rows = iota(dtype=INT32, shape=shape, dimension=0)
-        places = iota(dtype=INT32, shape=(t.size,), dimension=0) if t.size else None
-        if places is None:
-            basis.append(_zeros(t.update(shape=(total,)), t))
-            continue
-        columns = broadcast_in_dim(places, shape=shape, dims=(1,))
-        offset = broadcast_in_dim(_int32(first), shape=shape, dims=())
-        ones = convert_element_type(eq(rows, add(columns, offset)), dtype=t.dtype)
-        basis.append(reshape(ones, shape=(total, *t.shape)))
+        if is_inexact(t.dtype):
+            ones = eye(total, t.size, -first, t.dtype)
+            basis.append(reshape(ones, (total, *t.shape)))
+        else:
+            basis.append(zeros(t.update(shape=(total, *t.shape))))
         first += t.size
     return basis
 
@@ -164,3 +162,28 @@ def _pieces(x: Any, types: Sequence[ArrayType]) -> list[Any]:
         pieces.append(slice_in_dim(x, first, first + t.size, 0))
         first += t.size
     return pieces
+
+
+def _check_inputs(
+    what: str, tree: Any, types: Sequence[ArrayType], holomorphic: bool, allow_int: bool
+) -> None:
+    for i, t in enumerate(types):
+        if is_complex(t.dtype) if holomorphic else is_float(t.dtype):
+            continue
+        if allow_int and not is_inexact(t.dtype):
+            continue
+        kind = "complex inputs with holomorphic=True" if holomorphic else "real inputs"
+        raise TypeError(
+            f"{what} takes {kind}; {leaf_name(tree, i)} is of type {t.str_short(True)}. Use jvp or "
+            "vjp for other derivatives."
+        )
+
+
+def _check_outputs(what: str, types: Sequence[ArrayType], holomorphic: bool) -> None:
+    for t in types:
+        if not (is_complex(t.dtype) if holomorphic else is_float(t.dtype)):
+            kind = "complex results with holomorphic=True" if holomorphic else "real results"
+            raise TypeError(
+                f"{what} takes a function with {kind}; it returned {t.str_short(True)}. Use jvp or "
+                "vjp for other derivatives."
+            )

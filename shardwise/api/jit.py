@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import logging
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
-from shardwise.api.shardings import as_sharding, is_sharding_leaf
+from shardwise.api.shardings import as_sharding, check_fit, is_sharding_leaf
 from shardwise.api.signatures import both, names_of
-from shardwise.api.stages import ShapeDtypeStruct, Traced
+from shardwise.api.stages import ShapeDtypeStruct, Traced, shapes_of
 from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
 from shardwise.base.config import disable_jit, log_compiles
 from shardwise.base.context import CURRENT
@@ -29,6 +30,7 @@ from shardwise.runtime.backend import devices
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
 from shardwise.transforms.tracer import Tracer, escaped
+from shardwise.types.frozen import listed
 from shardwise.types.sharding import SingleDeviceSharding
 
 P = ParamSpec("P")
@@ -98,7 +100,10 @@ class Jitted(Generic[P, R]):
                 found.append(x if x.__class__ is Array else _leaf(x, abstract))
             except TypeError as error:
                 name = self._argument_names(args, kwargs)[i]
-                raise TypeError(f"jit of {self._name}: {name}: {error}") from None
+                raise TypeError(
+                    f"jit of {self._name}: {name}: {error} Arguments are arrays and scalars, in "
+                    "pytrees; mark others static with static_argnums or static_argnames."
+                ) from None
         return found
 
     def _argument_names(self, args: tuple, kwargs: dict) -> list[str]:
@@ -218,17 +223,19 @@ class Jitted(Generic[P, R]):
         args, _ = tree.unflatten(range(count))
         if isinstance(wanted, list):
             wanted = tuple(wanted)
-        found = broadcast_prefix(wanted, args, "in_shardings", is_sharding_leaf)
+        what = f"jit of {self._name}: in_shardings"
+        found = broadcast_prefix(wanted, args, what, is_sharding_leaf)
         found += [None] * (count - len(found))
-        return [as_sharding(s, "in_shardings") for s in found]
+        return [as_sharding(s, what) for s in found]
 
     def _output_shardings(self, tree: Any) -> list[Any] | None:
         wanted = self._options.out_shardings
         if wanted is None:
             return None
         outs = tree.unflatten(range(tree.num_leaves))
-        found = broadcast_prefix(wanted, outs, "out_shardings", is_sharding_leaf)
-        return [as_sharding(s, "out_shardings") for s in found]
+        what = f"jit of {self._name}: out_shardings"
+        found = broadcast_prefix(wanted, outs, what, is_sharding_leaf)
+        return [as_sharding(s, what) for s in found]
 
     def _donated(self, tree: Any, count: int) -> tuple[int, ...]:
         options = self._options
@@ -255,14 +262,21 @@ class Jitted(Generic[P, R]):
         program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         if captured:
             raise escaped(captured[0])
+        names = self._argument_names(args, kwargs)
+        ins, outs = self._input_shardings(tree, len(leaves)), self._output_shardings(out_tree)
+        if ins is not None:
+            check_fit(ins, types, names, f"jit of {self._name}: in_shardings")
+        if outs is not None:
+            results = ["result" + p for p in leaf_paths(out_tree.unflatten(range(len(outs))))]
+            check_fit(outs, program.out_types, results, f"jit of {self._name}: out_shardings")
         return Traced(
             program,
             sigs,
-            self._argument_names(args, kwargs),
+            names,
             in_tree=tree,
             out_tree=out_tree,
-            in_shardings=self._input_shardings(tree, len(leaves)),
-            out_shardings=self._output_shardings(out_tree),
+            in_shardings=ins,
+            out_shardings=outs,
             donated=self._donated(tree, len(leaves)),
             overrides=self._options.compiler_options,
         )
@@ -272,7 +286,9 @@ class Jitted(Generic[P, R]):
     ) -> Callable:
         traced = self._traced_flat(leaves, tree, static, args, kwargs)
         begin = time.perf_counter()
-        run = traced.lower().compile().executable.run
+        executable = traced.lower().compile().executable
+        run = executable.run
+        self._warn_of_donations(traced, executable.unused_donations())
         if log_compiles.value:
             _log.warning("compiled %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
         if len(self._cache) >= CACHE_SIZE:
@@ -283,6 +299,19 @@ class Jitted(Generic[P, R]):
         else:
             self._arrays_only = False
         return run
+
+    def _warn_of_donations(self, traced: Traced, unused: Sequence[int]) -> None:
+        if unused:
+            types = traced.program.in_types
+            shown = ", ".join(
+                f"{traced.names[i]} of type {types[i].str_short(True)}" for i in unused
+            )
+            warnings.warn(
+                f"jit of {self._name}: memory was donated that no result could use: {shown}. "
+                "A result takes the memory of an argument with its shape, dtype and sharding. The "
+                "donated arrays are gone all the same.",
+                UserWarning, stacklevel=5,
+            )
 
     # -- stages --
 
@@ -296,7 +325,12 @@ class Jitted(Generic[P, R]):
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The types of the results, without compiling."""
-        return self.trace(*args, **kwargs).out_info
+        static, args, kwargs = self._split_static(args, kwargs)  # type: ignore[assignment]
+        leaves, tree = flatten((args, kwargs))
+        leaves = self._checked(leaves, args, kwargs, abstract=True)
+        types = tuple([type_of(x) for x in leaves])
+        program, out_tree, _ = self._trace(types, tree, static, args, kwargs)
+        return shapes_of(program, out_tree)
 
     def clear_cache(self) -> None:
         """Forgets all traces and compiled programs of this function."""
@@ -316,6 +350,17 @@ class Options:
     )
 
 
+def _check_disjoint(fun: Callable, options: Options) -> None:
+    numbers = set(options.static_argnums) & set(options.donate_argnums)
+    names = set(options.static_argnames) & set(options.donate_argnames)
+    if numbers or names:
+        shown = listed(sorted(names) or sorted(numbers))
+        raise ValueError(
+            f"jit of {name_of(fun)}: {shown} cannot be both static and donated; a static argument "
+            "has no memory on a device."
+        )
+
+
 def _without_static(nums: tuple, static: tuple) -> list[int]:
     """Argument numbers, counted without the static arguments."""
     return [n - sum(s < n for s in static) for n in nums if n not in static]
@@ -331,6 +376,8 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
         type_of(x)  # raises for dtypes that there are not
         return x
     if isinstance(x, Tracer):
+        if abstract and x.interpreter.alive:
+            return ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.aval.weak_type)
         raise escaped(x)
     if isinstance(x, ShapeDtypeStruct):
         if abstract:
@@ -393,11 +440,12 @@ def jit(
     options.in_shardings = in_shardings
     options.out_shardings = out_shardings
     options.static_argnums, options.static_argnames = both(
-        fun, static_argnums, static_argnames, "static_argnums"
+        fun, static_argnums, static_argnames, "static"
     )
     options.donate_argnums, options.donate_argnames = both(
-        fun, donate_argnums, donate_argnames, "donate_argnums"
+        fun, donate_argnums, donate_argnames, "donate"
     )
+    _check_disjoint(fun, options)
     if backend is not None:
         device = devices(backend)[0]
     options.device = device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from shardwise.base.context import current
@@ -34,6 +35,17 @@ def as_sharding(x: Any, what: str) -> Any:
         f"{what} takes shardings, devices, PartitionSpecs or None; got {x!r} of type "
         f"{type(x).__name__}."
     )
+
+
+def check_fit(shardings: Sequence[Any], types: Sequence[Any], names: Sequence[str], what: str) -> None:
+    """Raises where a sharding does not fit the value that it is for."""
+    for sharding, t, name in zip(shardings, types, names, strict=True):
+        if sharding is None:
+            continue
+        try:
+            sharding.shard_shape(t.shape)
+        except ValueError as error:
+            raise ValueError(f"{what}: {name} of type {t.str_short(True)}: {error}") from None
 
 
 def _checked(x: Sharding, what: str) -> Sharding:

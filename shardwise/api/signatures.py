@@ -7,6 +7,9 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from shardwise.core.interpreter import name_of
+from shardwise.types.frozen import counted, listed
+
 
 @functools.lru_cache(1024)
 def parameters_of(fun: Callable) -> tuple[str, ...]:
@@ -36,21 +39,75 @@ def as_tuple(x: Any) -> tuple:
     return tuple(x)
 
 
-def both(fun: Callable, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], tuple]:
-    """Numbers and names of the same arguments: each completed from the other."""
+def both(fun: Callable, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ...], tuple]:
+    """Numbers and names of the same arguments, each completed from the other.
+
+    kind: `static` or `donate`, for messages.
+    """
     nums, names = as_tuple(nums), as_tuple(names)
     if not nums and not names:
         return (), ()
     parameters = names_of(fun)
-    if parameters:
+    _check_kinds(nums, names, kind)
+    found = _signature(fun)
+    if found is not None:
+        _check_range(fun, found, nums, len(parameters), kind)
+        _check_names(fun, found, names, kind)
         nums = tuple(n + len(parameters) if n < 0 else n for n in nums)
         extra = [parameters.index(n) for n in names if n in parameters]
         named = [parameters[n] for n in nums if n < len(parameters)]
         nums = tuple(dict.fromkeys([*nums, *extra]))
         names = tuple(dict.fromkeys([*names, *named]))
     if any(n < 0 for n in nums):
-        raise ValueError(f"{what}: negative numbers need a function with a known signature")
+        raise ValueError(
+            f"jit: {kind}_argnums={nums} counts from the end, which needs a function with a known "
+            "signature. Count from the beginning."
+        )
     return nums, names
+
+
+def _signature(fun: Callable) -> inspect.Signature | None:
+    try:
+        return inspect.signature(fun)
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_kinds(nums: tuple, names: tuple, kind: str) -> None:
+    for n in nums:
+        if not isinstance(n, int) or isinstance(n, bool):
+            raise TypeError(f"jit: {kind}_argnums takes ints; got {n!r} of type {type(n).__name__}.")
+    for n in names:
+        if not isinstance(n, str):
+            raise TypeError(
+                f"jit: {kind}_argnames takes strings; got {n!r} of type {type(n).__name__}."
+            )
+
+
+def _check_range(
+    fun: Callable, found: inspect.Signature, nums: tuple, count: int, kind: str
+) -> None:
+    kinds = [p.kind for p in found.parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return
+    for n in nums:
+        if not -count <= n < count:
+            raise ValueError(
+                f"jit of {name_of(fun)}: {kind}_argnums={nums} asks for argument {n}, but the "
+                f"function takes {counted(count, 'positional argument')}."
+            )
+
+
+def _check_names(fun: Callable, found: inspect.Signature, names: tuple, kind: str) -> None:
+    parameters = found.parameters.values()
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return
+    for n in names:
+        if n not in found.parameters:
+            raise ValueError(
+                f"jit of {name_of(fun)}: {kind}_argnames names {n!r}, which is not a parameter of "
+                f"the function; its parameters are {listed(found.parameters)}."
+            )
 
 
 def check_argnums(argnums: Any, count: int, what: str) -> None:

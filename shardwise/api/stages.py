@@ -55,11 +55,18 @@ class ShapeDtypeStruct:
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{place}{weak})"
 
 
+def shapes_of(program: Program, out_tree: Any) -> Any:
+    """The types of a program's results, in their tree."""
+    types = program.out_types
+    leaves = [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
+    return out_tree.unflatten(leaves)
+
+
 class Traced:
     """A staged call: the program and everything that lowering needs."""
 
     __slots__ = (
-        "program", "_sigs", "_names", "in_tree", "out_tree", "_in_shardings", "_out_shardings",
+        "program", "_sigs", "names", "in_tree", "out_tree", "_in_shardings", "_out_shardings",
         "_donated", "_overrides",
     )
 
@@ -69,7 +76,7 @@ class Traced:
     ):
         self.program = program
         self._sigs = sigs
-        self._names = names
+        self.names = names
         self.in_tree = in_tree
         self.out_tree = out_tree
         self._in_shardings = in_shardings
@@ -84,9 +91,7 @@ class Traced:
     @property
     def out_info(self) -> Any:
         """The types of the results, in their tree."""
-        types = self.program.out_types
-        leaves = [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
-        return self.out_tree.unflatten(leaves)
+        return shapes_of(self.program, self.out_tree)
 
     def as_text(self) -> str:
         return str(self.program)
@@ -97,7 +102,7 @@ class Traced:
         plan = lower(
             self.program,
             self._sigs,
-            names=self._names,
+            names=self.names,
             in_shardings=self._in_shardings,
             out_shardings=self._out_shardings,
             donated=self._donated,
@@ -163,7 +168,7 @@ class Compiled:
 
     def _check(self, arrays: list[Array]) -> None:
         expected = self._traced.program.in_types
-        for name, a, t in zip(self._traced._names, arrays, expected, strict=True):
+        for name, a, t in zip(self._traced.names, arrays, expected, strict=True):
             if (a.shape, a.dtype) != (t.shape, t.dtype):
                 raise TypeError(
                     f"compiled {self._traced.program.name}: {name} must be of type "

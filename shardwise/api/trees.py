@@ -18,6 +18,11 @@ def leaf_paths(tree: Any) -> list[str]:
     return [path_text(path) for path, _ in flatten_with_path(tree)[0]]
 
 
+def leaf_name(tree: Any, i: int) -> str:
+    """The path of leaf `i` of a tree of positional arguments: `args[0]['w']`."""
+    return "args" + leaf_paths(tree.unflatten(range(tree.num_leaves)))[i]
+
+
 def argument_names(args: tuple, kwargs: dict, parameters: Sequence[str]) -> list[str]:
     """A name for every leaf of a call's arguments: `params['w']`."""
     names = []

@@ -52,7 +52,8 @@ def vmap(
         def names() -> list[str]:
             return argument_names(args, kwargs, names_of(fun))
 
-        dims = [_axis(name, names, i, x, d) for i, (x, d) in enumerate(zip(values, dims))]
+        pairs = enumerate(zip(values, dims, strict=True))
+        dims = [_axis(name, names, i, x, d) for i, (x, d) in pairs]
         size = _size(name, names, values, dims, axis_size)
         out_trees: list[Any] = []
 
@@ -97,8 +98,8 @@ def _axis(name: str, names: Callable[[], list[str]], i: int, x: Any, axis: Any) 
     t = type_of(x)
     if not -t.ndim <= axis < t.ndim:
         raise ValueError(
-            f"vmap of {name}: {names()[i]} is of type {t.str_short(True)}, which has no axis {axis} to "
-            "map over."
+            f"vmap of {name}: {names()[i]} is of type {t.str_short(True)}, which has no axis "
+            f"{axis} to map over."
         )
     return axis % t.ndim
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.errors import UnexpectedTracerError
 from shardwise.control.call import call
 from shardwise.control.programs import opened, shared
 from shardwise.core.infer import type_of
@@ -252,6 +254,22 @@ def transpose_program_rule(
     cts: Any, *args: Any, rule: Rule, program: Program, num_consts: int
 ) -> list[Any]:
     return call.transpose(cts, *args, program=program)  # type: ignore[misc]
+
+
+@contextmanager
+def explained(rule: Rule, kind: str, num_consts: int) -> Iterator[None]:
+    """Says what is wrong where the rule of a staged function uses a value that is gone by now."""
+    try:
+        yield
+    except UnexpectedTracerError as error:
+        if not num_consts:
+            raise
+        raise UnexpectedTracerError(
+            f"the derivative rule of {kind} function {rule.name} uses a traced value from outside. "
+            f"{rule.name} was staged (by jit or scan) within the function that the value belongs "
+            "to, and the rule runs when that has ended. Pass the value to "
+            f"{rule.name} as an argument."
+        ) from error
 
 
 def refuse_outside(rule: Rule, kind: str, tangents: Sequence[Any]) -> None:

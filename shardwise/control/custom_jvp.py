@@ -23,6 +23,7 @@ from shardwise.control.custom_common import (
     CustomFunction,
     ForgetfulCache,
     Rule,
+    explained,
     filled,
     fitted,
     lower_program,
@@ -190,7 +191,8 @@ def _jvp(
     num_consts: int = 0,
 ) -> tuple[list, list]:
     refuse_outside(rule, "custom_jvp", tangents[:num_consts])
-    outs, moved = rule.jvp(primals[num_consts:], tangents[num_consts:])
+    with explained(rule, "custom_jvp", num_consts):
+        outs, moved = rule.jvp(primals[num_consts:], tangents[num_consts:])
     return fitted(outs, program), moved
 
 

@@ -29,6 +29,7 @@ from shardwise.control.custom_common import (
     ForgetfulCache,
     Rule,
     SymbolicZero,
+    explained,
     filled,
     fitted,
     is_value,
@@ -256,7 +257,8 @@ def _jvp(
     refuse_outside(rule, "custom_vjp", tangents[:num_consts])
     tangents = tangents[num_consts:]
     moving = tuple([t is not None for t in tangents])
-    outs, residuals, backward = rule.fwd(primals[num_consts:], moving)
+    with explained(rule, "custom_vjp", num_consts):
+        outs, residuals, backward = rule.fwd(primals[num_consts:], moving)
     outs = fitted(outs, program)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])

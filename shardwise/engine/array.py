@@ -243,7 +243,7 @@ class Array(Concrete, metaclass=_ArrayMeta):
         if len(self._sig.devices) == 1:
             return [self._live()]
         raws = backend.single_buffers(self._live())
-        local = {p: raw for p, raw in zip(self._sig.sharding.addressable_positions, raws)}
+        local = dict(zip(self._sig.sharding.addressable_positions, raws, strict=True))
         return [local[p] for p in positions]
 
     def _host_parts(self, positions: list[int]) -> list[np.ndarray]:
@@ -286,7 +286,7 @@ class Array(Concrete, metaclass=_ArrayMeta):
         return value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        value = self._value()
+        value = self._numbers("a NumPy array")
         if dtype is not None and np.dtype(dtype) != value.dtype:
             if copy is False:
                 raise ValueError(

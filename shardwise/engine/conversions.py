@@ -23,6 +23,15 @@ class Concrete(Value):
     def _value(self) -> np.ndarray:
         raise NotImplementedError
 
+    def _numbers(self, what: str) -> np.ndarray:
+        """The value, of an array of numbers."""
+        if isinstance(self.dtype, ExtendedDType):
+            raise TypeError(
+                f"an array of keys, {self.aval.str_short(True)}, cannot become {what}: keys are "
+                "not numbers. Use random.key_data(x) for the integers behind them."
+            )
+        return self._value()
+
     # -- scalars --
 
     def __bool__(self) -> bool:
@@ -63,7 +72,7 @@ class Concrete(Value):
 
     def item(self, *args: int) -> Any:
         """The only element, or the one at an index, as a Python scalar."""
-        found = self._value().item(*args)
+        found = self._numbers("a Python scalar").item(*args)
         if isinstance(found, np.generic):  # the types that NumPy does not know
             return bool(found) if is_bool(self.dtype) else _python(found, self.dtype)
         return found
@@ -72,14 +81,14 @@ class Concrete(Value):
 
     def tolist(self) -> Any:
         """Nested lists of Python scalars; a scalar where there are no dimensions."""
-        values = self._value()
+        values = self._numbers("a list")
         if values.dtype.type.__module__ == "numpy":
             return values.tolist()
         return values.astype(np.int64 if is_integer(self.dtype) else np.float64).tolist()
 
     def tobytes(self, order: str = "C") -> bytes:
         """The bytes of the elements in row-major order, or column-major where order is "F"."""
-        return self._value().tobytes(order)  # type: ignore[arg-type]
+        return self._numbers("bytes").tobytes(order)  # type: ignore[arg-type]
 
     # -- text --
 

@@ -52,11 +52,14 @@ class Eager(Interpreter):
     def call(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
         n = fused.arrays
         if not static and len(args) <= n:
+            here = current().key
             try:
-                run = self.cache[(fused, current().key, *[a._sig for a in args])]
-            except (AttributeError, KeyError):
-                pass
-            else:
+                run = self.cache[(fused, here, *[a._sig for a in args])]
+            except KeyError:
+                run = None
+            except AttributeError:  # there are host values among the arguments
+                run, args = self._with_scalars(fused, here, args)
+            if run is not None:
                 return run(args)
         try:
             run = self.cache[self._key(fused, args, static)]
@@ -68,6 +71,16 @@ class Eager(Interpreter):
             except (KeyError, TypeError):
                 run = self._fused_program(fused, args, static)
         return run(args[:n])
+
+    def _with_scalars(self, fused: Any, here: Any, args: tuple) -> tuple[Any, Sequence[Any]]:
+        """The program and operands of a call with Python scalars; None where one of them is new."""
+        near = args[0] if args[0].__class__ is Array else args[-1]
+        try:
+            held = near._sig.ints
+            arrays = [a if a.__class__ is Array else held[a.__class__, a, here] for a in args]
+            return self.cache[(fused, here, *[a._sig for a in arrays])], arrays
+        except (AttributeError, KeyError, TypeError):
+            return None, args
 
     def _key(self, fused: Any, args: tuple, static: dict[str, Any]) -> tuple:
         n = fused.arrays
@@ -85,10 +98,21 @@ class Eager(Interpreter):
             return op.eager(args, params)  # type: ignore[misc]
 
     def arrays(self, args: Sequence[Any]) -> list[Array]:
-        """Arguments as arrays: host values are put on the default device, uncommitted."""
-        return [a if a.__class__ is Array else self.array(a) for a in args]
+        """Arguments as arrays: scalars go where the first array is, other values as by `array`."""
+        near = next((a._sig for a in args if a.__class__ is Array), None)
+        return [
+            a if a.__class__ is Array
+            else scalar(a, near) if isinstance(a, bool | int | float | complex | np.generic)
+            else self.array(a)
+            for a in args
+        ]
+
+    def new_array(self, x: Any) -> Array:
+        """A host value as an uncommitted array with memory of its own, to give to users."""
+        return put_host(x, SingleDeviceSharding(default_single()), False)
 
     def array(self, x: Any) -> Array:
+        """A value as an array: a host value is put on the default device, uncommitted."""
         if isinstance(x, Array) and x.__class__ is Array:
             return x
         if isinstance(x, Tracer):

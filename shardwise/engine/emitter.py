@@ -62,6 +62,12 @@ def tensor_text(aval: ArrayType) -> str:
 
 def literal_text(value: Any, dtype: Any) -> str:
     """A scalar constant of `dtype`, exact to the bit."""
+    if value:
+        return _kept_literal_text(value, dtype)
+    return _literal_text(value, dtype)  # 0.0 and -0.0 are equal, but not the same
+
+
+def _literal_text(value: Any, dtype: Any) -> str:
     scalar = np.asarray(value).astype(dtype)[()]
     if dtype.kind == "b":
         return "true" if scalar else "false"
@@ -76,6 +82,9 @@ def literal_text(value: Any, dtype: Any) -> str:
         return text.replace("e", ".0e") if "e" in text and "." not in text else text
     bits = np.asarray(scalar).view(f"u{dtype.itemsize}").item()
     return f"0x{bits:0{dtype.itemsize * 2}X}"
+
+
+_kept_literal_text = functools.lru_cache(4096, typed=True)(_literal_text)
 
 
 class Emitter:

@@ -16,7 +16,7 @@ from shardwise.base.config import default_device
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.program import Program, Var
-from shardwise.engine.array import Array, is_narrow, wrap
+from shardwise.engine.array import Array, Gone, is_narrow, wrap
 from shardwise.engine.compiled import compiled_for
 from shardwise.engine.module import module_text
 from shardwise.engine.signature import Signature, signature
@@ -24,6 +24,7 @@ from shardwise.runtime import backend
 from shardwise.runtime.program import Compiled
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dtypes import canonicalize
+from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.types.tiling import Tiling
 
@@ -66,19 +67,41 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
     return sig, sharding.addressable_devices_indices_map(t.shape)
 
 
-def scalar(value: Any) -> Array:
-    """A Python or NumPy scalar as an uncommitted array; equal ones share one buffer."""
-    signed = value == 0 or isinstance(value, complex | np.complexfloating)
-    zero = signed and str(value)  # -0.0 equals 0.0, and must not be taken for it
-    key = (value.__class__, value, zero, current().key)
-    found = _scalars.get(key)
-    if found is not None:
+def scalar(value: Any, near: Signature | None = None) -> Array:
+    """A Python or NumPy scalar as an uncommitted array, for use as an operand.
+
+    near: the signature of an array in whose place it is wanted. Equal scalars in one place share
+    a buffer, so the array must not get into the hands of users, who could delete it.
+    """
+    held = _scalars if near is None else near.ints
+    key = (value.__class__, _exact(value), current().key)
+    found = held.get(key)
+    if found is not None and found._impl.__class__ is not Gone:
         return found
-    new = put_host(value, SingleDeviceSharding(default_single()), False)
-    if len(_scalars) > _SCALAR_CACHE_SIZE:
-        _scalars.clear()
-    _scalars[key] = new
+    if near is None:
+        sharding = SingleDeviceSharding(default_single())
+    else:
+        sharding = whole_beside(near)
+    if len(held) >= _SCALAR_CACHE_SIZE:
+        held.clear()
+    held[key] = new = put_host(value, sharding, False)
     return new
+
+
+def _exact(value: Any) -> Any:
+    """What tells a scalar from all others of its class: zeros differ in sign, NaN equals itself."""
+    kind = value.dtype.kind if isinstance(value, np.generic) else "fc"[value.__class__ is complex]
+    plain = isinstance(value, int) or kind in "biu" or (kind == "f" and value and value == value)
+    return value if plain else repr(value)
+
+
+def whole_beside(sig: Signature) -> Any:
+    """The sharding that puts a whole value on each device of a signature."""
+    if len(sig.devices) == 1:
+        return sig.sharding
+    if isinstance(sig.sharding, NamedSharding):
+        return sig.sharding.with_spec(PartitionSpec())
+    return GSPMDSharding.get_replicated(sig.devices)
 
 
 def move(x: Any, target: Any) -> Array:

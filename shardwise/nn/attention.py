@@ -1,7 +1,7 @@
 """Scaled dot-product attention.
 
 Letters of shapes: B batch, T queries, S keys and values, N heads of the queries, K heads of the
-keys and values (N is a multiple of K: each serves N / K heads of the queries), H the size of a head.
+keys and values (N is a multiple of K: each serves N / K query heads), H the size of a head.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     init = he_normal()
     weights = init(random.key(0), (784, 256), "float32")
 
-The `variance_scaling` family scales with the number of inputs (`fan_in`) or outputs (`fan_out`) of a
-layer: the sizes of `in_axis` and `out_axis` times those of the receptive field, all other axes.
+The `variance_scaling` family scales with the number of inputs (`fan_in`) or outputs (`fan_out`) of
+a layer: the sizes of `in_axis` and `out_axis` times those of the receptive field, all other axes.
 """
 
 from __future__ import annotations

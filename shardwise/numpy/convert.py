@@ -120,7 +120,7 @@ def broadcast_to(x: Any, shape: tuple) -> Any:
 
 def device_array(x: Any) -> Any:
     """A host value as an uncommitted array on the default device."""
-    return ROOT.interpreter.array(x)
+    return ROOT.interpreter.new_array(x)
 
 
 def place(x: Any, device: Any) -> Any:

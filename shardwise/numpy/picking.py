@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
-from shardwise.numpy.at import At, update
+from shardwise.numpy import ufuncs
+from shardwise.numpy.at import update
 from shardwise.numpy.convert import cast
 from shardwise.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
 from shardwise.numpy.indexing import index_dtype, read, wrapped
+from shardwise.numpy.searching import flatnonzero, nonzero, ranks, truth
 from shardwise.numpy.shape import no_lists, ravel, reshape
 from shardwise.ops import basis
 from shardwise.ops.families import lit
 from shardwise.ops.index import GatherDimensionNumbers, GatherScatterMode, gather
-from shardwise.ops.logical import clamp
+from shardwise.ops.logical import clamp, where
 from shardwise.ops.scatter import as_scatter, scatter
 from shardwise.ops.shape import canonical_axis, tile
-from shardwise.numpy import ufuncs
 from shardwise.types.dtypes import is_integer
 
 
@@ -270,13 +270,14 @@ def extract(
 @fused(arrays=3)
 def _place(x: Any, mask: Any, values: Any) -> Any:
     t = type_of(x)
-    flat, where_ = basis.reshape(x, shape=(t.size,)), basis.reshape(mask, shape=(t.size,))
+    flat = basis.reshape(x, shape=(t.size,))
+    inside = basis.reshape(truth(mask), shape=(t.size,))
     count = type_of(values).size
-    rank = ranks(where_)
-    number = ufuncs.remainder(rank, count) if count > 1 else basis.zeros(type_of(rank))
+    rank = ranks(inside)
+    number = ufuncs.remainder(rank, count)
     values = basis.reshape(cast(values, t.dtype), shape=(count,))
     picked = read(values, number, pattern=(HOST,))
-    return basis.reshape(choose_between(where_, picked, flat), shape=t.shape)
+    return basis.reshape(where(inside, picked, flat), shape=t.shape)
 
 
 def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
@@ -306,11 +307,3 @@ def ix_(*args: Any) -> tuple[Any, ...]:
             x = cast(x, np.dtype(np.int32))
         out.append(reshape(x, tuple(-1 if i == k else 1 for i in range(len(args)))))
     return tuple(out)
-
-
-def at_most(size: Any) -> int:
-    return operator.index(size)
-
-
-def written(x: Any, idx: Any, values: Any) -> Any:
-    return At(x)[idx].set(values)

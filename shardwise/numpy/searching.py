@@ -11,16 +11,17 @@ import numpy as np
 from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
+from shardwise.numpy import ufuncs
 from shardwise.numpy.convert import broadcast, cast, device_array, promote
-from shardwise.numpy.index_pattern import HOST
-from shardwise.numpy.indexing import INT32, read
-from shardwise.numpy.shape import no_lists, ravel, reshape
+from shardwise.numpy.indexing import INT32
+from shardwise.numpy.shape import no_lists, ravel
 from shardwise.ops import basis
 from shardwise.ops import logical as lg
 from shardwise.ops import shape as ops
 from shardwise.ops.cumulative import cumsum
-from shardwise.ops.elementwise import add
+from shardwise.ops.elementwise import add, div, mul, rem
 from shardwise.ops.families import lit
+from shardwise.ops.reduce import reduce_or
 from shardwise.ops.scatter import ScatterDimensionNumbers, scatter
 from shardwise.types.dtypes import canonicalize, is_bool, is_integer
 
@@ -64,11 +65,11 @@ def ranks(mask: Any) -> Any:
 
 
 def _quotient(x: Any, n: int) -> Any:
-    return x if n == 1 else ew_div(x, lit(n, x))
+    return x if n == 1 else div(x, lit(n, x))
 
 
 def _remainder(x: Any, n: int) -> Any:
-    return ew_rem(x, lit(max(n, 1), x))
+    return rem(x, lit(max(n, 1), x))
 
 
 def nonzero(
@@ -188,7 +189,7 @@ def _choose(*arrays: Any, mode: str) -> Any:
     a = cast(a, INT32)
     n = len(choices)
     if mode == "wrap":
-        a = ew_mod(a, n)
+        a = ufuncs.remainder(a, n)
     elif mode == "clip":
         a = lg.clamp(lit(0, a), a, lit(n - 1, a))
     full = [_spread(c, shape) for c in choices]
@@ -199,7 +200,8 @@ def _spread(x: Any, shape: tuple) -> Any:
     t = type_of(x)
     if t.shape == shape and hasattr(x, "aval"):
         return x
-    return basis.broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape) - t.ndim, len(shape))))
+    places = tuple(range(len(shape) - t.ndim, len(shape)))
+    return basis.broadcast_in_dim(x, shape=shape, dims=places)
 
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
@@ -221,7 +223,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
             raise ConcretizationTypeError(
                 "choose: with mode='raise' the numbers must be known. Use 'wrap' or 'clip'."
             ) from error
-        if numbers.size and not (0 <= numbers.min() and numbers.max() < len(each)):
+        if numbers.size and not (numbers.min() >= 0 and numbers.max() < len(each)):
             raise ValueError(f"choose: a number is out of bounds for {len(each)} choices.")
         mode = "clip"
     return _choose(a, *each, mode=mode)
@@ -287,10 +289,10 @@ def _ravel(*indices: Any, dims: tuple, mode: str, order: str) -> Any:
     for i, n in pairs:
         i = i if hasattr(i, "aval") else _spread(i, ())
         if mode == "wrap":
-            i = ew_mod(i, n)
+            i = ufuncs.remainder(i, n)
         elif mode == "clip":
             i = lg.clamp(lit(0, i), i, lit(n - 1, i))
-        term = ew_mul(i, lit(stride, i))
+        term = mul(i, lit(stride, i))
         total = term if total is None else add(total, term)
         stride *= n
     return total
@@ -308,7 +310,9 @@ def ravel_multi_index(
     if len(sizes) != len(indices):
         raise ValueError(f"ravel_multi_index: {len(indices)} indices do not go with shape {sizes}.")
     if mode not in ("raise", "wrap", "clip"):
-        raise ValueError(f"ravel_multi_index: mode must be 'raise', 'wrap' or 'clip'; got {mode!r}.")
+        raise ValueError(
+            f"ravel_multi_index: mode must be 'raise', 'wrap' or 'clip'; got {mode!r}."
+        )
     if order not in ("C", "F"):
         raise ValueError(f"ravel_multi_index: order must be 'C' or 'F'; got {order!r}.")
     for i in indices:
@@ -356,7 +360,3 @@ def _isin(x: Any, tests: Any, invert: bool) -> Any:
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
     """For each element of the flat array, whether it is among those of the other."""
     return isin(ravel(ar1), ar2, assume_unique, invert)
-
-
-def read_flat(x: Any, places: Any) -> Any:
-    return read(reshape(x, (-1,)), places, pattern=(HOST,))

@@ -35,6 +35,9 @@ def shard_view(
         raw = _jax.reorder_shards(
             raw, _rotated(devices, position), _jax.ArrayCopySemantics.REUSE_INPUT
         )
+    else:
+        # The export must not hold on to `raw` itself: XLA aborts when that is deleted or donated.
+        raw = raw._rewrap_with_aval_and_sharding(raw.aval, raw.sharding)
     capsule = _jax.buffer_to_dlpack_managed_tensor(raw, stream=None)
     if dtype.isbuiltin == 1:
         return np.from_dlpack(_Exporter(capsule))

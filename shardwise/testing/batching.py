@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.engine.eager import EAGER
 from shardwise.ops.basis import move_axis

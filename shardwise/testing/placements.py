@@ -9,8 +9,9 @@ dimension that can nevertheless be split without communication is a missing rule
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import numpy as np
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from shardwise.core.checker import check_program
 from shardwise.core.infer import type_of
-from shardwise.core.op import Op
 from shardwise.core.program import Program, evaluate
 from shardwise.engine.eager import EAGER
 from shardwise.engine.executable import Executable, build

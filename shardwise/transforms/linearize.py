@@ -95,9 +95,9 @@ def linearize(
         outs, out_tangents = push_forward(fun, primals, tangents, interpreter, transform, name)
         if differentiated is not None:
             count = differentiated()
-            out_tangents = out_tangents[:count] + [None] * (len(outs) - count)
+            out_tangents = out_tangents[:count]
         program, captured = interpreter.finish([t for t in out_tangents if t is not None])
-    out_types = [type_of(o) for o in outs]
+    out_types = [type_of(o) for o in outs[: len(out_tangents)]]  # the rest may be anything
     marks = [t is not None for t in out_tangents]
     return outs, LinearFunction(program, captured, in_types, out_types, active, marks)
 

@@ -158,7 +158,7 @@ def test_unknown_names():
         "unknown configuration name 'jax_enable_x46'. Did you mean 'enable_x64'?",
     )
     with pytest.raises(AttributeError) as error:
-        config.zzz  # noqa: B018
+        config.zzz
     assert str(error.value) == (
         f"unknown configuration name 'zzz'. Known names: {', '.join(sorted(FLAGS))}."
     )

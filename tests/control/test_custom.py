@@ -8,6 +8,7 @@ import pytest
 from shardwise.api.grad import grad, jvp, linearize, value_and_grad, vjp
 from shardwise.api.jit import jit
 from shardwise.api.vmap import vmap
+from shardwise.base.errors import UnexpectedTracerError
 from shardwise.control.custom_jvp import custom_jvp
 from shardwise.control.custom_vjp import custom_vjp
 from shardwise.control.scan_api import scan
@@ -310,6 +311,19 @@ def test_values_from_outside_may_not_be_differentiated_by():
     assert str(error.value) == (
         "custom_jvp function <lambda> uses a value from outside by which it is differentiated. Its "
         "rule gives derivatives by arguments only: pass the value to <lambda> as an argument."
+    )
+
+
+def test_a_rule_that_runs_when_its_surroundings_are_gone():
+    def loss(x, k):
+        f = custom_vjp(lambda a: a * k)
+        f.defvjp(lambda a: (f(a), None), lambda res, ct: (ct * k,))
+        return total(f(x))
+
+    assert message(UnexpectedTracerError, lambda: grad(jit(loss))(array(X), array(Y))) == (
+        "the derivative rule of custom_vjp function <lambda> uses a traced value from outside. "
+        "<lambda> was staged (by jit or scan) within the function that the value belongs to, and "
+        "the rule runs when that has ended. Pass the value to <lambda> as an argument."
     )
 
 

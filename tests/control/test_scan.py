@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shardwise import random
 from shardwise.api.grad import grad, jvp, linearize, vjp
 from shardwise.api.jit import jit
 from shardwise.api.vmap import vmap
@@ -203,7 +204,8 @@ def test_lengths():
     c, ys = scan(lambda c, x: (c + x, c), array(C), array(np.zeros((0, 3))))
     close((c, ys), (C, np.zeros((0, 3), np.float32)))
     g = jit(grad(lambda c, xs: total(scan(lambda c, x: (c + x, c), c, xs)[0]), (0, 1)))
-    close(g(array(C), array(np.zeros((0, 3)))), (np.ones(3, np.float32), np.zeros((0, 3), np.float32)))
+    none = np.zeros((0, 3), np.float32)
+    close(g(array(C), array(none)), (np.ones(3, np.float32), none))
     assert scan(lambda c, x: (c, x), None, None, length=3) == (None, None)
 
 
@@ -215,11 +217,32 @@ def test_host_values_and_weak_types():
     assert (n.aval.str_short(True), one.aval.str_short(True)) == ("~i32[]", "f32[]")
 
 
+@pytest.mark.parametrize("options", [{}, {"reverse": True, "unroll": 2}, {"unroll": True}])
+def test_typed_keys_in_the_carry_and_in_xs(options):
+    def f(lib, random, c, key, keys):
+        def step(carry, k):
+            h, key = carry
+            noise = random.uniform(random.fold_in(k, 1), (3,)) + random.uniform(key, (3,))
+            return (lib["sin"](lib["mul"](h, noise)), random.fold_in(key, 7)), (key, noise)
+
+        (h, key), (used, noise) = lib["scan"](step, (c, key), keys, **options)
+        return lib["total"](h), (random.key_data(key), random.key_data(used), noise)
+
+    ours, theirs = random.key(3), jax.random.key(3)
+    wanted = jax.grad(lambda c, k: f(JAX, jax.random, c, k, jax.random.split(k, 5)), has_aux=True)(
+        jnp.asarray(C), theirs
+    )
+    g = grad(lambda c, k: f(OURS, random, c, k, random.split(k, 5)), has_aux=True)
+    close(g(array(C), ours), wanted)
+    close(jit(g)(array(C), ours), wanted)
+
+
 # -- what is staged --
 
 
 def test_the_program_prints_and_checks():
-    program = jit(lambda c, xs: scan(lambda c, x: (c + x, c), c, xs)).trace(array(C), array(XS)).program
+    f = jit(lambda c, xs: scan(lambda c, x: (c + x, c), c, xs))
+    program = f.trace(array(C), array(XS)).program
     check_program(program)
     assert str(program) == """\
 { lambda ; a:f32[3] b:f32[5,3]. let

@@ -114,7 +114,7 @@ def test_complex(name: str):
 )
 def test_texts(value: Any, dtype: Any, text: str):
     found = literal_text(value, np.dtype(dtype))
-    assert found == text or float(found) == float(text) and "0x" not in text
+    assert found == text or (float(found) == float(text) and "0x" not in text)
 
 
 def test_types():

@@ -1,0 +1,261 @@
+"""Shapes, joining, padding, rearranging, picking: the same calls on jax.numpy and NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardwise.numpy as snp
+from shardwise.engine.eager import EAGER
+from shardwise.transforms.stage import stage
+
+A = np.arange(6, dtype=np.float32).reshape(2, 3)
+B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+X = np.array([3, 1, 2], np.float32)
+I = np.array([2, 0, 1], np.int32)  # noqa: E741
+M = np.array([True, False, True])
+E0 = np.zeros((0, 3), np.float32)
+
+
+def calls():
+    """(name, args, kwargs): what both libraries are asked."""
+
+    def c(name, *args, **kwargs):
+        return pytest.param(name, args, kwargs, id=f"{name}-{len(table)}")
+
+    table = []
+
+    def add(name, *args, **kwargs):
+        table.append(c(name, *args, **kwargs))
+
+    for shape in [(3, 2), -1, (-1, 2), (1, 6, 1)]:
+        add("reshape", A, shape)
+        add("reshape", A, shape, order="F")
+    add("reshape", np.float32(2), (1, 1))
+    for x in (A, B, np.float32(1), E0):
+        add("ravel", x)
+        add("ravel", x, order="F")
+        add("transpose", x)
+        add("atleast_1d", x), add("atleast_2d", x), add("atleast_3d", x)
+        add("squeeze", x)
+        add("flip", x)
+    add("atleast_2d", X, np.float32(1)), add("atleast_3d", X)
+    add("transpose", B, (1, -1, 0)), add("permute_dims", B, (2, 0, 1))
+    add("matrix_transpose", B), add("swapaxes", B, 0, -1)
+    add("moveaxis", B, 0, -1), add("moveaxis", B, (0, 1), (-1, 0)), add("rollaxis", B, 2)
+    add("rollaxis", B, 0, 3), add("expand_dims", A, 1), add("expand_dims", A, (0, -1))
+    add("squeeze", A[None], 0), add("squeeze", A[None, :, None], (0, -2))
+    add("broadcast_to", X, (2, 3)), add("broadcast_to", np.float32(1), (2,))
+    add("broadcast_arrays", A, X, 1)
+    for fun in ("flip", "rot90"):
+        add(fun, A)
+    add("flip", B, 1), add("flip", B, (0, -1)), add("fliplr", A), add("flipud", A)
+    for k in range(-1, 5):
+        add("rot90", B, k), add("rot90", B, k, axes=(2, 0))
+    # joining and cutting
+    for axis in (0, 1, -1, None):
+        add("concatenate", [A, A + 1, I * A], axis)
+    add("concatenate", [X, I]), add("concatenate", [I, M]), add("concatenate", A)
+    add("concatenate", [X, I], dtype="int32"), add("concatenate", [A, 2], None)
+    for axis in (0, 1, -1):
+        add("stack", [A, A], axis)
+    add("stack", [1, 2.0]), add("stack", B), add("unstack", B, axis=1)
+    for fun in ("vstack", "hstack", "dstack", "column_stack"):
+        add(fun, [A, A]), add(fun, [X, I])
+    add("hstack", [1, 2]), add("append", A, X), add("append", A, A, axis=1)
+    add("block", [[A, A], [A[:1], 2 * A[1:]]]), add("block", [1, 2.0]), add("block", A)
+    add("block", [[X, X], [np.zeros(6, np.float32)]])
+    add("split", B, 2), add("split", B, [1, 2], axis=2), add("array_split", X, 2)
+    add("array_split", np.arange(7), 3), add("hsplit", X, 3), add("hsplit", A, 3)
+    add("vsplit", A, 2), add("dsplit", B, [1])
+    # rearranging
+    for shift in (1, -2, 5, np.array([1, -1])):
+        add("roll", A, shift, axis=(0, 1) if np.ndim(shift) else 1)
+    add("roll", A, 2), add("roll", A, (1, 2), 1), add("roll", E0, 1, 0)
+    add("repeat", A, 2), add("repeat", A, 2, axis=1), add("repeat", X, I), add("repeat", A, 0, 0)
+    add("repeat", X, I, total_repeat_length=5), add("repeat", X, I, total_repeat_length=2)
+    add("repeat", A, np.array([0, 3]), axis=0), add("repeat", X, 2, total_repeat_length=7)
+    add("tile", A, 2), add("tile", A, (2, 1, 2)), add("tile", X, ()), add("tile", A, (0, 1))
+    add("resize", A, (2, 4)), add("resize", A, 3), add("resize", E0, (2,))
+    for obj in (1, -1, slice(0, 2), I[:2], M):
+        add("delete", X, obj)
+    add("delete", A, 1, axis=1), add("delete", A, 2)
+    for obj, values in [(1, 9), (-1, 9), (1, X), (I, X), (slice(0, 2), 5), (np.array([1]), X)]:
+        add("insert", X, obj, values)
+    add("insert", A, 1, X[:2], axis=1), add("insert", A, 1, 9, axis=0), add("insert", A, 4, 2)
+    add("insert", A, np.array([0, 2]), X[:2], axis=1)
+    add("trim_zeros", np.array([0, 1, 0, 2, 0])), add("trim_zeros", np.array([0, 1, 0]), "f")
+    for offset in (-1, 0, 2, 5):
+        add("diagonal", A, offset), add("diagonal", B, offset, 2, 0)
+    add("fill_diagonal", A, 9, inplace=False), add("fill_diagonal", A, X[:2], inplace=False)
+    add("fill_diagonal", np.ones((2, 2, 2)), 5, inplace=False)
+    # picking
+    for mode in ("fill", "clip", "wrap"):
+        add("take", X, np.array([0, -1, 3, -7]), mode=mode)
+        add("take", B, np.array([[0, 2], [5, -1]]), axis=1, mode=mode)
+        add("take", I, np.array([7, -9]), mode=mode)
+    add("take", A, 1, axis=1), add("take", X, 7, fill_value=5), add("take", X, np.zeros(0, int))
+    along = np.array([[2, -1], [0, 5]])
+    add("take_along_axis", A, along, axis=1), add("take_along_axis", A, along[:1], axis=1)
+    add("take_along_axis", A, along, axis=1, mode="clip")
+    add("take_along_axis", A, I[:2], axis=None), add("take_along_axis", A, along[:, :1], axis=0)
+    add("put_along_axis", A, np.array([[0], [2]]), 9, axis=1, inplace=False)
+    add("put_along_axis", A, np.array([[0], [5]]), X[:1], axis=1, inplace=False)
+    add("put_along_axis", A, I, X, axis=None, inplace=False)
+    for mode in (None, "wrap"):
+        add("put", A, np.array([0, 7, -1]), np.array([8, 9]), mode=mode, inplace=False)
+    add("place", A, A > 2, np.array([8, 9]), inplace=False)
+    add("compress", M, X), add("compress", M[:2], A, axis=1), add("compress", M, X, size=3)
+    add("extract", A > 2, A), add("extract", A > 2, A, size=5, fill_value=-1)
+    add("ix_", I, I[:2])
+    # searching
+    for x in (A, A - 2, M, E0, B > 11):
+        add("nonzero", x), add("argwhere", x), add("flatnonzero", x)
+        add("nonzero", x, size=4), add("argwhere", x, size=4, fill_value=-1)
+    add("nonzero", A, size=7, fill_value=(7, 8)), add("where", A > 2), add("where", M, X, 0)
+    add("where", X, 1, 2), add("where", A > 2, I, X[:, None][:2]), add("where", True, 1, 2.0)
+    add("choose", I[:2] % 2, [I[:2], X[:2]]), add("choose", I, [X, 5, A[:, :]], mode="wrap")
+    add("choose", I * 2, [X, A], mode="clip")
+    add("select", [X > 2, X > 1], [X, X * 10], default=-1), add("select", [M, X > 1], [A, 2])
+    add("piecewise", X, [X < 2, X > 2], [-1, 7]), add("piecewise", X, [X < 2], [5, 9.5])
+    add("unravel_index", np.array([5, 7, -1, -9]), (2, 3)), add("unravel_index", 4, (2, 3))
+    add("ravel_multi_index", (I[:2] % 2, I[:2]), (2, 3))
+    add("ravel_multi_index", (I, I - 3), (2, 3), mode="clip")
+    add("ravel_multi_index", (I, I - 3), (2, 3), mode="wrap", order="F")
+    add("isin", A, np.array([1, 2.0])), add("isin", A, I, invert=True)
+    return table
+
+
+PADS = [
+    ((1, 2), "constant", {}), (2, "constant", {"constant_values": 3}),
+    (((1, 0), (2, 1)), "constant", {"constant_values": ((1, 2), (3, 4))}),
+    (2, "edge", {}), ((0, 1), "empty", {}), (((1, 2), (0, 0)), "linear_ramp", {}),
+    (3, "linear_ramp", {"end_values": (5, 9)}), (1, "maximum", {}), (1, "minimum", {}),
+    (2, "mean", {}), (2, "mean", {"stat_length": 2}), (2, "maximum", {"stat_length": ((1, 2),)}),
+    (5, "reflect", {}), (5, "symmetric", {}), (7, "wrap", {}),
+    (5, "reflect", {"reflect_type": "odd"}), (5, "symmetric", {"reflect_type": "odd"}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("width, mode, kwargs", PADS)
+def test_pad(width, mode, kwargs, dtype):
+    for x in (np.array([[4, 0, 7], [3, 9, 2]]).astype(dtype), np.array([[2], [5]]).astype(dtype)):
+        found, expected = snp.pad(x, width, mode, **kwargs), jnp.pad(x, width, mode, **kwargs)
+        same(found, expected)
+
+
+def test_pad_by_a_function_and_by_axis():
+    def fill(vector, width, axis, kwargs):
+        return vector.at[: width[0]].set(kwargs["value"] + axis)
+
+    same(snp.pad(A, 1, fill, value=7), jnp.pad(A, 1, fill, value=7))
+    np.testing.assert_array_equal(snp.pad(A, {-1: (1, 2)}), np.pad(A, ((0, 0), (1, 2))))
+
+
+def leaves(x):
+    return list(x) if isinstance(x, list | tuple) else [x]
+
+
+def same(found, expected):
+    found, expected = leaves(found), leaves(expected)
+    assert len(found) == len(expected)
+    for f, e in zip(found, expected, strict=True):
+        assert f.shape == e.shape
+        assert f.dtype == e.dtype
+        assert f.aval.weak_type == e.aval.weak_type
+        np.testing.assert_allclose(np.asarray(f), np.asarray(e), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name, args, kwargs", calls())
+def test_as_jax(name, args, kwargs):
+    same(getattr(snp, name)(*args, **kwargs), getattr(jnp, name)(*args, **kwargs))
+
+
+
+
+def test_under_a_trace():
+    def both(snp, x, i):
+        return [
+            snp.reshape(x, -1), snp.roll(x, i[0]), snp.roll(x, i[:2], (0, 1)),
+            snp.repeat(x, i, axis=1, total_repeat_length=4), snp.take(x, i, axis=1),
+            *snp.nonzero(x, size=3), snp.where(x > 2, x, i), snp.choose(i, [i, i, i], mode="clip"),
+            *snp.split(x, 3, 1), snp.argwhere(x > 1, size=2), snp.flip(x, 0), x[i[0]], x[:, i],
+            snp.put_along_axis(x, i[None, :2], 7, axis=1, inplace=False),
+        ]
+
+    x, i = EAGER.array(A), EAGER.array(I)
+    program, _ = stage(lambda x, i: both(snp, x, i), [x.aval, i.aval])
+    expected = jax.jit(lambda x, i: both(jnp, x, i))(A, I)
+    for found, wanted in zip(program(x, i), expected, strict=True):
+        assert found.shape == wanted.shape and found.dtype == wanted.dtype
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
+
+
+ERRORS = [
+    (lambda: snp.reshape(A, (4, 2)), TypeError,
+     "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (4, 2) (8 elements)."),
+    (lambda: snp.reshape(A, (-1, -1)), TypeError, "reshape: only one size can be -1; got (-1, -1)."),
+    (lambda: snp.reshape(A, (-1, 4)), TypeError,
+     "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (-1, 4): 6 is not a "
+     "multiple of 4."),
+    (lambda: snp.reshape([1, 2], (2, 1)), TypeError,
+     "reshape takes arrays; got the list [1, 2]. Use asarray on it first."),
+    (lambda: snp.concatenate([]), ValueError, "concatenate needs at least one array."),
+    (lambda: snp.concatenate([X, A]), TypeError,
+     "concatenate: arrays must have equal ranks; got shapes (3,), (2, 3)."),
+    (lambda: snp.concatenate([np.float32(1)]), ValueError,
+     "concatenate: scalars have no dimension to lie along; use stack."),
+    (lambda: snp.stack([X, X[:2]]), ValueError,
+     "stack: arrays must have one shape; got (3,), (2,)."),
+    (lambda: snp.split(X, 2), ValueError,
+     "split: dimension 0 of size 3 cannot be cut into 2 equal parts: 1 is left over. Use "
+     "array_split for parts of unequal size."),
+    (lambda: snp.broadcast_to(A, (3, 2)), ValueError,
+     "broadcast_to: shape (2, 3) does not broadcast to (3, 2)."),
+    (lambda: snp.transpose(A, (0, 0)), ValueError,
+     "transpose: axes must name each of the 2 dimensions once; got (0, 0)."),
+    (lambda: snp.expand_dims(A, (0, 0)), ValueError, "axes must be distinct; got (0, 0)."),
+    (lambda: snp.pad(A, -1), ValueError, "pad: widths must not be negative; got -1."),
+    (lambda: snp.pad(A, 1, "bad"), NotImplementedError,
+     "pad: there is no mode 'bad'; there are constant, edge, empty, wrap, linear_ramp, maximum, "
+     "mean, minimum, reflect, symmetric."),
+    (lambda: snp.pad(E0, 1, "edge"), ValueError,
+     "pad: dimension 0 is empty, so mode 'edge' has nothing to take from."),
+    (lambda: snp.pad(A, 1, stat_length=2), ValueError,
+     "pad: mode 'constant' does not take stat_length."),
+    (lambda: snp.take(E0, 0, axis=0), IndexError,
+     "take: dimension 0 is empty, so there is nothing to take."),
+    (lambda: snp.take(X, X), TypeError, "take: indices must be integers; got f32[3]."),
+    (lambda: snp.put(X, 0, 1), ValueError,
+     "put: arrays are immutable; pass inplace=False to get a new one."),
+    (lambda: snp.nonzero(np.float32(1)), ValueError,
+     "nonzero: a scalar has no places; use atleast_1d on it first."),
+    (lambda: snp.choose(I, [X, X]), ValueError,
+     "choose: a number is out of bounds for 2 choices."),
+]
+
+
+@pytest.mark.parametrize("call, kind, message", ERRORS)
+def test_errors(call, kind, message):
+    with pytest.raises(kind) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_traced_sizes_are_refused():
+    x = EAGER.array(X)
+
+    def message(f):
+        with pytest.raises(TypeError) as caught:
+            stage(lambda x: [f(x)], [x.aval])
+        return str(caught.value)
+
+    assert message(snp.nonzero) == (
+        "nonzero: how many elements there are depends on the values of a traced f32[3]. Say it "
+        "with `size=`."
+    )
+    assert message(lambda x: snp.repeat(A, x.astype("int32"), axis=1)) == (
+        "repeat: without total_repeat_length, `repeats` must be known, since the result's shape "
+        "depends on it; got a traced i32[3]."
+    )
