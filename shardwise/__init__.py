@@ -8,6 +8,9 @@ from shardwise.api.grad import jvp as jvp
 from shardwise.api.grad import linearize as linearize
 from shardwise.api.grad import value_and_grad as value_and_grad
 from shardwise.api.grad import vjp as vjp
+from shardwise.api.jacobian import hessian as hessian
+from shardwise.api.jacobian import jacfwd as jacfwd
+from shardwise.api.jacobian import jacrev as jacrev
 from shardwise.api.jit import jit as jit
 from shardwise.api.placement import block_until_ready as block_until_ready
 from shardwise.api.placement import default_backend as default_backend
@@ -23,6 +26,8 @@ from shardwise.api.placement import process_count as process_count
 from shardwise.api.placement import process_index as process_index
 from shardwise.api.placement import with_sharding_constraint as with_sharding_constraint
 from shardwise.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
+from shardwise.api.tracing import eval_shape as eval_shape
+from shardwise.api.tracing import make_jaxpr as make_jaxpr
 from shardwise.api.vmap import vmap as vmap
 from shardwise.base.config import config as config
 from shardwise.engine.array import Array as Array

@@ -295,7 +295,7 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
     result, linear, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
     name = name_of(fun)
 
-    def pull_back(ct: Any) -> tuple:
+    def backwards(ct: Any) -> tuple:
         cts, ct_tree = flatten(ct)
         if ct_tree != out_tree:
             raise TypeError(
@@ -306,7 +306,7 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
         given = [_checked_cotangent(name, x, t) for x, t in zip(cts, types, strict=True)]
         return tree.unflatten(pull_back(linear, given))
 
-    return (result, pull_back, aux) if has_aux else (result, pull_back)
+    return (result, backwards, aux) if has_aux else (result, backwards)
 
 
 def _checked_cotangent(name: str, ct: Any, t: ArrayType) -> Any:

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from shardwise.api.grad import as_value
-from shardwise.api.shardings import as_sharding, is_sharding_leaf
-from shardwise.api.trees import broadcast_prefix
+from shardwise.api.shardings import as_sharding, check_fit, is_sharding_leaf
+from shardwise.api.trees import broadcast_prefix, leaf_paths
 from shardwise.core.infer import type_of
 from shardwise.engine import transfer
-from shardwise.engine.array import Array, wrap
+from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.eager import EAGER
 from shardwise.engine.signature import signature
+from shardwise.numpy.value import Value
 from shardwise.ops.sharding import sharding_constraint
 from shardwise.runtime import backend
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
 from shardwise.types import mesh as _mesh
 from shardwise.types.mesh import AxisType, Mesh
-from shardwise.types.sharding import NamedSharding
 
 
 def devices(backend_name: str | None = None) -> list[Any]:
@@ -85,34 +85,43 @@ def device_put(x: Any, device: Any = None, *, donate: Any = False, may_alias: An
     if device is None or is_sharding_leaf(device):
         target = as_sharding(device, "device_put")
         if len(leaves) == 1 and leaves[0] is x:
-            return _put(x, target, donate, may_alias)
+            return _put(x, target, donate, may_alias, lambda: "x")
         if target is not None and all(v.__class__ is np.ndarray for v in leaves):
             return tree.unflatten([transfer.put_host(v, target, True) for v in leaves])
         targets = [target] * len(leaves)
     else:
         found = broadcast_prefix(device, x, "device_put: device", is_sharding_leaf)
         targets = [as_sharding(d, "device_put") for d in found]
+    pairs = enumerate(zip(leaves, targets, strict=True))
     return tree.unflatten(
-        [_put(v, t, donate, may_alias) for v, t in zip(leaves, targets, strict=True)]
+        [_put(v, t, donate, may_alias, lambda i=i: f"x{leaf_paths(x)[i]}") for i, (v, t) in pairs]
     )
 
 
-def _put(x: Any, target: Any, donate: bool, may_alias: Any) -> Any:
+def _put(x: Any, target: Any, donate: bool, may_alias: Any, name: Callable[[], str]) -> Any:
+    try:
+        return _placed(x, target, donate, may_alias)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"device_put: {name()}: {error}") from None
+
+
+def _placed(x: Any, target: Any, donate: bool, may_alias: Any) -> Any:
     if x.__class__ is np.ndarray and target is not None:
         return transfer.put_host(x, target, True)
     if isinstance(x, Tracer):
         return x if target is None else sharding_constraint(x, sharding=target)
     if target is None:
         return as_value(x)
-    if not isinstance(x, Array | np.ndarray | np.generic | int | float | complex):
+    if not isinstance(x, Value | np.ndarray | np.generic | int | float | complex):
         x = EAGER.array(x)
     result = transfer.move(x, target)
     if not isinstance(x, Array):
         return result
     if result.sharding is x.sharding and may_alias is False and not donate:
         return transfer.copy(result)
-    if donate and result.sharding is not x.sharding:
-        x.delete()
+    if donate and result is not x:  # what the result does not share is freed with its last owner
+        x._impl = Gone("was donated to device_put")
+        x._host = None
     return result
 
 
@@ -141,13 +150,15 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
         that are `UNCONSTRAINED` are left to the partitioner.
     """
     leaves, tree = flatten(x)
-    found = broadcast_prefix(shardings, x, "with_sharding_constraint", is_sharding_leaf)
-    out = []
-    for leaf, wanted in zip(leaves, found, strict=True):
-        target = as_sharding(wanted, "with_sharding_constraint")
-        value = as_value(leaf)
-        out.append(value if target is None else sharding_constraint(value, sharding=target))
-    return tree.unflatten(out)
+    what = "with_sharding_constraint"
+    found = broadcast_prefix(shardings, x, what, is_sharding_leaf)
+    targets = [as_sharding(wanted, what) for wanted in found]
+    values = [as_value(leaf) for leaf in leaves]
+    check_fit(targets, [v.aval for v in values], [f"x{p}" for p in leaf_paths(x)], what)
+    pairs = zip(values, targets, strict=True)
+    return tree.unflatten(
+        [v if t is None else sharding_constraint(v, sharding=t) for v, t in pairs]
+    )
 
 
 def make_array_from_callback(

@@ -37,7 +37,9 @@ def as_sharding(x: Any, what: str) -> Any:
     )
 
 
-def check_fit(shardings: Sequence[Any], types: Sequence[Any], names: Sequence[str], what: str) -> None:
+def check_fit(
+    shardings: Sequence[Any], types: Sequence[Any], names: Sequence[str], what: str
+) -> None:
     """Raises where a sharding does not fit the value that it is for."""
     for sharding, t, name in zip(shardings, types, names, strict=True):
         if sharding is None:

@@ -76,7 +76,9 @@ def _signature(fun: Callable) -> inspect.Signature | None:
 def _check_kinds(nums: tuple, names: tuple, kind: str) -> None:
     for n in nums:
         if not isinstance(n, int) or isinstance(n, bool):
-            raise TypeError(f"jit: {kind}_argnums takes ints; got {n!r} of type {type(n).__name__}.")
+            raise TypeError(
+                f"jit: {kind}_argnums takes ints; got {n!r} of type {type(n).__name__}."
+            )
     for n in names:
         if not isinstance(n, str):
             raise TypeError(

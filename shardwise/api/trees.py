@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.runtime.pytree import flatten, flatten_with_path
+from shardwise.runtime.pytree import flatten, flatten_with_path, registry
+from shardwise.types.frozen import counted, listed
 
 
 def path_text(path: Sequence[Any]) -> str:
@@ -34,6 +35,29 @@ def argument_names(args: tuple, kwargs: dict, parameters: Sequence[str]) -> list
     return names
 
 
+def _difference(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], path: str) -> str:
+    """Where and how `prefix` is not a prefix of `tree`; empty where it is."""
+    if is_leaf(prefix) or (mine := registry.flatten_one_level(prefix)) is None:
+        return ""
+    theirs = registry.flatten_one_level(tree)
+    where = f"at {path}" if path else "at the top"
+    if theirs is None or type(prefix) is not type(tree):
+        value = "one value" if theirs is None else f"a {type(tree).__name__}"
+        return f"{where} it has a {type(prefix).__name__}, but there is {value}"
+    (children, keys), (values, names) = mine, theirs
+    if isinstance(prefix, dict) and keys != names:
+        return f"{where} it has the keys {listed(keys)}, but there are {listed(names)}"
+    if len(children) != len(values):
+        entries = counted(len(children), "entry", "entries")
+        return f"{where} it has {entries}, but there are {len(values)}"
+    steps = keys if isinstance(prefix, dict) else range(len(children))
+    for step, child, value in zip(steps, children, values, strict=True):
+        found = _difference(child, value, is_leaf, f"{path}[{step!r}]")
+        if found:
+            return found
+    return "" if keys == names else f"{where} the static fields of the two differ"
+
+
 def broadcast_prefix(
     prefix: Any, tree: Any, what: str, is_leaf: Callable[[Any], bool] | None = None
 ) -> list[Any]:
@@ -49,9 +73,10 @@ def broadcast_prefix(
     try:
         subtrees = treedef.flatten_up_to(tree)
     except ValueError as error:
+        where = _difference(prefix, tree, leafish, "") or str(error)
         raise ValueError(
-            f"{what} must be a prefix of the tree of values that it describes: got {prefix!r} for "
-            f"{flatten(tree)[1]}. ({error})"
+            f"{what} must be a prefix of the tree of values that it describes, with one entry for "
+            f"each value or for a whole subtree: {where}."
         ) from None
     out: list[Any] = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):

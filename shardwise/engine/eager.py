@@ -45,6 +45,8 @@ class Eager(Interpreter):
             key = (op, current().key, *[a._sig for a in args], *params, *params.values())
             run = self.cache[key]
         except (AttributeError, KeyError, TypeError):
+            run = None
+        if run is None:
             args = self.arrays(args)
             run = self._op_program(op, args, params)
         return run(args)
@@ -54,32 +56,39 @@ class Eager(Interpreter):
         if not static and len(args) <= n:
             here = current().key
             try:
-                run = self.cache[(fused, here, *[a._sig for a in args])]
+                if args and args[-1].__class__ is not Array:
+                    run, args = self._with_scalars(fused, here, args)
+                else:
+                    run = self.cache[(fused, here, *[a._sig for a in args])]
             except KeyError:
                 run = None
-            except AttributeError:  # there are host values among the arguments
+            except AttributeError:  # a host value is among the arguments
                 run, args = self._with_scalars(fused, here, args)
             if run is not None:
                 return run(args)
-        try:
-            run = self.cache[self._key(fused, args, static)]
-        except (AttributeError, KeyError, TypeError):
+        run = self._cached(fused, args, static)
+        if run is None:
             args, static = fused.positional(args, static)
             args = (*self.arrays(args[:n]), *args[n:])
-            try:
-                run = self.cache[self._key(fused, args, static)]
-            except (KeyError, TypeError):
-                run = self._fused_program(fused, args, static)
+            run = self._cached(fused, args, static) or self._fused_program(fused, args, static)
         return run(args[:n])
+
+    def _cached(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
+        try:
+            return self.cache[self._key(fused, args, static)]
+        except (AttributeError, KeyError, TypeError):
+            return None
 
     def _with_scalars(self, fused: Any, here: Any, args: tuple) -> tuple[Any, Sequence[Any]]:
         """The program and operands of a call with Python scalars; None where one of them is new."""
         near = args[0] if args[0].__class__ is Array else args[-1]
         try:
             held = near._sig.ints
-            arrays = [a if a.__class__ is Array else held[a.__class__, a, here] for a in args]
+            arrays = [
+                a if a.__class__ is Array else held[a.__class__, a or repr(a), here] for a in args
+            ]
             return self.cache[(fused, here, *[a._sig for a in arrays])], arrays
-        except (AttributeError, KeyError, TypeError):
+        except (AttributeError, KeyError, TypeError, ValueError):  # ValueError: NumPy arrays
             return None, args
 
     def _key(self, fused: Any, args: tuple, static: dict[str, Any]) -> tuple:

@@ -62,7 +62,7 @@ def tensor_text(aval: ArrayType) -> str:
 
 def literal_text(value: Any, dtype: Any) -> str:
     """A scalar constant of `dtype`, exact to the bit."""
-    if value:
+    if value and dtype.kind != "c" and value.__class__ is not np.ndarray:
         return _kept_literal_text(value, dtype)
     return _literal_text(value, dtype)  # 0.0 and -0.0 are equal, but not the same
 

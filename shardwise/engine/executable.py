@@ -12,7 +12,7 @@ from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.compiled import compiled_for
 from shardwise.engine.module import hoisted_constants, module_text
 from shardwise.engine.signature import Signature, signature
-from shardwise.engine.transfer import default_single, move
+from shardwise.engine.transfer import aligned, default_single, move
 from shardwise.runtime import placement
 from shardwise.types.mesh import Mesh
 from shardwise.types.partition_spec import PartitionSpec
@@ -37,14 +37,17 @@ class Executable:
 
     __slots__ = (
         "compiled", "run", "handlers", "out_sigs", "in_shardings", "moves", "hidden", "donated",
-        "text", "program", "out_tree",
+        "text", "program", "out_tree", "names",
     )
 
     def __call__(self, args: Sequence[Any]) -> list[Array]:
         """Runs the program; gives a list of all results."""
+        given = args
         if self.moves:
             args = self.moved(args, self.moves)
         buffers = [a._impl for a in args]
+        if self.donated:
+            self._check_donated(buffers)
         if self.hidden:
             buffers = self.hidden + buffers
         try:
@@ -52,7 +55,7 @@ class Executable:
         except Exception as error:
             self.explain(args, error)
         if self.donated:
-            self._consume(args)
+            self._consume(given, args)
         return [wrap(raw, sig) for raw, sig in zip(raws, self.out_sigs, strict=True)]
 
     def runner(self) -> Callable[[Sequence[Any]], Any]:
@@ -109,13 +112,36 @@ class Executable:
             out[position] = move(out[position], target)
         return out
 
-    def _consume(self, args: Sequence[Array]) -> None:
-        for position in self.donated:
-            impl = args[position]._impl
-            if impl.__class__ is not Gone:
-                impl.delete()
-            args[position]._impl = Gone(f"was donated to {self.program.name}")
-            args[position]._host = None
+    def _consume(self, *calls: Sequence[Any]) -> None:
+        """Marks the donated arrays as gone, as they were given and as they were moved."""
+        for array in (args[position] for args in calls for position in self.donated):
+            if array.__class__ is Array and array._impl.__class__ is not Gone:
+                array._impl.delete()
+                array._impl = Gone(f"was donated to {self.program.name}")
+                array._host = None
+
+    def _check_donated(self, buffers: Sequence[Any]) -> None:
+        seen = {id(b): i for i, b in reversed(list(enumerate(buffers)))}
+        for i, b in enumerate(buffers):
+            first = seen[id(b)]
+            if first != i and (i in self.donated or first in self.donated):
+                both = f"{self.name_of(first)} and {self.name_of(i)}"
+                donated = self.name_of(i if i in self.donated else first)
+                raise ValueError(
+                    f"{self.program.name}: {both} are the same array, but {donated} is donated: "
+                    "its memory is to be reused. Pass a copy as one of them, or do not donate it."
+                )
+
+    def name_of(self, position: int) -> str:
+        """An argument's name, for messages."""
+        return self.names[position] if position < len(self.names) else f"argument {position}"
+
+    def unused_donations(self) -> list[int]:
+        """The donated arguments whose memory no result takes."""
+        if not self.donated:
+            return []
+        used = self.compiled.aliased_parameters()
+        return [i for i in self.donated if i + len(self.hidden) not in used]
 
     def explain(self, args: Sequence[Array], error: Exception) -> NoReturn:
         """Raises what a failed launch was about: an array that is gone, or the error itself."""
@@ -129,7 +155,7 @@ class Lowering:
 
     __slots__ = (
         "program", "sigs", "text", "devices", "committed", "mesh", "constants", "held", "targets",
-        "outs", "donated",
+        "outs", "donated", "names",
     )
 
     def compile(
@@ -138,7 +164,7 @@ class Lowering:
         """The executable. Without a tree its result is the one array that the program gives."""
         free = tuple(s is None for s in self.outs)
         exe = Executable()
-        exe.program, exe.text = self.program, self.text
+        exe.program, exe.text, exe.names = self.program, self.text, self.names
         quick = quick and "stablehlo.scatter" not in self.text  # it has to be in a fusion
         exe.compiled = compiled_for(self.text, self.devices, free, quick, overrides)
         exe.in_shardings = self.targets
@@ -175,13 +201,15 @@ def lower(
     wanted = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
     outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
     new = Lowering()
-    new.program, new.sigs, new.donated = program, sigs, tuple(donated)
+    new.program, new.sigs, new.donated, new.names = program, sigs, tuple(donated), names
+    _check_committed(program, sigs, names, wanted)
     new.constants = hoisted_constants(program)
     held = [c._sig for c in new.constants if c.__class__ is Array]
     new.devices, new.committed = choose_devices(program, sigs, names, wanted, outs, held)
     shardings = [s.sharding for s in (*sigs, *held)]
     new.mesh = _mesh_of([*wanted, *shardings, *outs, *constraint_shardings(program)], new.devices)
-    new.outs = [_concrete(s, new.mesh) for s in outs]
+    pairs = zip(outs, program.out_types, strict=True)
+    new.outs = [_concrete(s, t, new.devices, new.mesh) for s, t in pairs]
     new.targets = [
         _target(s, w, new.devices, new.mesh) for s, w in zip(sigs, wanted, strict=True)
     ]
@@ -207,11 +235,35 @@ def build(
     return lower(program, sigs, **plan).compile(out_tree=out_tree, quick=quick)
 
 
-def _concrete(sharding: Any, mesh: Any) -> Any:
-    """A result's sharding over an abstract mesh, on the program's devices."""
-    if sharding is not None and _is_abstract(sharding):
+def _check_committed(
+    program: Program, sigs: Sequence[Signature], names: Sequence[str], wanted: Sequence[Any]
+) -> None:
+    """Raises where an argument was placed otherwise than `in_shardings` asks for."""
+    for i, (sig, want) in enumerate(zip(sigs, wanted, strict=True)):
+        if want is None or not sig.committed or want is sig.sharding:
+            continue
+        if sig.sharding.device_set != want.device_set or not _alike(sig, want):
+            name = names[i] if i < len(names) else f"argument {i}"
+            raise ValueError(
+                f"{program.name}: {name} of type {sig.type.str_short(True)} is on {sig.sharding}, "
+                f"but in_shardings asks for {want}. Use `device_put` to move it, or None in "
+                "in_shardings to take it as it is."
+            )
+
+
+def _alike(sig: Signature, sharding: Any) -> bool:
+    """Whether a sharding puts the same data on each device as the signature's does."""
+    ndim = sig.physical.ndim
+    return aligned(sharding, sig.devices, ndim).is_equivalent_to(sig.sharding, ndim)
+
+
+def _concrete(sharding: Any, t: Any, devices: tuple, mesh: Any) -> Any:
+    """A result's sharding, over the program's devices."""
+    if sharding is None:
+        return None
+    if _is_abstract(sharding):
         return NamedSharding(mesh, sharding.spec, sharding.memory_kind)
-    return sharding
+    return sharding if set(sharding.devices) != set(devices) else aligned(sharding, devices, t.ndim)
 
 
 def _place_of(constant: Any, devices: tuple, mesh: Any) -> Any:
@@ -223,9 +275,11 @@ def _place_of(constant: Any, devices: tuple, mesh: Any) -> Any:
 
 def _target(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:
     if wanted is not None:
-        return wanted
+        return aligned(wanted, devices, sig.physical.ndim)
     if sig.devices == devices:
         return sig.sharding
+    if len(devices) > 1 and set(sig.devices) == set(devices):  # a mesh in another order
+        return aligned(sig.sharding, devices, sig.physical.ndim)
     return _replicated(devices, mesh)
 
 

@@ -3,21 +3,18 @@
 A buffer of `key<fry>[8]` is a `uint32[8,2]`: the logical dimensions, then those of one element. An
 op that only moves elements does not care what they are, so on buffers it is the same op, batched
 over the dimensions of the element. The batch rule that every op has for `vmap` says how; nothing is
-needed per op. docs/design/0002-typed-keys.md has the whole story.
+needed per op. docs/design/0007-typed-keys.md has the whole story.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
-from shardwise.ops.basis import reshape
-from shardwise.ops.logical import bitwise_and, bitwise_or
-from shardwise.ops.shape import slice_in_dim
+from shardwise.ops.reduce import reduce_and, reduce_or
 from shardwise.transforms.batch import batch, to_dim
 from shardwise.types.array_type import ArrayType
 from shardwise.types.extended import ExtendedDType
@@ -46,7 +43,7 @@ def on_buffers(*buffers: Any, op: Op, types: tuple[ArrayType, ...], params: tupl
         if not sizes:
             return bind(*args)
         last = [type_of(a).ndim - 1 if k else None for a, k in zip(args, keyed, strict=True)]
-        inner = lambda *xs: over(sizes[:-1], *xs)  # noqa: E731
+        inner = functools.partial(over, sizes[:-1])
         outs, dims = batch(inner, args, last, sizes[-1], transform="lowering", name=op.name)
         return [
             to_dim(x, d, type_of(x).ndim - (d is not None), sizes[-1])
@@ -58,13 +55,9 @@ def on_buffers(*buffers: Any, op: Op, types: tuple[ArrayType, ...], params: tupl
 
 
 # Elements are equal where all of their integers are.
-_COMPARISONS = {"eq": bitwise_and, "ne": bitwise_or}
+_COMPARISONS = {"eq": reduce_and, "ne": reduce_or}
 
 
 def _compared(op: Op, x: Any, depth: int) -> Any:
-    shape = type_of(x).shape
-    logical = shape[: len(shape) - depth]
-    flat = reshape(x, shape=(*logical, math.prod(shape[len(logical) :])))
-    last = len(logical)
-    parts = [slice_in_dim(flat, i, i + 1, last) for i in range(type_of(flat).shape[last])]
-    return reshape(functools.reduce(_COMPARISONS[op.name], parts), shape=logical)
+    ndim = type_of(x).ndim
+    return _COMPARISONS[op.name](x, axes=tuple(range(ndim - depth, ndim)))

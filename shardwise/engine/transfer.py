@@ -89,10 +89,10 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
 
 
 def _exact(value: Any) -> Any:
-    """What tells a scalar from all others of its class: zeros differ in sign, NaN equals itself."""
-    kind = value.dtype.kind if isinstance(value, np.generic) else "fc"[value.__class__ is complex]
-    plain = isinstance(value, int) or kind in "biu" or (kind == "f" and value and value == value)
-    return value if plain else repr(value)
+    """What tells a scalar from all others of its class: the signs of zeros count."""
+    if isinstance(value, complex | np.complexfloating):
+        return repr(value)
+    return value or repr(value)
 
 
 def whole_beside(sig: Signature) -> Any:

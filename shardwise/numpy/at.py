@@ -208,7 +208,7 @@ def update(
 ) -> Any:
     """`x` with values combined into the places of a parsed index."""
     t = type_of(x)
-    values = cast(values, t.dtype)
+    values = cast(values, t.dtype, t.weak_type)
     if method == "set" and _is_window(pattern):
         return _set_window(x, values, operands, pattern)
     plan = layout(t.shape, operands, pattern)
@@ -286,7 +286,7 @@ def _set_window(x: Any, values: Any, operands: tuple, pattern: tuple) -> Any:
     if type_of(values).shape != tuple(sizes):
         values = reshape(values, shape=tuple(sizes))
     if tuple(sizes) == t.shape:
-        return cast(values, t.dtype, t.weak_type and type_of(values).weak_type)
+        return values
     dtype = index_dtype([s for s in starts if not isinstance(s, int)], t.shape)
     at = [dtype.type(s) if isinstance(s, int) else cast(s, dtype) for s in starts]
     return dynamic_update_slice(x, values, *at)

@@ -16,7 +16,7 @@ from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.numpy import einsum as einsum_module
 from shardwise.numpy.convert import broadcast, cast, joined, promote
-from shardwise.numpy.reductions import add_up, checked_dtype, kept, refuse_out, summed_dtype
+from shardwise.numpy.reductions import add_up, checked_dtype, refuse_out, summed_dtype
 from shardwise.ops import elementwise as ew
 from shardwise.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise.ops.contract import DimensionNumbers, canonical_precision, dot_general
@@ -212,7 +212,8 @@ def _vecdot(a: Any, b: Any, axis: int, precision: Any, preferred: Any) -> Any:
     s, t = type_of(a), type_of(b)
     if not s.shape or not t.shape:
         raise ValueError(
-            f"vecdot: operands must have at least one dimension; got shapes {s.shape} and {t.shape}."
+            f"vecdot: operands must have at least one dimension; got shapes {s.shape} and "
+            f"{t.shape}."
         )
     i, j = canonical_axis(axis, s.ndim), canonical_axis(axis, t.ndim)
     if s.shape[i] != t.shape[j]:

@@ -12,9 +12,13 @@ from shardwise.numpy import (
     contractions,
     creation,
     elementary,
+    picking,
     rearrange,
     reductions,
+    scans,
+    searching,
     shape,
+    sorting,
     statistics,
     ufuncs,
 )
@@ -233,4 +237,59 @@ class Methods:
     ) -> Any:
         return statistics.std(
             self, axis, dtype, out, ddof, keepdims, where=where, correction=correction
+        )
+
+    # -- scans, order, places --
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+        return scans.cumsum(self, axis, dtype, out)
+
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+        return scans.cumprod(self, axis, dtype, out)
+
+    def sort(
+        self, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+        descending: bool = False,
+    ) -> Any:
+        """A sorted copy; the array itself does not change."""
+        return sorting.sort(
+            self, axis, kind=kind, order=order, stable=stable, descending=descending
+        )
+
+    def argsort(
+        self, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+        descending: bool = False,
+    ) -> Any:
+        return sorting.argsort(
+            self, axis, kind=kind, order=order, stable=stable, descending=descending
+        )
+
+    def argpartition(self, kth: int, axis: int = -1) -> Any:
+        return sorting.argpartition(self, kth, axis)
+
+    def searchsorted(
+        self, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
+    ) -> Any:
+        return sorting.searchsorted(self, v, side, sorter, method=method)
+
+    def nonzero(self, *, size: int | None = None, fill_value: Any = None) -> tuple[Any, ...]:
+        return searching.nonzero(self, size=size, fill_value=fill_value)
+
+    def choose(self, choices: Any, out: None = None, mode: str = "raise") -> Any:
+        return searching.choose(self, choices, out, mode)
+
+    def take(
+        self, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
+        unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
+    ) -> Any:
+        return picking.take(
+            self, indices, axis, out, mode, unique_indices, indices_are_sorted, fill_value
+        )
+
+    def compress(
+        self, condition: Any, axis: int | None = None, *, size: int | None = None,
+        fill_value: Any = 0, out: None = None,
+    ) -> Any:
+        return picking.compress(
+            condition, self, axis, size=size, fill_value=fill_value, out=out
         )

@@ -166,7 +166,7 @@ def _pad_repeating(x: Any, widths: Widths, mode: str, reflect_type: str) -> Any:
 def _pad_odd(x: Any, axis: int, pair: tuple[int, int], mode: str) -> Any:
     """Reflected in the point at the edge, again and again where the pad is wide."""
     before, after = pair
-    skip = mode == "reflect"
+    skip = int(mode == "reflect")
     while before or after:
         n = type_of(x).shape[axis]
         if n == 1 and skip:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from shardwise.numpy.rearrange import diagonal
 from shardwise.ops import create
 from shardwise.ops import elementwise as ew
 from shardwise.ops.basis import broadcast_in_dim, move_axis, reshape
-from shardwise.ops.shape import pad
+from shardwise.ops.shape import canonical_axis, pad
 from shardwise.types.dtypes import (
     canonicalize,
     is_bool,
@@ -101,28 +102,37 @@ def linspace(
     retstep:  whether the distance comes back too.
     dtype:    a float when None.
     """
-    start, stop = as_operand(start), as_operand(stop)
-    exact = to_inexact(result_type(start, stop))
-    wanted = exact if dtype is None else dtype_of(dtype, "linspace")
-    count = int(num)
+    count = num if num.__class__ is int else operator.index(num)
     if count < 0:
         raise ValueError(f"linspace makes at least 0 numbers; got num={num}.")
-    numbers, step = _linspace(start, stop, count, bool(endpoint), wanted, int(axis))
+    wanted = None if dtype is None else dtype_of(dtype, "linspace")
+    how = count, bool(endpoint), wanted, axis
+    numbers = _linspace(as_operand(start), as_operand(stop), *how)
     if device is not None:
         numbers = place(numbers, device)
-    return (numbers, step) if retstep else numbers
+    return (numbers, _distance(start, stop, *how)) if retstep else numbers
 
 
 @fused(arrays=2)
-def _linspace(
-    start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: int
-) -> tuple[Any, Any]:
-    inside = to_inexact(dtype)
-    low, high = [cast(v, inside) for v in promote_inexact(start, stop)]
-    parts = num - 1 if endpoint else num
-    low, high = broadcast(low, high)
-    step = ew.div(ew.sub(high, low), constant(parts, low)) if parts > 0 else ew.copy(
-        cast(np.nan, inside) if endpoint else ew.sub(high, low))
+def _distance(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: int) -> Any:
+    low, high, parts = _ends(start, stop, num, endpoint, dtype)
+    if parts > 0:
+        return ew.div(ew.sub(high, low), constant(parts, low))
+    return create.full(np.nan, type_of(low).shape, type_of(low).dtype)
+
+
+def _ends(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any) -> tuple[Any, Any, int]:
+    """Both ends, in the dtype to compute in, and the number of steps between them."""
+    ends = promote_inexact(start, stop)
+    inside = type_of(ends[0]).dtype if dtype is None else to_inexact(dtype)
+    low, high = broadcast(*[cast(v, inside) for v in ends])
+    return low, high, num - 1 if endpoint else num
+
+
+@fused(arrays=2)
+def _linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: int) -> Any:
+    low, high, parts = _ends(start, stop, num, endpoint, dtype)
+    inside = type_of(low).dtype
     shape = max(type_of(low).shape, type_of(high).shape, key=len)
     low, high = [_new_dimension(v, num, shape) for v in (low, high)]
     numbers = low
@@ -132,10 +142,10 @@ def _linspace(
         numbers = ew.add(ew.mul(low, ew.sub(constant(1, at), at)), ew.mul(high, at))
         if endpoint:
             numbers = ew.where(ew.eq(count, constant(parts, count)), high, numbers)
-    if is_integer(dtype):
+    if dtype is not None and is_integer(dtype):
         numbers = ew.floor(numbers)
-    numbers = cast(numbers, dtype)
-    return move_axis(numbers, 0, axis % (len(shape) + 1)), step
+    numbers = cast(numbers, inside if dtype is None else dtype)
+    return move_axis(numbers, 0, canonical_axis(axis, len(shape) + 1))
 
 
 def _real(dtype: Any) -> Any:
@@ -174,14 +184,14 @@ def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis
     turn = _direction(low)
     shape = max(type_of(low).shape, type_of(high).shape, key=len)
     logs = [ew.div(ew.log(ew.div(v, turn)), constant(math.log(10), v)) for v in (low, high)]
-    powers, _ = _linspace.fused.fun(*logs, num, endpoint, inside, 0)
+    powers = _linspace.fused.fun(*logs, num, endpoint, inside, 0)
     numbers = ew.mul(ew.pow(constant(10, powers), powers), _new_dimension(turn, num, shape))
     count = create.iota(dtype=_real(inside), shape=(num, *shape), dimension=0)
     first, last = [_new_dimension(v, num, shape) for v in (low, high)]
     numbers = ew.where(ew.eq(count, constant(0, count)), first, numbers)
     if endpoint and num > 1:
         numbers = ew.where(ew.eq(count, constant(num - 1, count)), last, numbers)
-    return move_axis(cast(numbers, dtype), 0, axis % (len(shape) + 1))
+    return move_axis(cast(numbers, dtype), 0, canonical_axis(axis, len(shape) + 1))
 
 
 def _direction(x: Any) -> Any:

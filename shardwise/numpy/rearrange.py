@@ -13,7 +13,7 @@ from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.numpy import ufuncs
 from shardwise.numpy.at import At
-from shardwise.numpy.convert import broadcast_to, cast, strong
+from shardwise.numpy.convert import broadcast_to, cast, device_array, strong
 from shardwise.numpy.index_pattern import HOST
 from shardwise.numpy.indexing import INT32, read
 from shardwise.numpy.shape import Shape, axes_of, moveaxis, no_lists, ravel, reshape
@@ -115,7 +115,7 @@ def _roll_by(x: Any, shifts: Any, axes: tuple) -> Any:
             continue
         at = min(k, type_of(flat).size - 1)
         shift = basis.reshape(ops.slice_in_dim(flat, at, at + 1, 0), shape=())
-        start = cast(ufuncs.remainder(ufuncs.negative(shift), n), INT32)
+        start = cast(ufuncs.remainder(ufuncs.subtract(0, shift), n), INT32)
         starts = [start if d == axis else np.int32(0) for d in range(t.ndim)]
         x = dynamic_slice(
             ops.concatenate(x, x, dimension=axis), *starts, slice_sizes=t.shape
@@ -210,7 +210,7 @@ def repeat(
         counts = repeats if hasattr(repeats, "aval") else np.asarray(repeats)
         _check_counts(type_of(counts).shape, n)
         if not n:
-            return a
+            return device_array(a) if not hasattr(a, "aval") else a
         if type_of(counts).ndim == 0 or type_of(counts).shape == (1,):
             counts = reshape(counts, (1,))
         return _repeat_each(a, counts, axis, total)
@@ -300,16 +300,14 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     axis = canonical_axis(axis, t.ndim)
     n = t.shape[axis]
     values = values if hasattr(values, "aval") else np.asarray(values)
-    single = not isinstance(obj, slice) and not getattr(obj, "ndim", np.ndim(obj))
     places = np.arange(n)[obj] if isinstance(obj, slice) else known(obj, "insert: `obj`")
     places = np.flatnonzero(places) if is_bool(places.dtype) else places
+    if places.size == 1 and type_of(values).ndim:  # all values go to the one place
+        values = _of_rank(values, t.ndim)
+        values = moveaxis(values, 0, axis) if places.ndim == 0 else values
+        places = np.repeat(places, type_of(values).shape[axis])
     places = np.atleast_1d(places)
     places = np.clip(np.where(places < 0, places + n, places), 0, n)
-    if single and type_of(values).ndim:
-        values = _moved(values, t.ndim, axis)
-    count = type_of(values).shape[axis] if single and type_of(values).ndim == t.ndim else None
-    if single:
-        places = np.repeat(places, 1 if count is None else count)
     shape = (*t.shape[:axis], len(places), *t.shape[axis + 1 :])
     order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
     filled = _filled(values, shape)
@@ -321,16 +319,15 @@ def _filled(values: Any, shape: tuple) -> Any:
     return broadcast_to(values, shape)
 
 
-def _moved(values: Any, ndim: int, axis: int) -> Any:
-    """NumPy's rule for a single place: the first dimension of the values lies along `axis`."""
+def _of_rank(values: Any, ndim: int) -> Any:
     t = type_of(values)
-    values = reshape(values, (1,) * (ndim - t.ndim) + t.shape)
-    return moveaxis(values, 0, axis)
+    return reshape(values, (1,) * (ndim - t.ndim) + t.shape)
 
 
 def trim_zeros(filt: Any, trim: str = "fb") -> Any:
     """Without the zeros at the front ("f") and the back ("b") of a vector of known values."""
     no_lists("trim_zeros", filt)
+    filt = filt if hasattr(filt, "aval") else device_array(filt)
     nonzero = np.flatnonzero(known(filt, "trim_zeros: the array"))
     n = type_of(filt).size
     if not len(nonzero):

@@ -282,11 +282,6 @@ def _masked(
 ) -> Any:
     """A reduction with `initial` or `where` or both."""
     given = [x for x in (initial, where) if x is not None]
-    if where is not None and _COMBINED[name][0] is None and initial is None:
-        raise ValueError(
-            f"reduction operation {name} does not have an identity, so to use a where mask one "
-            "has to specify 'initial'"
-        )
     return _masked_kernel(
         a, *given, name=name, has_initial=initial is not None, has_where=where is not None,
         axis=axis, dtype=dtype, keepdims=keepdims, promote_integers=promote_integers,
@@ -300,27 +295,41 @@ def _masked_kernel(
 ) -> Any:
     a, *rest = arrays
     initial = rest.pop(0) if has_initial else None
+    where = rest[0] if has_where else None
+    return reduce_masked(a, initial, where, name, axis, dtype, keepdims, promote_integers)
+
+
+def reduce_masked(
+    a: Any, initial: Any, where: Any, name: str, axis: Axis, dtype: Any, keepdims: bool,
+    promote_integers: bool = True,
+) -> Any:
     identity, combine = _COMBINED[name]
     if initial is not None and type_of(initial).shape:
         raise ValueError(
             f"{name}: initial must be a scalar; got {type_of(initial).str_short(True)}."
         )
-    if has_where:
-        filler = initial if identity is None else identity
-        a = masked(a, rest[0], filler, name)
+    if where is not None:
+        if identity is None and initial is None:
+            raise ValueError(
+                f"reduction operation {name} does not have an identity, so to use a where mask "
+                "one has to specify 'initial'"
+            )
+        a = masked(a, where, initial if identity is None else identity, name)
     t = type_of(a)
+    axes = axes_of(axis, t.ndim)
+    if name in ("any", "all"):
+        return _truth(a, axis, keepdims, reduce_or if name == "any" else reduce_and)
     if name in ("sum", "prod"):
         wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
-        out = (_sum if name == "sum" else _prod).fused.fun(a, axis, wanted, keepdims, False)
-    elif name in ("any", "all"):
-        return _truth(a, axis, keepdims, reduce_or if name == "any" else reduce_and)
+        out = (add_up if name == "sum" else multiply_up)(a, axes, wanted, keepdims)
     else:
-        axes = axes_of(axis, t.ndim)
-        op = reduce_max if name == "max" else reduce_min
-        out = kept(cast(op(a, axes=axes), t.dtype), axes, keepdims)
-    if initial is None:
-        return out
-    return combine(out, cast(initial, type_of(out).dtype))
+        if initial is None:
+            _require_elements(t.shape, axes, name)
+        out = kept(cast(_EXTREMES[name](a, axes=axes), t.dtype), axes, keepdims)
+    return out if initial is None else combine(out, cast(initial, type_of(out).dtype))
+
+
+_EXTREMES = {"max": reduce_max, "min": reduce_min}
 
 
 def masked(a: Any, where: Any, filler: Any, name: str) -> Any:

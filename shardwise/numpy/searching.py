@@ -261,12 +261,11 @@ def _unravel(indices: Any, shape: tuple) -> list[Any]:
     t = type_of(indices)
     size = int(np.prod(shape))
     i = indices if t.dtype.itemsize >= 4 else cast(indices, INT32)
-    i = cast(i, type_of(i).dtype, t.weak_type) if hasattr(i, "aval") else _spread(i, ())
     i = lg.where(lg.lt(i, lit(0, i)), add(i, lit(size, i)), i)
     i = lg.clamp(lit(0, i), i, lit(max(size - 1, 0), i))
     outs = []
     for n in reversed(shape):
-        outs.append(_remainder(i, n))
+        outs.append(cast(_remainder(i, n), type_of(i).dtype, t.weak_type))
         i = _quotient(i, max(n, 1))
     return outs[::-1]
 

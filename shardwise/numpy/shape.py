@@ -318,6 +318,8 @@ def flipud(m: Any) -> Any:
 
 @fused(arrays=1)
 def _rot90(x: Any, k: int, axes: tuple) -> Any:
+    if not k:
+        return x
     a, b = axes
     perm = list(range(type_of(x).ndim))
     perm[a], perm[b] = b, a
@@ -334,4 +336,4 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     plane = axes_of(axes, type_of(m).ndim)
     if len(plane) != 2:
         raise ValueError(f"rot90: axes must name two dimensions; got {axes}.")
-    return _rot90(m, k % 4, plane) if k % 4 else m
+    return _rot90(m, k % 4, plane)

@@ -16,7 +16,6 @@ from shardwise.numpy.reductions import (
     add_up,
     axes_of,
     checked_dtype,
-    kept,
     masked,
     refuse_out,
 )
@@ -352,5 +351,3 @@ def _normalized(c: Any) -> Any:
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Any:
     """Matrix of correlation coefficients; arguments as for `cov`."""
     return _normalized(cov(x, y, rowvar, dtype=dtype))
-
-

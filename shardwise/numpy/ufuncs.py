@@ -467,10 +467,3 @@ def positive(x: Any, /) -> Any:
     """The elements as they are."""
     (x,) = promote(x)
     return ew.copy(x)
-
-
-@fused(arrays=3)
-def select(condition: Any, x: Any, y: Any) -> Any:
-    """`where` with three arguments: x where the condition is true, else y."""
-    pred, x, y = broadcast(truth(condition), *promote(x, y))
-    return ew.where(pred, x, y)

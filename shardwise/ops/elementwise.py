@@ -163,7 +163,7 @@ sign = unary("sign", NUMERIC, lower=_sign_lower, jvp=_sign_tangent)
 
 def _abs_tangent(t: Any, x: Any, out: Any) -> Any:
     if not is_complex(type_of(x).dtype):
-        return mul(t, sign(x))
+        return where(ge(x, lit(0, x)), t, neg(t))
     return real(mul(t, conj(sign(x))))
 
 
@@ -292,7 +292,7 @@ integer_pow = unary("integer_pow", NUMERIC, lower=_integer_pow_lower, jvp=_integ
 integer_pow.type_rule = _integer_pow_type
 sqrt = unary("sqrt", INEXACT, jvp=lambda t, x, out: mul(t, div(lit(0.5, out), out)))
 rsqrt = unary("rsqrt", INEXACT, jvp=lambda t, x, out: mul(t, mul(lit(-0.5, x), div(out, x))))
-cbrt = unary("cbrt", FLOATING, jvp=lambda t, x, out: mul(t, mul(lit(1 / 3, x), div(out, x))))
+cbrt = unary("cbrt", FLOATING, jvp=lambda t, x, out: div(mul(t, lit(1 / 3, x)), mul(out, out)))
 
 # -- trigonometry --
 

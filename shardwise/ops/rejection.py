@@ -58,6 +58,7 @@ from shardwise.ops.random_bits import (
     unit_bits,
     unit_floats,
 )
+from shardwise.ops.reduce import reduce_or
 from shardwise.ops.shape import slice_in_dim
 from shardwise.ops.special import erf_inv, lgamma
 from shardwise.types.array_type import ArrayType, array_type
@@ -256,6 +257,17 @@ def _rest(keys: Any, rates: Any) -> tuple[int, ...]:
     return type_of(rates).shape[type_of(keys).ndim - 1 :]
 
 
+def _drawing(active: Any, keys: Any) -> Any:
+    """For each element, whether its key still draws: while it does for one of its elements, it
+    draws for all of them, and later draws replace earlier ones. Elements of other keys do not
+    matter, so that batching changes nothing.
+    """
+    shape = type_of(active).shape
+    own = type_of(keys).ndim - 1
+    some = reduce_or(active, axes=tuple(range(own, len(shape))))
+    return broadcast_in_dim(some, shape=shape, dims=tuple(range(own)))
+
+
 # -- random_poisson: for rates in float32 --
 #
 # Below a rate of 10, uniform numbers are multiplied until the product is below exp(-rate) (Knuth);
@@ -320,7 +332,7 @@ def _hormann_step(active: Any, keys: Any, rate: Any, kept: Any, *, source: Sourc
     quick = bitwise_and(ge(edge, c(0.07)), le(v, v_r))
     reject = bitwise_or(lt(k, c(0)), bitwise_and(lt(edge, c(0.013)), gt(v, edge)))
     accept = bitwise_or(quick, bitwise_and(bitwise_not(reject), le(s, t)))
-    kept = where(accept, k, kept)
+    kept = where(bitwise_and(accept, _drawing(active, keys)), k, kept)
     return [bitwise_and(active, bitwise_not(accept)), keys, rate, kept]
 
 
@@ -428,7 +440,7 @@ def _btrs_step(
     accept = bitwise_or(
         quick, bitwise_and(bitwise_not(reject), le(v, _log_ratio(k, count, p)))
     )
-    kept = where(accept, k, kept)
+    kept = where(bitwise_and(accept, _drawing(active, keys)), k, kept)
     return [bitwise_and(active, bitwise_not(accept)), keys, count, p, kept]
 
 

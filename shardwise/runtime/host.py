@@ -37,7 +37,7 @@ def shard_view(
         )
     else:
         # The export must not hold on to `raw` itself: XLA aborts when that is deleted or donated.
-        raw = raw._rewrap_with_aval_and_sharding(raw.aval, raw.sharding)
+        raw = raw._rewrap_with_aval_and_sharding(raw.aval, raw._sharding)
     capsule = _jax.buffer_to_dlpack_managed_tensor(raw, stream=None)
     if dtype.isbuiltin == 1:
         return np.from_dlpack(_Exporter(capsule))

@@ -7,6 +7,7 @@ types and placements; dispatch does so by looking the program up under exactly t
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,6 +97,12 @@ class Compiled:
 
     def parameter_shardings(self) -> list[Any] | None:
         return self.raw.get_parameter_shardings()
+
+    def aliased_parameters(self) -> set[int]:
+        """The parameters whose memory a result takes."""
+        header = self.raw.get_hlo_text().partition("\n")[0]
+        aliases = header.partition("input_output_alias={")[2].partition("entry_computation")[0]
+        return {int(n) for n in re.findall(r"\((\d+), \{", aliases)}
 
     def hlo_text(self) -> str:
         return self.raw.get_hlo_text()

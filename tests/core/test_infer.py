@@ -80,7 +80,7 @@ def test_parameters_that_cannot_be_hashed(counted: Any):
 
 
 def test_the_cache_is_bounded(counted: Any):
-    op, calls = counted
+    op, _ = counted
     x = array_type((2,), F32)
     for i in range(INFERENCE_CACHE_SIZE + 10):
         infer(op, (x,), {"k": i})

@@ -105,7 +105,7 @@ def test_complex(name: str):
 @pytest.mark.parametrize(
     ("value", "dtype", "text"),
     [
-        (1, np.float32, "1.0"), (-0.0, np.float32, "-0.0"), (1e30, np.float64, "1e+30"),
+        (1, np.float32, "1.0"), (-0.0, np.float32, "-0.0"), (1e30, np.float64, "1.0e+30"),
         (np.inf, np.float32, "0x7F800000"), (-np.inf, np.float16, "0xFC00"),
         (np.nan, np.float64, "0x7FF8000000000000"), (True, bool, "true"), (0, bool, "false"),
         (-3, np.int8, "-3"), (2**64 - 1, np.uint64, "18446744073709551615"),
@@ -114,7 +114,7 @@ def test_complex(name: str):
 )
 def test_texts(value: Any, dtype: Any, text: str):
     found = literal_text(value, np.dtype(dtype))
-    assert found == text or (float(found) == float(text) and "0x" not in text)
+    assert found == text
 
 
 def test_types():
@@ -158,7 +158,7 @@ def test_a_held_program_is_written_once():
     e = Emitter()
     held = program_of(lambda x: [mul(sin(x), x)], VECTOR, name="held")
     first, second = e.call(held, "%arg0"), e.call(held, "%arg1")
-    assert (first, second) == (["%3"], ["%4"]) or first != second
+    assert first != second
     assert [re.sub(r"%\d+ = ", "", line) for line in e.lines] == [
         "func.call @held(%arg0) : (tensor<3xf32>) -> (tensor<3xf32>)",
         "func.call @held(%arg1) : (tensor<3xf32>) -> (tensor<3xf32>)",
@@ -194,8 +194,7 @@ def test_via_stages_once_for_each_types():
 
 
 def test_functions_inside_functions():
-    inner = program_of(double, VECTOR, name="inner") if False else program_of(
-        lambda x: [double(x)], VECTOR, name="inner")
+    inner = program_of(lambda x: [double(x)], VECTOR, name="inner")
     e = Emitter()
     e.call(inner, "%arg0")
     e.call(program_of(lambda x: inner(x), VECTOR, name="outer"), "%arg0")

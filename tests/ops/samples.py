@@ -24,4 +24,6 @@ UNSAMPLED: dict[str, str] = {
     "jit": "holds a program; tests/api",
     "scan": "holds a program; tests/control",
     "custom_jvp_call": "holds the user's functions; tests/control",
+    "custom_vjp_call": "holds the user's functions; tests/control",
+    "custom_vjp_linear": "holds the user's functions; tests/control",
 }

@@ -57,7 +57,8 @@ SHAPES = {
     ],
     "slice": [
         _slice((0, 0), (2, 6)), _slice((0, 1), (4, 6), (1, 2), placed=False),
-        _slice((0, 5), (4, 5), placed=False), _slice((1, 2), (3, 4), placed=False), _slice((0, 0), (4, 6), placed=False),
+        _slice((0, 5), (4, 5), placed=False), _slice((1, 2), (3, 4), placed=False),
+        _slice((0, 0), (4, 6), placed=False),
     ],
     "pad": [
         _pad(X, (0, 0, 0), (1, 2, 0)), _pad(X, (1, 0, 1), (-1, 2, 0), placed=False),
@@ -66,6 +67,9 @@ SHAPES = {
     "rev": [
         Sample((CUBE,), {"dimensions": (0, 2)}, lambda x: x[::-1, :, ::-1]),
         Sample((INTS,), {"dimensions": ()}, lambda x: x, placed=False),
+    ],
+    "optimization_barrier": [
+        Sample((X, Y), {}, lambda *xs: list(xs)), Sample((INTS,), {}, lambda x: [x], placed=False),
     ],
     "split": [
         Sample((X,), {"sizes": (1, 3, 2), "axis": 1},
@@ -218,6 +222,11 @@ def _scatter_sample(
                   lambda x, i, u: _scatter(combine)(x, i, u, dims, mode), **more)
 
 
+VALUES: dict[str, Any] = {
+    "order": 0, "batched": False, "placed": False, "why": "values only: others cover the rules",
+}
+
+
 def _scatters(combine: Any, repeats: bool = True) -> list[Sample]:
     rows, points = X[[1, 0, 2, 3]] + 0.31, np.float32([0.5, -1.1, 2.0, 0.7])
     column, few = np.array([[3], [1], [2], [0]], np.int32), Y + 0.2
@@ -225,11 +234,11 @@ def _scatters(combine: Any, repeats: bool = True) -> list[Sample]:
     samples = [
         _scatter_sample(combine, X, column, rows, ROWS),
         _scatter_sample(combine, X, PAIRS, points, POINTS, placed=False),
-        _scatter_sample(combine, X, PAIRS, points, POINTS, "clip", placed=False),
+        _scatter_sample(combine, X, PAIRS, points, POINTS, "clip", **VALUES),
         _scatter_sample(combine, X, PER_ROW[::-1] * [[[1]], [[1]], [[0]], [[1]]] +
                         [[[0], [0]], [[0], [0]], [[0], [1]], [[0], [0]]], few, ALONG,
                         placed=False),
-        _scatter_sample(combine, INTS, column, INTS + 3, ROWS, placed=False),
+        _scatter_sample(combine, INTS, column, INTS + 3, ROWS, **VALUES),
     ]
     if repeats:
         samples.append(_scatter_sample(combine, X, same, rows, ROWS, unique=False, placed=False))

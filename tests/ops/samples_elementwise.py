@@ -39,7 +39,7 @@ INTS = whole([-7, 3, 0, 5, 9, -2, 2, 7])
 OTHER = whole([2, -3, 1, 5, 31, 4, -2, 3])
 UNSIGNED = whole([0, 1, 2, 3, 250, 17, 128, 255], np.uint8)
 BOOLS = whole([1, 0, 1, 1, 0, 0, 1, 0], bool)
-EXACT = "no derivative: the result is no floating number, or flat"
+EXACT = "values only: the first sample of the op is checked in all ways"
 
 
 def real(fun: Callable | None, x: np.ndarray, **more: Any) -> list[Sample]:
@@ -54,8 +54,8 @@ def analytic(fun: Callable, x: np.ndarray, **more: Any) -> list[Sample]:
 
 
 def flat(fun: Callable | None, *args: Any, **more: Any) -> Sample:
-    """No derivative is compared: integers, booleans, special values."""
-    return Sample(args, reference=fun, order=0, placed=False, why=EXACT, **more)
+    """Only values are compared: integers, booleans, special values."""
+    return Sample(args, reference=fun, order=0, batched=False, placed=False, why=EXACT, **more)
 
 
 def quiet(fun: Callable) -> Callable:
@@ -244,7 +244,8 @@ def _zeros(x: np.ndarray) -> np.ndarray:
 
 SHIFTS = whole([0, 1, 2, 3, 31, 32, 40, -1])
 BITS = {
-    "not": [flat(np.invert, INTS), flat(np.invert, BOOLS), Sample((UNSIGNED,), reference=np.invert)],
+    "not": [Sample((UNSIGNED,), reference=np.invert), flat(np.invert, INTS),
+            flat(np.invert, BOOLS)],
     "and": [*integer_pairs(np.bitwise_and, (BOOLS, BOOLS[::-1])),
             Sample((INTS, OTHER), reference=np.bitwise_and)],
     "or": [*integer_pairs(np.bitwise_or, (BOOLS, BOOLS[::-1])),

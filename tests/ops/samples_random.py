@@ -38,6 +38,15 @@ def _bits(width: int, shape: tuple, **more: Any) -> Sample:
     )
 
 
+LOOP = "a draw is not a smooth function of its parameter; a loop ends when all draws are done"
+
+
+def _draw(*parameters: Any, **params: Any) -> Sample:
+    """The values are compared with jax's in tests of shardwise.random."""
+    return Sample((KEYS, *map(np.float32, parameters)), params, keys=(0,), order=0,
+                  communicates=True, why=LOOP)
+
+
 def _hash(*words: np.ndarray) -> list[np.ndarray]:
     k1, k2, a, b = (w.ravel() for w in np.broadcast_arrays(*words))
     rows = [jax.extend.random.threefry_2x32(jnp.stack([i, j]), jnp.stack([x, y]))
@@ -69,6 +78,9 @@ SAMPLES = {
         Sample((KEYS,), {"shape": (3,), "bit_width": 16, "partitionable": False}, keys=(0,),
                placed=False),
     ],
+    "random_gamma": [_draw([0.3, 0.7, 1.0, 2.0, 5.0, 9.0], log_space=False)],
+    "random_poisson": [_draw([0.0, 1.0, 5.0, 12.0, 30.0, 3.0], dtype=np.dtype(np.int32))],
+    "random_binomial": [_draw([1, 5, 20, 60, 90, 7], [0.5, 0.1, 0.3, 0.4, 0.45, 0.2])],
     "threefry2x32": [
         Sample((np.uint32(3), np.uint32(4), WORDS, WORDS[::-1]), {}, _hash),
     ],

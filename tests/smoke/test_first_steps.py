@@ -1,6 +1,7 @@
 """One program of each kind. Needs no jax: these run on every supported pair of Python and jaxlib."""
 
 import numpy as np
+import pytest
 
 import shardwise as sw
 from shardwise import lax
@@ -90,6 +91,23 @@ def test_donation_and_lowered_text():
     assert "stablehlo.add" in add.lower(x).as_text()
     np.testing.assert_array_equal(np.asarray(add(x)), X + 1)
     assert x.is_deleted()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("spec", [P(), P("data", None), P("data", "model")])
+def test_host_values_outlive_their_arrays(dtype, spec):
+    """XLA aborts the process when a buffer goes that something outside still looks at."""
+    double = sw.jit(lambda x: lax.add(x, x), donate_argnums=0)
+    x = sw.device_put(X.astype(dtype), NamedSharding(mesh(), spec))
+    one = sw.device_put(X.astype(dtype), sw.devices("cpu")[0])
+    for array in (x, one):
+        value = np.asarray(array)
+        np.testing.assert_array_equal(np.asarray(double(array)), 2 * value)
+        np.testing.assert_array_equal(value.astype(np.float32), X)
+    copy = sw.device_put(value, NamedSharding(mesh(), spec))
+    value = np.asarray(copy)
+    copy.delete()
+    np.testing.assert_array_equal(value.astype(np.float32), X)
 
 
 def test_an_error_from_the_compiler_is_raised():

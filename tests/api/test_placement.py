@@ -1,0 +1,500 @@
+"""Where arrays live: `device_put`, resharding, shards, host values, interchange."""
+
+import copy
+import gc
+import itertools
+import pickle
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise.engine import transfer
+from shardwise.runtime import backend, host
+from shardwise.sharding import GSPMDSharding, Mesh, NamedSharding, SingleDeviceSharding
+from shardwise.sharding import PartitionSpec as P
+
+DEVICES = np.array(sw.devices()[:8])
+MESH = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
+OTHER = Mesh(DEVICES.reshape(2, 4), ("a", "b"))
+REVERSED = Mesh(DEVICES[::-1].reshape(4, 2), ("x", "y"))
+SHUFFLED = Mesh(DEVICES[[3, 1, 4, 0, 5, 7, 2, 6]].reshape(2, 2, 2), ("x", "y", "z"))
+HALF = Mesh(DEVICES[:4].reshape(2, 2), ("x", "y"))
+BACK = Mesh(DEVICES[4:].reshape(2, 2), ("x", "y"))
+VALUES = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+TARGETS = {
+    "one": SingleDeviceSharding(DEVICES[0]),
+    "another": SingleDeviceSharding(DEVICES[5]),
+    "rows": NamedSharding(MESH, P("x")),
+    "columns": NamedSharding(MESH, P(None, "y")),
+    "both": NamedSharding(MESH, P("y", "x")),
+    "one dimension": NamedSharding(MESH, P(("x", "y"))),
+    "minor first": NamedSharding(MESH, P(("y", "x"))),
+    "replicated": NamedSharding(MESH, P()),
+    "other mesh": NamedSharding(OTHER, P("b", "a")),
+    "reversed": NamedSharding(REVERSED, P("x", "y")),
+    "reversed, replicated": NamedSharding(REVERSED, P()),
+    "shuffled": NamedSharding(SHUFFLED, P(("z", "x"), "y")),
+    "half": NamedSharding(HALF, P("x", "y")),
+    "back": NamedSharding(BACK, P("y")),
+    "back, replicated": NamedSharding(BACK, P()),
+}
+
+
+def check(x, sharding, values=VALUES):
+    """Value, sharding, and every shard on its device."""
+    assert x.sharding is sharding and x.committed
+    np.testing.assert_array_equal(np.asarray(x), values)
+    shards = x.addressable_shards
+    assert [s.device for s in shards] == list(sharding.devices)
+    for shard in shards:
+        assert shard.index == sharding.devices_indices_map(values.shape)[shard.device]
+        assert shard.data.devices() == {shard.device}
+        np.testing.assert_array_equal(np.asarray(shard.data), values[shard.index])
+
+
+# ------------------------------------------------------------------------------- from the host
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_numpy_array_goes_to_any_sharding(name):
+    check(sw.device_put(VALUES, TARGETS[name]), TARGETS[name])
+
+
+def test_a_device_stands_for_the_sharding_on_it():
+    x = sw.device_put(VALUES, DEVICES[3])
+    assert x.sharding == SingleDeviceSharding(DEVICES[3]) and x.device == DEVICES[3]
+    assert x.devices() == {DEVICES[3]}
+
+
+def test_scalars_lists_and_trees():
+    x = sw.device_put({"a": [1, 2.5], "b": (np.int8(3), None)}, DEVICES[1])
+    assert x["b"][1] is None and x["a"][1].weak_type and not x["b"][0].weak_type
+    assert [int(x["a"][0]), float(x["a"][1]), int(x["b"][0])] == [1, 2.5, 3]
+    assert {d for a in (*x["a"], x["b"][0]) for d in a.devices()} == {DEVICES[1]}
+
+
+def test_a_tree_of_targets_is_a_prefix():
+    tree = {"a": [VALUES, VALUES], "b": VALUES}
+    put = sw.device_put(tree, {"a": TARGETS["rows"], "b": DEVICES[2]})
+    assert [a.sharding for a in put["a"]] == [TARGETS["rows"]] * 2
+    assert put["b"].devices() == {DEVICES[2]}
+
+
+def test_none_leaves_things_where_they_are():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    assert sw.device_put(x) is x
+    there = sw.device_put([x, VALUES], [None, DEVICES[1]])
+    assert there[0] is x and there[1].devices() == {DEVICES[1]}
+    fresh = sw.device_put(VALUES)
+    assert not fresh.committed and fresh.devices() == {DEVICES[0]}
+
+
+def test_a_bare_spec_means_the_mesh_in_scope():
+    with MESH:
+        assert sw.device_put(VALUES, P("x")).sharding is TARGETS["rows"]
+
+
+def test_what_was_uncommitted_becomes_committed():
+    x = lax.add(VALUES, 1.0)
+    y = sw.device_put(x, x.sharding)
+    assert not x.committed and y.committed
+    np.testing.assert_array_equal(np.asarray(y), VALUES + 1)
+
+
+def test_later_writes_to_the_source_are_not_seen():
+    for target in (DEVICES[0], TARGETS["replicated"], TARGETS["rows"]):
+        source = np.zeros((8, 8), np.float32)
+        x = sw.device_put(source, target)
+        source[:] = 1
+        np.testing.assert_array_equal(np.asarray(x), 0)
+
+
+@pytest.mark.parametrize("order", ["F", "strided", "reversed"])
+def test_any_memory_layout_comes_in(order):
+    source = {"F": np.asfortranarray(VALUES), "strided": np.repeat(VALUES, 2, 1)[:, ::2],
+              "reversed": VALUES[::-1].copy()[::-1]}[order]
+    check(sw.device_put(source, TARGETS["both"]), TARGETS["both"])
+
+
+def test_wide_types_are_narrowed():
+    assert sw.device_put(np.arange(3)).dtype == np.int32
+    assert sw.device_put(np.ones(3)).dtype == np.float32
+    assert sw.device_put(np.ones(3, complex), TARGETS["replicated"]).dtype == np.complex64
+
+
+# ---------------------------------------------------------------------------------- resharding
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_from_every_sharding_to_every_other(name):
+    source = sw.device_put(VALUES, TARGETS[name])
+    for target in TARGETS.values():
+        check(sw.device_put(source, target), target)
+    check(source, TARGETS[name])
+
+
+def test_no_visit_to_the_host_over_the_same_devices(monkeypatch):
+    fetches = []
+    whole = {n: t for n, t in TARGETS.items() if t.device_set == frozenset(DEVICES)}
+    assert len(whole) == 10
+    arrays = [sw.device_put(VALUES, t) for t in whole.values()]
+    with monkeypatch.context() as patch:
+        for module, function in ((backend, "fetch_one"), (host, "shard_view"), (backend, "put")):
+            patch.setattr(module, function, lambda *a, f=function, **k: fetches.append(f))
+        moved = [sw.device_put(x, t) for x, t in itertools.product(arrays, whole.values())]
+    assert fetches == []
+    for x, target in zip(moved, [*whole.values()] * len(arrays), strict=True):
+        assert x.sharding is target
+        np.testing.assert_array_equal(np.asarray(x), VALUES)
+
+
+def test_equal_layouts_share_the_buffers():
+    x = sw.device_put(VALUES, NamedSharding(MESH, P("x")))
+    y = sw.device_put(x, NamedSharding(MESH, P("x", None)))
+    z = sw.device_put(x, NamedSharding(REVERSED, P()))
+    pointers = [[s.data.unsafe_buffer_pointer() for s in a.addressable_shards] for a in (x, y)]
+    assert pointers[0] == pointers[1]
+    w = sw.device_put(z, NamedSharding(MESH, P()))
+    replicas = {s.device: s.data.unsafe_buffer_pointer() for s in z.addressable_shards}
+    assert replicas == {s.device: s.data.unsafe_buffer_pointer() for s in w.addressable_shards}
+
+
+def test_may_alias_false_copies():
+    x = sw.device_put(VALUES, DEVICES[0])
+    assert sw.device_put(x, DEVICES[0]) is x
+    y = sw.device_put(x, DEVICES[0], may_alias=False)
+    assert y.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
+    x.delete()
+    np.testing.assert_array_equal(np.asarray(y), VALUES)
+
+
+@pytest.mark.parametrize("target", ["one", "columns", "half", "reversed"])
+def test_a_donated_source_is_gone(target):
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    y = sw.device_put(x, TARGETS[target], donate=True)
+    assert x.is_deleted()
+    check(y, TARGETS[target])
+    with pytest.raises(RuntimeError) as caught:
+        np.asarray(x)
+    assert str(caught.value) == "array of type f32[8,8] was donated to device_put."
+
+
+def test_between_accelerators_the_host_is_not_visited_either(monkeypatch):
+    """The ways of other platforms, on CPU devices that do not say so."""
+    sources = [sw.device_put(VALUES, t) for t in TARGETS.values()]
+    monkeypatch.setattr(sw.Array, "_is_on_cpu", lambda self: False)
+    moved = [(sw.device_put(x, t), t) for x in sources[:6] for t in TARGETS.values()]
+    monkeypatch.undo()
+    for x, target in moved:
+        check(x, target)
+
+
+def test_memory_kinds():
+    there = NamedSharding(MESH, P("x"), memory_kind="pinned_host")
+    x = sw.device_put(sw.device_put(VALUES, TARGETS["rows"]), there)
+    assert x.sharding.memory_kind == "pinned_host"
+    check(x, there)
+    check(sw.device_put(x, TARGETS["both"]), TARGETS["both"])
+    check(sw.device_put(VALUES, there), there)
+
+
+def test_in_a_traced_function_it_is_a_constraint():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    y = sw.jit(lambda a: sw.device_put(lax.add(a, 1.0), TARGETS["columns"]))(x)
+    assert y.sharding == TARGETS["columns"]
+    np.testing.assert_array_equal(np.asarray(y), VALUES + 1)
+
+
+def test_aligned_gives_every_device_the_same():
+    target = TARGETS["shuffled"]
+    order = tuple(DEVICES)
+    found = transfer.aligned(target, order, 2)
+    assert found.devices == order
+    assert found.devices_indices_map((8, 8)) == target.devices_indices_map((8, 8))
+
+
+# -------------------------------------------------------------------------------------- shards
+
+
+def test_shards_say_device_index_and_replica():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    shards = x.addressable_shards
+    assert [s.device.id for s in shards] == list(range(8))
+    assert [s.replica_id for s in shards] == [0, 1] * 4
+    assert [s.index[0] for s in shards[::2]] == [slice(2 * i, 2 * i + 2) for i in range(4)]
+    assert repr(shards[1]) == (
+        f"Shard(device={DEVICES[1]!r}, index=(slice(0, 2, None), slice(None, None, None)), "
+        f"replica_id=1, data={shards[1].data!r})"
+    )
+    assert [s.device for s in x.global_shards] == [s.device for s in shards]
+    np.testing.assert_array_equal(np.asarray(x.addressable_data(3)), VALUES[2:4])
+
+
+def test_replica_ids_of_a_replicated_array():
+    x = sw.device_put(VALUES, TARGETS["replicated"])
+    assert [s.replica_id for s in x.addressable_shards] == list(range(8))
+    assert x.is_fully_replicated and x.is_fully_addressable
+    assert not sw.device_put(VALUES, TARGETS["rows"]).is_fully_replicated
+    assert sw.device_put(VALUES, DEVICES[0]).is_fully_replicated
+
+
+def test_shards_share_the_memory_of_the_whole():
+    x = sw.device_put(VALUES, TARGETS["both"])
+    one, again = x.addressable_shards[2].data, x.addressable_shards[2].data
+    assert one.unsafe_buffer_pointer() == again.unsafe_buffer_pointer()
+    shard = x.addressable_shards[0]
+    assert shard.data is shard.data
+    assert shard.data.sharding == SingleDeviceSharding(DEVICES[0]) and shard.data.committed
+
+
+def test_shards_outlive_the_whole():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    part = x.addressable_shards[2].data
+    x.delete()
+    del x
+    gc.collect()
+    np.testing.assert_array_equal(np.asarray(lax.add(part, 1.0)), VALUES[2:4] + 1)
+
+
+def test_a_shard_can_be_donated_without_harm_to_the_whole():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    doubled = sw.jit(lambda a: lax.add(a, a), donate_argnums=0)(x.addressable_shards[0].data)
+    np.testing.assert_array_equal(np.asarray(doubled), VALUES[:2] * 2)
+    np.testing.assert_array_equal(np.asarray(x), VALUES)
+
+
+# ---------------------------------------------------------------------------------- host values
+
+
+def test_each_distinct_index_is_copied_once(monkeypatch):
+    views = []
+    real = host.shard_view
+    monkeypatch.setattr(host, "shard_view", lambda *a: views.append(a[2]) or real(*a))
+    np.asarray(sw.device_put(VALUES, TARGETS["rows"]))
+    assert views == [0, 2, 4, 6]
+    views.clear()
+    np.asarray(sw.device_put(VALUES, TARGETS["replicated"]))
+    assert views == [0]
+
+
+def test_the_host_value_is_cached_and_read_only():
+    for target in ("one", "rows", "replicated"):
+        x = sw.device_put(VALUES, TARGETS[target])
+        value = np.asarray(x)
+        assert np.asarray(x) is value and not value.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            value[0, 0] = 1
+
+
+def test_array_protocol_dtype_and_copy():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    assert np.asarray(x, np.int64).dtype == np.int64
+    assert np.array(x, copy=True).flags.writeable
+    assert np.array(x, copy=False) is np.asarray(x)
+    with pytest.raises(ValueError) as caught:
+        np.array(x, np.float64, copy=False)
+    assert str(caught.value) == (
+        "an array of type f32[8,8] cannot become a NumPy array of dtype float64 without a copy, "
+        "which copy=False asks for."
+    )
+
+
+NAMES = [
+    "bool", "int4", "uint4", "int2", "uint2", "int8", "uint16", "int32", "float16", "bfloat16",
+    "float32", "complex64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dtype_is_fetched_right(name):
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    values = np.array([1, 0, 1, 1, 0, 1, 0, 1]).astype(dtype).reshape(4, 2)
+    for target in (DEVICES[1], TARGETS["rows"], TARGETS["replicated"], TARGETS["reversed"]):
+        x = sw.device_put(values, target)
+        assert np.asarray(x).dtype == dtype and np.asarray(x).tobytes() == values.tobytes()
+        shard = x.addressable_shards[-1]
+        assert np.asarray(shard.data).tobytes() == values[shard.index].tobytes()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (8, 0), (1,), (8, 1, 1)])
+def test_every_shape_is_fetched_right(shape):
+    values = np.ones(shape, np.float32)
+    spec = P("x") if shape[:1] == (8,) else P()
+    for target in (DEVICES[1], NamedSharding(MESH, spec)):
+        for dtype in (np.float32, ml_dtypes.bfloat16):
+            x = sw.device_put(values.astype(dtype), target)
+            assert np.asarray(x).shape == shape
+            np.testing.assert_array_equal(np.asarray(x).astype(np.float32), values)
+
+
+def test_device_get_fetches_trees():
+    tree = {"a": sw.device_put(VALUES, TARGETS["rows"]), "b": [1, "text", None]}
+    got = sw.device_get(tree)
+    assert type(got["a"]) is np.ndarray and got["b"] == [1, "text", None]
+
+
+def test_copy_to_host_async_and_readiness():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    x.copy_to_host_async()
+    assert x.block_until_ready() is x and x.is_ready()
+    assert sw.block_until_ready({"a": x, "b": 3})["b"] == 3
+    assert x.on_device_size_in_bytes() == 2 * VALUES.nbytes
+
+
+# ----------------------------------------------------------------------------------- callbacks
+
+
+def test_make_array_from_callback_asks_once_for_each_index():
+    asked = []
+
+    def part(index):
+        asked.append(index)
+        return VALUES[index]
+
+    for name in ("rows", "replicated", "both", "shuffled"):
+        asked.clear()
+        x = sw.make_array_from_callback((8, 8), TARGETS[name], part)
+        check(x, TARGETS[name])
+        distinct = set(map(str, TARGETS[name].devices_indices_map((8, 8)).values()))
+        assert len(asked) == len(distinct)
+
+
+def test_make_array_from_callback_takes_what_is_array_like():
+    x = sw.make_array_from_callback((8,), NamedSharding(MESH, P("x")), lambda i: [1, 2], np.int8)
+    assert x.dtype == np.int8 and np.asarray(x).tolist() == [1, 2] * 4
+    source = sw.device_put(VALUES, DEVICES[2])
+    y = sw.make_array_from_callback((8, 8), TARGETS["rows"], lambda i: np.asarray(source)[i])
+    check(y, TARGETS["rows"])
+
+
+def test_make_array_from_callback_refuses_wrong_shapes():
+    with pytest.raises(ValueError) as caught:
+        sw.make_array_from_callback((8,), NamedSharding(MESH, P("x")), lambda i: np.zeros(3))
+    assert str(caught.value) == (
+        "make_array_from_callback: the callback gave shape (3,) for index (slice(0, 2, None),); "
+        "expected (2,)."
+    )
+
+
+# --------------------------------------------------------------------------- deletion, lifetime
+
+
+def test_a_deleted_array_says_so():
+    for target in ("one", "rows"):
+        x = sw.device_put(VALUES, TARGETS[target])
+        assert not x.is_deleted()
+        np.asarray(x)
+        x.delete()
+        x.delete()
+        assert x.is_deleted() and x.shape == (8, 8)
+        message = "array of type f32[8,8] has been deleted: `delete()` was called on it."
+        uses = (
+            lambda: np.asarray(x), lambda: lax.add(x, 1.0), lambda: sw.jit(lambda a: a)(x),
+            lambda: x.addressable_shards, lambda: sw.device_put(x, DEVICES[4]),
+            lambda: x.block_until_ready(),
+        )
+        for use in uses:
+            with pytest.raises(RuntimeError) as caught:
+                use()
+            assert str(caught.value).endswith(message)
+
+
+def test_arrays_that_share_memory_go_together():
+    x = lax.add(VALUES, 1.0)
+    y = sw.device_put(x, x.sharding)
+    x.delete()
+    assert y.is_deleted()
+    with pytest.raises(RuntimeError) as caught:
+        np.asarray(y)
+    assert str(caught.value) == (
+        "array of type f32[8,8] has been deleted or donated, by way of another array that shared "
+        "its memory."
+    )
+
+
+def live():
+    gc.collect()
+    return len(backend.client().live_arrays())
+
+
+def test_memory_is_free_when_the_last_reference_goes():
+    before = live()
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    seen = weakref.ref(x)
+    y = lax.add(x, 1.0)
+    np.asarray(y)
+    assert live() > before
+    del x, y
+    assert seen() is None and live() <= before + 1
+
+
+# ---------------------------------------------------------------------------------- interchange
+
+
+@pytest.mark.parametrize("target", ["one", "another", "rows", "reversed", "half"])
+def test_pickles_and_copies_keep_value_and_type(target):
+    x = sw.device_put(VALUES, TARGETS[target])
+    for back in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy({"x": x})["x"]):
+        assert back.aval is x.aval and not back.committed and back.devices() == {DEVICES[0]}
+        np.testing.assert_array_equal(np.asarray(back), VALUES)
+
+
+def test_weak_types_and_narrow_dtypes_survive_pickling():
+    for x in (sw.device_put(2.5), sw.device_put(np.ones(3, ml_dtypes.bfloat16)),
+              sw.device_put(np.ones(3, ml_dtypes.int4))):
+        back = pickle.loads(pickle.dumps(x))
+        assert back.aval is x.aval
+        np.testing.assert_array_equal(np.asarray(back), np.asarray(x))
+
+
+def test_numpy_imports_dlpack_without_a_copy():
+    x = sw.device_put(VALUES, DEVICES[0])
+    assert x.__dlpack_device__() == (1, 0)
+    view = np.from_dlpack(x)
+    np.testing.assert_array_equal(view, VALUES)
+    assert view.__array_interface__["data"][0] == x.unsafe_buffer_pointer()
+    copied = np.from_dlpack(x, copy=True)
+    assert copied.__array_interface__["data"][0] != x.unsafe_buffer_pointer()
+    x.delete()
+    np.testing.assert_array_equal(view, VALUES)
+
+
+def test_dlpack_of_many_devices_is_refused():
+    x = sw.device_put(VALUES, TARGETS["rows"])
+    with pytest.raises(BufferError) as caught:
+        np.from_dlpack(x)
+    assert str(caught.value) == (
+        "array of type f32[8,8] is sharded over 8 devices, so it has no DLPack device. Take one of "
+        "its `addressable_shards`, or gather it with `device_put`."
+    )
+
+
+def test_dlpack_of_bits_and_foreign_devices_is_refused():
+    x = sw.device_put(np.ones(3, ml_dtypes.int4))
+    with pytest.raises(BufferError) as caught:
+        np.from_dlpack(x)
+    assert str(caught.value) == (
+        "DLPack has no form for elements of int4, of less than a byte. Convert the array with "
+        "`astype` first."
+    )
+    with pytest.raises(BufferError) as caught:
+        sw.device_put(VALUES).__dlpack__(dl_device=(2, 0))
+    assert str(caught.value) == (
+        "array of type f32[8,8] is on the DLPack device (1, 0), not on (2, 0). Use `device_put` "
+        "first, or `numpy.asarray` for the host."
+    )
+
+
+def test_the_escape_hatch_for_layouts_without_a_spec():
+    tiling = GSPMDSharding.get_replicated(tuple(DEVICES))
+    check(sw.device_put(VALUES, tiling), tiling)
+    odd = transfer.aligned(TARGETS["shuffled"], tuple(DEVICES), 2)
+    x = sw.device_put(VALUES, odd)
+    check(x, odd)
+    y = sw.jit(lambda a: lax.add(a, 1.0))(x)
+    np.testing.assert_array_equal(np.asarray(y), VALUES + 1)

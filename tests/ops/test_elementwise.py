@@ -1,0 +1,254 @@
+"""Elementwise ops and casts against jax's: derivatives at special points, narrow floats, casts."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+
+from shardwise.core.fused import fused
+from shardwise.core.op import OPS
+from shardwise.engine.eager import EAGER
+from shardwise.ops import elementwise as ew
+from shardwise.ops import incomplete, special
+from shardwise.ops.cast import bitcast_convert_type, convert_element_type, reduce_precision
+from shardwise.transforms.linearize import linearize
+from shardwise.transforms.transpose import transpose
+
+F32 = np.float32
+
+
+def host(x: Any) -> np.ndarray:
+    value = np.asarray(x)
+    return value.astype(F32) if value.dtype.name in ("bfloat16", "float16") else value
+
+
+def gradients(op: Any, *args: np.ndarray, **params: Any) -> list[Any]:
+    """Gradients of the sum of the real part, as jax.grad's, which conjugates nothing."""
+    outs, linear = linearize(lambda *xs: [op(*xs, **params)], [EAGER.array(a) for a in args])
+    t = outs[0].aval
+    ct = EAGER.array(np.ones(t.shape, t.dtype))
+    return transpose(linear.program, linear.captured, [ct])
+
+
+def their_gradients(fun: Any, *args: np.ndarray) -> Any:
+    def real(*xs: Any) -> Any:
+        out = fun(*xs)
+        return (out.real if np.iscomplexobj(out) else out).sum()
+
+    return jax.grad(real, argnums=tuple(range(len(args))))(*args)
+
+
+# -- gradients at kinks, zeros and infinities --
+
+AT = np.array([-2.0, -0.5, 0.0, 0.25, 1.0, 3.0], F32)
+ONE = [
+    "abs", "sign", "square", "sqrt", "rsqrt", "cbrt", "exp2", "logistic", "tanh", "atan", "asinh",
+    "acosh", "asin", "log1p", "expm1", "erf", "erfc", "erf_inv", "lgamma", "bessel_i0e",
+    "bessel_i1e", "floor",
+]
+
+
+def named(name: str) -> Any:
+    return next(getattr(m, name) for m in (ew, special, incomplete) if hasattr(m, name))
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_gradient_of_one_operand(name: str) -> None:
+    expected = their_gradients(getattr(lax, name), AT)[0]
+    _, linear = linearize(lambda x: [named(name)(x)], [EAGER.array(AT)])
+    if not linear.active_out[0]:
+        np.testing.assert_array_equal(expected, 0)
+        return
+    found = host(gradients(named(name), AT)[0])
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+TWO = ["add", "sub", "mul", "div", "max", "min", "rem", "pow", "atan2", "igamma", "igammac"]
+LEFT = np.array([2.0, 1.5, 0.0, 1.0, 3.0, 0.5], F32)
+RIGHT = np.array([0.5, 1.5, 2.0, 0.0, -1.0, 3.0], F32)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_gradient_of_two_operands(name: str) -> None:
+    x, y = LEFT, RIGHT
+    if name.startswith("igamma"):
+        x, y = np.abs(x) + 0.5, np.abs(y) + 0.5
+    expected = their_gradients(getattr(lax, name), x, y)
+    for found, wanted in zip(gradients(named(name), x, y), expected, strict=True):
+        np.testing.assert_allclose(host(found), wanted, rtol=3e-5, atol=1e-6)
+
+
+def test_gradient_of_clamp() -> None:
+    low, high = np.full(6, -0.5, F32), np.full(6, 1.0, F32)
+    expected = their_gradients(lax.clamp, low, AT, high)
+    for found, wanted in zip(gradients(ew.clamp, low, AT, high), expected, strict=True):
+        np.testing.assert_array_equal(host(found), wanted)
+
+
+@pytest.mark.parametrize("y", [-2, -1, 0, 1, 2, 3, 7])
+def test_integer_pow(y: int) -> None:
+    expected = np.asarray(lax.integer_pow(AT, y))
+    np.testing.assert_allclose(host(ew.integer_pow(EAGER.array(AT), y=y)), expected, rtol=1e-6)
+    if y:
+        wanted = their_gradients(lambda x: lax.integer_pow(x, y), AT)[0]
+        np.testing.assert_allclose(host(gradients(ew.integer_pow, AT, y=y)[0]), wanted, rtol=1e-6)
+
+
+Z = np.array([1 + 2j, -0.5 + 0.3j, 0.2 - 1j], np.complex64)
+
+
+@pytest.mark.parametrize("name", "abs exp log sin tan sqrt tanh conj real imag square".split())
+def test_complex_gradient(name: str) -> None:
+    expected = their_gradients(getattr(lax, name), Z)[0]
+    np.testing.assert_allclose(host(gradients(named(name), Z)[0]), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_of_a_complex_sign() -> None:
+    """jax gives zero; z / |z| turns with z."""
+    step = 1e-3
+    turned = np.sign(Z.astype(complex) + step) - np.sign(Z.astype(complex) - step)
+    found = host(gradients(ew.sign, Z)[0])
+    np.testing.assert_allclose(found.real, turned.real / (2 * step), rtol=1e-3)
+
+
+def test_select_n_with_several_cases() -> None:
+    which = np.array([0, 2, 1, 3, 2], np.int32)
+    cases = [np.full(5, float(i), F32) + np.arange(5, dtype=F32) for i in range(4)]
+    args = [EAGER.array(a) for a in (which, *cases)]
+    np.testing.assert_array_equal(host(ew.select_n(*args)), lax.select_n(which, *cases))
+    found = gradients(ew.select_n, which, *cases)
+    for i, g in enumerate(found):
+        np.testing.assert_array_equal(host(g), which == i)
+
+
+# -- narrow floats --
+
+NARROW = "sin exp log1p tanh erf erfc erf_inv lgamma digamma bessel_i0e bessel_i1e logistic".split()
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_narrow_floats(name: str, dtype: str) -> None:
+    x = np.array([0.125, 0.5, 0.75], F32).astype(dtype)
+    found = named(name)(EAGER.array(x))
+    assert found.dtype == x.dtype
+    expected = np.asarray(getattr(lax, name)(x)).astype(F32)
+    np.testing.assert_allclose(host(found), expected, rtol=2e-2)
+
+
+# -- casts --
+
+SOURCES = {
+    "bool": [True, False, True, True],
+    "int4": [-8, 3, 0, 7],
+    "int8": [-128, 5, 0, 127],
+    "uint8": [0, 7, 200, 255],
+    "int32": [-(2**31), 300, 0, 2**31 - 1],
+    "uint32": [0, 300, 2**31, 2**32 - 1],
+    "float8_e4m3fn": [-0.5, 448, 0, 3.25],
+    "float8_e5m2": [-0.5, 1e4, 0, 3.0],
+    "bfloat16": [-1.5, 300, 0, 1e9],
+    "float16": [-1.5, 300, 0, 6e4],
+    "float32": [-1.5, 300.7, np.nan, 1e10],
+    "complex64": [1 + 2j, -300, 0, 3.5j],
+}
+
+
+def test_casts_between_all_pairs() -> None:
+    values = {n: np.array(v).astype(np.dtype(n)) for n, v in SOURCES.items() if n != "int4"}
+    values["int4"] = np.array(SOURCES["int4"], ml_dtypes.int4)
+    pairs = [(a, b) for a in SOURCES for b in SOURCES]
+
+    def run(*xs: Any) -> list[Any]:
+        return [convert_element_type(x, dtype=np.dtype(b))
+                for x, (_, b) in zip(xs, pairs, strict=True)]
+
+    found = fused(run, arrays=len(pairs))(*[EAGER.array(values[a]) for a, _ in pairs])
+
+    @jax.jit
+    def theirs(xs: Any) -> Any:
+        return [x.astype(b) for x, (_, b) in zip(xs, pairs, strict=True)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = theirs([values[a] for a, _ in pairs])
+    for (a, b), x, y in zip(pairs, found, expected, strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(
+            np.asarray(x).astype(complex), np.asarray(y).astype(complex), err_msg=f"{a} to {b}"
+        )
+
+
+@pytest.mark.parametrize("source, target, shape", [
+    ("float32", "int32", (3,)), ("float32", "uint8", (3,)), ("int16", "int32", (3, 2)),
+    ("int8", "float32", (2, 4)), ("uint32", "bfloat16", (2,)), ("int8", "int4", (3,)),
+])
+def test_bitcasts(source: str, target: str, shape: tuple) -> None:
+    x = np.arange(1, 1 + int(np.prod(shape))).reshape(shape).astype(source)
+    found = bitcast_convert_type(EAGER.array(x), dtype=np.dtype(target))
+    expected = np.asarray(lax.bitcast_convert_type(x, target))
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(host(found).astype(complex), expected.astype(complex))
+
+
+def test_reduce_precision() -> None:
+    found = reduce_precision(EAGER.array(AT / 3), exponent_bits=5, mantissa_bits=3)
+    np.testing.assert_array_equal(host(found), lax.reduce_precision(AT / 3, 5, 3))
+
+
+# -- messages --
+
+X, B = EAGER.array(AT), EAGER.array(AT > 0)
+I = EAGER.array(np.arange(6, dtype=np.int32))  # noqa: E741
+MESSAGES = [
+    (lambda: ew.neg(B), "[neg] takes numeric operands; got bool[6]."),
+    (lambda: ew.sin(I), "[sin] takes floating or complex operands; got i32[6]."),
+    (lambda: ew.add(X, I), "[add] operands must have equal dtypes; got f32[6] and i32[6]. "
+                           "The functions of shardwise.numpy promote."),
+    (lambda: ew.mul(X, EAGER.array(AT[:3])),
+     "[mul] operands must have equal shapes or be scalars; got f32[6] and f32[3]. "
+     "The functions of shardwise.numpy broadcast."),
+    (lambda: ew.integer_pow(I, y=-1),
+     "[integer_pow] takes numbers, and integers to powers of at least 0; got i32[6] to the "
+     "power -1."),
+    (lambda: ew.pow(I, I),
+     "[pow] takes a floating or complex base, and an exponent of its dtype or integer; got i32[6] "
+     "and i32[6]. For integer bases use integer_pow."),
+    (lambda: ew.select_n(X, X, X), "[select_n] chooses by a boolean or int32; got f32[6]."),
+    (lambda: ew.select_n(B, X, X, X), "[select_n] a boolean chooses from 2 cases; got 3."),
+    (lambda: ew.clamp(B, B, B),
+     "[clamp] takes integer or floating operands; got bool[6], bool[6] and bool[6]."),
+    (lambda: bitcast_convert_type(B, dtype=np.dtype("int8")),
+     "[bitcast_convert_type] cannot take the bits of bool[6] for int8: booleans and complex "
+     "numbers convert only to themselves."),
+    (lambda: special.lgamma(I), "[lgamma] takes floating operands; got i32[6]."),
+]
+
+
+@pytest.mark.parametrize("case", MESSAGES, ids=[m.split("]")[0][1:] for _, m in MESSAGES])
+def test_messages(case: Any) -> None:
+    call, message = case
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_no_derivative_in_an_order() -> None:
+    with pytest.raises(NotImplementedError) as caught:
+        gradients(special.zeta, LEFT + 1.5, LEFT + 1)
+    assert str(caught.value) == (
+        "[zeta] has no derivative with respect to its exponent. Use stop_gradient on it if it is "
+        "a constant of the problem."
+    )
+
+
+def test_every_elementwise_op_batches_and_lowers() -> None:
+    for op in OPS.values():
+        if op.family == "elementwise":
+            assert op.batch is not None and op.lower is not None and op.dims is not None, op.name

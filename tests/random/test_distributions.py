@@ -1,0 +1,397 @@
+"""Samplers: values against jax for the same key, distributions against SciPy, derivatives, messages.
+
+All listed samplers give jax's values to one unit in the last place, or two where it takes a root or
+a power; most give them to the bit.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax import random as oracle
+
+from shardwise import random
+from shardwise.api.grad import grad
+from shardwise.api.jit import jit
+from shardwise.api.placement import device_put
+from shardwise.api.vmap import vmap
+from shardwise.base.config import enable_x64, threefry_partitionable
+from shardwise.runtime.backend import devices
+from shardwise.types.mesh import Mesh
+from shardwise.types.partition_spec import PartitionSpec as P
+from shardwise.types.sharding import NamedSharding
+
+F32 = np.float32
+N = (300,)
+LOGITS = np.random.default_rng(0).normal(size=(5, 7)).astype(F32)
+WEIGHTS = np.arange(10, dtype=F32) / 45
+
+
+def both(name, *args, seed=11, **params):
+    """The samples of shardwise and of jax."""
+    theirs = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in args]
+    got = np.asarray(getattr(random, name)(random.PRNGKey(seed), *args, **params))
+    wanted = np.asarray(getattr(oracle, name)(oracle.PRNGKey(seed), *theirs, **params))
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    return got, wanted
+
+
+def equal(name, *args, **params):
+    got, wanted = both(name, *args, **params)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def close(name, *args, ulps=1, **params):
+    got, wanted = both(name, *args, **params)
+    eps = float(jnp.finfo(wanted.dtype).eps)
+    if wanted.dtype.kind != "c":
+        got, wanted = got.astype(np.float64), wanted.astype(np.float64)
+    np.testing.assert_allclose(got, wanted, rtol=ulps * eps, atol=0)
+
+
+# -- values --
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "name", ["uniform", "normal", "exponential", "gumbel", "laplace", "logistic", "cauchy"]
+)
+def test_samplers_without_parameters(name, dtype):
+    close(name, (50,), dtype)
+
+
+def test_shapes():
+    for shape in [(), (0, 3), (2, 3)]:
+        close("normal", shape)
+    close("normal", 4)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_small_uniforms(dtype):
+    close("uniform", (64,), dtype)
+
+
+def test_x64():
+    with enable_x64(True), jax.enable_x64(True):
+        for name in ["uniform", "normal", "exponential"]:
+            close(name, (20,), ulps=2)
+        equal("randint", (20,), 0, 1 << 40)
+        equal("permutation", 10)
+        equal("categorical", LOGITS)
+
+
+def test_the_older_form():
+    with threefry_partitionable(False), jax.threefry_partitionable(False):
+        close("normal", (7,))
+        equal("randint", (7,), 0, 10)
+        close("gamma", 2.5, (7,), ulps=2)
+
+
+def test_uniform_bounds():
+    close("uniform", N, minval=-2, maxval=7.5)
+    close("uniform", (3, 5), minval=np.arange(5, dtype=F32), maxval=10)
+
+
+def test_complex_normal():
+    close("normal", (3, 4), "complex64")
+
+
+def test_truncated_normal():
+    close("truncated_normal", -1.0, 2.0, N)
+    close("truncated_normal", np.linspace(-2, 0, 40, dtype=F32), 2.0)
+    close("truncated_normal", -1.0, 2.0, (40,), "bfloat16")
+
+
+@pytest.mark.parametrize("mode", ["low", "high", "highest"])
+def test_gumbel_modes(mode):
+    close("gumbel", N, mode=mode)
+
+
+def test_bernoulli():
+    equal("bernoulli", 0.3, N)
+    equal("bernoulli", np.linspace(0, 1, 30, dtype=F32))
+    equal("bernoulli", 0.3, N, mode="high")
+    equal("rademacher", N)
+    equal("rademacher", N, "float32")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [
+        (0, 10, None), (-5, 7, None), (3, 3, None), (-(2**31), 2**31 - 1, None), (0, 1000, "uint32"),
+        (0, 256, "uint8"), (-128, 128, "int8"), (-300, 300, "int8"), (3, 70, "uint16"),
+    ],
+)
+def test_randint(low, high, dtype):
+    equal("randint", (40,), low, high, dtype)
+
+
+def test_randint_of_arrays():
+    equal("randint", (2, 3), np.arange(3), 10)
+
+
+def test_categorical():
+    for axis in (-1, 0, 1):
+        equal("categorical", LOGITS, axis)
+    equal("categorical", LOGITS, shape=(20, 5))
+    equal("categorical", LOGITS, -1, (3, 5), False)
+    equal("categorical", LOGITS, 0, (4, 7), False)
+    equal("categorical", LOGITS, mode="high")
+
+
+def test_choice():
+    equal("choice", 10)
+    equal("choice", 10, (5,))
+    equal("choice", 10, (5,), False)
+    equal("choice", 10, (2, 3), True, WEIGHTS)
+    equal("choice", 10, (2, 3), False, WEIGHTS)
+    equal("choice", LOGITS, (3, 2))
+    equal("choice", LOGITS, (3,), False, axis=1)
+    equal("choice", LOGITS, (3, 2), True, np.full(7, 1 / 7, F32), axis=1)
+    equal("choice", LOGITS, (0,))
+
+
+def test_choice_places_each_number_by_bisection():
+    weights = np.random.default_rng(1).uniform(size=1000).astype(F32)
+    equal("choice", 1000, (500,), True, weights)
+
+
+def test_permutation():
+    equal("permutation", 10)
+    equal("permutation", 3000)
+    equal("permutation", np.arange(20, dtype=F32))
+    equal("permutation", LOGITS)
+    equal("permutation", LOGITS, 1)
+    equal("permutation", LOGITS, 1, True)
+
+
+def test_permutation_of_keys():
+    keys = random.split(random.key(0), 5)
+    got = random.permutation(random.key(1), keys)
+    order = np.asarray(random.permutation(random.key(1), 5))
+    np.testing.assert_array_equal(random.key_data(got), np.asarray(random.key_data(keys))[order])
+
+
+def test_samplers_with_parameters():
+    close("pareto", 3.0, N)
+    close("rayleigh", F32(2), N, ulps=2)
+    close("wald", F32(2), N, ulps=2)
+    close("weibull_min", 2.0, 3.0, N, ulps=2)
+    close("triangular", 0.0, 1.0, 3.0, N, ulps=2)
+    close("lognormal", 1.5, N, ulps=2)
+    close("maxwell", N)
+    close("double_sided_maxwell", np.ones(2, F32), 2.0, (5,), ulps=4)
+
+
+def test_gamma():
+    close("gamma", 2.5, N, ulps=2)
+    close("gamma", 0.3, N, ulps=2)
+    close("loggamma", np.linspace(0.01, 3, 100, dtype=F32), ulps=4)
+    close("beta", 2.0, 3.0, N, ulps=4)
+    close("dirichlet", np.array([1, 2, 3], F32), (20,), ulps=4)
+
+
+def test_samplers_that_rest_on_gamma():
+    close("chisquare", 3.0, N, ulps=4)
+    close("t", 4.0, N, ulps=4)
+    close("f", 3.0, 5.0, N, ulps=8)
+    close("generalized_normal", 1.5, N, ulps=4)
+    close("ball", 3, shape=(20,), ulps=4)
+
+
+def test_counts():
+    equal("geometric", 0.2, N)
+    equal("poisson", np.linspace(0, 30, 300, dtype=F32))
+    equal("binomial", 10.0, 0.3, N)
+    equal("binomial", np.linspace(0, 300, 300, dtype=F32), F32(0.7))
+    equal("multinomial", 10.0, np.array([0.2, 0.3, 0.5], F32), shape=(4, 3))
+
+
+def test_invalid_counts_are_nan():
+    got = np.asarray(random.binomial(random.key(0), np.array([-1, 5, np.nan], F32), 0.5))
+    assert np.isnan(got[[0, 2]]).all() and not np.isnan(got[1])
+    assert np.isnan(random.binomial(random.key(0), 5.0, 1.5)).all()
+
+
+# -- distributions --
+
+FITS = [
+    ("uniform", (), scipy.stats.uniform()),
+    ("normal", (), scipy.stats.norm()),
+    ("exponential", (), scipy.stats.expon()),
+    ("gumbel", (), scipy.stats.gumbel_r()),
+    ("laplace", (), scipy.stats.laplace()),
+    ("logistic", (), scipy.stats.logistic()),
+    ("cauchy", (), scipy.stats.cauchy()),
+    ("maxwell", (), scipy.stats.maxwell()),
+    ("truncated_normal", (-1.0, 2.0), scipy.stats.truncnorm(-1, 2)),
+    ("pareto", (3.0,), scipy.stats.pareto(3)),
+    ("rayleigh", (2.0,), scipy.stats.rayleigh(scale=2)),
+    ("wald", (2.0,), scipy.stats.invgauss(2)),
+    ("weibull_min", (2.0, 3.0), scipy.stats.weibull_min(3, scale=2)),
+    ("triangular", (0.0, 1.0, 3.0), scipy.stats.triang(1 / 3, scale=3)),
+    ("lognormal", (1.5,), scipy.stats.lognorm(1.5)),
+    ("gamma", (2.5,), scipy.stats.gamma(2.5)),
+    ("gamma", (0.3,), scipy.stats.gamma(0.3)),
+    ("loggamma", (0.3,), scipy.stats.loggamma(0.3)),
+    ("beta", (2.0, 3.0), scipy.stats.beta(2, 3)),
+    ("chisquare", (3.0,), scipy.stats.chi2(3)),
+    ("t", (4.0,), scipy.stats.t(4)),
+    ("f", (3.0, 5.0), scipy.stats.f(3, 5)),
+    ("generalized_normal", (1.5,), scipy.stats.gennorm(1.5)),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "wanted"), FITS)
+def test_distribution(name, params, wanted):
+    drawn = np.asarray(getattr(random, name)(random.key(3), *params, shape=(5000,)), np.float64)
+    assert scipy.stats.kstest(drawn, wanted.cdf).pvalue > 0.01
+
+
+COUNTS = [
+    ("poisson", (3.0,), scipy.stats.poisson(3)),
+    ("poisson", (40.0,), scipy.stats.poisson(40)),
+    ("geometric", (0.2,), scipy.stats.geom(0.2)),
+    ("binomial", (12.0, 0.3), scipy.stats.binom(12, 0.3)),
+    ("binomial", (200.0, 0.7), scipy.stats.binom(200, 0.7)),
+    ("randint", (3, 9), scipy.stats.randint(3, 9)),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "wanted"), COUNTS)
+def test_discrete_distribution(name, params, wanted):
+    size = (20000,)
+    sampler = getattr(random, name)
+    drawn = sampler(random.key(5), size, *params) if name == "randint" else sampler(
+        random.key(5), *params, shape=size)
+    values, seen = np.unique(np.asarray(drawn).astype(int), return_counts=True)
+    often = wanted.pmf(values) * size[0] > 20
+    expected = wanted.pmf(values[often]) * size[0]
+    chi2 = ((seen[often] - expected) ** 2 / expected).sum()
+    assert scipy.stats.chi2(often.sum()).sf(chi2) > 0.01
+
+
+def test_ball_is_inside():
+    points = np.asarray(random.ball(random.key(0), 3, shape=(2000,)), np.float64)
+    radius = np.linalg.norm(points, axis=-1)
+    assert radius.max() <= 1 and scipy.stats.kstest(radius**3, "uniform").pvalue > 0.01
+
+
+# -- transforms and shardings --
+
+
+def test_samplers_under_jit_and_vmap():
+    keys = random.split(random.key(0), 3)
+    for draw in [
+        lambda k: random.normal(k, (4,)), lambda k: random.randint(k, (4,), 0, 9),
+        lambda k: random.gamma(k, 0.7, (4,)), lambda k: random.permutation(k, 6),
+        lambda k: random.poisson(k, np.array([2, 30], F32)),
+        lambda k: random.binomial(k, np.array([5, 50], F32), 0.4),
+        lambda k: random.categorical(k, LOGITS),
+    ]:
+        got = np.asarray(jit(vmap(draw))(keys))
+        np.testing.assert_allclose(got, [np.asarray(draw(k)) for k in keys], rtol=3e-7)
+
+
+def test_derivatives_in_the_parameters():
+    key, theirs = random.key(2), oracle.key(2)
+    for a in (0.4, 3.0):
+        for name in ("gamma", "loggamma"):
+            got = grad(lambda v, name=name: getattr(random, name)(key, v))(F32(a))
+            wanted = jax.grad(lambda v, name=name: getattr(oracle, name)(theirs, v))(F32(a))
+            np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4)
+    for name, point in [("pareto", 2.0), ("lognormal", 0.5), ("rayleigh", 1.5)]:
+        got = grad(lambda v, name=name: getattr(random, name)(key, v))(F32(point))
+        wanted = jax.grad(lambda v, name=name: getattr(oracle, name)(theirs, v))(F32(point))
+        np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-5)
+
+
+def test_values_do_not_depend_on_the_sharding():
+    mesh = Mesh(np.array(devices()[:8]), ("x",))
+    whole = NamedSharding(mesh, P())
+    split = NamedSharding(mesh, P("x"))
+    key = device_put(random.key(4), whole)
+    for draw in [
+        lambda k: random.normal(k, (16, 3)), lambda k: random.randint(k, (16,), 0, 100),
+        lambda k: random.gamma(k, 0.5, (16,)), lambda k: random.permutation(k, 16),
+        lambda k: random.poisson(k, 20.0, (16,)),
+    ]:
+        got = jit(draw, out_shardings=split)(key)
+        assert got.sharding == split
+        np.testing.assert_allclose(np.asarray(got), np.asarray(draw(random.key(4))), rtol=3e-7)
+
+
+# -- messages --
+
+
+def message(kind, fun):
+    with pytest.raises(kind) as error:
+        fun()
+    return str(error.value)
+
+
+def test_messages_about_shapes():
+    key = random.key(0)
+    assert message(ValueError, lambda: random.normal(key, (-1,))) == (
+        "normal: sizes must not be negative; got shape (-1,)."
+    )
+    assert message(TypeError, lambda: random.normal(key, 2.5)) == (
+        "normal: shape must be integers; got 2.5."
+    )
+    assert message(ValueError, lambda: random.uniform(key, (3,), minval=np.zeros(2))) == (
+        "uniform: parameters of shapes (2,), () do not broadcast to shape (3,)."
+    )
+    assert message(ValueError, lambda: random.beta(key, np.ones(2), np.ones(3))) == (
+        "beta: parameters of shapes (2,), (3,) do not broadcast together."
+    )
+    assert message(ValueError, lambda: random.categorical(key, LOGITS, shape=(3,))) == (
+        "categorical: shape must end in that of the logits without axis 1, (5,); got (3,)."
+    )
+
+
+def test_messages_about_dtypes():
+    key = random.key(0)
+    assert message(ValueError, lambda: random.normal(key, (2,), "int32")) == (
+        "normal: dtype must be a floating-point or complex type; got int32."
+    )
+    assert message(ValueError, lambda: random.gumbel(key, (2,), "complex64")) == (
+        "gumbel: dtype must be a floating-point type; got complex64."
+    )
+    assert message(TypeError, lambda: random.randint(key, (2,), 0, 3, "float32")) == (
+        "randint: dtype must be an integer type; got float32."
+    )
+    assert message(ValueError, lambda: random.bits(key, (2,), "int32")) == (
+        "bits: dtype must be uint8, uint16, uint32 or uint64; got int32."
+    )
+    assert message(TypeError, lambda: random.bernoulli(key, 1)) == (
+        "bernoulli: p must be floating-point; got ~i32[]."
+    )
+    assert message(TypeError, lambda: random.gamma(key, 1j)) == (
+        "gamma: parameters must be real; got ~c64[]."
+    )
+
+
+def test_messages_about_choices():
+    key = random.key(0)
+    assert message(ValueError, lambda: random.choice(key, 3, (4,), False)) == (
+        "choice: cannot draw 4 different ones of 3 elements (replace=False)."
+    )
+    assert message(ValueError, lambda: random.choice(key, 0, (2,))) == (
+        "choice: cannot draw from nothing; `a` has no elements."
+    )
+    assert message(ValueError, lambda: random.choice(key, 3, (2,), p=np.ones(2, F32))) == (
+        "choice: p must have one probability for each of the 3 elements; got f32[2]."
+    )
+    assert message(ValueError, lambda: random.categorical(key, LOGITS, -1, (9, 5), False)) == (
+        "categorical: cannot draw 9 different ones of 7 categories (replace=False)."
+    )
+    assert message(ValueError, lambda: random.gumbel(key, mode="lowest")) == (
+        "gumbel: mode must be 'low', 'high' or 'highest'; got 'lowest'."
+    )
+    assert message(TypeError, lambda: random.permutation(key, 2.5)) == (
+        "permutation: x must be an array or an integer; got ~f32[]."
+    )
+    assert message(ValueError, lambda: random.dirichlet(key, 1.0)) == (
+        "dirichlet: alpha must have a dimension; got ~f32[]."
+    )
