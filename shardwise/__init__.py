@@ -36,10 +36,13 @@ if TYPE_CHECKING:
     from shardwise import debug as debug
     from shardwise import explain as explain
     from shardwise import lax as lax
+    from shardwise import nn as nn
+    from shardwise import numpy as numpy
+    from shardwise import random as random
     from shardwise import sharding as sharding
     from shardwise import tree as tree
 
-_NAMESPACES = ("debug", "explain", "lax", "sharding", "tree")
+_NAMESPACES = ("debug", "explain", "lax", "nn", "numpy", "random", "sharding", "tree")
 
 
 def __getattr__(name: str) -> Any:

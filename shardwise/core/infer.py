@@ -82,11 +82,12 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
 
 def _check_opaque(op: Op, types: tuple[ArrayType, ...], result: Any) -> None:
     """Elements of an extended dtype (keys) can be moved and compared, but not computed with."""
-    if op.family == "key" or op.programs or op.name in ("eq", "ne"):
+    if op.family in ("key", "custom") or op.programs or op.name in ("eq", "ne"):
         return
     outs = result if op.multiple else (result,)
-    moved = all(isinstance(t.dtype, ExtendedDType) for t in outs)
-    if not moved or op.family in ("reduction", "contract"):
+    given = {t.dtype for t in types}
+    moved = any(isinstance(t.dtype, ExtendedDType) for t in outs)
+    if not moved or any(t.dtype not in given for t in outs) or op.family in ("reduction", "contract"):
         raise TypeError(opaque_message(op.name, types))
 
 

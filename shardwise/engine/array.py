@@ -208,7 +208,7 @@ class Array(Concrete, metaclass=_ArrayMeta):
         if copy:
             devices = backend.device_list(self._sig.devices)
             raw = backend.copy_to_devices(raw, devices, self._sig.placement)
-        return backend.to_dlpack(raw, stream)
+        return host.export(raw, stream)
 
     def _check_one_device(self, what: str) -> None:
         count = len(self._sig.devices)
@@ -255,7 +255,8 @@ class Array(Concrete, metaclass=_ArrayMeta):
         if len(devices) == 1:
             return [backend.fetch_one(impl, dtype)]
         if self._is_on_cpu() and self.is_fully_addressable:
-            return [host.shard_view(impl, devices, p, dtype) for p in positions]
+            kind = self._sig.sharding.memory_kind
+            return [host.shard_view(impl, devices, p, dtype, kind) for p in positions]
         raws = self._single_buffers(positions)
         for raw in raws:
             backend.start_fetch(raw)
@@ -335,7 +336,7 @@ def _part(array: Array, position: int) -> Array:
     if is_narrow(array):
         view = array._value()[sharding.indices(array.shape)[position]]
         return wrap(backend.put(t, sig.placement, [view], [device]), sig)
-    view = host.shard_view(array._live(), sharding.devices, position, t.dtype)
+    view = array._host_parts([position])[0]
     return wrap(host.from_view(t, sig.placement, view, device), sig)
 
 

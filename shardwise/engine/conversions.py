@@ -130,8 +130,9 @@ def array_text(x: Any) -> str:
     elements = np.array2string(
         x._value(), prefix="Array(", suffix=",", separator=", ", max_line_width=width
     )
-    last = len(elements) - elements.rfind("\n") - 1 if "\n" in elements else len(elements) + 6
-    gap = " " if last + len(kind) + 2 <= width else "\n" + " " * 6
+    # As jax breaks lines, which leaves the prefix of a single line out of the count.
+    last = len(elements) - elements.rfind("\n") - 1
+    gap = " " if last + len(kind) + 3 <= width else "\n" + " " * 6
     return f"Array({elements},{gap}{kind}"
 
 

@@ -15,14 +15,13 @@ from shardwise.core.program import Equation, Program, Var
 from shardwise.engine.array import Array
 from shardwise.engine.executable import Executable, build
 from shardwise.engine.signature import Signature
-from shardwise.engine.transfer import default_single, put_host, scalar
+from shardwise.engine.transfer import default_single, put_host, scalar, whole_beside
 from shardwise.numpy.value import Value
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
 from shardwise.transforms.tracer import Tracer, escaped
 from shardwise.types.array_type import array_type
-from shardwise.types.partition_spec import PartitionSpec
-from shardwise.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
+from shardwise.types.sharding import SingleDeviceSharding
 
 CACHE_SIZE = 8192
 INDEX_CACHE_SIZE = 4096
@@ -142,13 +141,14 @@ class Eager(Interpreter):
         if len(sig.ints) >= INDEX_CACHE_SIZE:
             sig.ints.clear()
         dtype = np.dtype(np.int32 if -(2**31) <= i < 2**31 else np.int64)
-        sharding = sig.sharding
-        if len(sig.devices) > 1:
-            sharding = sharding.with_spec(PartitionSpec()) if isinstance(sharding, NamedSharding) \
-                else GSPMDSharding.get_replicated(sig.devices)
-        placed = put_host(np.asarray(i, dtype), sharding, False, array_type((), dtype))
+        placed = put_host(np.asarray(i, dtype), whole_beside(sig), False, array_type((), dtype))
         sig.ints[i] = placed
         return placed
+
+    def beside(self, value: np.ndarray, sig: Signature) -> Array:
+        """A host value where an array of the given signature is, and as weak and committed."""
+        t = array_type(value.shape, sig.type.dtype, sig.type.weak_type)
+        return put_host(value, whole_beside(sig), sig.committed, t)
 
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
         key = (op, current().key, *[a._sig for a in args], *params, *params.values())

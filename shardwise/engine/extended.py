@@ -19,14 +19,14 @@ from shardwise.transforms.batch import batch, to_dim
 from shardwise.types.array_type import ArrayType
 from shardwise.types.extended import ExtendedDType
 
-KEYED = "key"  # the family of the ops that know what is in an element
+KEYED = ("key", "custom")  # the families of ops that pass elements on, or know what is in one
 
 
 def is_opaque(op: Op, ins: Sequence[ArrayType]) -> bool:
     """Whether the op moves elements that it does not look into."""
     for t in ins:
         if isinstance(t.dtype, ExtendedDType):
-            return op.family != KEYED and not op.programs
+            return op.family not in KEYED and not op.programs
     return False
 
 

@@ -97,10 +97,10 @@ def _exact(value: Any) -> Any:
 
 def whole_beside(sig: Signature) -> Any:
     """The sharding that puts a whole value on each device of a signature."""
-    if len(sig.devices) == 1:
-        return sig.sharding
     if isinstance(sig.sharding, NamedSharding):
         return sig.sharding.with_spec(PartitionSpec())
+    if isinstance(sig.sharding, SingleDeviceSharding):
+        return sig.sharding
     return GSPMDSharding.get_replicated(sig.devices)
 
 
@@ -131,15 +131,15 @@ def move(x: Any, target: Any) -> Array:
 
 
 def _on_same_devices(x: Array, target: Any) -> Array:
-    here = x.sharding
-    there = aligned(target, here.devices, x._sig.physical.ndim)
-    if here.memory_kind != target.memory_kind:
-        there = there.with_memory_kind(here.memory_kind)
-    if not here.is_equivalent_to(there, x._sig.physical.ndim):
-        x = _reshard(x, there)
-    if here.memory_kind != target.memory_kind:
-        return _copy(_relabelled(x, target.with_memory_kind(here.memory_kind)), target)
-    return _relabelled(x, target)
+    here, ndim = x.sharding, x._sig.physical.ndim
+    there = aligned(target, here.devices, ndim).with_memory_kind(None)
+    if not here.with_memory_kind(None).is_equivalent_to(there, ndim):
+        working = here.with_memory_kind(None)  # programs run on the default kind of memory
+        x = _reshard(x if here is working else _copy(x, working), there)
+    kind = x.sharding.memory_kind
+    if kind == target.memory_kind:
+        return _relabelled(x, target)
+    return _copy(_relabelled(x, target.with_memory_kind(kind)), target)
 
 
 def aligned(sharding: Any, devices: tuple, ndim: int) -> Any:

@@ -5,6 +5,7 @@ namespace does not have, `shardwise.numpy` mostly does.
 """
 
 from shardwise.api.placement import with_sharding_constraint as with_sharding_constraint
+from shardwise.control.reduce import reduce as reduce
 from shardwise.control.scan_api import scan as scan
 from shardwise.lax.contraction import DotAlgorithmPreset as DotAlgorithmPreset
 from shardwise.lax.contraction import Precision as Precision
@@ -131,8 +132,10 @@ from shardwise.lax.shapes import slice as slice
 from shardwise.lax.shapes import slice_in_dim as slice_in_dim
 from shardwise.lax.shapes import split as split
 from shardwise.lax.shapes import squeeze as squeeze
+from shardwise.lax.shapes import stack as stack
 from shardwise.lax.shapes import tile as tile
 from shardwise.lax.shapes import transpose as transpose
+from shardwise.lax.shapes import unstack as unstack
 from shardwise.lax.special import bessel_i0e as bessel_i0e
 from shardwise.lax.special import bessel_i1e as bessel_i1e
 from shardwise.lax.special import betainc as betainc

@@ -163,7 +163,18 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Any:
     """The operands, of one dtype, one behind the other along `dimension`."""
     if len(operands) == 0:
         raise ValueError("[concatenate] takes at least one operand; got none.")
-    return shape.concatenate(*operands, dimension=dimension)
+    ndim = type_of(operands[0]).ndim
+    return shape.concatenate(*operands, dimension=axis_of(dimension, ndim))
+
+
+def stack(operands: Sequence[Any], axis: int = 0) -> Any:
+    """The operands, of one shape and dtype, along a new dimension `axis` of the result."""
+    return concatenate([expand_dims(x, (axis,)) for x in operands], axis)
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
+    """The parts along `axis`, without that dimension."""
+    return tuple(index_in_dim(x, i, axis, False) for i in range(type_of(x).shape[axis]))
 
 
 # -- new arrays and dtypes --

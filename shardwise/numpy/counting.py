@@ -205,7 +205,7 @@ def _histogramdd(*arrays: Any, count: int, has_weights: bool, density: bool) -> 
     if has_weights:
         (weights,) = promote_inexact(rest[0])
     else:
-        weights = full(1, t.shape, to_inexact(t.dtype))
+        weights = full(1, t.shape, to_inexact(t.dtype) if density else INT32)
     counts = reshape(add_at(place, math.prod(sizes), weights), shape=tuple(sizes))
     if not density:
         return counts
@@ -317,8 +317,9 @@ def _unique(*arrays: Any, axis: int | None, size: int, has_fill: bool) -> Any:
     shape = type_of(moved).shape
     n = shape[0]
     start = iota(dtype=INT32, shape=(n,), dimension=0)
-    (first,) = sort(ew.where(new, start, np.int32(n)), dimension=0)
-    first = slice_in_dim(first, 0, size, 0) if size <= n else _lengthened(first, size, n)
+    (ends,) = sort(ew.where(new, start, np.int32(n)), dimension=0)
+    ends = slice_in_dim(ends, 0, size + 1, 0) if size < n else _lengthened(ends, size + 1, n)
+    first = slice_in_dim(ends, 0, size, 0)
     absent = ew.eq(first, np.int32(n))
     place = take_from(order, ew.where(absent, np.int32(0), first)) if n else first
     values = _take_rows(moved, place) if n else full(0, (size, *shape[1:]), t.dtype)
@@ -330,8 +331,7 @@ def _unique(*arrays: Any, axis: int | None, size: int, has_fill: bool) -> Any:
     values = values if axis is None else move_axis(values, 0, axis)
     label = ew.sub(cumsum(cast(new, INT32), axis=0), np.int32(1))
     inverse = sort(order, label, dimension=0)[1]
-    ends = concatenate(first, full(n, (1,), INT32), dimension=0)
-    counts = ew.sub(slice_in_dim(ends, 1, size + 1, 0), slice_in_dim(ends, 0, size, 0))
+    counts = ew.sub(slice_in_dim(ends, 1, size + 1, 0), first)
     whole = canonicalize(int)
     return values, cast(place, whole), cast(inverse, whole), cast(counts, whole)
 

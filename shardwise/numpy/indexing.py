@@ -34,6 +34,7 @@ from shardwise.ops.logical import lt, where
 from shardwise.ops.shape import concatenate, rev, slice_, split
 from shardwise.types.dtypes import is_unsigned
 
+BOOL = np.dtype(bool)
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 CHUNK = 64  # rows that one program of `unstack` gives
 
@@ -90,11 +91,22 @@ def _quickly(interpreter: Any, x: Any, idx: Any) -> Any:
 
 def _eagerly(interpreter: Any, x: Any, idx: Any) -> Any:
     sig = interpreter.array(x)._sig
+    if getattr(idx, "dtype", None) == BOOL and _is_on_host(sig, idx):
+        return interpreter.beside(np.asarray(x)[np.asarray(idx)], sig)
     index = parse(idx, sig.type.shape, moving=True, windows=len(sig.devices) == 1)
     if index.pattern == (ALL,) * len(sig.type.shape):
         return x
     operands = placed_ints(interpreter, index, sig)
     return interpreter.call(_READ, (x, *operands), {"pattern": index.pattern})
+
+
+def _is_on_host(sig: Any, mask: Any) -> bool:
+    """Whether NumPy applies a mask: a program would be compiled for each count of elements."""
+    return (
+        len(sig.devices) == 1 and sig.devices[0].platform == "cpu"
+        and isinstance(sig.type.dtype, np.dtype)
+        and mask.ndim > 0 and mask.shape == sig.type.shape[: mask.ndim]
+    )
 
 
 def placed_ints(interpreter: Any, index: Index, sig: Any) -> list[Any]:
@@ -461,18 +473,34 @@ def not_wrapped(index: Index) -> Index:
 
 
 @fused(arrays=2)
-def _chunk(x: Any, start: Any, size: int) -> list[Any]:
+def _chunk(x: Any, start: Any, size: int, apart: bool) -> list[Any]:
+    """`size` rows from `start` on. apart: gather them, which partitions better."""
     t = type_of(x)
-    whole = x if size == t.shape[0] else read(
-        x, start, pattern=(("window", size), *[ALL] * (t.ndim - 1))
-    )
-    rows = split(whole, sizes=(1,) * size, axis=0) if size > 1 else [whole]
-    return [reshape(row, shape=t.shape[1:]) for row in rows]
+    rest = [ALL] * (t.ndim - 1)
+    if size == t.shape[0]:
+        rows = x
+    elif apart:
+        numbers = add(np.arange(size, dtype=np.int32), start)
+        rows = read(x, numbers, pattern=(HOST, *rest))
+    else:
+        rows = read(x, start, pattern=(("window", size), *rest))
+    each = split(rows, sizes=(1,) * size, axis=0) if size > 1 else [rows]
+    return [reshape(row, shape=t.shape[1:]) for row in each]
 
 
 def unstack(x: Any) -> Any:
     """The rows `x[0]`, `x[1]`, …, computed some at a time; an iterator."""
     n = type_of(x).shape[0]
+    interpreter = current().interpreter
+    sig = x._sig if interpreter.eager else None
     for start in range(0, n, CHUNK):
         size = min(CHUNK, n - start)
-        yield from _chunk(x, np.int32(start), size)
+        if sig is not None:
+            place = sig.ints[start] if start in sig.ints else interpreter.index(start, sig)
+            yield from interpreter.call(_CHUNK, (x, place, size, len(sig.devices) > 1), _NONE)
+        else:
+            rows = read(x, pattern=(("slice", start, size, 1), *[ALL] * (type_of(x).ndim - 1)))
+            yield from _chunk.fused.fun(rows, 0, size, False)
+
+
+_CHUNK = _chunk.fused

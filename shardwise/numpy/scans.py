@@ -71,7 +71,9 @@ def _running(
     if axis is None and t.ndim > 1:
         raise ValueError(f"{name}: axis must be given for {t.str_short(True)}.")
     axis = 0 if axis is None else canonical_axis(axis, t.ndim)
-    wanted = summed_dtype(t.dtype) if dtype is None else dtype
+    wanted = dtype
+    if dtype is None:  # products of small integers stay what they are, as in JAX
+        wanted = summed_dtype(t.dtype, first == 0 or is_bool(t.dtype))
     out = cumulated(x, axis, wanted, cumsum_op if first == 0 else cumprod_op)
     if not include_initial:
         return out
@@ -115,7 +117,9 @@ def _diff(*arrays: Any, n: int, axis: int, has_prepend: bool, has_append: bool) 
     before = [_edge(rest.pop(0), t.shape, axis)] if has_prepend else []
     after = [_edge(rest.pop(0), t.shape, axis)] if has_append else []
     parts = promote(*before, a, *after)
-    x = concatenate(*parts, dimension=axis) if len(parts) > 1 else parts[0]
+    x = parts[0]
+    if len(parts) > 1:
+        x = concatenate(*[cast(p, type_of(p).dtype) for p in parts], dimension=axis)
     op = ew.ne if is_bool(type_of(x).dtype) else ew.sub
     for _ in range(n):
         size = type_of(x).shape[axis]

@@ -44,7 +44,7 @@ def _refuse(name: str, kind: Any, order: Any) -> None:
 @fused(arrays=1)
 def _sort(a: Any, axis: int | None, stable: bool, descending: bool) -> Any:
     a, axis = _along(a, axis)
-    (out,) = sort_op(a, dimension=axis, is_stable=stable)
+    (out,) = sort_op(cast(a, type_of(a).dtype), dimension=axis, is_stable=stable)
     return rev(out, dimensions=(axis,)) if descending else out
 
 
@@ -227,9 +227,9 @@ def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
     if n == 0:
         return full(0, type_of(x).shape, canonicalize(int))
     search = _count_before if method == "compare_all" else place_in_order
-    side, other = ("left", "right") if right else ("right", "left")
+    side = "left" if right else "right"
     rising = search(bins, x, side)
-    falling = ew.sub(np.int32(n), search(rev(bins, dimensions=(0,)), x, other))
+    falling = ew.sub(np.int32(n), search(rev(bins, dimensions=(0,)), x, side))
     first, last = slice_in_dim(bins, 0, 1, 0), slice_in_dim(bins, n - 1, n, 0)
     is_rising = reshape(ew.ge(last, first), shape=())
     return cast(ew.where(is_rising, rising, falling), canonicalize(int))

@@ -28,7 +28,7 @@ def _convert_lower(e: Any, ins: Any, outs: Any, x: str, *, dtype: Any, weak: boo
     t, out = ins[0], outs[0]
     if t.dtype == dtype:
         return x
-    if is_complex(t.dtype) and not is_complex(dtype):
+    if is_complex(t.dtype) and not (is_complex(dtype) or is_bool(dtype)):
         part = out.update(dtype=real_part_dtype(t.dtype))
         x = e.let(f"stablehlo.real {x} : ({e.ty(t)}) -> {e.ty(part)}")
         t = part

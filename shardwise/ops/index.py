@@ -115,11 +115,24 @@ def _dynamic_slice_dims(x: ArrayType, *starts: ArrayType, slice_sizes: tuple) ->
 def _dynamic_slice_lower(
     e: Any, ins: Any, outs: Any, x: str, *starts: str, slice_sizes: tuple
 ) -> str:
+    # XLA's partitioner gathers an array for a dynamic_slice, but not for a gather.
+    moving = tuple(i for i, n in enumerate(slice_sizes) if n != ins[0].shape[i])
+    if e.devices > 1 and any(slice_sizes[i] == 1 for i in moving):
+        kept = [ins[0], *[ins[1 + i] for i in moving]]
+        names = [starts[i] for i in moving]
+        return e.via(_window_gathered, kept, x, *names, moving=moving, slice_sizes=slice_sizes)[0]
     types = ", ".join(map(e.ty, ins))
     return e.let(
         f"stablehlo.dynamic_slice {', '.join([x, *starts])}, sizes = {ints(slice_sizes)} : "
         f"({types}) -> {e.ty(outs[0])}"
     )
+
+
+def _window_gathered(x: Any, *starts: Any, moving: tuple, slice_sizes: tuple) -> Any:
+    columns = [reshape(s, shape=(1,)) for s in starts]
+    vector = concatenate(*columns, dimension=0) if len(columns) > 1 else columns[0]
+    numbers = GatherDimensionNumbers(tuple(range(len(slice_sizes))), (), moving)
+    return gather(x, vector, dimension_numbers=numbers, slice_sizes=slice_sizes, mode="clip")
 
 
 def _dynamic_slice_jvp(primals: Any, tangents: Any, *, slice_sizes: tuple) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.ops.basis import batch_first, move_axis, reshape
 from shardwise.ops.create import iota
-from shardwise.ops.families import BOOL, ORDERED, check_domain, shown
+from shardwise.ops.families import ANY, BOOL, ORDERED, check_domain, shown
 from shardwise.ops.index import GatherDimensionNumbers, GatherScatterMode, gather
 from shardwise.ops.shape import along
 from shardwise.types.array_type import ArrayType, array_type
@@ -59,6 +59,7 @@ def _sort_type(
         )
     if not 1 <= num_keys <= len(xs):
         raise ValueError(f"[sort] num_keys must be from 1 to {len(xs)}; got {num_keys}.")
+    check_domain("sort", ANY, xs[:num_keys])
     return tuple(array_type(t.shape, t.dtype, t.weak_type) for t in xs)
 
 

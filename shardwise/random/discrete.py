@@ -89,7 +89,7 @@ def _categorical(
     axis = canonical_axis(axis, t.ndim)
     rest = t.shape[:axis] + t.shape[axis + 1 :]
     shape = rest if shape is None else shape
-    if np.broadcast_shapes(shape, rest) != shape:
+    if not _ends_in(shape, rest):
         raise ValueError(
             f"categorical: shape must end in that of the logits without axis {axis}, {rest}; "
             f"got {shape}."
@@ -102,6 +102,11 @@ def _categorical(
     noise = gumbel_sample(key, (*extra, *inner), type_of(logits).dtype, mode)
     scores = add(noise, broadcast_to(logits, (*extra, *inner)))
     return argmax(scores, axes=(len(extra) + axis,), index_dtype=canonicalize(int))
+
+
+def _ends_in(shape: tuple, end: tuple) -> bool:
+    last = shape[len(shape) - len(end) :]
+    return len(shape) >= len(end) and all(e in (1, n) for n, e in zip(last, end, strict=True))
 
 
 def _distinct(

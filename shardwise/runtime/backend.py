@@ -116,6 +116,8 @@ def _apart(shards: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
 
     jaxlib 0.10 to 0.12 fails ("bad_function_call") on shards of which some are the same memory.
     """
+    if not shards[0].size:
+        return [np.empty(s.shape, s.dtype) for s in shards]
     places = [s.__array_interface__["data"][0] for s in shards]
     if len(set(places)) in (1, len(places)):
         return shards
@@ -178,12 +180,6 @@ def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
     value, _ = raw._single_device_array_to_np_array_did_copy()
     value.flags.writeable = False
     return value
-
-
-def to_dlpack(raw: Any, stream: Any = None) -> Any:
-    """A DLPack capsule of a single-device raw buffer, which it keeps alive."""
-    raw.block_until_ready()
-    return _jax.buffer_to_dlpack_managed_tensor(raw, stream=stream)
 
 
 def block_until_ready(raws: Sequence[Any]) -> None:

@@ -23,26 +23,31 @@ _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
 
 
 def shard_view(
-    raw: Any, devices: tuple[Any, ...], position: int, dtype: np.dtype[Any]
+    raw: Any, devices: tuple[Any, ...], position: int, dtype: np.dtype[Any],
+    memory_kind: str | None = None,
 ) -> NDArray[Any]:
     """What `devices[position]` holds, read-only. Waits until it is computed.
 
     devices: all devices of the buffer, in its order; all of them of this process.
     dtype:   of whole bytes.
+    memory_kind: of the buffer; None for the default one.
     """
-    raw.block_until_ready()
     if position:
-        raw = _jax.reorder_shards(
-            raw, _rotated(devices, position), _jax.ArrayCopySemantics.REUSE_INPUT
-        )
-    else:
-        # The export must not hold on to `raw` itself: XLA aborts when that is deleted or donated.
-        raw = raw._rewrap_with_aval_and_sharding(raw.aval, raw._sharding)
-    capsule = _jax.buffer_to_dlpack_managed_tensor(raw, stream=None)
+        order = _rotated(devices, position, memory_kind)
+        raw = _jax.reorder_shards(raw, order, _jax.ArrayCopySemantics.REUSE_INPUT)
+    capsule = export(raw)
     if dtype.isbuiltin == 1:
         return np.from_dlpack(_Exporter(capsule))
     _declare_unsigned(capsule, dtype.itemsize)
     return np.from_dlpack(_Exporter(capsule)).view(dtype)
+
+
+def export(raw: Any, stream: Any = None) -> Any:
+    """A DLPack capsule of the first shard, once it is computed."""
+    # The capsule must not hold on to `raw` itself: XLA aborts when that is deleted or donated.
+    raw = raw._rewrap_with_aval_and_sharding(raw.aval, raw._sharding)
+    raw.block_until_ready()
+    return _jax.buffer_to_dlpack_managed_tensor(raw, stream=stream)
 
 
 def from_view(aval: Any, placement: Any, view: NDArray[Any], device: Any) -> Any:
@@ -54,9 +59,9 @@ def from_view(aval: Any, placement: Any, view: NDArray[Any], device: Any) -> Any
 
 
 @functools.lru_cache(4096)
-def _rotated(devices: tuple[Any, ...], position: int) -> Any:
-    order = devices[position:] + devices[:position]
-    return _jax.GSPMDSharding(_jax.DeviceList(order), xc.HloSharding.replicate())
+def _rotated(devices: tuple[Any, ...], position: int, memory_kind: str | None) -> Any:
+    order = _jax.DeviceList(devices[position:] + devices[:position])
+    return _jax.GSPMDSharding(order, xc.HloSharding.replicate(), memory_kind=memory_kind)
 
 
 class _Exporter:

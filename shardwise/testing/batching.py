@@ -63,12 +63,13 @@ def check_batch(op: Op, sample: Sample, report: Report) -> None:
     nested = [np.stack([v, np.roll(v, -1, 0)]) for v in stacked]
     bundle = Bundle(report, [*singles, *stacked, *outer, *nested])
     expected: dict[str, list[np.ndarray]] = {}
-    for places in _placements([v.ndim for v in singles]):
+    ranks = [v.ndim for v in singles]
+    for places in _few_placements(ranks) if sample.heavy else _placements(ranks):
         name = f"batch with hidden dimensions {places}"
         bundle.add(name, functools.partial(_batched, loop.function, places))
         chosen = tuple(p is not None for p in places)
         expected[name] = loop.along(SIZE, lambda k, c=chosen: tuple(k * b for b in c))
-    for name, outer, inner in _nestings(count):
+    for name, outer, inner in _nestings(1 if sample.heavy else count, count):
         bundle.add(name, functools.partial(_nested, loop.function, outer, inner))
         expected[name] = _nested_loop(loop, outer, inner)
     for name, results in bundle.run().items():
@@ -94,6 +95,14 @@ def _placements(ranks: list[int]) -> Iterator[tuple[int | None, ...]]:
                     yield places
 
 
+def _few_placements(ranks: list[int]) -> Iterator[tuple[int | None, ...]]:
+    """Each operand alone, with its hidden dimension last; all, first and last in turn."""
+    for i, rank in enumerate(ranks):
+        yield tuple(rank if k == i else None for k in range(len(ranks)))
+    if len(ranks) > 1:
+        yield tuple(rank if i % 2 else 0 for i, rank in enumerate(ranks))
+
+
 def _ends(subset: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Which operands of a set have the hidden dimension last: none, all, every second one."""
     ends = [(), subset]
@@ -113,10 +122,10 @@ def _in_front(outs: list[Any], dims: list[int | None], size: int) -> list[Any]:
     return [to_dim(o, d, 0, size) for o, d in zip(outs, dims, strict=True)]
 
 
-def _nestings(count: int) -> Iterator[tuple[str, tuple[bool, ...], tuple[bool, ...]]]:
+def _nestings(kinds: int, count: int) -> Iterator[tuple[str, tuple[bool, ...], tuple[bool, ...]]]:
     everything = (True,) * count
     yield "batch of batch", everything, everything
-    if count > 1:
+    if kinds > 1:
         first = tuple(i == 0 for i in range(count))
         others = tuple(i != 0 for i in range(count))
         yield "batch of batch (outer: operand 0, inner: the others)", first, others

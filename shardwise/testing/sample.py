@@ -34,6 +34,7 @@ class Sample:
                results. None: the value is not checked.
     order:     of the derivatives to check; 0 at a kink, or where they do not exist.
     batched:   whether to check batching.
+    heavy:     whether it compiles slowly: fewer places of hidden dimensions are tried then.
     placed:    whether to check every placement of every factor. Costs two compilations.
     unnamed:   (operand, dimension) pairs that XLA happens to split although `dims` says None.
     communicates: XLA is known to communicate, or to gather results, although `dims` says that it
@@ -51,6 +52,7 @@ class Sample:
     reference: Any = None
     order: int = 2
     batched: bool = True
+    heavy: bool = False
     placed: bool = True
     unnamed: tuple[tuple[int, int], ...] = ()
     communicates: bool = False

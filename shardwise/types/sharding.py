@@ -101,7 +101,7 @@ class NamedSharding(Frozen, Sharding):
             return self._memory_kind
         return self._cached_default_memory_kind
 
-    def with_memory_kind(self, kind: str) -> NamedSharding:
+    def with_memory_kind(self, kind: str | None) -> NamedSharding:
         return NamedSharding(self.mesh, self.spec, kind)
 
     def with_spec(self, spec: PartitionSpec | Sequence[Any]) -> NamedSharding:
@@ -229,7 +229,7 @@ class SingleDeviceSharding(Frozen, Sharding):
     def memory_kind(self) -> str | None:
         return self._memory_kind or self._cached_default_memory_kind
 
-    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+    def with_memory_kind(self, kind: str | None) -> SingleDeviceSharding:
         return SingleDeviceSharding(self.device, kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -296,7 +296,7 @@ class GSPMDSharding(Frozen, Sharding):
     def memory_kind(self) -> str | None:
         return self._memory_kind or self._cached_default_memory_kind
 
-    def with_memory_kind(self, kind: str) -> GSPMDSharding:
+    def with_memory_kind(self, kind: str | None) -> GSPMDSharding:
         return GSPMDSharding(self._devices, self._tiling, kind)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -31,7 +31,8 @@ sys.exit(gpt.main(sys.argv[1:]))
 def run(*arguments, code=None, status=0):
     """What the demo prints."""
     program = ["-c", code] if code else [str(EXAMPLES / "gpt.py")]
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES), "XLA_FLAGS": ""}
+    path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": ""}
     done = subprocess.run(
         [sys.executable, "-W", "error", *program, *map(str, arguments)],
         capture_output=True, text=True, timeout=110, env=environment,

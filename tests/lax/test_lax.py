@@ -97,6 +97,7 @@ CALLS = {
     "split": lambda lax: lax.split(X, [1, 3], axis=1),
     "pad": lambda lax: lax.pad(X, np.float32(7), [(1, 0, 1), (-1, 2, 0)]),
     "concatenate": lambda lax: lax.concatenate([X, Y, X], 1),
+    "stack": lambda lax: (lax.stack([X, Y], -1), lax.unstack(X, 1)),
     "full": lambda lax: (lax.full((2,), 3), lax.full((2, 2), 1.5, np.int32), lax.full((), True)),
     "full_like": lambda lax: (lax.full_like(X, 2), lax.full_like(X, 2, np.int32, (2,))),
     "iota": lambda lax: (lax.iota(np.int32, 5), lax.broadcasted_iota("float32", (2, 3), 1)),
@@ -116,6 +117,7 @@ CALLS = {
         lax.reduce_or(X > 0, (0,)),
         lax.reduce_xor(INTS, (0,)),
     ),
+    "reduce": lambda lax: lax.reduce(X, np.float32(0), lambda a, b: lax.add(a, b), (1,)),
     "places": lambda lax: (lax.argmax(X, 0, np.int32), lax.argmin(X, 1, np.int32)),
     "running": lambda lax: (
         lax.cumsum(X, 1),

@@ -1,4 +1,4 @@
-"""`x[idx]` and `x.at[idx]`: against NumPy for random indices, against jax for modes and gradients."""
+"""`x[idx]`, `x.at[idx]`: against NumPy for random indices, jax for modes and gradients."""
 
 import functools
 import warnings
@@ -153,12 +153,14 @@ def test_forms(idx):
 
 @pytest.mark.parametrize("i", [0, 2, -1, -3, 7, -9])
 def test_traced_scalars(i):
-    forms = [lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, 1:3], lambda x, i: x[::2, i],
-             lambda x, i: x[i, i], lambda x, i: x[..., i], lambda x, i: x[[0, 1], i]]
+    forms = [lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, 1:3],
+             lambda x, i: x[::2, i], lambda x, i: x[i, i], lambda x, i: x[..., i],
+             lambda x, i: x[[0, 1], i]]
     for f in forms:
+        wanted = jax.jit(f)(X, np.int32(i))
         found = staged(f, array(X), array(np.int32(i)))
-        np.testing.assert_array_equal(np.asarray(found), jax.jit(f)(X, np.int32(i)))
-        np.testing.assert_array_equal(np.asarray(f(array(X), array(np.int32(i)))), np.asarray(found))
+        np.testing.assert_array_equal(np.asarray(found), wanted)
+        np.testing.assert_array_equal(np.asarray(f(array(X), array(np.int32(i)))), wanted)
 
 
 def test_an_index_that_changes_nothing_gives_the_array():
@@ -173,6 +175,15 @@ def test_integers_share_one_program():
     for i in range(-5, 5):
         x[i], x[i : i + 2] if i >= 0 else None, x.at[i].set(i)
     assert len(EAGER.cache) <= before + 1  # of the last, a Python float became an integer
+
+
+def test_masks_need_no_program():
+    x = array(X)
+    x[X > 30]
+    before = len(EAGER.cache)
+    for k in range(0, 60, 7):
+        np.testing.assert_array_equal(np.asarray(x[array(k < X)]), X[k < X])
+    assert len(EAGER.cache) == before
 
 
 PROGRAMS = [

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-
 from oracle import compare
+
 from shardwise.engine.eager import EAGER
 from shardwise.numpy import elementary, floats, ufuncs
 

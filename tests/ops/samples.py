@@ -22,6 +22,7 @@ SAMPLES: dict[str, list[Sample]] = {
 # Ops that cannot be checked alone, with the reason.
 UNSAMPLED: dict[str, str] = {
     "jit": "holds a program; tests/api",
+    "reduce": "holds a program; tests/control",
     "scan": "holds a program; tests/control",
     "custom_jvp_call": "holds the user's functions; tests/control",
     "custom_vjp_call": "holds the user's functions; tests/control",

@@ -233,15 +233,17 @@ def _scatters(combine: Any, repeats: bool = True) -> list[Sample]:
     same = np.array([[1], [1], [0], [1]], np.int32)
     samples = [
         _scatter_sample(combine, X, column, rows, ROWS),
-        _scatter_sample(combine, X, PAIRS, points, POINTS, placed=False),
+        _scatter_sample(combine, X, PAIRS, points, POINTS, heavy=True, placed=False),
         _scatter_sample(combine, X, PAIRS, points, POINTS, "clip", **VALUES),
         _scatter_sample(combine, X, PER_ROW[::-1] * [[[1]], [[1]], [[0]], [[1]]] +
                         [[[0], [0]], [[0], [0]], [[0], [1]], [[0], [0]]], few, ALONG,
-                        placed=False),
+                        heavy=True, placed=False),
         _scatter_sample(combine, INTS, column, INTS + 3, ROWS, **VALUES),
     ]
     if repeats:
-        samples.append(_scatter_sample(combine, X, same, rows, ROWS, unique=False, placed=False))
+        samples.append(_scatter_sample(
+            combine, X, same, rows, ROWS, unique=False, heavy=True, placed=False
+        ))
     return samples
 
 

@@ -215,17 +215,17 @@ SPECIAL_FUNCTIONS = {
     "gcd": [Sample((INTS, OTHER), reference=np.gcd, communicates=True, why=LOOP)],
     "igamma_grad_a": [
         Sample((POSITIVE, between(0.4, 4.4)), reference=slope_of_gammainc, order=0, why=LOOP,
-               tolerance=1e-4, communicates=True)
+               tolerance=1e-4, communicates=True, heavy=True)
     ],
     "bessel_i0e": real(sp.i0e, between(-9.3, 10.7)),
     "bessel_i1e": real(sp.i1e, between(-9.3, 10.7)),
     "igamma": [Sample((POSITIVE, between(0.4, 4.4)), reference=sp.gammainc, order=1, why=LOOP,
-                      tolerance=2e-5, communicates=True)],
+                      tolerance=2e-5, communicates=True, heavy=True)],
     "igammac": [Sample((POSITIVE, between(0.4, 4.4)), reference=sp.gammaincc, order=1, why=LOOP,
-                       tolerance=2e-5, communicates=True)],
+                       tolerance=2e-5, communicates=True, heavy=True)],
     "regularized_incomplete_beta": [
         Sample((POSITIVE, between(0.4, 4.4), between(0.1, 0.9)), reference=sp.betainc, order=0,
-               why=LOOP, tolerance=2e-5, communicates=True)
+               why=LOOP, tolerance=2e-5, communicates=True, heavy=True)
     ],
     }
 

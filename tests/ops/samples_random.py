@@ -44,7 +44,7 @@ LOOP = "a draw is not a smooth function of its parameter; a loop ends when all d
 def _draw(*parameters: Any, **params: Any) -> Sample:
     """The values are compared with jax's in tests of shardwise.random."""
     return Sample((KEYS, *map(np.float32, parameters)), params, keys=(0,), order=0,
-                  communicates=True, why=LOOP)
+                  heavy=True, communicates=True, why=LOOP)
 
 
 def _hash(*words: np.ndarray) -> list[np.ndarray]:

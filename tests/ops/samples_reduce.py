@@ -119,7 +119,8 @@ def _dot(spec: str, x: np.ndarray, y: np.ndarray, **more: Any) -> Sample:
     )
     placed = more.pop("placed", False)
     params = {"dimension_numbers": numbers, **more}
-    return Sample((x, y), params, lambda x, y: np.einsum(spec, x, y), placed=placed)
+    return Sample((x, y), params, lambda x, y: np.einsum(spec, x, y), placed=placed,
+                  heavy=not placed)
 
 
 A, B = SMALL.reshape(2, 6), SMALL.reshape(6, 2)

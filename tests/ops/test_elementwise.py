@@ -60,12 +60,13 @@ def named(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ONE)
 def test_gradient_of_one_operand(name: str) -> None:
-    expected = their_gradients(getattr(lax, name), AT)[0]
-    _, linear = linearize(lambda x: [named(name)(x)], [EAGER.array(AT)])
+    at = AT[AT >= -1] if name == "acosh" else AT  # jax differentiates beyond -1, where it is NaN
+    expected = their_gradients(getattr(lax, name), at)[0]
+    _, linear = linearize(lambda x: [named(name)(x)], [EAGER.array(at)])
     if not linear.active_out[0]:
         np.testing.assert_array_equal(expected, 0)
         return
-    found = host(gradients(named(name), AT)[0])
+    found = host(gradients(named(name), at)[0])
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""One program of each kind. Needs no jax: these run on every supported pair of Python and jaxlib."""
+"""One program of each kind, without jax: for every supported pair of Python and jaxlib."""
 
 import numpy as np
 import pytest

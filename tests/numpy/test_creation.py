@@ -1,0 +1,243 @@
+"""Creation functions against jax's: values, shapes, dtypes and weak types, and messages."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle import same
+
+import shardwise.numpy as snp
+from shardwise.core.infer import type_of
+from shardwise.engine.eager import EAGER
+from shardwise.transforms.stage import stage
+
+CASES = """
+zeros(3)
+zeros((2, 3), int)
+zeros((), bool)
+zeros([2, 1], 'bfloat16')
+ones((2, 0))
+ones(2, complex)
+empty(2)
+full((2,), 1.0)
+full((2,), 1, dtype=float)
+full((2, 2), np.arange(2))
+full(2, True)
+full((), np.int8(3))
+zeros_like(1.0)
+zeros_like(np.ones(2, np.int8))
+zeros_like(asarray(1.0))
+zeros_like(asarray(1.0), dtype=float)
+zeros_like(np.ones(2), shape=(3,))
+ones_like(jax.ShapeDtypeStruct((2,), np.int8))
+full_like(np.ones(2), 3)
+full_like(np.ones(2, int), 3.7)
+array(1.0)
+array(True)
+array(np.float16(2))
+array([1, 2])
+array([1, 2.5])
+array([True, 2])
+array([1j, 2])
+array([[1, 2], [3, 4]])
+array(((1, 2), (3, 4)))
+array([])
+array([[], []])
+array([np.float16(1), 2.0])
+array([np.ones(2, np.float16), [1.0, 2]])
+array([np.float32(1), np.int8(2)])
+array([asarray(1.0), 2])
+array([ones(2), zeros(2)])
+array([[asarray(1), 2], [3, 4]])
+array([1, 2], ndmin=3)
+array([1.5], dtype=int)
+array(np.array([300]), dtype=np.uint8)
+array(range(3))
+array(memoryview(b'abc'))
+array(asarray(1.0))
+asarray(3, dtype=float)
+asarray(np.arange(3.0))
+arange(5)
+arange(5.0)
+arange(1, 5, 2)
+arange(5, 0, -1)
+arange(5, 1)
+arange(-3)
+arange(0, 1, 0.3)
+arange(5, dtype='bfloat16')
+arange(3, dtype=complex)
+arange(np.int8(5))
+arange(2.5, dtype=int)
+arange(asarray(5))
+arange(1, 4, dtype=np.uint8)
+linspace(0, 1, 5)
+linspace(0, 10, 4, dtype=int)
+linspace(0, 1, 0)
+linspace(0, 1, 1)
+linspace(1, 2, 3, endpoint=False, retstep=True)
+linspace(0, 1, 1, retstep=True)
+linspace(np.array([0, 1]), np.array([1, 2]), 3, axis=1)
+linspace(1j, 2, 3)
+linspace(np.float16(0), np.float16(1), 4)
+logspace(0, 2, 3)
+logspace(0, 2, 3, base=2)
+geomspace(1, 1000, 4)
+geomspace(-1, -1000, 4)
+geomspace(1j, 1000j, 4)
+geomspace(1, 16, 4, endpoint=False)
+eye(2, 3, 1)
+eye(3, k=-1, dtype=int)
+eye(2, dtype=bool)
+identity(2, int)
+tri(3, k=-1)
+tri(2, 3)
+tril(np.ones((2, 3), int))
+tril(np.ones((2, 3, 3)), -1)
+triu(np.ones((3, 3), bool), 1)
+tril_indices(3, -1)
+triu_indices(3, 1, 4)
+tril_indices_from(np.ones((2, 3)))
+diag_indices(3)
+diag_indices_from(np.ones((2, 2)))
+diag(np.arange(2), 1)
+diag(np.arange(3.0), -1)
+diag(np.arange(6).reshape(2, 3), 1)
+diag(np.array([], np.float32))
+diagflat(np.ones((2, 2)), 1)
+vander(np.arange(3), 3)
+vander(np.arange(3.0), 4, increasing=True)
+indices((2, 3))
+indices((2, 3), sparse=True)
+meshgrid(np.arange(2), np.arange(3.0))
+meshgrid(np.arange(2), np.arange(3), indexing='ij', sparse=True)
+fromfunction(lambda i, j: i + j, (2, 2))
+fromfunction(lambda i, j: i + j, (2, 2), dtype=int)
+frombuffer(b'abcdefgh', dtype=np.uint8, count=3, offset=1)
+astype(np.ones(2), int)
+copy(np.ones(2))
+""".strip().splitlines()
+
+
+def evaluated(text: str, module: Any) -> list[Any]:
+    names = {"np": np, "jax": jax} | {n: getattr(module, n) for n in vars(snp) if n[0] != "_"
+                                      and hasattr(module, n)}
+    result = eval(text, names | {"bool": bool, "float": float, "complex": complex, "int": int})
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_against_jax(text: str) -> None:
+    for found, wanted in zip(evaluated(text, snp), evaluated(text, jnp), strict=True):
+        same(found, wanted, text)
+
+
+ERRORS = [
+    (lambda: snp.zeros(2.0), TypeError, "a shape is made of known integers; got 2.0."),
+    (lambda: snp.zeros((2, -1)), ValueError,
+     "a shape consists of sizes of at least 0; got (2, -1)."),
+    (lambda: snp.zeros_like([1]), TypeError,
+     "expected an array or a Python or NumPy scalar, got a list. Convert a sequence with "
+     "shardwise.numpy.asarray first."),
+    (lambda: snp.array([None]), ValueError,
+     "None is no value of an array. Use nan for a missing number."),
+    (lambda: snp.array("a"), TypeError,
+     "an array holds numbers and booleans; got 'a' of type str."),
+    (lambda: snp.array({1}), TypeError,
+     "an array holds numbers and booleans; got {1} of type set."),
+    (lambda: snp.array([snp.ones(2), snp.ones(3)]), ValueError,
+     "the arrays in a sequence must have one shape; got (2,) and (3,)."),
+    (lambda: snp.array([1], order="X"), ValueError,
+     "order must be 'K', 'A', 'C' or 'F'; got 'X'."),
+    (lambda: snp.arange(True), TypeError, "arange makes numbers; got booleans. Pass dtype=int."),
+    (lambda: snp.linspace(0, 1, -1), ValueError,
+     "linspace makes at least 0 numbers; got num=-1."),
+    (lambda: snp.tril(snp.ones(3)), ValueError, "tril takes matrices; got f32[3]."),
+    (lambda: snp.diag(snp.ones((1, 1, 1))), ValueError,
+     "diag takes a vector or a matrix; got f32[1,1,1]."),
+    (lambda: snp.meshgrid(snp.ones(2), indexing="ab"), ValueError,
+     "meshgrid takes indexing='xy' or 'ij'; got 'ab'."),
+    (lambda: snp.array(300, dtype=np.uint8), OverflowError,
+     "Python integer 300 out of bounds for uint8"),
+]
+
+
+@pytest.mark.parametrize("case", ERRORS, ids=[str(i) for i in range(len(ERRORS))])
+def test_messages(case: Any) -> None:
+    call, kind, message = case
+    with pytest.raises(kind) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_64_bits_are_announced() -> None:
+    with pytest.warns(UserWarning, match="Explicitly requested dtype float64 in zeros"):
+        assert snp.zeros(2, "float64").dtype == np.float32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        snp.zeros(2, float)
+
+
+def test_tracers_in_sequences() -> None:
+    def fun(x: Any) -> list[Any]:
+        return [snp.array([[x, 1], [2.0, x]]), snp.full((2,), x), snp.zeros_like(x)]
+
+    program, _ = stage(fun, [type_of(np.float32(0))])
+    outs = [np.asarray(v) for v in program(EAGER.array(np.float32(5)))]
+    np.testing.assert_array_equal(outs[0], [[5, 1], [2, 5]])
+    np.testing.assert_array_equal(outs[1], [5, 5])
+    np.testing.assert_array_equal(outs[2], 0)
+
+
+class Wrapped:
+    """An object of another library, by one protocol."""
+
+    def __init__(self, protocol: str):
+        value = np.arange(3, dtype=np.float32)
+        made = {"__jax_array__": lambda: snp.asarray(value), "__array__": lambda *a, **k: value}
+        self.__class__ = type("Other", (), {protocol: lambda s, *a, **k: made[protocol]()})
+
+
+@pytest.mark.parametrize("protocol", ["__jax_array__", "__array__"])
+def test_foreign_objects(protocol: str) -> None:
+    other = Wrapped(protocol)
+    for result in (snp.asarray(other), snp.add(other, 0), snp.zeros(3) + other, other + snp.zeros(3)
+                   if protocol == "__jax_array__" else snp.asarray(other)):
+        np.testing.assert_array_equal(np.asarray(result), [0, 1, 2])
+    program, _ = stage(lambda x: [x + other, snp.sin(other)], [type_of(np.float32(0))])
+    np.testing.assert_array_equal(np.asarray(program(EAGER.array(np.float32(1)))[0]), [1, 2, 3])
+
+
+def test_copies() -> None:
+    x = snp.ones(3)
+    assert snp.asarray(x) is x
+    assert snp.asarray(x, dtype=np.float32) is x
+    assert snp.array(x) is not x
+    assert snp.asarray(x, copy=True) is not x
+    made = snp.asarray(1.5)
+    made.delete()  # must not take the scalar from under other calls
+    assert float(snp.asarray(1.5) + 1.5) == 3.0
+    host = np.zeros(3, np.float32)
+    held = snp.asarray(host)
+    host[0] = 1
+    np.testing.assert_array_equal(np.asarray(held), 0)
+
+
+def test_equality_of_arrays() -> None:
+    x, y = snp.array([1.0, np.nan]), snp.array([1.0, np.nan])
+    assert not snp.array_equal(x, y) and snp.array_equal(x, y, equal_nan=True)
+    assert not snp.array_equal(snp.ones(2), snp.ones(3))
+    assert snp.array_equal([1, 2], [1, 2]) and snp.array_equiv(snp.ones((2, 2)), 1)
+    assert not snp.array_equiv(snp.ones(2), snp.ones(3))
+    pairs = [(1.0, 1.0 + 1e-6), (1e10, 1.00001e10), (np.inf, np.inf), (np.nan, np.nan), (1, 2)]
+    a, b = (np.array(v, np.float32) for v in zip(*pairs, strict=True))
+    for equal_nan in (False, True):
+        np.testing.assert_array_equal(
+            np.asarray(snp.isclose(a, b, equal_nan=equal_nan)),
+            np.asarray(jnp.isclose(a, b, equal_nan=equal_nan)),
+        )
+    assert snp.allclose(snp.ones(2), 1) and snp.isclose(3, 3)
