@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.api.signatures import as_tuple, check_argnums
-from shardwise.api.trees import leaf_name
+from shardwise.api.trees import leaf_name, tree_text
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
@@ -186,8 +186,8 @@ def _check_inputs(
 def _check_output(name: str, tree: Any, outs: Sequence[Any], holomorphic: bool) -> None:
     if tree.num_nodes != 1 or len(outs) != 1:
         raise TypeError(
-            f"grad of {name} takes a function that returns a scalar; it returned a tree {tree}. "
-            "For further results use has_aux=True."
+            f"grad of {name} takes a function that returns a scalar; it returned the tree "
+            f"{tree_text(tree)}. For further results use has_aux=True."
         )
     t = type_of(outs[0])
     if t.shape != ():
@@ -227,8 +227,8 @@ def jvp(
     tangent_leaves, tangent_tree = flatten(tuple(tangents))
     if tree != tangent_tree:
         raise TypeError(
-            f"jvp of {name}: primals and tangents must have the same tree; got {tree} and "
-            f"{tangent_tree}."
+            f"jvp of {name}: primals and tangents must have the same tree; got {tree_text(tree)} "
+            f"and {tree_text(tangent_tree)}."
         )
     values = [as_value(x) for x in leaves]
     pairs = zip(values, tangent_leaves, strict=True)
@@ -299,8 +299,8 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
         cts, ct_tree = flatten(ct)
         if ct_tree != out_tree:
             raise TypeError(
-                f"vjp of {name}: the cotangent must have the tree of the result, {out_tree}; got "
-                f"{ct_tree}."
+                f"vjp of {name}: the cotangent must have the tree of the result, "
+                f"{tree_text(out_tree)}; got {tree_text(ct_tree)}."
             )
         types = linear.out_types[: len(cts)]
         given = [_checked_cotangent(name, x, t) for x, t in zip(cts, types, strict=True)]
@@ -345,8 +345,8 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
         given, given_tree = flatten(tuple(tangents))
         if given_tree != tree:
             raise TypeError(
-                f"linearize of {name}: tangents must have the tree of the primals, {tree}; got "
-                f"{given_tree}."
+                f"linearize of {name}: tangents must have the tree of the primals, "
+                f"{tree_text(tree)}; got {tree_text(given_tree)}."
             )
         pairs = zip(linear.in_types, given, strict=True)
         values = [_checked_tangent(f"linearize of {name}", t, x) for t, x in pairs]

@@ -91,13 +91,18 @@ class Jitted(Generic[P, R]):
         return run(leaves)
 
     def _checked(
-        self, leaves: list[Any], args: tuple, kwargs: dict, *, abstract: bool = False
+        self, leaves: list[Any], args: tuple, kwargs: dict, *, staged: bool = False,
+        abstract: bool = False,
     ) -> list[Any]:
-        """The leaves of a call in forms that have types; `abstract` allows types themselves."""
+        """The leaves of a call in forms that have types.
+
+        staged: tracers are allowed; abstract: types are, and tracers become types.
+        """
         found = []
         for i, x in enumerate(leaves):
             try:
-                found.append(x if x.__class__ is Array else _leaf(x, abstract))
+                ready = x.__class__ is Array or (staged and isinstance(x, Value))
+                found.append(x if ready else _leaf(x, abstract))
             except TypeError as error:
                 name = self._argument_names(args, kwargs)[i]
                 raise TypeError(
@@ -198,10 +203,7 @@ class Jitted(Generic[P, R]):
         self, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
     ) -> Any:
         """Under another transform: one `jit` equation, or the program pushed through it."""
-        leaves = [
-            a if isinstance(a, Value) else self._checked(leaves, args, kwargs)[i]
-            for i, a in enumerate(leaves)
-        ]
+        leaves = self._checked(leaves, args, kwargs, staged=True)
         types = tuple([type_of(a) for a in leaves])
         program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         ins = self._input_shardings(tree, len(leaves))

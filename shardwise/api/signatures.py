@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,8 +10,7 @@ from shardwise.core.interpreter import name_of
 from shardwise.types.frozen import counted, listed
 
 
-@functools.lru_cache(1024)
-def parameters_of(fun: Callable) -> tuple[str, ...]:
+def names_of(fun: Callable) -> tuple[str, ...]:
     """Names of the positional parameters; empty where the function does not say."""
     try:
         found = inspect.signature(fun).parameters.values()
@@ -20,14 +18,6 @@ def parameters_of(fun: Callable) -> tuple[str, ...]:
         return ()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(p.name for p in found if p.kind in kinds)
-
-
-def names_of(fun: Callable) -> tuple[str, ...]:
-    """`parameters_of`, also for functions that cannot be hashed."""
-    try:
-        return parameters_of(fun)
-    except TypeError:
-        return ()
 
 
 def as_tuple(x: Any) -> tuple:

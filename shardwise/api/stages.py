@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.api.trees import tree_text
 from shardwise.core.program import Program
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
@@ -158,12 +159,13 @@ class Compiled:
         if tree != self._traced.in_tree:
             raise TypeError(
                 f"compiled {self._traced.program.name} takes arguments of the tree "
-                f"{self._traced.in_tree}; got {tree}."
+                f"{tree_text(self._traced.in_tree)}; got {tree_text(tree)}."
             )
         arrays = [a if a.__class__ is Array else EAGER.array(a) for a in leaves]
         self._check(arrays)
         targets = self.executable.in_shardings
-        placed = [self._placed(a, t) for a, t in zip(arrays, targets, strict=True)]
+        rows = zip(self._traced.names, arrays, targets, strict=True)
+        placed = [self._placed(name, a, t) for name, a, t in rows]
         return self.out_tree.unflatten(self.executable(placed))
 
     def _check(self, arrays: list[Array]) -> None:
@@ -175,14 +177,14 @@ class Compiled:
                     f"{t.str_short(True)}; got {a.aval.str_short(True)}."
                 )
 
-    def _placed(self, x: Array, target: Any) -> Array:
+    def _placed(self, name: str, x: Array, target: Any) -> Array:
         if x.sharding is target:
             return x
-        if x.committed and len(x.sharding.devices) > 1 and x.sharding.devices != target.devices:
+        if x.committed and x.sharding.device_set != target.device_set:
             raise ValueError(
-                f"compiled {self._traced.program.name}: an argument of type "
-                f"{x.aval.str_short(True)} is on {x.sharding}, but was compiled for {target}. Use "
-                "`device_put` to bring it there."
+                f"compiled {self._traced.program.name}: {name} of type {x.aval.str_short(True)} "
+                f"is on {x.sharding}, but the program was compiled for {target}. Use `device_put` "
+                "to bring it there."
             )
         return self.executable.moved([x], ((0, target),))[0]
 

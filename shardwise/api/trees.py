@@ -14,6 +14,11 @@ def path_text(path: Sequence[Any]) -> str:
     return "".join(str(step) for step in path)
 
 
+def tree_text(tree: Any) -> str:
+    """A tree without its leaves: `{'a': *, 'b': (*, None)}`."""
+    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+
+
 def leaf_paths(tree: Any) -> list[str]:
     """The path of every leaf, in the order of flattening."""
     return [path_text(path) for path, _ in flatten_with_path(tree)[0]]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.context import current
+from shardwise.control.programs import shared
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.core.program import Literal, Program
@@ -210,7 +211,7 @@ def reduce(
     known = _known(body, inits, scalars)
     if known is not None:
         return tree.unflatten([known(xs[0], axes=axes)])
-    return tree.unflatten(reduce_op(*xs, *starts, body=body, axes=axes))
+    return tree.unflatten(reduce_op(*xs, *starts, body=shared(body), axes=axes))
 
 
 def _start(value: Any, t: ArrayType) -> Any:

@@ -50,6 +50,8 @@ def known(x: Any) -> Any:
 
 def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     """The type of the result, or the tuple of types where the op has several."""
+    if op.programs:  # a cache would keep the program, and the arrays in it
+        return _infer(op, types, params)
     try:
         key = (types, *params, *params.values()) if params else types
         found = op.inferred.get(key)

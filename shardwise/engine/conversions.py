@@ -130,9 +130,9 @@ def array_text(x: Any) -> str:
     elements = np.array2string(
         x._value(), prefix="Array(", suffix=",", separator=", ", max_line_width=width
     )
-    # As jax breaks lines, which leaves the prefix of a single line out of the count.
+    # Texts are compared with jax's: it spaces a dtype that is too long, and stays on the line.
     last = len(elements) - elements.rfind("\n") - 1
-    gap = " " if last + len(kind) + 3 <= width else "\n" + " " * 6
+    gap = " " if last + len(kind) + 3 <= width else " " * 6
     return f"Array({elements},{gap}{kind}"
 
 

@@ -37,7 +37,7 @@ class Eager(Interpreter):
         super().__init__(None, "eager", "execution")  # type: ignore[arg-type]
         self.cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
 
-    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if op.eager is not None:
             return self._run_user_code(op, args, params)
         try:
@@ -47,10 +47,12 @@ class Eager(Interpreter):
             run = None
         if run is None:
             args = self.arrays(args)
+            if op.programs:
+                return self._holder(op, args, params)(args)
             run = self._op_program(op, args, params)
         return run(args)
 
-    def call(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
+    def call(self, fused: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
         n = fused.arrays
         if not static and len(args) <= n:
             here = current().key
@@ -72,13 +74,15 @@ class Eager(Interpreter):
             run = self._cached(fused, args, static) or self._fused_program(fused, args, static)
         return run(args[:n])
 
-    def _cached(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
+    def _cached(self, fused: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
         try:
             return self.cache[self._key(fused, args, static)]
         except (AttributeError, KeyError, TypeError):
             return None
 
-    def _with_scalars(self, fused: Any, here: Any, args: tuple) -> tuple[Any, Sequence[Any]]:
+    def _with_scalars(
+        self, fused: Any, here: Any, args: Sequence[Any]
+    ) -> tuple[Any, Sequence[Any]]:
         """The program and operands of a call with Python scalars; None where one of them is new."""
         near = args[0] if args[0].__class__ is Array else args[-1]
         try:
@@ -90,7 +94,7 @@ class Eager(Interpreter):
         except (AttributeError, KeyError, TypeError, ValueError):  # ValueError: NumPy arrays
             return None, args
 
-    def _key(self, fused: Any, args: tuple, static: dict[str, Any]) -> tuple:
+    def _key(self, fused: Any, args: Sequence[Any], static: dict[str, Any]) -> tuple:
         n = fused.arrays
         if len(args) <= n and not static:
             return (fused, current().key, *[a._sig for a in args])
@@ -101,7 +105,7 @@ class Eager(Interpreter):
 
     # -- what the caches do not know yet --
 
-    def _run_user_code(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+    def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         with current().under(self).entered():
             return op.eager(args, params)  # type: ignore[misc]
 
@@ -150,6 +154,16 @@ class Eager(Interpreter):
         t = array_type(value.shape, sig.type.dtype, sig.type.weak_type)
         return put_host(value, whole_beside(sig), sig.committed, t)
 
+    def _holder(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
+        """What runs an op that holds programs: kept with the first of them, and gone with it."""
+        first = params[op.programs[0]]
+        kept = (first[0] if isinstance(first, tuple) else first).derived
+        key = (op, current().key, *[a._sig for a in args], *params, *params.values())
+        found = kept.get(key)
+        if found is None:
+            found = kept[key] = self._executable(op, args, params).run
+        return found
+
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
         key = (op, current().key, *[a._sig for a in args], *params, *params.values())
         try:
@@ -158,13 +172,17 @@ class Eager(Interpreter):
             raise TypeError(f"[{op.name}] parameters must be hashable; got {params}.") from None
         if found is not None:
             return found
+        return self._keep(key, self._executable(op, args, params))
+
+    @staticmethod
+    def _executable(op: Op, args: list[Array], params: dict[str, Any]) -> Executable:
         ins = [Var(a.aval) for a in args]
         types = infer(op, tuple([a.aval for a in args]), params)
         outs = [Var(t) for t in (types if op.multiple else (types,))]
         program = Program(ins, outs, [Equation(op, ins, outs, params, None)], name=op.name)
         sigs = [a._sig for a in args]
         out_tree = flatten([0] * len(outs))[1] if op.multiple else None
-        return self._keep(key, build(program, sigs, out_tree=out_tree, quick=not op.programs))
+        return build(program, sigs, out_tree=out_tree, quick=not op.programs)
 
     def _fused_program(self, fused: Any, args: tuple, static: dict[str, Any]) -> Callable:
         n = fused.arrays

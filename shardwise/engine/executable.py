@@ -345,7 +345,7 @@ def constraint_shardings(program: Program) -> list[Any]:
 def _result_shardings(
     exe: Executable, asked: Sequence[Any], devices: tuple, mesh: Any
 ) -> list[Any]:
-    if len(devices) == 1:
+    if len(devices) == 1 or not asked:
         return [a if a is not None else SingleDeviceSharding(devices[0]) for a in asked]
     actual = exe.compiled.output_shardings() or [None] * len(asked)
     return [

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
-from shardwise.numpy import einsum as einsum_module
+from shardwise.numpy import subscripts as einsums
 from shardwise.numpy.convert import broadcast, cast, joined, promote
 from shardwise.numpy.reductions import add_up, checked_dtype, refuse_out, summed_dtype
 from shardwise.ops import elementwise as ew
@@ -121,7 +121,7 @@ def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any
 def _dot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     s, t = type_of(a), type_of(b)
     if not s.shape or not t.shape:
-        return einsum_module.cast_to(ew.mul(*promote(a, b)), preferred)
+        return einsums.cast_to(ew.mul(*promote(a, b)), preferred)
     axis = max(t.ndim - 2, 0)
     if s.shape[-1] != t.shape[axis]:
         raise _misfit("dot", s.shape, t.shape)
@@ -156,7 +156,7 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
 def _inner(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     s, t = type_of(a), type_of(b)
     if not s.shape or not t.shape:
-        return einsum_module.cast_to(ew.mul(*promote(a, b)), preferred)
+        return einsums.cast_to(ew.mul(*promote(a, b)), preferred)
     if s.shape[-1] != t.shape[-1]:
         raise _misfit("inner", s.shape, t.shape)
     return product(a, b, (((s.ndim - 1,), (t.ndim - 1,)), ((), ())), precision, preferred)
@@ -189,13 +189,13 @@ def _by_labels(a: Any, b: Any, subscripts: str, conjugate: bool, precision: Any,
                name: str) -> Any:
     s, t = type_of(a), type_of(b)
     try:
-        steps = einsum_module.plan(subscripts, (s.shape, t.shape), "auto")
+        steps = einsums.plan(subscripts, (s.shape, t.shape), "auto")
     except ValueError:
         raise _misfit(name, s.shape, t.shape) from None
     dtype, weak = joined(a, b)
     a = _conjugate(a) if conjugate else a
     operands = [cast(a, dtype, weak), cast(b, dtype, weak)]
-    return einsum_module.run(steps, operands, canonical_precision(precision), preferred)
+    return einsums.run(steps, operands, canonical_precision(precision), preferred)
 
 
 def vecdot(

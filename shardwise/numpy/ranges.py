@@ -63,8 +63,9 @@ def arange(
     wanted = result_type(*given) if dtype is None else dtype_of(dtype, "arange")
     if is_bool(wanted):
         raise TypeError("arange makes numbers; got booleans. Pass dtype=int.")
-    low, high = (0, start) if stop is None else (start, stop)
-    made = _range(*[_number(v, "arange") for v in (low, high, 1 if step is None else step)], wanted)
+    bounds = (0, start) if stop is None else (start, stop)
+    low, high, apart = [_number(v, "arange") for v in (*bounds, 1 if step is None else step)]
+    made = _range(low, high, apart, wanted)
     return made if device is None else place(made, device)
 
 
@@ -79,17 +80,15 @@ def _number(x: Any, fun_name: str) -> Any:
 
 
 def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
-    size = max(0, math.ceil((stop - start) / step)) if not isinstance(stop, complex) else 0
-    if is_integer(dtype) and all(isinstance(v, int) for v in (start, stop, step)):
-        size = max(0, -((start - stop) // step))
-        if start == 0 and step == 1:
-            return _count(size, dtype)
-        return _steps(*[np.asarray(v).astype(dtype)[()] for v in (start, step)], size)
+    whole = all(isinstance(v, int) for v in (start, stop, step))
+    size = max(0, -((start - stop) // step) if whole else math.ceil((stop - start) / step))
     if start == 0 and step == 1:
         return _count(size, dtype)
-    if is_float(dtype) and dtype.itemsize < 4:
-        return device_array(np.arange(start, stop, step, np.float32).astype(dtype))
-    return device_array(np.arange(start, stop, step, dtype))
+    if whole and is_integer(dtype):
+        return _steps(*[np.asarray(v).astype(dtype)[()] for v in (start, step)], size)
+    narrow = is_float(dtype) and dtype.itemsize < 4
+    kind: Any = np.dtype("float32") if narrow else dtype
+    return device_array(np.arange(start, stop, step, dtype=kind).astype(dtype))
 
 
 def linspace(
@@ -323,7 +322,8 @@ def triu(m: Any, k: int = 0) -> Any:
 
 
 def _index_arrays(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
-    return tuple(device_array(i.astype(canonicalize(int))) for i in found)
+    dtype: Any = canonicalize(INT)
+    return tuple(device_array(i.astype(dtype)) for i in found)
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:

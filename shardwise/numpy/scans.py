@@ -117,9 +117,7 @@ def _diff(*arrays: Any, n: int, axis: int, has_prepend: bool, has_append: bool) 
     before = [_edge(rest.pop(0), t.shape, axis)] if has_prepend else []
     after = [_edge(rest.pop(0), t.shape, axis)] if has_append else []
     parts = promote(*before, a, *after)
-    x = parts[0]
-    if len(parts) > 1:
-        x = concatenate(*[cast(p, type_of(p).dtype) for p in parts], dimension=axis)
+    x = concatenate(*parts, dimension=axis) if len(parts) > 1 else parts[0]
     op = ew.ne if is_bool(type_of(x).dtype) else ew.sub
     for _ in range(n):
         size = type_of(x).shape[axis]

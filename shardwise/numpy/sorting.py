@@ -44,7 +44,7 @@ def _refuse(name: str, kind: Any, order: Any) -> None:
 @fused(arrays=1)
 def _sort(a: Any, axis: int | None, stable: bool, descending: bool) -> Any:
     a, axis = _along(a, axis)
-    (out,) = sort_op(cast(a, type_of(a).dtype), dimension=axis, is_stable=stable)
+    (out,) = sort_op(a, dimension=axis, is_stable=stable)
     return rev(out, dimensions=(axis,)) if descending else out
 
 

@@ -71,7 +71,8 @@ convert_element_type.batch = elementwise_batch(convert_element_type)
 
 def bit_width(dtype: Any) -> int:
     """Bits of an element; the narrow types take a byte on the host, but not on devices."""
-    return _NARROW.get(dtype.name, dtype.itemsize * 8)
+    narrow: int | None = _NARROW.get(dtype.name)
+    return dtype.itemsize * 8 if narrow is None else narrow
 
 
 _NARROW = {"bool": 1, "int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}

@@ -101,8 +101,7 @@ class Compiled:
     def aliased_parameters(self) -> set[int]:
         """The parameters whose memory a result takes."""
         header = self.raw.get_hlo_text().partition("\n")[0]
-        aliases = header.partition("input_output_alias={")[2].partition("entry_computation")[0]
-        return {int(n) for n in re.findall(r"\((\d+), \{", aliases)}
+        return {int(n) for n in re.findall(r"\((\d+), \{[^}]*\}, (?:may|must)-alias\)", header)}
 
     def hlo_text(self) -> str:
         return self.raw.get_hlo_text()

@@ -8,7 +8,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise.core.infer import type_of
-from shardwise.numpy import einsum as einsum_module
+from shardwise.numpy import subscripts
 from shardwise.transforms.stage import stage
 
 RNG = np.random.default_rng(4)
@@ -37,7 +37,8 @@ def names(module, asarray):
 def compare(expression):
     came = eval(expression, names(swnp, swnp.asarray))
     wanted = eval(expression, names(jnp, jnp.asarray))
-    assert came.aval.str_short(True) == wanted.aval.str_short(short_dtypes=True)
+    for fact in ("shape", "dtype", "weak_type"):
+        assert getattr(came, fact) == getattr(wanted, fact)
     loose = 2e-2 if came.dtype.name in ("bfloat16", "float16") else 2e-5
     np.testing.assert_allclose(
         np.asarray(came, complex), np.asarray(wanted, complex), rtol=loose, atol=loose
@@ -55,7 +56,7 @@ m.dot(a, b); m.dot(s, a); m.dot(a, 2); m.dot(v, v); m.dot(t, q); m.dot(v, q); m.
 m.dot(t, v); m.dot(h, b); m.dot(2, 3.0); m.dot(a, b, precision=("high", "default"))
 m.vdot(z, a); m.vdot(a, z); m.vdot(v, v); m.vdot(z, z); m.vdot(i, sq)
 m.inner(a, sq); m.inner(v, v); m.inner(t, a); m.inner(a, 3.0); m.outer(v, u); m.outer(a, i); m.outer(z, 2)
-m.vecdot(a, a); m.vecdot(z, a); m.vecdot(t, a); m.vecdot(a, p, axis=0); m.vecdot(r, t)
+m.vecdot(a, a); m.vecdot(z, a); m.vecdot(t, a); m.vecdot(a, sq[:2], axis=0); m.vecdot(r, t)
 m.matvec(a, v); m.matvec(t, v); m.matvec(t, t[:, 0]); m.vecmat(v, b); m.vecmat(z, b); m.vecmat(a, b)
 m.tensordot(a, b, 1); m.tensordot(a, a); m.tensordot(t, q, ((0, 2), (0, 1))); m.tensordot(a, b, (1, 0))
 m.tensordot(a, u, 0); m.tensordot(t, a, [[-1, 1], [1, 0]]); m.tensordot(i, b, 1)
@@ -150,10 +151,11 @@ def test_matmul_broadcasts_nothing(shapes, ops):
 
 
 def test_a_plan_is_made_once():
-    before = einsum_module.plan.cache_info()
+    plan = subscripts.plan
+    before = plan.cache_info()
     for _ in range(3):
         equations(lambda x, y: swnp.einsum("pq,qr->pr", x, y), (7, 5), (5, 3))
-    after = einsum_module.plan.cache_info()
+    after = plan.cache_info()
     assert (after.misses - before.misses, after.hits - before.hits) == (1, 2)
 
 

@@ -97,7 +97,7 @@ def expected(x, idx):
         return None
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(index_expressions())
 def test_random_indices(case):
     shape, idx = case
@@ -139,7 +139,7 @@ def test_forms(idx):
     for found in (array(X)[idx], staged(lambda t: t[idx], array(X))):
         np.testing.assert_array_equal(np.asarray(found), X[idx])
     values = np.full_like(X[idx], 9)
-    for method, ufunc in [("set", None), ("add", np.add), ("max", np.maximum)]:
+    for method, ufunc in [("set", None), ("add", np.add)]:
         changed = X.copy()
         if ufunc is None:
             changed[idx] = values

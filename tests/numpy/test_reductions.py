@@ -4,11 +4,14 @@ A case is an expression, evaluated with `m` as shardwise.numpy and as jax.numpy,
 below: values, dtypes and weak types must agree.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import shardwise as sw
 import shardwise.numpy as swnp
+from shardwise.base.config import enable_x64
 
 RNG = np.random.default_rng(3)
 NAN = np.nan
@@ -46,7 +49,7 @@ def compare(expression, tolerance=2e-6):
     wanted = leaves(eval(expression, names(jnp, jnp.asarray)))
     assert len(came) == len(wanted)
     for c, w in zip(came, wanted, strict=True):
-        assert c.aval.str_short(True) == w.aval.str_short(short_dtypes=True), expression
+        assert (c.shape, c.dtype, c.weak_type) == (w.shape, w.dtype, w.weak_type), expression
         loose = 2e-2 if c.dtype.name in ("bfloat16", "float16") else tolerance
         np.testing.assert_allclose(
             np.asarray(c, complex), np.asarray(w, complex), rtol=loose, atol=loose
@@ -288,5 +291,5 @@ def test_messages(expression, error, message):
 
 def test_lists_are_refused():
     for name in ("sum", "mean", "sort", "cumsum"):
-        with pytest.raises(TypeError, match="asarray"):
+        with pytest.raises(TypeError, match="expected an array"):
             getattr(swnp, name)([1, 2, 3])

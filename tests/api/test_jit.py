@@ -1,0 +1,718 @@
+"""`jit`: values and shardings as jax's, caching, static arguments, donation, stages."""
+
+import dataclasses
+import functools
+import gc
+import threading
+import weakref
+from collections import namedtuple
+
+import jax
+import jax.numpy
+import numpy as np
+import pytest
+from beside_jax import MESH, assert_same, jax_sharding, ours, sharding, theirs
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.runtime.pytree import register_dataclass
+from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
+from shardwise.sharding import PartitionSpec as P
+
+X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+W = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
+
+
+# -------------------------------------------------------------------- values and shardings
+
+
+def train_step(n, params, x):
+    def forward(p):
+        hidden = n.tanh(x @ p["first"] + p["bias"])
+        return n.mean((hidden @ p["second"]) ** 2)
+
+    library = sw if n is jnp else jax
+    value, grads = library.value_and_grad(forward)(params)
+    return value, {k: params[k] - 0.1 * grads[k] for k in params}
+
+
+PROGRAMS = {
+    "scale": lambda n, x, w: x * 2,
+    "sin": lambda n, x, w: n.sin(x) + 1,
+    "product": lambda n, x, w: x @ w,
+    "gram": lambda n, x, w: x @ x.T,
+    "sum": lambda n, x, w: x.sum(),
+    "sum of rows": lambda n, x, w: x.sum(0),
+    "sum of columns": lambda n, x, w: x.sum(axis=1, keepdims=True),
+    "largest": lambda n, x, w: n.max(x, axis=1),
+    "argmax": lambda n, x, w: n.argmax(x, axis=0),
+    "transpose": lambda n, x, w: x.T,
+    "softmax": lambda n, x, w: n.exp(x) / n.exp(x).sum(1, keepdims=True),
+    "several": lambda n, x, w: (x, {"a": w.T, "b": [x.mean(), n.zeros((8, 4)) + x]}),
+    "constant": lambda n, x, w: n.arange(8.0) + x[:, 0],
+    "compare": lambda n, x, w: n.where(x > 0, x, -x),
+    "cast": lambda n, x, w: x.astype("bfloat16"),
+    "reshape": lambda n, x, w: x.reshape(2, 4, 4).sum(1),
+    "outer": lambda n, x, w: x[:, None] * w[None, 0, :4, None].T,
+    "cumulative": lambda n, x, w: n.cumsum(x, 0),
+    "weak": lambda n, x, w: (2.0, x.dtype.type(2), True),
+}
+PLACEMENTS = {
+    "rows": (("x",), ()),
+    "columns": ((None, "y"), ("y",)),
+    "both": (("x", "y"), ("y", "x")),
+    "one dimension": ((("x", "y"),), (None, ("x", "y"))),
+    "replicated": ((), ()),
+}
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_values_and_shardings_are_those_of_jax(placement):
+    specs = PLACEMENTS[placement]
+    mine = [ours(v, *s) for v, s in zip((X, W), specs, strict=True)]
+    other = [theirs(v, *s) for v, s in zip((X, W), specs, strict=True)]
+
+    def all_programs(n, x, w):
+        return {name: program(n, x, w) for name, program in PROGRAMS.items()}
+
+    got = sw.jit(functools.partial(all_programs, jnp))(*mine)
+    expected = jax.jit(functools.partial(all_programs, jax.numpy))(*other)
+    assert got.keys() == expected.keys()
+    for name in PROGRAMS:
+        assert_same(got[name], expected[name])
+
+
+@pytest.mark.parametrize("name", ["scale", "product", "gram", "sum of rows", "transpose"])
+def test_one_program_at_a_time(name):
+    program = PROGRAMS[name]
+    for specs in PLACEMENTS.values():
+        pairs = list(zip((X, W), specs, strict=True))
+        got = sw.jit(functools.partial(program, jnp))(*[ours(v, *s) for v, s in pairs])
+        wanted = jax.jit(functools.partial(program, jax.numpy))(*[theirs(v, *s) for v, s in pairs])
+        assert_same(got, wanted)
+        assert got.sharding.mesh is MESH and got.committed
+
+
+def test_a_training_step():
+    shapes = {"first": (4, 8), "bias": (8,), "second": (8, 2)}
+    rng = np.random.default_rng(0)
+    params = {k: rng.normal(size=s).astype(np.float32) for k, s in shapes.items()}
+    specs = {"first": (None, "y"), "bias": ("y",), "second": ("y",)}
+    mine = {k: ours(params[k], *specs[k]) for k in params}
+    other = {k: theirs(params[k], *specs[k]) for k in params}
+    step = sw.jit(functools.partial(train_step, jnp))
+    reference = jax.jit(functools.partial(train_step, jax.numpy))
+    x, x_jax = ours(X, "x"), theirs(X, "x")
+    for _ in range(3):
+        value, mine = step(mine, x)
+        expected, other = reference(other, x_jax)
+        assert_same((value, mine), (expected, other), rtol=1e-4)
+    assert mine["first"].sharding == sharding(None, "y")
+
+
+def test_on_one_device_and_on_none_in_particular():
+    on_three = sw.device_put(X, sw.devices()[3])
+    y = sw.jit(lambda a, b: a * b)(on_three, 2.0)
+    assert y.devices() == {sw.devices()[3]} and y.committed
+    z = sw.jit(lambda a: a * 2)(X)
+    assert z.devices() == {sw.devices()[0]} and not z.committed
+
+
+def test_uncommitted_arguments_go_to_where_the_others_are():
+    x = ours(X, "x")
+    here = jnp.ones(4)
+    for other in (here, np.ones(4, np.float32), 2.0):
+        y = sw.jit(lambda a, b: a + b)(x, other)
+        assert y.sharding == sharding("x") and y.committed
+
+
+# --------------------------------------------------------------------- asked for shardings
+
+
+def test_in_and_out_shardings():
+    f = sw.jit(
+        lambda a, b: (a * 2, {"t": a.T, "b": b}),
+        in_shardings=(sharding("x"), None),
+        out_shardings=(sharding("y", "x"), {"t": None, "b": sharding()}),
+    )
+    y, rest = f(X, 3.0)
+    assert y.sharding is sharding("y", "x")
+    assert rest["t"].sharding == sharding(None, "x") and rest["b"].sharding is sharding()
+    np.testing.assert_array_equal(np.asarray(y), X * 2)
+    np.testing.assert_array_equal(np.asarray(rest["t"]), X.T)
+
+
+def test_one_sharding_stands_for_a_whole_tree():
+    f = sw.jit(lambda t: t, in_shardings=sharding("x"), out_shardings=sharding())
+    out = f({"a": X, "b": [X, X]})
+    assert [a.sharding for a in (out["a"], *out["b"])] == [sharding()] * 3
+
+
+def test_bare_specs_mean_the_mesh_in_scope():
+    f = sw.jit(lambda a: a + 1, in_shardings=P("x"), out_shardings=P(None, "y"))
+    with MESH:
+        y = f(X)
+    assert y.sharding is sharding(None, "y")
+
+
+def test_bare_specs_in_another_mesh_make_another_program():
+    f = sw.jit(lambda a: sw.with_sharding_constraint(a + 1, P("x")))
+    turned = Mesh(MESH.devices.T, ("x", "y"))
+    for mesh in (MESH, turned, MESH):
+        with mesh:
+            assert f(X).sharding == NamedSharding(mesh, P("x"))
+
+
+def test_out_shardings_decide_where_uncommitted_arguments_go():
+    y = sw.jit(lambda a: a + 1, out_shardings=sharding("x"))(X)
+    assert y.sharding is sharding("x") and y.committed
+
+
+def test_constraints_inside():
+    f = sw.jit(lambda a: sw.with_sharding_constraint(a + 1, sharding(None, "y")) * 2)
+    y = f(ours(X, "x"))
+    assert y.sharding == sharding(None, "y")
+    np.testing.assert_array_equal(np.asarray(y), (X + 1) * 2)
+    text = f.lower(ours(X, "x")).as_text()
+    assert 'sdy.mesh @mesh = <["x"=4, "y"=2]>' in text
+    assert 'sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>' in text
+    assert 'sdy.sharding_constraint %' in text and '<@mesh, [{}, {"y"}]>' in text
+
+
+def test_constraints_over_an_abstract_mesh():
+    abstract = AbstractMesh((4, 2), ("x", "y"), axis_types=MESH.axis_types)
+    f = sw.jit(lambda a: sw.with_sharding_constraint(a + 1, NamedSharding(abstract, P(None, "y"))))
+    assert f(ours(X, "x")).sharding == sharding(None, "y")
+
+
+def test_meshes_over_the_same_devices_in_another_order_go_together():
+    turned = Mesh(MESH.devices[::-1], ("x", "y"))
+    a, b = ours(X, "x", "y"), sw.device_put(X, NamedSharding(turned, P("y", "x")))
+    for first, second in ((a, b), (b, a)):
+        y = sw.jit(lambda u, v: u + 2 * v)(first, second)
+        np.testing.assert_array_equal(np.asarray(y), X * 3)
+    asked = sw.jit(lambda u: u * 2, in_shardings=sharding("x", "y"))(X)
+    np.testing.assert_array_equal(np.asarray(asked), X * 2)
+    y = sw.jit(lambda u: u * 2, out_shardings=NamedSharding(turned, P("x")))(a)
+    np.testing.assert_array_equal(np.asarray(y), X * 2)
+    np.testing.assert_array_equal(np.asarray(y + a), X * 3)
+
+
+def test_a_device_or_backend_option():
+    y = sw.jit(lambda a: a * 2, device=sw.devices()[2])(X)
+    assert y.devices() == {sw.devices()[2]}
+    assert sw.jit(lambda a: a * 2, backend="cpu")(X).devices() == {sw.devices()[0]}
+
+
+# -------------------------------------------------------------------- trees and kinds of calls
+
+
+Point = namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass
+class State:
+    weights: object
+    step: object
+    name: str = "state"
+
+
+register_dataclass(State, ["weights", "step"], ["name"])
+
+
+def test_containers_of_all_kinds():
+    f = sw.jit(lambda p, s, d: (Point(p.y, p.x), State(s.weights * 2, s.step + 1, s.name), d))
+    p, s, d = f(Point(X, 1), State(X, 3, "mine"), {"a": (None, [X])})
+    assert type(p) is Point and int(p.x) == 1
+    assert type(s) is State and s.name == "mine" and int(s.step) == 4
+    assert d["a"][0] is None
+    np.testing.assert_array_equal(np.asarray(s.weights), X * 2)
+
+
+def test_other_static_fields_make_another_trace():
+    traces = []
+    f = sw.jit(lambda s: traces.append(s.name) or s.weights)
+    for name in ("a", "b", "a"):
+        f(State(X, 0, name))
+    assert traces == ["a", "b"]
+
+
+def test_named_arguments_defaults_and_varargs():
+    f = sw.jit(lambda a, b=2.0, *rest, c, **more: a * b + sum(rest) + c + more.get("d", 0))
+    assert float(f(1.0, c=3.0)) == 5.0
+    assert float(f(1.0, 3.0, 4.0, 5.0, c=0.0, d=1.0)) == 13.0
+    assert float(f(a=1.0, b=5.0, c=1.0)) == 6.0
+
+
+def test_as_decorator_method_and_of_partial():
+    class Model:
+        def __init__(self, factor):
+            self.factor = factor
+
+        @functools.partial(sw.jit, static_argnums=0)
+        def scaled(self, x):
+            """Doc."""
+            return self.factor * x
+
+        @sw.jit
+        def doubled(x):
+            return x * 2
+
+    assert float(Model(3.0).scaled(2.0)) == 6.0
+    assert float(Model.doubled(2.0)) == 4.0
+    assert Model.scaled.__name__ == "scaled" and Model.scaled.__doc__ == "Doc."
+    assert float(sw.jit(functools.partial(lambda a, b: a - b, 5.0))(2.0)) == 3.0
+
+    @sw.jit(static_argnames="n")
+    def power(x, n):
+        return x**n
+
+    assert float(power(2.0, n=3)) == 8.0 and float(power(2.0, 3)) == 8.0
+
+
+def test_kinds_of_host_values():
+    f = sw.jit(lambda a: a + 1)
+    for value, dtype, weak in (
+        (1, np.int32, True), (1.0, np.float32, True), (True, np.int32, True),
+        (1j, np.complex64, True), (np.float32(1), np.float32, False),
+        (np.float64(1), np.float32, False), (np.arange(3), np.int32, False),
+        (np.int8(1), np.int8, False), (np.ones((), np.float16), np.float16, False),
+    ):
+        y, z = f(value), jax.jit(lambda a: a + 1)(value)
+        assert (y.dtype, y.weak_type) == (dtype, weak) == (z.dtype, z.weak_type), value
+
+
+def test_results_of_all_kinds():
+    y = sw.jit(lambda a: (1, 2.5, True, None, np.arange(3), np.float32(2), a))(X)
+    assert [getattr(v, "weak_type", None) for v in y] == [True, True, False, None] + [False] * 3
+    assert y[3] is None and np.asarray(y[4]).tolist() == [0, 1, 2]
+
+
+def test_no_arguments_and_no_results():
+    assert np.asarray(sw.jit(lambda: jnp.arange(3))()).tolist() == [0, 1, 2]
+    assert sw.jit(lambda a: None)(X) is None
+    assert sw.jit(lambda a: ())(ours(X, "x")) == ()
+
+
+def test_closed_over_arrays_become_hidden_arguments():
+    big = jnp.arange(1000.0)
+    sharded = ours(X, "x")
+    f = sw.jit(lambda a: (a + big.sum() + sharded * 2, big))
+    y, same = f(ours(X, "x"))
+    np.testing.assert_allclose(np.asarray(y), X * 3 + 499500, rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(same), np.arange(1000))
+    traced = f.trace(ours(X, "x"))
+    assert len(traced.program.constants) == 2 and len(traced.program.arguments) == 1
+    assert "499" not in f.lower(ours(X, "x")).as_text()
+
+
+def test_closed_over_numpy_arrays_and_scalars():
+    table, factor = np.arange(8, dtype=np.float32), np.float32(2)
+    y = sw.jit(lambda a: a[:, 0] * factor + table)(ours(X, "x"))
+    assert y.sharding == sharding("x")
+    np.testing.assert_allclose(np.asarray(y), X[:, 0] * 2 + np.arange(8), rtol=1e-6)
+
+
+def test_nested_jit():
+    calls = []
+
+    @sw.jit
+    def inner(a, scale):
+        calls.append(a.shape)
+        return jnp.sin(a) * scale
+
+    @sw.jit
+    def outer(a):
+        return inner(a, 2.0) + inner(a * 2, 2.0) + inner(a[:4].sum(), 1.0)
+
+    np.testing.assert_allclose(
+        np.asarray(outer(X)),
+        np.sin(X) * 2 + np.sin(2 * X) * 2 + np.sin(X[:4].sum()), atol=1e-5,
+    )
+    assert calls == [(8, 4), ()]
+    text = outer.lower(X).as_text()
+    assert text.count("func.func private @inner") == 2 and text.count("call @inner(") == 2
+
+
+def test_nested_jit_with_shardings():
+    inner = sw.jit(lambda a: a + 1, out_shardings=sharding(None, "y"))
+    y = sw.jit(lambda a: inner(a) * 2)(ours(X, "x"))
+    assert y.sharding == sharding(None, "y")
+
+
+def test_nested_jit_closing_over_a_traced_value():
+    def outer(a):
+        inner = sw.jit(lambda b: a * b)
+        return inner(2.0) + inner(3.0)
+
+    np.testing.assert_allclose(np.asarray(sw.jit(outer)(X)), X * 5, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(sw.grad(lambda a: outer(a).sum())(X)), 5, rtol=1e-6)
+
+
+def test_inline_is_compiled_at_the_top_and_has_no_call_inside():
+    traces = []
+    inner = sw.jit(lambda a: traces.append(1) or a * 2, inline=True)
+    inner(X), inner(X)
+    assert len(traces) == 1
+    assert "func.call" not in sw.jit(lambda a: inner(a)).lower(X).as_text()
+
+
+def test_unused_and_forwarded_arguments():
+    f = sw.jit(lambda a, b, c: (b, b))
+    one, two = f(ours(X, "x"), ours(W, None, "y"), 1.0)
+    assert one.sharding == two.sharding == sharding(None, "y")
+    np.testing.assert_array_equal(np.asarray(one), W)
+
+
+# --------------------------------------------------------------------------- static arguments
+
+
+def counted(fun):
+    """The function, and a list that grows with each trace."""
+    traces = []
+
+    @functools.wraps(fun)
+    def wrapped(*args, **kwargs):
+        traces.append((args, kwargs))
+        return fun(*args, **kwargs)
+
+    return wrapped, traces
+
+
+def test_static_arguments_are_compared_by_value():
+    fun, traces = counted(lambda a, n, mode="up": a * n if mode == "up" else a - n)
+    f = sw.jit(fun, static_argnums=1, static_argnames="mode")
+    assert float(f(2.0, 3)) == 6 and float(f(5.0, 3)) == 15 and len(traces) == 1
+    assert float(f(2.0, 4)) == 8 and len(traces) == 2
+    assert float(f(2.0, 3, mode="down")) == -1 and len(traces) == 3
+    assert float(f(2.0, n=3)) == 6
+    assert float(f(2.0, 3.0)) == 6 and len(traces) == 5  # equal, but of another class
+
+
+def test_static_arguments_are_compared_by_their_own_eq():
+    class Config:
+        def __init__(self, n):
+            self.n = n
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+        def __hash__(self):
+            return hash(self.n)
+
+    fun, traces = counted(lambda c, a: a * c.n)
+    f = sw.jit(fun, static_argnums=(0,))
+    assert [float(f(Config(n), 2.0)) for n in (2, 2, 3)] == [4, 4, 6] and len(traces) == 2
+
+
+def test_negative_and_several_static_numbers():
+    f = sw.jit(lambda op, a, b, n: op(a, b) * n, static_argnums=(0, -1))
+    assert float(f(lambda a, b: a - b, 3.0, 1.0, 5)) == 10
+
+
+# -------------------------------------------------------------------------------------- caching
+
+
+def test_the_second_call_does_not_trace():
+    fun, traces = counted(lambda a: a * 2)
+    f = sw.jit(fun)
+    for _ in range(3):
+        f(X)
+        f(ours(X, "x"))
+    f([X]) if False else None
+    assert len(traces) == 1
+    f(X.astype(np.int32))
+    f(X[:4])
+    f(2.0)
+    f(np.float32(2))
+    assert len(traces) == 5
+
+
+def test_same_types_elsewhere_make_a_new_program_but_no_new_trace():
+    fun, traces = counted(lambda a: a * 2)
+    f = sw.jit(fun)
+    mesh_2 = Mesh(MESH.devices[::-1], ("x", "y"))
+    for place in (sharding("x"), sharding("y"), NamedSharding(mesh_2, P("x")), sw.devices()[2]):
+        y = f(sw.device_put(X, place))
+        np.testing.assert_array_equal(np.asarray(y), X * 2)
+        assert y.sharding.device_set == (sw.device_put(X, place)).sharding.device_set
+    assert len(traces) == 1 and len({id(r) for r in f._cache.values()}) == 4
+
+
+def test_other_trees_make_new_traces():
+    fun, traces = counted(lambda a: a)
+    f = sw.jit(fun)
+    for tree in (X, [X], (X,), {"a": X}, {"b": X}, [X], {"a": X}):
+        f(tree)
+    assert len(traces) == 5
+
+
+def test_flags_are_part_of_the_key():
+    fun, traces = counted(lambda a: jnp.arange(3.0) * a)
+    f = sw.jit(fun)
+    f(2.0)
+    with sw.base.config.enable_x64(True):
+        assert f(2.0).dtype == np.float64
+    assert f(2.0).dtype == np.float32 and len(traces) == 2
+
+
+def test_disable_jit():
+    fun, traces = counted(lambda a: a * 2 if float(a.sum()) > -100 else a)
+    f = sw.jit(fun)
+    with sw.base.config.disable_jit(True):
+        np.testing.assert_array_equal(np.asarray(f(jnp.asarray(X))), X * 2)
+    g = sw.jit(counted(lambda a: a)[0])
+    g(jnp.asarray(X))
+    seen = []
+    h = sw.jit(lambda a: seen.append(type(a)) or a)
+    h(jnp.asarray(X))
+    with sw.base.config.disable_jit(True):
+        h(jnp.asarray(X))
+        h(jnp.asarray(X))
+    h(jnp.asarray(X))
+    assert len(seen) == 3 and seen[0] is not seen[1] is seen[2]
+
+
+def test_clear_cache():
+    fun, traces = counted(lambda a: a)
+    f = sw.jit(fun)
+    f(X)
+    f.clear_cache()
+    f(X)
+    assert len(traces) == 2
+
+
+def test_threads_may_call_at_the_same_time():
+    fun, traces = counted(lambda a, n: jnp.sin(a) * n + (a @ a.T).sum())
+    f = sw.jit(fun, static_argnums=1)
+    x, results, errors = ours(X, "x"), {}, []
+
+    def work(i):
+        try:
+            for k in range(5):
+                results[i, k] = np.asarray(f(x, 1 + (i + k) % 3))
+                g = sw.grad(lambda a: (f(a, 2) * k).sum())(x)  # noqa: B023
+                results[i, k, "grad"] = np.asarray(g)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert errors == []
+    for key, value in results.items():
+        if len(key) == 2:
+            expected = np.sin(X) * (1 + sum(key) % 3) + (X @ X.T).sum()
+            np.testing.assert_allclose(value, expected, rtol=1e-4)
+        else:
+            np.testing.assert_allclose(value, results[0, key[1], "grad"], rtol=1e-5)
+
+
+def test_programs_and_constants_die_with_their_function():
+    held = jnp.arange(10.0) + 1
+    seen = weakref.ref(held)
+
+    def make(c):
+        return sw.jit(lambda a: (jnp.sin(a) * c).sum())
+
+    f = make(held)
+    f(1.0)
+    sw.grad(f)(1.0)
+    sw.jit(sw.grad(f))(1.0)
+    sw.vmap(f)(jnp.ones(3))
+    del held, f
+    gc.collect()
+    assert seen() is None
+
+
+def test_arguments_are_not_kept():
+    x = ours(X, "x")
+    seen = weakref.ref(x)
+    f = sw.jit(lambda a: a * 2)
+    f(x)
+    f.lower(x).compile()(x)
+    del x
+    gc.collect()
+    assert seen() is None
+
+
+# ------------------------------------------------------------------------------------- donation
+
+
+@pytest.mark.parametrize("place", ["one", "mesh"])
+def test_donated_memory_is_used_again(place):
+    target = sharding("x") if place == "mesh" else sw.devices()[0]
+    x = sw.jit(lambda a: a + 0)(sw.device_put(X, target))
+    y = sw.jit(lambda a, b: a * 0 + b, donate_argnums=0)
+    before = x.addressable_shards[0].data.unsafe_buffer_pointer()
+    gc.collect()
+    z = y(x, 3.0)
+    assert x.is_deleted() and not z.is_deleted()
+    assert z.addressable_shards[0].data.unsafe_buffer_pointer() == before
+    np.testing.assert_array_equal(np.asarray(z), np.full_like(X, 3))
+
+
+def test_donated_trees_by_name_and_number():
+    f = sw.jit(lambda a, b, c: (a["p"] + 1, b + 1, c), donate_argnums=0, donate_argnames="b")
+    tree = {"p": jnp.ones(4)}
+    b, c = jnp.ones(5), jnp.ones(6)
+    f(tree, b=b, c=c)
+    assert tree["p"].is_deleted() and b.is_deleted() and not c.is_deleted()
+    f({"p": np.ones(4)}, 1.0, c)  # host values can be given up as well
+
+
+def test_a_donated_array_that_is_used_names_the_function():
+    def update(state):
+        return state + 1
+
+    x = jnp.ones(3)
+    sw.jit(update, donate_argnums=0)(x)
+    with pytest.raises(RuntimeError) as caught:
+        x + 1
+    assert str(caught.value) == "array of type f32[3] was donated to update."
+    with pytest.raises(RuntimeError) as caught:
+        sw.jit(update, donate_argnums=0)(x)
+    assert str(caught.value) == "array of type f32[3] was donated to update."
+
+
+def test_donation_of_what_cannot_be_used_warns_once_by_name():
+    def total(state):
+        return state["w"].sum() + state["b"]
+
+    f = sw.jit(total, donate_argnums=0)
+    first = {"w": jnp.ones(4), "b": jnp.asarray(np.float32(2))}
+    with pytest.warns(UserWarning) as caught:
+        f(first)
+    assert str(caught[0].message) == (
+        "jit of total: memory was donated that no result could use: state['w'] of type f32[4]. A "
+        "result takes the memory of an argument with its shape, dtype and sharding. The donated "
+        "arrays are gone all the same."
+    )
+    assert caught[0].filename == __file__
+    assert first["w"].is_deleted()
+    f({"w": jnp.ones(4), "b": jnp.asarray(np.float32(2))})
+
+
+def test_an_array_that_is_donated_and_used_otherwise():
+    def both(a, b):
+        return a + b, a - b
+
+    x = jnp.ones(4)
+    with pytest.raises(ValueError) as caught:
+        sw.jit(both, donate_argnums=1)(x, x)
+    assert str(caught.value) == (
+        "both: a and b are the same array, but b is donated: its memory is to be reused. Pass a "
+        "copy as one of them, or do not donate it."
+    )
+    assert not x.is_deleted()
+
+
+def test_a_donated_argument_that_is_moved_first_is_gone_too():
+    x = jnp.asarray(X)
+    y = sw.jit(lambda a: a + 1, in_shardings=sharding("x"), donate_argnums=0)(x)
+    assert x.is_deleted() and y.sharding == sharding("x")
+
+
+def test_views_of_donated_memory_keep_their_values():
+    x = ours(X, "x")
+    view, shard = np.asarray(x), x.addressable_shards[2].data
+    sw.jit(lambda a: a * 0, donate_argnums=0)(x).block_until_ready()
+    np.testing.assert_array_equal(view, X)
+    np.testing.assert_array_equal(np.asarray(shard), X[2:4])
+
+
+# --------------------------------------------------------------------------------------- stages
+
+
+def test_the_stages():
+    x = ours(X, "x")
+    f = sw.jit(lambda a, b: {"y": a @ b["w"]})
+    traced = f.trace(x, {"w": W})
+    assert str(traced.program).startswith("{ lambda ; a:f32[8,4] b:f32[4,8]. let")
+    assert traced.jaxpr is traced.program and "dot_general" in traced.as_text()
+    assert traced.out_info == {"y": sw.ShapeDtypeStruct((8, 8), np.float32)}
+    lowered = traced.lower()
+    assert "stablehlo.dot_general" in lowered.as_text() and "sdy.mesh" in lowered.as_text()
+    assert lowered.out_info == traced.out_info
+    compiled = lowered.compile()
+    assert "HloModule" in compiled.as_text()
+    assert compiled.cost_analysis()["flops"] > 0
+    assert compiled.memory_analysis().output_size_in_bytes == 8 * 8 * 4 // 4
+    assert compiled.input_shardings == ((sharding("x"), {"w": sharding()}), {})
+    assert compiled.output_shardings == {"y": sharding("x")}
+    got = compiled(x, {"w": W})
+    assert got["y"].sharding == sharding("x")
+    np.testing.assert_allclose(np.asarray(got["y"]), X @ W, atol=1e-5)
+
+
+def test_stages_take_types_instead_of_values():
+    there = sw.ShapeDtypeStruct((8, 4), np.float32, sharding=sharding("x"))
+    compiled = sw.jit(lambda a: a.sum(1)).lower(there).compile()
+    assert compiled(ours(X, "x")).sharding == sharding("x")
+    assert compiled.input_shardings == ((sharding("x"),), {})
+
+
+def test_compiled_programs_check_their_arguments():
+    def scale(a, factor):
+        return a * factor
+
+    compiled = sw.jit(scale).lower(X, 2.0).compile()
+    np.testing.assert_array_equal(np.asarray(compiled(X, 3.0)), X * 3)
+    with pytest.raises(TypeError) as caught:
+        compiled(X[:4], 2.0)
+    assert str(caught.value) == (
+        "compiled scale: a must be of type f32[8,4]; got f32[4,4]."
+    )
+    with pytest.raises(TypeError) as caught:
+        compiled(X)
+    assert str(caught.value) == (
+        "compiled scale takes arguments of the tree ((*, *), {}); got ((*,), {})."
+    )
+    elsewhere = sw.device_put(X, sw.devices()[3])
+    with pytest.raises(ValueError) as caught:
+        compiled(elsewhere, 2.0)
+    assert str(caught.value) == (
+        f"compiled scale: a of type f32[8,4] is on {elsewhere.sharding}, but the program was "
+        f"compiled for {SingleDeviceSharding(sw.devices()[0])}. Use `device_put` to bring it there."
+    )
+
+
+def test_static_arguments_are_not_passed_to_compiled_programs():
+    compiled = sw.jit(lambda a, n: a * n, static_argnums=1).lower(X, 3).compile()
+    np.testing.assert_array_equal(np.asarray(compiled(X)), X * 3)
+
+
+def test_eval_shape():
+    def f(a, b):
+        return {"product": a @ b, "sum": (a.sum(), 2)}
+
+    found = sw.eval_shape(f, X, sw.ShapeDtypeStruct((4, 3), "bfloat16"))
+    assert found == {
+        "product": sw.ShapeDtypeStruct((8, 3), np.float32),
+        "sum": (sw.ShapeDtypeStruct((), np.float32), sw.ShapeDtypeStruct((), int, weak_type=True)),
+    }
+    inside = []
+    sw.jit(lambda a: inside.append(sw.eval_shape(jnp.sin, a)) or a)(X)
+    assert inside == [sw.ShapeDtypeStruct((8, 4), np.float32)]
+    assert sw.jit(f).eval_shape(X, W)["product"].shape == (8, 8)
+
+
+def test_make_jaxpr():
+    program = sw.make_jaxpr(lambda a, n: jnp.sin(a) * n, static_argnums=1)(X, 2)
+    assert str(program) == (
+        "{ lambda ; a:f32[8,4]. let\n"
+        "    b:f32[8,4] = sin a\n"
+        "    c:f32[8,4] = mul b 2.0:f32[]\n"
+        "  in (c,) }"
+    )
+    program, shape = sw.make_jaxpr(lambda a: a.sum(), return_shape=True)(X)
+    assert shape == sw.ShapeDtypeStruct((), np.float32)
+
+
+def test_compiler_options():
+    f = sw.jit(lambda a: a * 2, compiler_options={"xla_cpu_enable_fast_math": False})
+    np.testing.assert_array_equal(np.asarray(f(X)), X * 2)
+
+
+def test_oracle_shardings_agree():
+    assert_same(ours(X, "x"), jax.device_put(X, jax_sharding("x")))

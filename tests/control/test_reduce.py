@@ -1,0 +1,93 @@
+"""Reductions with a function of the user's, against jax.lax.reduce and NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as swnp
+from shardwise import lax
+from shardwise.engine.eager import EAGER
+
+X = np.random.default_rng(5).normal(size=(4, 5)).astype(np.float32)
+ZERO = np.float32(0)
+
+
+def grown(library):
+    """(1 + a)(1 + b) - 1, whose identity is 0."""
+    return lambda a, b: library.add(library.add(a, b), library.mul(a, b))
+
+
+def largest(a, b):
+    first = lax.gt(a[0], b[0])
+    return lax.select(first, a[0], b[0]), lax.select(first, a[1], b[1])
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (1, 0), ()])
+def test_values_and_gradients_are_those_of_jax(axes):
+    def ours(x):
+        return lax.reduce(x, ZERO, grown(lax), axes)
+
+    def theirs(x):
+        return jax.lax.reduce(x, ZERO, grown(jax.lax), axes)
+
+    np.testing.assert_allclose(np.asarray(ours(swnp.asarray(X))), theirs(X), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(sw.jit(ours)(X)), theirs(X), rtol=1e-5)
+    if axes:  # with no axes jax has no derivative
+        came = sw.grad(lambda x: swnp.sum(ours(x) ** 2))(swnp.asarray(X))
+        wanted = jax.grad(lambda x: jnp.sum(theirs(x) ** 2))(jnp.asarray(X))
+        np.testing.assert_allclose(np.asarray(came), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_several_operands_at_once():
+    places = np.ascontiguousarray(np.broadcast_to(np.arange(5, dtype=np.int32), (4, 5)))
+    start = (np.float32(-np.inf), np.int32(0))
+    values, found = lax.reduce((swnp.asarray(X), swnp.asarray(places)), start, largest, (1,))
+    np.testing.assert_array_equal(np.asarray(values), X.max(1))
+    np.testing.assert_array_equal(np.asarray(found), X.argmax(1))
+
+
+@pytest.mark.parametrize("start_batched", [False, True])
+def test_vmap_is_a_loop(start_batched):
+    starts = X[0] if start_batched else ZERO
+    came = sw.vmap(
+        lambda v, s: lax.reduce(v, s, grown(lax), (0,)), (1, 0 if start_batched else None)
+    )(swnp.asarray(X), starts)
+    wanted = (1 + starts) * np.prod(1 + X, 0) - 1
+    np.testing.assert_allclose(np.asarray(came), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "function, start, name",
+    [(lax.add, 0.0, "reduce_sum"), (lambda a, b: b * a, 1.0, "reduce_prod"),
+     (lax.max, -np.inf, "reduce_max"), (lax.max, 0.0, "reduce"), (lax.add, 1.0, "reduce")],
+)
+def test_a_single_op_becomes_its_reduction(function, start, name):
+    program = sw.make_jaxpr(lambda x: lax.reduce(x, np.float32(start), function, (0,)))(X)
+    assert [e.op.name for e in program.eqns][-1] == name
+
+
+def test_equal_functions_share_a_program():
+    x = swnp.asarray(X)
+    lax.reduce(x, ZERO, grown(lax), (0,))
+    before = len(EAGER.cache)
+    lax.reduce(x, ZERO, grown(lax), (0,))
+    assert len(EAGER.cache) == before
+
+
+def test_messages():
+    x = swnp.asarray(X)
+    cases = [
+        (lambda: lax.reduce(x, (ZERO,), lax.add, (0,)), TypeError,
+         "reduce: operands and init_values must be trees alike; got PyTreeDef(*) and "
+         "PyTreeDef((*,))."),
+        (lambda: lax.reduce(x, np.int32(0), grown(lax), (0,)), TypeError,
+         "reduce: an init value must have the operand's dtype float32; got i32[]."),
+        (lambda: lax.reduce(x, ZERO, lax.gt, (0,)), TypeError,
+         "[reduce] the function must return f32[]; got bool[]."),
+    ]
+    for call, error, message in cases:
+        with pytest.raises(error) as caught:
+            call()
+        assert str(caught.value) == message
