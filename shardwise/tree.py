@@ -6,7 +6,8 @@ their class was registered.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from shardwise.runtime import pytree as _pytree
 

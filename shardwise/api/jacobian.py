@@ -12,7 +12,7 @@ from shardwise.api.trees import leaf_name
 from shardwise.api.vmap import vmap
 from shardwise.core.interpreter import name_of
 from shardwise.numpy.ranges import eye
-from shardwise.numpy.shape import moveaxis, reshape
+from shardwise.numpy.shapes import moveaxis, reshape
 from shardwise.ops.shape import slice_in_dim
 from shardwise.transforms.linearize import LinearFunction
 from shardwise.types.array_type import ArrayType

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 
 class TraceKey:
     """Stands for everything in a context that can change a trace. Interned: `is` is equality."""
 
     __slots__ = ("parts",)
-    _table: dict[tuple[Any, ...], TraceKey] = {}
+    _table: ClassVar[dict[tuple[Any, ...], TraceKey]] = {}
 
     def __new__(cls, parts: tuple[Any, ...]) -> TraceKey:
         key = cls._table.get(parts)

@@ -85,6 +85,9 @@ class CustomFunction:
     def signature(self) -> inspect.Signature:
         return inspect.signature(self.fun)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 

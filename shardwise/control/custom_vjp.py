@@ -103,8 +103,8 @@ class custom_vjp(CustomFunction):
     """
 
     kind = "custom_vjp"
-    fwd: Callable | None = None
-    bwd: Callable | None = None
+    fwd: Any = None  # functions, once `defvjp` was called
+    bwd: Any = None
     symbolic_zeros = False
 
     def defvjp(
@@ -159,7 +159,7 @@ class custom_vjp(CustomFunction):
             if self.symbolic_zeros:
                 pairs = zip(primals, moving, strict=True)
                 shown = [CustomVJPPrimal(x, m) for x, m in pairs]
-            result = self.fwd(*self.merged(fixed, tree.unflatten(shown)))  # type: ignore[misc]
+            result = self.fwd(*self.merged(fixed, tree.unflatten(shown)))
             outs, residuals, rule.tree, residual_tree = self._checked_fwd(result, rule.tree)
             types = tuple([type_of(x) for x in primals]), tuple([type_of(x) for x in outs])
             return outs, residuals, self.backward(fixed, tree, rule.tree, residual_tree, types)
@@ -199,7 +199,7 @@ class custom_vjp(CustomFunction):
             shown = [
                 filled(ct, t, self.symbolic_zeros) for ct, t in zip(cts, out_types, strict=True)
             ]
-            result = self.bwd(  # type: ignore[misc]
+            result = self.bwd(
                 *fixed, residual_tree.unflatten(residuals), out_tree.unflatten(shown)
             )
             return self._checked_bwd(result, tree, in_types)

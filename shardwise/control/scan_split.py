@@ -208,7 +208,7 @@ def _run(bind: Callable, program: Program, args: Sequence[Any]) -> list[Any]:
     if program.equations or program.constants:
         return bind(call, args, {"program": program}) if program.outputs else []
     env = dict(zip(program.inputs, args, strict=True))
-    return [a.value if a.__class__ is Literal else env[a] for a in program.outputs]
+    return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
 
 
 split_plan = derived(SplitPlan)

@@ -33,7 +33,9 @@ class Fused:
         self.name = fun.__name__
         self._array_names = code.co_varnames[: min(arrays, code.co_argcount)]
 
-    def positional(self, args: tuple[Any, ...], static: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def positional(
+        self, args: tuple[Any, ...], static: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with array parameters by position and static ones by name."""
         names = self.fun.__code__.co_varnames[: self.fun.__code__.co_argcount]
         if self.arrays != VARIADIC and len(args) > self.arrays:

@@ -34,12 +34,13 @@ def type_of(x: Any) -> ArrayType:
     return array_type((), dtype, weak)
 
 
-_HOST = (bool, int, float, complex, np.generic, np.ndarray)
+# What ops take as it is, or refuse themselves (classes).
+_AS_IS: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarray, type)
 
 
 def known(x: Any) -> Any:
     """An operand as ops take it: what another library's object converts itself to, else `x`."""
-    if isinstance(x, _HOST) or isinstance(x, type):
+    if isinstance(x, _AS_IS):
         return x
     if isinstance(getattr(x, "aval", None), ArrayType):  # jax's arrays have avals too
         return x
@@ -89,7 +90,8 @@ def _check_opaque(op: Op, types: tuple[ArrayType, ...], result: Any) -> None:
     outs = result if op.multiple else (result,)
     given = {t.dtype for t in types}
     moved = any(isinstance(t.dtype, ExtendedDType) for t in outs)
-    if not moved or any(t.dtype not in given for t in outs) or op.family in ("reduction", "contract"):
+    computed = op.family in ("reduction", "contract") or any(t.dtype not in given for t in outs)
+    if computed or not moved:
         raise TypeError(opaque_message(op.name, types))
 
 
@@ -101,7 +103,9 @@ def opaque_message(name: str, types: tuple[ArrayType, ...]) -> str:
     )
 
 
-def _with_specs(op: Op, types: tuple[Any, ...], outs: list[Any], params: dict[str, Any]) -> list[ArrayType]:
+def _with_specs(
+    op: Op, types: tuple[Any, ...], outs: list[Any], params: dict[str, Any]
+) -> list[ArrayType]:
     mesh = _common_mesh(op, types)
     if op.dims is None:
         raise op.missing("dims", "explicit sharding")
@@ -173,7 +177,9 @@ def _factor_axes(op: Op, types: tuple[ArrayType, ...], dims: Dims) -> dict[str, 
     return axes_of
 
 
-def _refuse_conflict(op: Op, types: tuple[Any, ...], factor: str, one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+def _refuse_conflict(
+    op: Op, types: tuple[Any, ...], factor: str, one: tuple[Any, ...], other: tuple[Any, ...]
+) -> None:
     shown = ", ".join(t.str_short(True) for t in types)
     raise ShardingTypeError(
         f"[{op.name}] operands {shown} disagree about the sharding of dimension '{factor}': "
@@ -181,7 +187,9 @@ def _refuse_conflict(op: Op, types: tuple[Any, ...], factor: str, one: tuple[Any
     )
 
 
-def _refuse_contraction(op: Op, types: tuple[Any, ...], contracted: dict[str, tuple[Any, ...]]) -> None:
+def _refuse_contraction(
+    op: Op, types: tuple[Any, ...], contracted: dict[str, tuple[Any, ...]]
+) -> None:
     shown = ", ".join(t.str_short(True) for t in types)
     axes = ", ".join(str(a) for a in contracted.values())
     raise ShardingTypeError(

@@ -49,7 +49,8 @@ class Equation:
     __slots__ = ("op", "inputs", "outputs", "params", "site")
 
     def __init__(
-        self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Var], params: dict[Any, Any], site: Site | None
+        self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Var], params: dict[Any, Any],
+        site: Site | None,
     ):
         self.op = op
         self.inputs = inputs

@@ -75,7 +75,7 @@ def _literal_text(value: Any, dtype: Any) -> str:
         return str(int(scalar))
     if dtype.kind == "c":
         half = np.dtype("float32" if dtype.itemsize == 8 else "float64")
-        return f"({literal_text(scalar.real, half)}, {literal_text(scalar.imag, half)})"
+        return f"({literal_text(np.real(scalar), half)}, {literal_text(np.imag(scalar), half)})"
     wide = float(scalar)
     if np.isfinite(wide):
         text = repr(wide)
@@ -165,14 +165,11 @@ class Emitter:
         if is_opaque(op, ins):
             held = self.staged(on_buffers, [physical_type(t) for t in ins], op=op, types=tuple(ins),
                                params=tuple(eqn.params.items()))
-            result = self.inline(held, *xs)
-            result = result if op.multiple else result[0]
+            results = self.inline(held, *xs)
         else:
-            result = op.lower(self, ins, outs, *xs, **eqn.params)
-        if op.multiple:
-            env.update(zip(eqn.outputs, result, strict=True))
-        else:
-            env[eqn.outputs[0]] = result
+            found = op.lower(self, ins, outs, *xs, **eqn.params)
+            results = found if op.multiple else [found]
+        env.update(zip(eqn.outputs, results, strict=True))
 
     def _atom(self, atom: Any, env: dict[Any, str]) -> str:
         if atom.__class__ is Literal:

@@ -148,11 +148,12 @@ def softplus(x: Any) -> Any:
 
 
 def _softplus(x: Any) -> Any:
-    """max(x, 0) + log1p(exp(-|x|)), neither of which can overflow. Where |x| has no derivative, the
-    derivatives of both parts are those of their means, and 1/2 comes out.
+    """max(x, 0) + log1p(exp(-|x|)), neither of which can overflow. At 0 the first part has the
+    derivative 0 here and the second one 1/2.
     """
-    zero = lit(0, x)
-    return add(ew.max(x, zero), log1p(exp(neg(abs(x)))))
+    positive = gt(x, lit(0, x))
+    rest = log1p(exp(where(positive, neg(x), x)))
+    return add(where(positive, x, lit(0, x)), rest)
 
 
 @fused(arrays=1)

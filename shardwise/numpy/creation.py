@@ -14,7 +14,7 @@ import numpy as np
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.numpy.convert import broadcast_to, cast, device_array, place
-from shardwise.numpy.shape import shape_of as given_shape
+from shardwise.numpy.shapes import shape_of as given_shape
 from shardwise.ops import create
 from shardwise.ops.basis import reshape
 from shardwise.ops.cast import bit_width, bitcast_convert_type

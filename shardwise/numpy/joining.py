@@ -12,7 +12,7 @@ import numpy as np
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.numpy.convert import broadcast_to, cast, promote
-from shardwise.numpy.shape import no_lists, reshape, with_ranks
+from shardwise.numpy.shapes import no_lists, reshape, with_ranks
 from shardwise.ops import basis
 from shardwise.ops import shape as ops
 from shardwise.ops.shape import canonical_axis

@@ -6,6 +6,7 @@ What needs a decomposition is in `shardwise.linalg`, where it exists.
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from typing import Any
 
@@ -17,7 +18,7 @@ from shardwise.numpy import contractions
 from shardwise.numpy.contractions import product
 from shardwise.numpy.convert import cast, promote_inexact
 from shardwise.numpy.reductions import Axis, add_up, axes_of, kept
-from shardwise.numpy.shape import matrix_transpose as matrix_transpose
+from shardwise.numpy.shapes import matrix_transpose as matrix_transpose
 from shardwise.ops import elementwise as ew
 from shardwise.ops.basis import broadcast_in_dim, reshape
 from shardwise.ops.create import iota
@@ -194,7 +195,7 @@ def _multi_dot(*arrays: Any, precision: Any) -> Any:
     xs[0] = reshape(xs[0], shape=(1, *shapes[0])) if row else xs[0]
     xs[-1] = reshape(xs[-1], shape=(*shapes[-1], 1)) if column else xs[-1]
     wide = [type_of(x).shape for x in xs]
-    if any(p[1] != q[0] for p, q in zip(wide, wide[1:], strict=False)):
+    if any(p[1] != q[0] for p, q in itertools.pairwise(wide)):
         raise ValueError(f"multi_dot: shapes {', '.join(map(str, shapes))} do not fit together.")
     split = _best_order((*[s[0] for s in wide], wide[-1][1]))
 

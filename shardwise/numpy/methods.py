@@ -17,13 +17,20 @@ from shardwise.numpy import (
     reductions,
     scans,
     searching,
-    shape,
     sorting,
     statistics,
     ufuncs,
 )
 from shardwise.numpy.convert import place
 from shardwise.numpy.reductions import Axis
+from shardwise.numpy.shapes import (  # `numpy.shape` is the function, not this module
+    matrix_transpose,
+    ravel,
+    reshape,
+    squeeze,
+    swapaxes,
+    transpose,
+)
 from shardwise.types.array_type import ArrayType
 
 
@@ -78,12 +85,12 @@ class Methods:
     @property
     def T(self) -> Any:
         """The dimensions in reverse order."""
-        return shape.transpose(self)
+        return transpose(self)
 
     @property
     def mT(self) -> Any:
         """The last two dimensions exchanged."""
-        return shape.matrix_transpose(self)
+        return matrix_transpose(self)
 
     def __array_namespace__(self, *, api_version: str | None = None, device: Any = None) -> Any:
         """The module with the functions of the array API standard."""
@@ -113,25 +120,25 @@ class Methods:
 
     def reshape(self, *args: Any, order: str = "C", copy: bool | None = None) -> Any:
         """In another shape, given as one argument or as several."""
-        return shape.reshape(self, args[0] if len(args) == 1 else args, order, copy=copy)
+        return reshape(self, args[0] if len(args) == 1 else args, order, copy=copy)
 
     def ravel(self, order: str = "C") -> Any:
-        return shape.ravel(self, order)
+        return ravel(self, order)
 
     def flatten(self, order: str = "C") -> Any:
-        return shape.ravel(self, order)
+        return ravel(self, order)
 
     def transpose(self, *axes: Any) -> Any:
         """With the dimensions in another order, given as one argument or as several."""
         if not axes:
-            return shape.transpose(self)
-        return shape.transpose(self, axes[0] if len(axes) == 1 else axes)
+            return transpose(self)
+        return transpose(self, axes[0] if len(axes) == 1 else axes)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
-        return shape.swapaxes(self, axis1, axis2)
+        return swapaxes(self, axis1, axis2)
 
     def squeeze(self, axis: Any = None) -> Any:
-        return shape.squeeze(self, axis)
+        return squeeze(self, axis)
 
     def repeat(
         self, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None

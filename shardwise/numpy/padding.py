@@ -19,7 +19,7 @@ from shardwise.numpy.convert import cast
 from shardwise.numpy.elementary import round as round_
 from shardwise.numpy.joining import stack, unstack
 from shardwise.numpy.rearrange import broadcast_in_place, take_static
-from shardwise.numpy.shape import moveaxis, no_lists, reshape
+from shardwise.numpy.shapes import moveaxis, no_lists, reshape
 from shardwise.numpy.statistics import mean
 from shardwise.ops import basis
 from shardwise.ops import shape as ops

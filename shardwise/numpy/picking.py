@@ -14,7 +14,7 @@ from shardwise.numpy.convert import cast
 from shardwise.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
 from shardwise.numpy.indexing import index_dtype, read, wrapped
 from shardwise.numpy.searching import flatnonzero, nonzero, ranks, truth
-from shardwise.numpy.shape import no_lists, ravel, reshape
+from shardwise.numpy.shapes import no_lists, ravel, reshape
 from shardwise.ops import basis
 from shardwise.ops.families import lit
 from shardwise.ops.index import GatherDimensionNumbers, GatherScatterMode, gather

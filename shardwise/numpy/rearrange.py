@@ -16,7 +16,7 @@ from shardwise.numpy.at import At
 from shardwise.numpy.convert import broadcast_to, cast, device_array, strong
 from shardwise.numpy.index_pattern import HOST
 from shardwise.numpy.indexing import INT32, read
-from shardwise.numpy.shape import Shape, axes_of, moveaxis, no_lists, ravel, reshape
+from shardwise.numpy.shapes import Shape, axes_of, moveaxis, no_lists, ravel, reshape
 from shardwise.ops import basis
 from shardwise.ops import shape as ops
 from shardwise.ops.cumulative import cumsum

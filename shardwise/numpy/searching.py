@@ -14,7 +14,7 @@ from shardwise.core.infer import type_of
 from shardwise.numpy import ufuncs
 from shardwise.numpy.convert import broadcast, cast, device_array, promote
 from shardwise.numpy.indexing import INT32
-from shardwise.numpy.shape import no_lists, ravel
+from shardwise.numpy.shapes import no_lists, ravel
 from shardwise.ops import basis
 from shardwise.ops import logical as lg
 from shardwise.ops import shape as ops

@@ -22,6 +22,7 @@ from shardwise.numpy.reductions import (
 from shardwise.ops import elementwise as ew
 from shardwise.ops.basis import reshape, transpose
 from shardwise.ops.contract import dot
+from shardwise.ops.families import lit
 from shardwise.ops.shape import concatenate
 from shardwise.types.dtypes import is_complex, is_integer, real_dtype, to_inexact
 
@@ -35,7 +36,8 @@ def average_over(
     if where is None:
         shape = type_of(x).shape
         count = math.prod([shape[i] for i in axes])
-        return ew.div(add_up(x, axes, dtype, keepdims), np.asarray(count).astype(dtype)[()])
+        total = add_up(x, axes, dtype, keepdims)
+        return ew.div(total, lit(count, total))
     x = masked(x, where, 0, name)
     return ew.div(add_up(x, axes, dtype, keepdims), counted(where, x, axes, dtype, keepdims))
 
@@ -106,14 +108,12 @@ def spread_of(
     if where is None:
         shape = type_of(x).shape
         left = math.prod([shape[i] for i in axes]) - correction
-        divisor = np.asarray(left if left > 0 else np.nan).astype(part)[()]
+        divisor = lit(left if left > 0 else np.nan, squares)
     else:
         squares = masked(squares, where, 0, name)
-        left = ew.sub(
-            counted(where, x, axes, part, keepdims), np.asarray(correction).astype(part)[()]
-        )
-        positive = ew.gt(left, np.zeros((), part)[()])
-        divisor = ew.where(positive, left, np.asarray(np.nan).astype(part)[()])
+        left = counted(where, x, axes, part, keepdims)
+        left = ew.sub(left, lit(correction, left))
+        divisor = ew.where(ew.gt(left, lit(0, left)), left, lit(np.nan, left))
     out = ew.div(add_up(squares, axes, part, keepdims), divisor)
     return cast(ew.sqrt(out) if root else out, real_dtype(wanted))
 

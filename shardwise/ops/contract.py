@@ -53,6 +53,7 @@ class Precision(enum.Enum):
 class DotAlgorithmPreset(enum.Enum):
     """An exact algorithm: (type of the operands, of the sum, number of partial products)."""
 
+    _value_: tuple[Any, ...]
     DEFAULT = ()
     ANY_F8_ANY_F8_F32 = ("f8", "f32", 1)
     F16_F16_F16 = ("f16", "f16", 1)
@@ -316,7 +317,7 @@ def _batch(size: int, args: Any, ds: Any, *, dimension_numbers: Any, **params: A
     if ld is not None:
         return out, len(lb) + left.index(ld)
     right = free_dims(type_of(args[1]).ndim, rc, rb)
-    return out, len(lb) + len(left) + right.index(rd)
+    return out, len(lb) + len(left) + right.index(ds[1])
 
 
 def _shifted(dims: tuple, new: int | None) -> tuple:

@@ -268,7 +268,7 @@ def nary_jvp(op: Op, rules: tuple[Callable | None, ...] | str) -> Callable:
 
     def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
         out = op(*primals, **params)
-        if rules == "zero":
+        if isinstance(rules, str):  # "zero"
             return out, None
         total = None
         for f, t in zip(rules, tangents, strict=True):

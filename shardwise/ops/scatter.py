@@ -184,15 +184,16 @@ def clamped(indices: Any, *, limits: tuple) -> Any:
 
 def _batch_rule(op: Op) -> Callable:
     def rule(size: int, args: Any, ds: Any, *, dimension_numbers: Any, **p: Any) -> tuple:
-        dims = dimension_numbers
+        window, inserted, places, along, paired = dimension_numbers
         x, updates = batch_first(size, args[0], ds[0]), batch_first(size, args[2], ds[2])
         if ds[1] is None:  # the windows become whole along the hidden dimension
             new = ScatterDimensionNumbers(
-                (0, *shifted(dims.update_window_dims)), *map(shifted, dims[1:4]), dims[4]
+                (0, *shifted(window)), shifted(inserted), shifted(places), shifted(along), paired
             )
             return op(x, args[1], updates, dimension_numbers=new, **p), 0
         new = ScatterDimensionNumbers(
-            *map(shifted, dims[:3]), (0, *shifted(dims[3])), (0, *shifted(dims[4]))
+            shifted(window), shifted(inserted), shifted(places), (0, *shifted(along)),
+            (0, *shifted(paired)),
         )
         indices = batch_first(size, args[1], ds[1])
         return op(x, indices, updates, dimension_numbers=new, **p), 0

@@ -23,7 +23,8 @@ def _dims(x: ArrayType, *, sharding: Any) -> Dims:
 def _lower(e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
     if e.devices == 1:
         return x
-    return e.let(f"sdy.sharding_constraint {x} {e.sharding(sharding, ins[0].ndim)} : {e.ty(ins[0])}")
+    held = e.sharding(sharding, ins[0].ndim)
+    return e.let(f"sdy.sharding_constraint {x} {held} : {e.ty(ins[0])}")
 
 
 def _jvp(primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:

@@ -122,7 +122,7 @@ def _apart(shards: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     if len(set(places)) in (1, len(places)):
         return shards
     seen: set[int] = set()
-    out = []
+    out: list[np.ndarray] = []
     for shard, place in zip(shards, places, strict=True):
         out.append(shard.copy() if place in seen else shard)
         seen.add(place)

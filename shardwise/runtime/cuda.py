@@ -40,8 +40,8 @@ def _preload_libraries() -> None:
     """Loads NVIDIA's libraries from their wheels, so that the plugin finds them without a path."""
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations if spec else None) or ():
-        patterns = (os.path.join(root, "*", "lib", "lib*.so*"), os.path.join(root, "lib", "lib*.so*"))
-        for path in sorted(p for pattern in patterns for p in glob.glob(pattern)):
+        folders = (os.path.join(root, "*", "lib"), os.path.join(root, "lib"))
+        for path in sorted(p for f in folders for p in glob.glob(os.path.join(f, "lib*.so*"))):
             try:
                 ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
             except OSError:

@@ -26,7 +26,8 @@ treedef_tuple = _jax.pytree.treedef_tuple
 
 
 def register_node(
-    kind: type, to_iter: Callable[..., Any], from_iter: Callable[..., Any], to_iter_with_keys: Callable[..., Any] | None = None
+    kind: type, to_iter: Callable[..., Any], from_iter: Callable[..., Any],
+    to_iter_with_keys: Callable[..., Any] | None = None,
 ) -> None:
     registry.register_node(kind, to_iter, from_iter, to_iter_with_keys)
 

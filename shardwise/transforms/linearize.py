@@ -145,8 +145,8 @@ def split_program(program: Program, unknown: tuple[bool, ...]) -> Split:
             marks = tuple(interpreter.is_unknown(x) for x in outs)
             unknown_outs = [x for x, u in zip(outs, marks, strict=True) if u]
             rest, residuals = interpreter.finish(unknown_outs)
-        position = {v: i for i, v in enumerate(stager.inputs)}
-        forwarded = tuple(position.get(getattr(r, "var", None)) for r in residuals)
+        position: dict[Any, int] = {v: i for i, v in enumerate(stager.inputs)}
+        forwarded = tuple(position.get(getattr(r, "variable", None)) for r in residuals)
         computed = [r for r, i in zip(residuals, forwarded, strict=True) if i is None]
         known_outs = [x for x, u in zip(outs, marks, strict=True) if not u]
         known, captured = stager.finish(known_outs + computed)

@@ -25,21 +25,21 @@ _SCALARS = (bool, int, float, complex, np.generic)
 class StageTracer(Tracer):
     """A variable of the program that is being staged."""
 
-    __slots__ = ("var",)
+    __slots__ = ("variable",)
 
-    def __init__(self, interpreter: Stage, aval: ArrayType, var: Var):
+    def __init__(self, interpreter: Stage, aval: ArrayType, variable: Var):
         self.interpreter = interpreter
         self.aval = aval
-        self.var = var
+        self.variable = variable
 
     def made_at(self) -> Site | None:
         for eqn in self.interpreter.equations:
-            if self.var in eqn.outputs:
+            if self.variable in eqn.outputs:
                 return eqn.site
         return None
 
     def origin(self) -> str:
-        names = self.interpreter.argument_names_behind(self.var)
+        names = self.interpreter.argument_names_behind(self.variable)
         if not names:
             return ""
         noun = "argument" if len(names) == 1 else "arguments"
@@ -71,7 +71,7 @@ class Stage(Interpreter):
 
     def record(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         atoms = [
-            a.var if a.__class__ is StageTracer and a.interpreter is self else self.atom(a)
+            a.variable if a.__class__ is StageTracer and a.interpreter is self else self.atom(a)
             for a in args
         ]
         found = infer(op, tuple([a.aval for a in atoms]), params)
@@ -89,7 +89,7 @@ class Stage(Interpreter):
             return _literal(x)
         if isinstance(x, Tracer):
             if x.interpreter is self:
-                return x.var  # type: ignore[attr-defined]
+                return x.variable  # pyright: ignore[reportAttributeAccessIssue] (StageTracer)
             if not x.interpreter.alive or not is_ancestor(x.interpreter, self):
                 raise escaped(x)
         elif isinstance(x, np.ndarray) and x.ndim == 0:

@@ -22,7 +22,7 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *known), strict=False))
     grown: dict[Var, Any] = {}
     for atom, ct in zip(program.outputs, cotangents, strict=True):
-        if ct is not None and atom.__class__ is Var:
+        if ct is not None and isinstance(atom, Var):
             _accumulate(grown, atom, ct)
     backward = _run_known(program, env)
     for eqn in reversed(backward):
@@ -35,7 +35,7 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
         args = [_argument(a, env) for a in eqn.inputs]
         results = rule(cts if eqn.op.multiple else cts[0], *args, **eqn.params)
         for atom, ct in zip(eqn.inputs, results, strict=True):
-            if ct is not None and atom.__class__ is Var and atom not in env:
+            if ct is not None and isinstance(atom, Var) and atom not in env:
                 _accumulate(grown, atom, ct)
     return [grown.get(v) for v in inputs[len(known) :]]
 
@@ -47,7 +47,7 @@ def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
         if any(a.__class__ is Var and a not in env for a in eqn.inputs):
             linear.append(eqn)
             continue
-        values = [a.value if a.__class__ is Literal else env[a] for a in eqn.inputs]
+        values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
         result = eqn.op(*values, **eqn.params)
         env.update(zip(eqn.outputs, result if eqn.op.multiple else (result,), strict=True))
     return linear

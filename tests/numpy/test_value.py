@@ -15,10 +15,15 @@ import pytest
 from oracle import same
 
 import shardwise.numpy as snp
+from shardwise.api.placement import device_put
 from shardwise.core.infer import type_of
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
+from shardwise.runtime import backend
 from shardwise.transforms.stage import stage
+from shardwise.types.mesh import Mesh
+from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.sharding import NamedSharding
 
 X = np.array([[1.5, -2.0, 0.25], [4.0, 5.0, -6.0]], np.float32)
 I = np.array([[1, -2, 3], [4, 5, -6]], np.int32)  # noqa: E741
@@ -281,3 +286,13 @@ def test_tracers_have_operators_too() -> None:
                                   x.reshape(-1).T, *x])(X)
     for a, b in zip(found, expected, strict=True):
         same(a, b)
+
+
+def test_scalars_join_arrays_where_they_are() -> None:
+    devices = backend.local_devices()
+    sharding = NamedSharding(Mesh(np.array(devices, object), ("x",)), PartitionSpec("x"))
+    x = device_put(np.arange(16, dtype=np.float32), sharding)
+    for result in (x * 2.0, 1 - x, x + np.float32(1)):
+        assert result.sharding == sharding
+    y = device_put(np.ones(3, np.float32), devices[3])
+    assert (y + 1.0).devices() == (2 - y).devices() == {devices[3]}

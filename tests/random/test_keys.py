@@ -124,7 +124,7 @@ def test_indexing():
 
 def test_equality():
     turned = shape.rev(KEYS, dimensions=(0,))
-    equal = (DATA == DATA[::-1]).all(-1)
+    equal = (DATA[::-1] == DATA).all(-1)
     np.testing.assert_array_equal(np.asarray(turned == KEYS), equal)
     np.testing.assert_array_equal(np.asarray(turned != KEYS), ~equal)
     assert bool(random.key(3) == random.key(3)) and bool(random.key(3) != random.key(4))

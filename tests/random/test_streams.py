@@ -1,4 +1,4 @@
-"""Random bits, splits and folds, bit for bit those of jax, over keys, shapes, widths and settings."""
+"""Random bits, splits and folds are those of jax to the bit, over shapes, widths and settings."""
 
 import jax
 import numpy as np

@@ -1,0 +1,148 @@
+"""`vmap`: axes in and out as prefixes of trees, sizes, nesting, shardings, errors."""
+
+import jax
+import jax.numpy
+import numpy as np
+import pytest
+from beside_jax import assert_same, ours, sharding
+
+import shardwise as sw
+import shardwise.numpy as jnp
+
+A = np.arange(12, dtype=np.float32).reshape(3, 4)
+B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def same(fun, *args, **kwargs):
+    """`fun(library, numpy)` gives a function; compares its results on both sides."""
+    got = fun(sw, jnp)(*args, **kwargs)
+    assert_same(got, fun(jax, jax.numpy)(*args, **kwargs))
+    return got
+
+
+def test_axes_in():
+    for axis in (0, 1, 2, -1, -3):
+        same(lambda lib, n: lib.vmap(lambda x: n.sin(x).sum(0), in_axes=axis), B)  # noqa: B023
+    same(lambda lib, n: lib.vmap(lambda x, y: x @ y, in_axes=(0, None)), A, A[0])
+    same(lambda lib, n: lib.vmap(lambda x, y: x - y, in_axes=(1, 0)), A, A.T)
+    same(lambda lib, n: lib.vmap(lambda x, y: x - y, in_axes=[1, 0]), A, A.T.copy())
+
+
+def test_axes_in_of_trees():
+    def f(t, y):
+        return t["a"] * t["b"][0] + y
+
+    tree = {"a": A, "b": (A[:, 0].copy(),)}
+    same(lambda lib, n: lib.vmap(f, in_axes=(0, None)), tree, 2.0)
+    same(lambda lib, n: lib.vmap(f, in_axes=({"a": 1, "b": None}, 0)), {"a": A, "b": (A[:, 0],)},
+         A)
+    same(lambda lib, n: lib.vmap(lambda t: t[0] + t[1], in_axes=((0, None),)), (A, 1.0))
+    same(lambda lib, n: lib.vmap(f, in_axes=({"a": 0, "b": (0,)}, None)), tree, 2.0)
+
+
+def test_axes_out():
+    for axis in (0, 1, 2, -1):
+        same(lambda lib, n: lib.vmap(lambda x: x * 2, out_axes=axis), B)  # noqa: B023
+    same(lambda lib, n: lib.vmap(lambda x: (x, {"s": x.sum(), "c": 1.0}),
+                                 out_axes=(-1, {"s": 0, "c": None})), A)
+    same(lambda lib, n: lib.vmap(lambda x: (x, x), out_axes=1), A)
+
+
+def test_what_does_not_depend_on_the_axis():
+    got = same(lambda lib, n: lib.vmap(lambda x: (n.arange(2.0), 3, x)), A)
+    assert got[0].shape == (3, 2) and got[1].shape == (3,)
+    assert same(lambda lib, n: lib.vmap(lambda x: 1.0, out_axes=None), A).shape == ()
+    same(lambda lib, n: lib.vmap(lambda: n.ones(2), axis_size=3))
+    same(lambda lib, n: lib.vmap(lambda x: x, in_axes=None, axis_size=2), A)
+
+
+def test_named_arguments_are_mapped_over_their_first_axis():
+    same(lambda lib, n: lib.vmap(lambda x, *, k: x * k), A, k=A[:, 0].copy())
+    same(lambda lib, n: lib.vmap(lambda x, *, k: x * k, in_axes=1), A, k=A[0].copy())
+
+
+def test_nesting_and_closures():
+    same(lambda lib, n: lib.vmap(lib.vmap(lambda x: n.sin(x).sum())), B)
+    same(lambda lib, n: lib.vmap(lib.vmap(lambda x, y: x * y, (0, None)), (None, 0)), A[0], A[1])
+    same(lambda lib, n: lib.vmap(lambda x: lib.vmap(lambda y: x @ y)(A)), A)
+    same(lambda lib, n: lib.jit(lib.vmap(lib.jit(lambda x: x[::-1].cumsum()))), A)
+
+
+def test_programs_of_many_ops():
+    def f(n):
+        return lambda x, i: (
+            n.where(x > i, x, 0.0), x[i], x.at[i].set(9.0), n.sort(-x), n.argmax(x),
+            n.concatenate([x, x[:1]]), x.reshape(2, 2).T, n.dot(x, x), n.linalg.norm(x),
+        )
+
+    same(lambda lib, n: lib.vmap(f(n)), A, np.array([0, 3, 1], np.int32))
+
+
+def test_the_mapped_axis_may_be_sharded():
+    x = ours(np.ones((8, 4), np.float32), "x")
+    y = sw.jit(sw.vmap(lambda r: jnp.sin(r).sum()))(x)
+    assert y.sharding == sharding("x")
+    y = sw.jit(sw.vmap(lambda r: sw.with_sharding_constraint(r * 2, sharding("y"))))(x)
+    assert y.sharding == sharding("x", "y")
+    spmd = sw.vmap(
+        lambda r: sw.with_sharding_constraint(r * 2, sharding(None)), spmd_axis_name="x"
+    )
+    assert sw.jit(spmd)(np.ones((8, 4), np.float32)).sharding == sharding("x")
+
+
+def test_size_one_and_zero():
+    same(lambda lib, n: lib.vmap(lambda x: x * 2), A[:1])
+    same(lambda lib, n: lib.vmap(lambda x: x.sum()), A[:0])
+
+
+def f(x, y=None):
+    return x
+
+
+def fails(kind, message, fun, *args, **kwargs):
+    with pytest.raises(kind) as caught:
+        fun(*args, **kwargs)
+    assert str(caught.value) == message
+
+
+def test_sizes_that_differ():
+    fails(ValueError, "vmap of f: mapped axes must have one size; x has 3, y has 4.",
+          sw.vmap(f), A, A[0])
+    fails(ValueError, "vmap of f: mapped axes must have one size; x['a'] has 3, x['b'] has 2.",
+          sw.vmap(f), {"a": A, "b": B})
+    fails(ValueError, "vmap of f: mapped axes must have one size; x has 3. axis_size is 5.",
+          sw.vmap(f, axis_size=5), A)
+    fails(ValueError, "vmap of f needs an argument with a mapped axis, or axis_size: all in_axes "
+          "are None.", sw.vmap(f, in_axes=None), A)
+
+
+def test_axes_that_do_not_exist():
+    fails(ValueError, "vmap of f: y is of type f32[3,4], which has no axis 2 to map over.",
+          sw.vmap(f, in_axes=(0, 2)), A, A)
+    fails(ValueError, "vmap of f: x is of type ~f32[], which has no axis 0 to map over.",
+          sw.vmap(f), 2.0)
+    fails(TypeError, "vmap of f: axes must be ints or None; got 'x' for x.",
+          sw.vmap(f, in_axes=("x",)), A)
+    fails(ValueError, "vmap of f: a result with 2 dimensions has no axis 2.",
+          sw.vmap(f, out_axes=2), A)
+    fails(ValueError, "vmap of f: out_axes is None for a result that depends on mapped arguments. "
+          "Give it an axis.", sw.vmap(f, out_axes=None), A)
+
+
+def test_axes_that_are_no_prefix():
+    fails(ValueError, "vmap of f: in_axes must be a prefix of the tree of values that it "
+          "describes, with one entry for each value or for a whole subtree: at the top it has 1 "
+          "entry, but there are 2.", sw.vmap(f, in_axes=(0,)), A, A)
+    fails(ValueError, "vmap of f: in_axes must be a prefix of the tree of values that it "
+          "describes, with one entry for each value or for a whole subtree: at [0] it has the keys "
+          "'a', but there are 'a' and 'b'.", sw.vmap(f, in_axes=({"a": 0},)), {"a": A, "b": A})
+    fails(ValueError, "vmap of g: out_axes must be a prefix of the tree of values that it "
+          "describes, with one entry for each value or for a whole subtree: at the top it has a "
+          "tuple, but there is one value.", sw.vmap(_named_g(), out_axes=(0, 0)), A)
+
+
+def _named_g():
+    def g(x):
+        return x
+
+    return g
