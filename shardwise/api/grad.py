@@ -13,10 +13,12 @@ from shardwise.api.trees import leaf_name, tree_text
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
+from shardwise.engine.array import Array, wrap
 from shardwise.engine.eager import EAGER
+from shardwise.engine.signature import signature
 from shardwise.numpy.value import Value
-from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
+from shardwise.ops.create import full
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.jvp import push_forward
 from shardwise.transforms.linearize import LinearFunction
@@ -27,16 +29,18 @@ from shardwise.types.dtypes import float0, is_complex, is_float, is_inexact
 
 
 def as_value(x: Any) -> Any:
-    """A leaf as something with a type: arrays and tracers as they are."""
-    return x if isinstance(x, Value) else EAGER.array(x)
+    """A leaf as an array, which may get into the hands of users; tracers as they are."""
+    if isinstance(x, Value):
+        return x
+    host = isinstance(x, np.ndarray | np.generic | bool | int | float | complex)
+    return EAGER.new_array(x) if host else EAGER.array(x)
 
 
 def zeros(t: ArrayType) -> Any:
     """Zeros of a type; of an integer type, the trivial tangents (NumPy's `float0`)."""
     if not is_inexact(t.dtype):
         return np.zeros(t.shape, float0)
-    scalar = np.zeros((), t.dtype)[()]
-    return broadcast_in_dim(scalar, shape=t.shape, dims=()) if t.shape else EAGER.array(scalar)
+    return full(0, t.shape, t.dtype, t.weak_type)
 
 
 def _flat_function(fun: Callable, trees: list[Any], rebuild: Callable, has_aux: bool) -> Callable:
@@ -48,7 +52,7 @@ def _flat_function(fun: Callable, trees: list[Any], rebuild: Callable, has_aux: 
             if not (isinstance(result, tuple) and len(result) == 2):
                 raise TypeError(
                     f"{name_of(fun)} must return a pair (value, aux) with has_aux=True; it "
-                    f"returned {type(result).__name__}."
+                    f"returned {'an array' if isinstance(result, Value) else type(result).__name__}."
                 )
             result, aux = result
             aux_leaves, aux_tree = flatten(aux)
@@ -150,19 +154,23 @@ def pull_back(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None
-        grads.append(_settled(ct, t))
+        grads.append(settled(ct, t))
     return grads
 
 
-def _settled(ct: Any, t: ArrayType) -> Any:
-    """A cotangent as an array of its input's dtype."""
-    if ct is None:
+def settled(x: Any, t: ArrayType) -> Any:
+    """A tangent or cotangent of a value of type `t`, in its dtype and as weak; None for zero."""
+    if x is None:
         return zeros(t)
-    if not hasattr(ct, "aval"):
-        ct = EAGER.array(np.asarray(ct, t.dtype)) if current().interpreter is EAGER else ct
-    if type_of(ct).dtype != t.dtype:
-        return convert_element_type(ct, dtype=t.dtype)
-    return ct
+    found = type_of(x)
+    if found.dtype == t.dtype and x.__class__ is Array:
+        if found.weak_type == t.weak_type:
+            return x
+        weak = signature(found.update(weak_type=t.weak_type), x.sharding, x.committed)
+        return wrap(x._live(), weak)
+    if not hasattr(x, "aval") or (found.dtype, found.weak_type) != (t.dtype, t.weak_type):
+        return convert_element_type(x, dtype=t.dtype, weak=t.weak_type)
+    return x
 
 
 def _check_inputs(
@@ -239,11 +247,9 @@ def jvp(
         flat, values, flat_tangents, current().interpreter, "jvp", name
     )
     count = trees[0].num_leaves
-    settled = [
-        zeros(type_of(o)) if t is None else t
-        for o, t in zip(outs[:count], out_tangents[:count], strict=True)
-    ]
-    result = (trees[0].unflatten(outs[:count]), trees[0].unflatten(settled))
+    pairs = zip(outs[:count], out_tangents[:count], strict=True)
+    given = [settled(t, type_of(o)) for o, t in pairs]
+    result = (trees[0].unflatten(outs[:count]), trees[0].unflatten(given))
     return (*result, trees[1].unflatten(outs[count:])) if has_aux else result
 
 
@@ -351,7 +357,6 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
         pairs = zip(linear.in_types, given, strict=True)
         values = [_checked_tangent(f"linearize of {name}", t, x) for t, x in pairs]
         outs = linear(values)[: len(types)]
-        settled = [zeros(t) if o is None else o for o, t in zip(outs, types, strict=True)]
-        return out_tree.unflatten(settled)
+        return out_tree.unflatten([settled(o, t) for o, t in zip(outs, types, strict=True)])
 
     return (result, derivative, aux) if has_aux else (result, derivative)

@@ -11,7 +11,6 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
-from shardwise.api.shardings import as_sharding, check_fit, is_sharding_leaf
 from shardwise.api.signatures import both, names_of
 from shardwise.api.stages import ShapeDtypeStruct, Traced, shapes_of
 from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
@@ -23,6 +22,7 @@ from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
+from shardwise.engine.shardings import as_sharding, check_fit, is_sharding_leaf
 from shardwise.engine.signature import Signature, signature
 from shardwise.numpy.value import Value
 from shardwise.ops.sharding import sharding_constraint

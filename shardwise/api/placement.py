@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from shardwise.api.grad import as_value
-from shardwise.api.shardings import as_sharding, check_fit, is_sharding_leaf
 from shardwise.api.trees import broadcast_prefix, leaf_paths
 from shardwise.core.infer import type_of
 from shardwise.engine import transfer
 from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.eager import EAGER
+from shardwise.engine.shardings import as_sharding, check_fit, is_sharding_leaf
 from shardwise.engine.signature import signature
 from shardwise.numpy.value import Value
 from shardwise.ops.sharding import sharding_constraint

@@ -47,7 +47,8 @@ def vmap(
         if isinstance(axes, int) and not kwargs:
             dims: list[Any] = [axes] * len(values)
         else:
-            dims = broadcast_prefix((axes, 0), (args, kwargs), f"vmap of {name}: in_axes")
+            dims = broadcast_prefix(axes, args, f"vmap of {name}: in_axes")
+            dims += [0] * (len(values) - len(dims))
 
         def names() -> list[str]:
             return argument_names(args, kwargs, names_of(fun))

@@ -72,7 +72,7 @@ class custom_jvp(CustomFunction):
     """
 
     kind = "custom_jvp"
-    jvp: Callable | None = None
+    jvp: Any = None  # a function, once `defjvp` was called
     symbolic_zeros = False
 
     def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:

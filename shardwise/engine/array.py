@@ -86,8 +86,9 @@ class Array(Concrete, metaclass=_ArrayMeta):
 
     # -- facts --
 
+    # Declared as a variable, because tracers set theirs; nobody sets an array's.
     @property
-    def aval(self) -> ArrayType:
+    def aval(self) -> ArrayType:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._sig.type
 
     @property

@@ -14,9 +14,11 @@ from shardwise.core.op import Op
 from shardwise.core.program import Equation, Program, Var
 from shardwise.engine.array import Array
 from shardwise.engine.executable import Executable, build
+from shardwise.engine.shardings import as_sharding
 from shardwise.engine.signature import Signature
-from shardwise.engine.transfer import default_single, put_host, scalar, whole_beside
+from shardwise.engine.transfer import default_single, move, put_host, scalar, whole_beside
 from shardwise.numpy.value import Value
+from shardwise.ops.sharding import sharding_constraint
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
 from shardwise.transforms.tracer import Tracer, escaped
@@ -139,6 +141,13 @@ class Eager(Interpreter):
         if converted is not x:
             return self.array(converted)
         raise TypeError(f"expected an array or a scalar, got {x!r} of type {type(x).__name__}.")
+
+    def place(self, x: Any, target: Any) -> Any:
+        """A value committed to a device or sharding; a traced one is constrained to it."""
+        sharding = as_sharding(target, "device")
+        if isinstance(x, Tracer):
+            return sharding_constraint(x, sharding=sharding)
+        return move(self.array(x), sharding)
 
     def index(self, i: int, sig: Signature) -> Array:
         """An integer as an uncommitted scalar on the devices of a signature, kept in its `ints`."""

@@ -206,15 +206,18 @@ def gelu(x: Any, approximate: bool = True) -> Any:
 
     approximate: by a formula with tanh that is close to it, the usual one in older models.
     """
-    return _gelu(x, bool(approximate))
+    return _gelu(x) if approximate else _exact_gelu(x)
 
 
 @fused(arrays=1)
-def _gelu(x: Any, approximate: bool) -> Any:
+def _exact_gelu(x: Any) -> Any:
     x = _inexact(x)
-    if not approximate:
-        root_half = lit(np.sqrt(0.5), x)
-        return mul(mul(lit(0.5, x), x), erfc(mul(neg(x), root_half)))
+    return mul(mul(lit(0.5, x), x), erfc(mul(neg(x), lit(np.sqrt(0.5), x))))
+
+
+@fused(arrays=1)
+def _gelu(x: Any) -> Any:
+    x = _inexact(x)
     cube = mul(mul(x, x), x)
     inner = mul(lit(np.sqrt(2 / np.pi), x), add(x, mul(lit(0.044715, x), cube)))
     return mul(x, mul(lit(0.5, x), add(lit(1, x), ew.tanh(inner))))

@@ -74,11 +74,19 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
 
     where: elements to include; the others give 0.
     """
+    if where is None and axis.__class__ is int and axis == -1:
+        return _last_softmax(x)
     return _reduced_call(_softmax, _masked_softmax, x, axis, where)
 
 
+@fused(arrays=1)
+def _last_softmax(x: Any) -> Any:
+    """The usual case: without static arguments, dispatch is shortest."""
+    return _softmax(x, (-1,))
+
+
 def _reduced_call(plain: Any, masked: Any, x: Any, axis: Any, mask: Any) -> Any:
-    axes = (-1,) if axis.__class__ is int and axis == -1 else _axes(axis, type_of(x).ndim)
+    axes = _axes(axis, type_of(x).ndim)
     return plain(x, axes) if mask is None else masked(x, mask, axes)
 
 
@@ -113,7 +121,14 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
 
     where: elements to include; the others give -inf.
     """
+    if where is None and axis.__class__ is int and axis == -1:
+        return _last_log_softmax(x)
     return _reduced_call(_log_softmax, _masked_log_softmax, x, axis, where)
+
+
+@fused(arrays=1)
+def _last_log_softmax(x: Any) -> Any:
+    return _log_softmax(x, (-1,))
 
 
 @fused(arrays=1)

@@ -361,3 +361,6 @@ from shardwise.numpy.ufuncs import remainder as remainder
 from shardwise.numpy.ufuncs import right_shift as right_shift
 from shardwise.numpy.ufuncs import subtract as subtract
 from shardwise.numpy.ufuncs import true_divide as true_divide
+from shardwise.numpy.value import Value as _Value
+
+ndarray = _Value  # arrays and traced values are instances

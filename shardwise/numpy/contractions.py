@@ -90,7 +90,7 @@ def _matmul_plan(a: Shape, b: Shape) -> Plan:
 
 
 @fused(arrays=2)
-def _matmul(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
+def _matmul(a: Any, b: Any, precision: Any = None, preferred: Any = None) -> Any:
     shape_a, shape_b, numbers, perm = _matmul_plan(type_of(a).shape, type_of(b).shape)
     a = a if shape_a is None else reshape(a, shape=shape_a)
     b = b if shape_b is None else reshape(b, shape=shape_b)
@@ -111,6 +111,8 @@ def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any
       ValueError: for scalars, and for batch dimensions that do not broadcast.
       TypeError: if the summed dimensions differ in size.
     """
+    if precision is None and preferred_element_type is None:
+        return _matmul(a, b)
     return _matmul(a, b, precision, checked_dtype(preferred_element_type, "matmul"))
 
 

@@ -103,7 +103,10 @@ def multiply_up(x: Any, axes: tuple, dtype: Any, keepdims: bool = False) -> Any:
 
 
 @fused(arrays=1)
-def _sum(a: Any, axis: Axis, dtype: Any, keepdims: bool, promote_integers: bool) -> Any:
+def _sum(
+    a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False,
+    promote_integers: bool = True,
+) -> Any:
     t = type_of(a)
     wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
     return add_up(a, axes_of(axis, t.ndim), wanted, keepdims)
@@ -130,6 +133,8 @@ def sum(
     """
     dtype = checked_dtype(dtype, "sum")
     if initial is None and where is None and out is None:
+        if axis is None and dtype is None and not keepdims and promote_integers:
+            return _sum(a)
         return _sum(a, axis, dtype, keepdims, promote_integers)
     refuse_out("sum", out)
     return _masked(a, initial, where, "sum", axis, dtype, keepdims, promote_integers)

@@ -55,7 +55,7 @@ def mean_of(a: Any, axis: Axis, dtype: Any, keepdims: bool, where: Any = None) -
 
 
 @fused(arrays=1)
-def _mean(a: Any, axis: Axis, dtype: Any, keepdims: bool) -> Any:
+def _mean(a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Any:
     return mean_of(a, axis, dtype, keepdims)
 
 
@@ -76,6 +76,8 @@ def mean(
     """
     dtype = checked_dtype(dtype, "mean")
     if where is None and out is None:
+        if axis is None and dtype is None and not keepdims:
+            return _mean(a)
         return _mean(a, axis, dtype, keepdims)
     refuse_out("mean", out)
     return _mean_where(a, where, axis, dtype, keepdims)

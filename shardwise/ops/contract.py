@@ -53,7 +53,6 @@ class Precision(enum.Enum):
 class DotAlgorithmPreset(enum.Enum):
     """An exact algorithm: (type of the operands, of the sum, number of partial products)."""
 
-    _value_: tuple[Any, ...]
     DEFAULT = ()
     ANY_F8_ANY_F8_F32 = ("f8", "f32", 1)
     F16_F16_F16 = ("f16", "f16", 1)
@@ -75,7 +74,7 @@ class DotAlgorithmPreset(enum.Enum):
 
     def text(self, ins: Any) -> str:
         """The algorithm in StableHLO's text."""
-        operand, total, products = self.value
+        operand, total, products = tuple(self.value)  # of three; DEFAULT never gets here
         kinds = [short_name(t.dtype).replace("_", "") for t in ins] if operand == "f8" else [
             operand, operand,
         ]

@@ -113,8 +113,9 @@ def _scanned(combine: Callable, pair: Pair, axis: int, reverse: bool) -> Pair:
     """Folds of the prefixes of values with tangents."""
     if not reverse:
         return _scan(combine, pair, axis)
-    turned = tuple(rev(x, dimensions=(axis,)) for x in pair)
-    x, t = _scan(combine, turned, axis)  # type: ignore[arg-type]
+    x, t = pair
+    turned = rev(x, dimensions=(axis,)), rev(t, dimensions=(axis,))
+    x, t = _scan(combine, turned, axis)
     return rev(x, dimensions=(axis,)), rev(t, dimensions=(axis,))
 
 
@@ -138,9 +139,8 @@ def _scan(combine: Callable, pair: Pair, axis: int) -> Pair:
         before = tuple(slice_in_dim(x, 0, (n - 1) // 2, axis) for x in odd)
         later = combine(before, tuple(every_other(x, 2, n) for x in pair))
         even = [concatenate(a, b, dimension=axis) for a, b in zip(first, later, strict=True)]
-    return tuple(  # type: ignore[return-value]
-        _interleaved(a, b, n, axis) for a, b in zip(even, odd, strict=True)
-    )
+    x, t = (_interleaved(a, b, n, axis) for a, b in zip(even, odd, strict=True))
+    return x, t
 
 
 def _interleaved(even: Any, odd: Any, n: int, axis: int) -> Any:

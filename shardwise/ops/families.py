@@ -192,11 +192,11 @@ def unary(
     def jvp_rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
         out = op(x, **params)
-        if jvp == "zero" or t is None:
+        if t is None:
             return out, None
-        if jvp == "linear":
-            return out, op(t, **params)
-        return out, jvp(t, x, out, **params)  # type: ignore[operator]
+        if callable(jvp):
+            return out, jvp(t, x, out, **params)
+        return out, op(t, **params) if jvp == "linear" else None
 
     op = Op(
         name,

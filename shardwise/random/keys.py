@@ -108,16 +108,22 @@ def split(key: Any, num: Any = 2) -> Any:
     num: how many, an integer or a shape.
     Returns an array of the given number or shape of keys, of the same kind as `key`.
     """
-    if not hasattr(key, "dtype"):
-        check_key("split", key)
-    return _split(key, num if num.__class__ is int and num >= 0 else sizes("split", num))
+    check_key("split", key)
+    if num.__class__ is int and num == 2:
+        return _split_in_two(key)
+    return _split(key, sizes("split", num))
 
 
 @fused(arrays=1)
-def _split(key: Any, num: Any) -> Any:
-    shape = num if isinstance(num, tuple) else (num,)
+def _split(key: Any, shape: tuple) -> Any:
     new = split_keys(typed_key("split", key), shape)
     return new if is_typed(key) else random_unwrap(new)
+
+
+@fused(arrays=1)
+def _split_in_two(key: Any) -> Any:
+    """The usual case: without static arguments, dispatch is shortest."""
+    return _split(key, (2,))
 
 
 def fold_in(key: Any, data: Any) -> Any:

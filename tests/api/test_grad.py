@@ -24,6 +24,11 @@ def same(fun, *args, rtol=1e-4, **options):
     return got
 
 
+def both(fun):
+    """`fun(library, numpy)` is a result."""
+    same(lambda lib, n: lambda: fun(lib, n))
+
+
 # ----------------------------------------------------------------------------------- gradients
 
 
@@ -47,7 +52,7 @@ FUNCTIONS = {
 def test_gradients():
     for name, fun in FUNCTIONS.items():
         for value in (X, V, np.float32(0.3) * np.ones((2, 2), np.float32)):
-            if name in ("indices", "products") and value.ndim == 1:
+            if name in ("indices", "products", "reshapes") and value is not X:
                 continue
 
             def of(lib, n, fun=fun):
@@ -136,11 +141,11 @@ def test_complex_conventions():
     same(lambda lib, n: lib.grad(lambda z: n.sum(n.abs(z) ** 2)), Z)
     same(lambda lib, n: lib.grad(lambda z: (z * n.conj(z)).real.sum()), Z)
     same(lambda lib, n: lib.grad(holomorphic(n), holomorphic=True), Z)
-    same(lambda lib, n: lib.jvp(to_complex(n), (V,), (V,)))
-    same(lambda lib, n: lib.vjp(to_complex(n), V)[1](Z))
-    same(lambda lib, n: lib.vjp(holomorphic(n), Z)[1](np.complex64(2 - 1j)))
-    same(lambda lib, n: lib.jacfwd(lambda z: z * z, holomorphic=True)(Z))
-    same(lambda lib, n: lib.jacrev(lambda z: z * z, holomorphic=True)(Z))
+    both(lambda lib, n: lib.jvp(to_complex(n), (V,), (V,)))
+    both(lambda lib, n: lib.vjp(to_complex(n), V)[1](Z))
+    both(lambda lib, n: lib.vjp(holomorphic(n), Z)[1](np.complex64(2 - 1j)))
+    same(lambda lib, n: lib.jacfwd(lambda z: z * z, holomorphic=True), Z)
+    same(lambda lib, n: lib.jacrev(lambda z: z * z, holomorphic=True), Z)
 
 
 # ---------------------------------------------------------------------------- jvp, vjp, linear
@@ -152,11 +157,11 @@ def pair(n):
 
 def test_jvp():
     primals, tangents = (V, {"s": np.float32(2)}), (V * 2, {"s": np.float32(-1)})
-    same(lambda lib, n: lib.jvp(pair(n), primals, tangents))
-    same(lambda lib, n: lib.jvp(lambda x: (n.sin(x), x * 2), (V,), (V,), has_aux=True))
-    same(lambda lib, n: lib.jvp(lambda x, i: x * i, (V, 3), (V, np.zeros((), FLOAT0))))
-    same(lambda lib, n: lib.jvp(lambda x: (x > 0, x), (V,), (V,)))
-    same(lambda lib, n: lib.jvp(n.sin, (2.0,), (1.0,)))
+    both(lambda lib, n: lib.jvp(pair(n), primals, tangents))
+    both(lambda lib, n: lib.jvp(lambda x: (n.sin(x), x * 2), (V,), (V,), has_aux=True))
+    both(lambda lib, n: lib.jvp(lambda x, i: x * i, (V, 3), (V, np.zeros((), FLOAT0))))
+    both(lambda lib, n: lib.jvp(lambda x: (x > 0, x), (V,), (V,)))
+    both(lambda lib, n: lib.jvp(n.sin, (2.0,), (1.0,)))
 
 
 def test_vjp():
@@ -322,7 +327,7 @@ def test_what_grad_cannot_take():
           "i32[]. Convert it to a floating type.", sw.grad(count), V)
     fails(TypeError, "grad of loss with holomorphic=True takes complex inputs; args[0] is of type "
           "f32[3].", sw.grad(loss, holomorphic=True), V)
-    fails(TypeError, "loss must return a pair (value, aux) with has_aux=True; it returned Array.",
+    fails(TypeError, "loss must return a pair (value, aux) with has_aux=True; it returned an array.",
           sw.grad(loss, has_aux=True), V)
     fails(ValueError, "grad of loss: argnums=1 asks for argument 1, but the function was called "
           "with 1 positional arguments.", sw.grad(loss, argnums=1), V)
