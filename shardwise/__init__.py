@@ -30,7 +30,12 @@ from shardwise.api.tracing import eval_shape as eval_shape
 from shardwise.api.tracing import make_jaxpr as make_jaxpr
 from shardwise.api.vmap import vmap as vmap
 from shardwise.base.config import config as config
+from shardwise.control.custom_jvp import custom_jvp as custom_jvp
+from shardwise.control.custom_vjp import custom_vjp as custom_vjp
+from shardwise.core.infer import typeof as typeof
 from shardwise.engine.array import Array as Array
+from shardwise.types.partition_spec import P as P
+from shardwise.types.sharding import NamedSharding as NamedSharding
 
 if TYPE_CHECKING:
     from shardwise import debug as debug

@@ -50,9 +50,10 @@ def _flat_function(fun: Callable, trees: list[Any], rebuild: Callable, has_aux: 
         result = fun(*rebuild(leaves))
         if has_aux:
             if not (isinstance(result, tuple) and len(result) == 2):
+                found = "an array" if isinstance(result, Value) else type(result).__name__
                 raise TypeError(
                     f"{name_of(fun)} must return a pair (value, aux) with has_aux=True; it "
-                    f"returned {'an array' if isinstance(result, Value) else type(result).__name__}."
+                    f"returned {found}."
                 )
             result, aux = result
             aux_leaves, aux_tree = flatten(aux)

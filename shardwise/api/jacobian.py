@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.api.grad import linear_parts, pull_back, zeros
+from shardwise.api.grad import linear_parts, pull_back, settled, zeros
 from shardwise.api.signatures import as_tuple, check_argnums
 from shardwise.api.trees import leaf_name
 from shardwise.api.vmap import vmap
@@ -102,7 +102,7 @@ def _columns(linear: LinearFunction) -> list[list[Any]]:
 
     def along(*tangents: Any) -> list[Any]:
         outs = linear(list(tangents))
-        return [outs[i] for i in active]
+        return [settled(outs[i], linear.out_types[i]) for i in active]
 
     found = dict(zip(active, vmap(along)(*basis), strict=True)) if active else {}
     table = []

@@ -64,7 +64,9 @@ class Jitted(Generic[P, R]):
         ctx = CURRENT.get()
         if self._arrays_only and ctx.interpreter is EAGER and not kwargs:
             try:
-                run = self._cache[(ctx.key, *[a._sig for a in args])]  # type: ignore[attr-defined]
+                run = self._cache[
+                    ctx.key, *[a._sig for a in args]  # pyright: ignore[reportAttributeAccessIssue]
+                ]
             except (AttributeError, KeyError):
                 pass
             else:
@@ -327,11 +329,11 @@ class Jitted(Generic[P, R]):
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The types of the results, without compiling."""
-        static, args, kwargs = self._split_static(args, kwargs)  # type: ignore[assignment]
-        leaves, tree = flatten((args, kwargs))
-        leaves = self._checked(leaves, args, kwargs, abstract=True)
+        static, moving, named = self._split_static(args, kwargs)
+        leaves, tree = flatten((moving, named))
+        leaves = self._checked(leaves, moving, named, abstract=True)
         types = tuple([type_of(x) for x in leaves])
-        program, out_tree, _ = self._trace(types, tree, static, args, kwargs)
+        program, out_tree, _ = self._trace(types, tree, static, moving, named)
         return shapes_of(program, out_tree)
 
     def clear_cache(self) -> None:

@@ -60,7 +60,8 @@ class Flag(Generic[T]):
             if text is None:
                 continue
             try:
-                self.set(self.parse(text) if self.parse else text)  # type: ignore[arg-type]
+                value: Any = self.parse(text) if self.parse else text
+                self.set(value)
             except ValueError as error:
                 raise ValueError(f"environment variable {variable}: {error}") from None
             return

@@ -256,7 +256,8 @@ def run_eagerly(args: tuple, params: dict) -> list[Any]:
 def transpose_program_rule(
     cts: Any, *args: Any, rule: Rule, program: Program, num_consts: int
 ) -> list[Any]:
-    return call.transpose(cts, *args, program=program)  # type: ignore[misc]
+    transpose: Any = call.transpose
+    return transpose(cts, *args, program=program)
 
 
 @contextmanager

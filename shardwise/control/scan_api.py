@@ -267,7 +267,10 @@ class _Call:
             rows.reverse()
         columns = zip(*rows, strict=True)
         stacked = [concatenate(*map(_as_row, column), dimension=0) for column in columns]
-        return tree.unflatten([*map(_array, carry), *stacked])  # type: ignore[union-attr]
+        # There was a step, so there is a tree.
+        return tree.unflatten(  # pyright: ignore[reportOptionalMemberAccess]
+            [*map(_array, carry), *stacked]
+        )
 
 
 def _widened(given: ArrayType, returned: ArrayType) -> ArrayType:

@@ -57,5 +57,5 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     def call(*args: Any, **static: Any) -> Any:
         return current().interpreter.call(record, args, static)
 
-    call.fused = record  # type: ignore[attr-defined]
+    call.fused = record  # pyright: ignore[reportAttributeAccessIssue] (for tools)
     return call

@@ -21,7 +21,7 @@ from shardwise.core.source import Site, describe, user_site
 class Interpreter:
     """Base of all interpreters.
 
-    parent:    the interpreter that was current when this one was entered.
+    parent:    the interpreter that was current when this one was entered; the last has none.
     transform: the public name of the transform (`jit`, `grad`, …), for messages.
     function:  the name of the transformed function.
     alive:     false once the transformed function has ended; its tracers are invalid then.
@@ -31,8 +31,8 @@ class Interpreter:
 
     __slots__ = ("parent", "transform", "function", "site", "alive", "_seen", "_under_parent")
 
-    def __init__(self, parent: Interpreter, transform: str, function: str):
-        self.parent = parent
+    def __init__(self, parent: Interpreter | None, transform: str, function: str):
+        self.parent: Any = parent
         self.transform = transform
         self.function = function
         self.site: Site | None = user_site(2)
@@ -53,10 +53,11 @@ class Interpreter:
     def parent_context(self) -> Context:
         """The current context, with the parent as interpreter."""
         here = current()
-        if here is not self._seen:
+        under = self._under_parent
+        if under is None or here is not self._seen:
             self._seen = here
-            self._under_parent = here.under(self.parent)
-        return self._under_parent  # type: ignore[return-value]
+            under = self._under_parent = here.under(self.parent)
+        return under
 
     @contextmanager
     def entered(self) -> Generator[Interpreter]:

@@ -6,7 +6,7 @@ value is. All of these wait for the computation that makes the value.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -86,9 +86,9 @@ class Concrete(Value):
             return values.tolist()
         return values.astype(np.int64 if is_integer(self.dtype) else np.float64).tolist()
 
-    def tobytes(self, order: str = "C") -> bytes:
+    def tobytes(self, order: Literal["C", "F", "A"] = "C") -> bytes:
         """The bytes of the elements in row-major order, or column-major where order is "F"."""
-        return self._numbers("bytes").tobytes(order)  # type: ignore[arg-type]
+        return self._numbers("bytes").tobytes(order)
 
     # -- text --
 

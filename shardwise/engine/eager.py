@@ -36,7 +36,7 @@ class Eager(Interpreter):
     __slots__ = ("cache",)
 
     def __init__(self) -> None:
-        super().__init__(None, "eager", "execution")  # type: ignore[arg-type]
+        super().__init__(None, "eager", "execution")
         self.cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
 
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -109,7 +109,7 @@ class Eager(Interpreter):
 
     def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         with current().under(self).entered():
-            return op.eager(args, params)  # type: ignore[misc]
+            return op.eager(args, params)  # pyright: ignore[reportOptionalCall] (asked before)
 
     def arrays(self, args: Sequence[Any]) -> list[Array]:
         """Arguments as arrays: scalars go where the first array is, other values as by `array`."""

@@ -261,4 +261,4 @@ def _restored(value: np.ndarray, dtype: Any, shape: tuple, weak: bool) -> Array:
     return put_host(value, SingleDeviceSharding(default_single()), False, t)
 
 
-copyreg.pickle(Array, _reduced)  # type: ignore[arg-type]
+copyreg.pickle(Array, _reduced)

@@ -220,7 +220,7 @@ def _bits(dtype: str) -> int:
         return 0
     if dtype == "pred":
         return 8
-    return int(re.search(r"\d+", dtype)[0])  # type: ignore[index]
+    return int(re.findall(r"\d+", dtype)[0])
 
 
 def _device_count(hlo_text: str) -> int:

@@ -156,8 +156,10 @@ def _interleaved(even: Any, odd: Any, n: int, axis: int) -> Any:
 
 def _combined_by(op: Op) -> Callable:
     def combine(earlier: Pair, later: Pair) -> Pair:
+        if op.jvp is None:
+            raise op.missing("jvp", "forward-mode differentiation")
         (x, tx), (y, ty) = earlier, later
-        return op.jvp((x, y), (tx, ty))  # type: ignore[misc]
+        return op.jvp((x, y), (tx, ty))
 
     return combine
 

@@ -84,8 +84,10 @@ def body_of(op: Op) -> Callable:
     """Writes a scalar binary op as the body of a reduction."""
 
     def write(e: Any, types: Any, x: str, y: str) -> list[str]:
+        if op.lower is None:
+            raise op.missing("lower", "compilation")
         (t,) = types
-        return [op.lower(e, (t, t), (t,), x, y)]  # type: ignore[misc]
+        return [op.lower(e, (t, t), (t,), x, y)]
 
     return write
 

@@ -221,7 +221,9 @@ def _direct_transpose(
             ct: Any = [by_result.get(i) for i in range(count)]
         else:
             (ct,) = cts
-        found = rule(ct, *values, **point.params)  # type: ignore[misc]
+        if rule is None:
+            raise point.op.missing("transpose", "reverse-mode differentiation")
+        found = rule(ct, *values, **point.params)
         if len(found) != len(values):
             raise ValueError(f"the rule gives {len(found)} cotangents for {len(values)} operands")
         types = [values[i].aval for i in subset]

@@ -61,7 +61,9 @@ def check_placements(op: Op, sample: Sample, report: Report) -> None:
     try:
         outs = infer(op, types, sample.params)
         out_types = tuple(outs) if op.multiple else (outs,)
-        dims = op.dims(*types, **sample.params)  # type: ignore[misc]
+        if op.dims is None:
+            raise op.missing("dims", "explicit sharding")
+        dims = op.dims(*types, **sample.params)
     except Exception as error:
         report.raised("dims", error)
         return

@@ -83,7 +83,7 @@ class Bundle:
         if name not in self._quiet:
             self.report.raised(name, error)
 
-    def compile(self) -> None:
+    def compile(self) -> Executable:
         """Compiles all functions as one; where that fails, finds out which are to blame."""
         try:
             self._exe = self._built(self.programs)
@@ -94,6 +94,7 @@ class Bundle:
                 except Exception as error:
                     self._failed(name, error)
             self._exe = self._built(self.programs)
+        return self._exe
 
     def _built(self, programs: dict[str, Program]) -> Executable:
         def everything(*args: Any) -> list[Any]:
@@ -104,10 +105,9 @@ class Bundle:
 
     def run(self, args: Sequence[Any] | None = None) -> dict[str, list[np.ndarray]]:
         """Each function's results, for other arguments of the same types if given."""
-        if self._exe is None:
-            self.compile()
+        exe = self.compile() if self._exe is None else self._exe
         arrays = self.args if args is None else [EAGER.array(a) for a in args]
-        outs = iter(self._exe(arrays))  # type: ignore[misc]
+        outs = iter(exe(arrays))
         return {
             name: [np.asarray(next(outs)) for _ in program.outputs]
             for name, program in self.programs.items()

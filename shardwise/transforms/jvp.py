@@ -124,7 +124,7 @@ class _Ground(Interpreter):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(None, "program", "f")  # type: ignore[arg-type]
+        super().__init__(None, "program", "f")
 
 
 Ground = _Ground()

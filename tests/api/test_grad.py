@@ -50,15 +50,16 @@ FUNCTIONS = {
 
 
 def test_gradients():
-    for name, fun in FUNCTIONS.items():
-        for value in (X, V, np.float32(0.3) * np.ones((2, 2), np.float32)):
-            if name in ("indices", "products", "reshapes") and value is not X:
-                continue
+    def of(lib, n):
+        functions = {k: functools.partial(fun, n) for k, fun in FUNCTIONS.items()}
+        return lib.jit(lambda x: {k: lib.value_and_grad(f)(x) for k, f in functions.items()})
 
-            def of(lib, n, fun=fun):
-                return lib.value_and_grad(functools.partial(fun, n))
+    same(of, X)
 
-            same(of, value)
+
+@pytest.mark.parametrize("name", ["polynomial", "select", "softmax", "constant", "untouched"])
+def test_eager_gradients(name):
+    same(lambda lib, n: lib.value_and_grad(functools.partial(FUNCTIONS[name], n)), V)
 
 
 def test_second_and_third_derivatives():
@@ -214,7 +215,8 @@ def test_jacobians(which):
     of(lambda n: lambda x: 3 * x, 2.0)
     of(lambda n: lambda x, y: (x * y, {"s": y.sum()}), V, V, argnums=(0, 1))
     of(lambda n: lambda x, y: (x * y, {"s": y.sum()}), V, V, argnums=1)
-    of(lambda n: lambda p: {"a": p["x"] ** 2 * p["y"], "c": n.ones(2)}, {"x": V, "y": np.float32(2)})
+    of(lambda n: lambda p: {"a": p["x"] ** 2 * p["y"], "c": n.ones(2)},
+       {"x": V, "y": np.float32(2)})
     jacobian, aux = getattr(sw, which)(lambda x: (x * x, {"text": "t"}), has_aux=True)(V)
     assert aux == {"text": "t"}
     np.testing.assert_allclose(np.asarray(jacobian), np.diag(2 * V))
@@ -232,9 +234,9 @@ def test_hessians():
 
 
 def test_jacobians_by_integers():
-    got = same(lambda lib, n: lib.jacrev(lambda i, x: i * x, argnums=0, allow_int=True),
-               np.int32(2), V)
-    assert got.shape == (3,) and got.dtype == FLOAT0
+    got = sw.jacrev(lambda i, x: i * x, argnums=(0, 1), allow_int=True)(np.int32(2), V)
+    assert got[0].shape == (3,) and got[0].dtype == FLOAT0
+    np.testing.assert_allclose(np.asarray(got[1]), 2 * np.eye(3))
 
 
 # -------------------------------------------------------------------------------------- nesting
@@ -309,15 +311,15 @@ def loss(w):
 
 
 def test_what_grad_cannot_take():
-    fails(TypeError, "grad of loss takes a function that returns a scalar; it returned f32[3]. Sum "
-          "it, or use jacrev or vjp.", sw.grad(loss), V)
+    fails(TypeError, "grad of loss takes a function that returns a scalar; it returned f32[3]. "
+          "Sum it, or use jacrev or vjp.", sw.grad(loss), V)
     fails(TypeError, "grad of loss takes real or complex inputs; args[0]['n'] is of type i32[]. "
           "Convert it to a floating type, or pass allow_int=True for a trivial gradient.",
           sw.grad(loss), {"n": np.int32(1)})
     fails(TypeError, "grad of loss takes a function that returns a scalar; it returned the tree "
           "{'a': *}. For further results use has_aux=True.", sw.grad(loss), {"a": 1.0})
-    fails(TypeError, "grad of loss takes a function that returns a real scalar; it returned c64[]. "
-          "For a holomorphic function pass holomorphic=True, for others use vjp.",
+    fails(TypeError, "grad of loss takes a function that returns a real scalar; it returned "
+          "c64[]. For a holomorphic function pass holomorphic=True, for others use vjp.",
           sw.grad(loss), Z[0])
 
     def count(x):
@@ -356,4 +358,5 @@ def test_what_jacobians_cannot_take():
     fails(TypeError, "jacfwd of loss takes real inputs; args[0] is of type i32[]. Use jvp or vjp "
           "for other derivatives.", sw.jacfwd(loss), 1 * np.int32(1))
     fails(TypeError, "jacrev of loss takes complex inputs with holomorphic=True; args[0] is of "
-          "type f32[3]. Use jvp or vjp for other derivatives.", sw.jacrev(loss, holomorphic=True), V)
+          "type f32[3]. Use jvp or vjp for other derivatives.",
+          sw.jacrev(loss, holomorphic=True), V)
