@@ -34,6 +34,9 @@ def type_of(x: Any) -> ArrayType:
     return array_type((), dtype, weak)
 
 
+typeof = type_of  # its public name
+
+
 # What ops take as it is, or refuse themselves (classes).
 _AS_IS: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarray, type)
 

@@ -325,10 +325,16 @@ def _is_abstract(sharding: Any) -> bool:
 
 def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple) -> str:
     return (
-        f"{program.name} got arguments on different devices: {one} is on devices "
-        f"{[d.id for d in ones]}, {other} on devices {[d.id for d in others]}. Move one of them "
-        "with `device_put(x, sharding)`."
+        f"{program.name} got arguments on different devices: {one} is on {_shown(ones)}, {other} "
+        f"on {_shown(others)}. Move one of them with `device_put(x, sharding)`."
     )
+
+
+def _shown(devices: tuple) -> str:
+    ids = [d.id for d in devices]
+    if len(ids) == 1:
+        return f"device {ids[0]}"
+    return f"devices {ids}" if len(ids) <= 16 else f"{len(ids)} devices from {ids[0]} to {ids[-1]}"
 
 
 def constraint_shardings(program: Program) -> list[Any]:

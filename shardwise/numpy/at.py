@@ -162,7 +162,7 @@ def write(
     _check_values(method, t, type_of(values))
     sig = interpreter.array(x)._sig if eager else None
     index = parse(
-        idx, t.shape, moving=eager, windows=eager and len(sig.devices) == 1,
+        idx, t.shape, moving=eager, windows=sig is not None and len(sig.devices) == 1,
         clip=chosen == "clip", wrap=wrap_negative_indices,
     )
     if index.outside:

@@ -60,7 +60,8 @@ def _matmul_plan(a: Shape, b: Shape) -> Plan:
             "by scalars with *."
         )
     rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
-    if a[-1] != b[-2:][0]:
+    contracted_b = b[-min(len(b), 2)]
+    if a[-1] != contracted_b:
         raise TypeError(
             f"matmul: the last dimension of shape {a} and the "
             f"{'second last' if len(b) > 1 else 'only'} of shape {b} must be equal."
@@ -76,7 +77,6 @@ def _matmul_plan(a: Shape, b: Shape) -> Plan:
     only_right = [i for i in range(rank) if i not in both and i not in only_left]
     own_left, own_right = sorted(both + only_left), sorted(both + only_right)
     shape_a = (*[left[i] for i in own_left], *rows, a[-1])
-    contracted_b = b[-2:][0]
     shape_b = (*[right[i] for i in own_right], contracted_b, *columns)
     batch = tuple(own_left.index(i) for i in both), tuple(own_right.index(i) for i in both)
     numbers = ((len(shape_a) - 1,), (len(own_right),)), batch
@@ -141,8 +141,8 @@ def _vdot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     if s.size != t.size:
         raise _misfit("vdot", s.shape, t.shape)
     a = _conjugate(a)
-    flat = [reshape(x, shape=(s.size,)) for x in (a, b)]
-    return product(*flat, (((0,), (0,)), ((), ())), precision, preferred)
+    a, b = reshape(a, shape=(s.size,)), reshape(b, shape=(s.size,))
+    return product(a, b, (((0,), (0,)), ((), ())), precision, preferred)
 
 
 def _conjugate(x: Any) -> Any:

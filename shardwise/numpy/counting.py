@@ -90,7 +90,7 @@ def bincount(
 @fused
 def _edges(*arrays: Any, bins: int, has_range: bool) -> Any:
     a, *limits = arrays
-    dtype = to_inexact(joined(a)[0])
+    dtype: Any = to_inexact(joined(a)[0])
     flat = cast(a, dtype)
     axes = tuple(range(type_of(a).ndim))
     if has_range:

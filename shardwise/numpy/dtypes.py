@@ -104,9 +104,9 @@ _KINDS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """Whether a dtype casts to another under NumPy's rule `casting`."""
-    return np.can_cast(getattr(from_, "dtype", from_), np.dtype(to), casting=casting)  # type: ignore[arg-type]
+    return np.can_cast(getattr(from_, "dtype", from_), np.dtype(to), casting=casting)
 
 
 def shape(a: Any) -> tuple[int, ...]:

@@ -69,6 +69,7 @@ def _quickly(interpreter: Any, x: Any, idx: Any) -> Any:
         start = idx if idx >= 0 else idx + n
         if not 0 <= start < n:
             return None
+        read = _ROW
     elif kind is slice and idx.step is None and len(sig.devices) == 1:
         try:
             start, stop, _ = idx.indices(n)
@@ -78,15 +79,14 @@ def _quickly(interpreter: Any, x: Any, idx: Any) -> Any:
             return None
         if stop - start == n:
             return x
+        read = _window(stop - start)
     else:
         return None
     try:
         place = sig.ints[start]
     except KeyError:
         place = interpreter.index(start, sig)
-    if kind is int:
-        return interpreter.call(_ROW, (x, place), _NONE)
-    return interpreter.call(_window(stop - start), (x, place), _NONE)
+    return interpreter.call(read, (x, place), _NONE)
 
 
 def _eagerly(interpreter: Any, x: Any, idx: Any) -> Any:
@@ -281,8 +281,8 @@ class _Column(NamedTuple):
     axes: tuple[int, ...]
 
 
-def layout(shape: tuple, operands: Any, pattern: tuple, wrap: bool = True) -> Layout | None:
-    """Lays an index out for an array of `shape`; None where nothing is picked."""
+def layout(shape: tuple, operands: Any, pattern: tuple, wrap: bool = True) -> Layout:
+    """Lays an index out for an array of `shape`."""
     arrays, spread = _indices(shape, operands, pattern, wrap)
     block, at = _block(pattern, arrays)
     kinds: list[tuple] = []  # of the result's dimensions: ("new",), ("window" | "stride", d)
@@ -354,7 +354,7 @@ def _block(pattern: tuple, arrays: dict) -> tuple[tuple[int, ...], int]:
 
 def _laid_out(
     shape: tuple, block: tuple, kinds: list, columns: dict, sizes: list, arrays: dict
-) -> Layout | None:
+) -> Layout:
     batch: list[int] = []
     axes: dict[Any, tuple[int, ...]] = {"block": ()}
     out: list[int] = []

@@ -177,6 +177,8 @@ def _cut(name: str, ary: Any, sections: Any, axis: int, even: bool) -> list[Any]
         places = [operator.index(i) for i in sections]
         cuts = [0, *[min(max(i + n if i < 0 else i, 0), n) for i in places], n]
         sizes = [b - a for a, b in pairwise(cuts)]
+        if any(s < 0 for s in sizes):
+            return [_part(ary, a, max(a, b), axis) for a, b in pairwise(cuts)]
     else:
         count = operator.index(sections)
         if count <= 0:
@@ -187,8 +189,6 @@ def _cut(name: str, ary: Any, sections: Any, axis: int, even: bool) -> list[Any]
                 f"{n % count} is left over. Use array_split for parts of unequal size."
             )
         sizes = [n // count + (i < n % count) for i in range(count)]
-    if any(s < 0 for s in sizes):
-        return [_part(ary, a, max(a, b), axis) for a, b in pairwise(cuts)]
     return list(_split(ary, tuple(sizes), axis))
 
 

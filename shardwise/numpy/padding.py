@@ -149,7 +149,7 @@ def _pad_constant(x: Any, *values: Any, widths: Widths) -> Any:
 
 
 @fused(arrays=1)
-def _pad_repeating(x: Any, widths: Widths, mode: str, reflect_type: str) -> Any:
+def _pad_repeating(x: Any, widths: Widths, mode: Any, reflect_type: str) -> Any:
     if reflect_type not in ("even", "odd"):
         raise ValueError(f"pad: reflect_type must be 'even' or 'odd'; got {reflect_type!r}.")
     for axis, pair in enumerate(widths):
@@ -158,7 +158,7 @@ def _pad_repeating(x: Any, widths: Widths, mode: str, reflect_type: str) -> Any:
         if reflect_type == "odd" and mode in ("reflect", "symmetric"):
             x = _pad_odd(x, axis, pair, mode)
             continue
-        places = np.pad(np.arange(type_of(x).shape[axis]), pair, mode)  # type: ignore[call-overload]
+        places = np.pad(np.arange(type_of(x).shape[axis]), pair, mode)
         x = take_static(x, places, axis)
     return x
 
@@ -209,7 +209,7 @@ def _pad_ramp(x: Any, *ends: Any, widths: Widths) -> Any:
 def _ramp(x: Any, end: Any, edge_at: int, count: int, axis: int) -> Any:
     """From the end value up to the edge, which it does not reach."""
     t = type_of(x)
-    work = to_inexact(t.dtype)
+    work: Any = to_inexact(t.dtype)
     shape = list(t.shape)
     shape[axis] = count
     edge = broadcast_in_place(ops.slice_in_dim(x, edge_at, edge_at + 1, axis), tuple(shape))

@@ -328,12 +328,12 @@ def _index_arrays(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     """Row and column indices of the lower triangle of an n by m matrix."""
-    return _index_arrays(np.tril_indices(n, k, m))  # type: ignore[return-value]
+    return _index_arrays(np.tril_indices(n, k, m))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     """Row and column indices of the upper triangle of an n by m matrix."""
-    return _index_arrays(np.triu_indices(n, k, m))  # type: ignore[return-value]
+    return _index_arrays(np.triu_indices(n, k, m))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:

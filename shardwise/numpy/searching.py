@@ -86,7 +86,7 @@ def nonzero(
         raise ValueError("nonzero: a scalar has no places; use atleast_1d on it first.")
     if size is None:
         found = np.nonzero(_value(a, "nonzero"))
-        dtype = canonicalize(int)
+        dtype: Any = canonicalize(int)
         return tuple(device_array(i.astype(dtype)) for i in found)
     fill = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * t.ndim
     if len(fill) != t.ndim:
@@ -115,7 +115,8 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     t = type_of(a)
     if not t.ndim:
         count = operator.index(size) if size is not None else int(bool(_value(a, "argwhere")))
-        return device_array(np.zeros((count, 0), canonicalize(int)))
+        dtype: Any = canonicalize(int)
+        return device_array(np.zeros((count, 0), dtype))
     columns = nonzero(a, size=size, fill_value=fill_value)
     return _columns(*columns)
 

@@ -31,10 +31,14 @@ def shape_of(shape: Any) -> tuple[int, ...]:
         return (shape,)
     try:
         return tuple([operator.index(n) for n in shape])
+    except TracerIntegerConversionError:
+        raise
     except TypeError:
         pass
     try:
         return (operator.index(shape),)
+    except TracerIntegerConversionError:
+        raise
     except TypeError:
         raise TypeError(f"a shape is made of known integers; got {shape!r}.") from None
 

@@ -192,7 +192,7 @@ def _average(*arrays: Any, axis: Axis, keepdims: bool, returned: bool) -> Any:
     t = type_of(a)
     axes = axes_of(axis, t.ndim)
     if not weights:
-        dtype = to_inexact(t.dtype)
+        dtype: Any = to_inexact(t.dtype)
         out = mean_of(a, axis, dtype, keepdims)
         count = math.prod([t.shape[i] for i in axes])
         total = np.asarray(count).astype(dtype)[()]
@@ -258,7 +258,7 @@ def _cov(
     if y is not None:
         x = concatenate(x, _observations(y, rowvar or type_of(y).ndim == 1, wanted, "y"),
                         dimension=0)
-    part = real_dtype(wanted)
+    part: Any = real_dtype(wanted)
     count = type_of(x).shape[1]
     w = _combined_weights(frequencies, weights, count, part)
     if w is None:
@@ -334,7 +334,7 @@ def _normalized(c: Any) -> Any:
     t = type_of(c)
     if t.ndim == 0:
         return ew.div(c, c)
-    dtype = real_dtype(t.dtype)
+    dtype: Any = real_dtype(t.dtype)
     n = t.shape[0]
     here = np.eye(n, dtype=bool)
     zero = np.zeros((), t.dtype)[()]

@@ -96,7 +96,7 @@ def _filled(row: tuple, hidden: int) -> Labels:
 def _implicit(ins: list[Labels], hidden: int) -> Labels:
     """NumPy's rule: what `...` stands for, then in order the labels that occur once."""
     every = [x for labels in ins for x in labels if not (isinstance(x, int) and x < 0)]
-    once = sorted({x for x in every if every.count(x) == 1})  # type: ignore[type-var]
+    once = sorted({x for x in every if every.count(x) == 1})
     return (*range(-hidden, 0), *once)
 
 
@@ -155,8 +155,10 @@ class Step:
 def plan(subscripts: Any, shapes: tuple[Shape, ...], optimize: Any) -> tuple[Step, ...]:
     """The steps of an einsum over operands of these shapes."""
     ranks = tuple([len(s) for s in shapes])
-    read = _terms_of_text if isinstance(subscripts, str) else _terms_of_lists
-    terms, out = read(subscripts, ranks)
+    if isinstance(subscripts, str):
+        terms, out = _terms_of_text(subscripts, ranks)
+    else:
+        terms, out = _terms_of_lists(subscripts, ranks)
     sizes = _sizes(subscripts, terms, shapes)
     path = _path(terms, out, sizes, optimize)
     held: list[tuple[Labels, Shape]] = list(zip(terms, shapes, strict=True))
@@ -223,7 +225,8 @@ def _step(
     """One step, and the labels and shape of its result; the last gives exactly `wanted`."""
     pairs = []
     for i, (labels, shape) in enumerate(operands):
-        others = set(wanted).union(*[_real(*o, sizes) for j, o in enumerate(operands) if j != i])
+        beside = operands[:i] + operands[i + 1 :]
+        others = set(wanted).union(*[_real(x, s, sizes) for x, s in beside])
         pairs.append(_prepare(labels, shape, others, sizes))
     terms = [labels for _, labels in pairs]
     order = tuple(reversed(range(len(terms))))  # positions fall, operands come as they were given

@@ -233,13 +233,13 @@ class Value(Methods):
 
     # -- comparison; values are not hashable: equality is elementwise --
 
-    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
+    def __eq__(self, other: Any) -> Any:
         try:
             return ufuncs.equal(self, other)
         except TypeError as error:
             return _other_way(ufuncs.equal, self, other, error)
 
-    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
+    def __ne__(self, other: Any) -> Any:
         try:
             return ufuncs.not_equal(self, other)
         except TypeError as error:
@@ -269,7 +269,7 @@ class Value(Methods):
         except TypeError as error:
             return _other_way(ufuncs.greater_equal, self, other, error)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # pyright: ignore[reportAssignmentType] (so Python says it)
 
     # -- elements --
 

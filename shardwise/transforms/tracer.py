@@ -11,7 +11,7 @@ from shardwise.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from shardwise.core.source import Site, describe
+from shardwise.core.source import Site, describe, user_site
 from shardwise.numpy.value import Value
 from shardwise.types.array_type import ArrayType
 
@@ -36,24 +36,27 @@ class Tracer(Value):
         return None
 
     def _needs_value(self, kind: type[Exception], what: str, instead: str) -> NoReturn:
-        here = self.interpreter.describe()
+        origin = self.origin()
+        made = self.made_at()
+        if not origin and made is not None:
+            origin = f" The value was made at {describe(made)}."
         raise kind(
-            f"{what} needs the value of a traced array of type {self.aval.str_short(True)}, which "
-            f"is not known while tracing ({here}).{self.origin()} {instead}"
+            f"{what} at {describe(user_site(2))} needs the value of a traced array of type "
+            f"{self.aval.str_short(True)}, which is not known while tracing "
+            f"({self.interpreter.describe()}).{origin} {instead}"
         )
 
     def _concrete_or(self, kind: type[Exception], what: str, instead: str) -> Any:
+        if not self.interpreter.alive:
+            raise escaped(self)
         value = self.concrete()
         if value is None:
-            self._needs_value(kind, what, instead)
+            known = _KNOWN_ARGUMENTS.get(self.interpreter.transform, "")
+            self._needs_value(kind, what, instead + known + ".")
         return value
 
     def __bool__(self) -> bool:
-        instead = (
-            "Use `numpy.where` or `lax.cond` to choose by value, or mark the argument static "
-            "with `static_argnums`."
-        )
-        return bool(self._concrete_or(TracerBoolConversionError, "bool()", instead))
+        return bool(self._concrete_or(TracerBoolConversionError, "bool()", _CHOOSE))
 
     def __int__(self) -> int:
         return int(self._concrete_or(ConcretizationTypeError, "int()", _KEEP))
@@ -65,7 +68,7 @@ class Tracer(Value):
         return complex(self._concrete_or(ConcretizationTypeError, "complex()", _KEEP))
 
     def __index__(self) -> int:
-        value = self._concrete_or(TracerIntegerConversionError, "use as an index", _INDEX)
+        value = self._concrete_or(TracerIntegerConversionError, "use as a Python integer", _INDEX)
         return value.__index__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -83,12 +86,20 @@ class Tracer(Value):
         return f"{self.interpreter.transform} tracer {self.aval.str_short(True)}"
 
     def __format__(self, spec: str) -> str:
-        return format(repr(self), spec)
+        if not spec:
+            return repr(self)
+        return format(self._concrete_or(ConcretizationTypeError, f"format {spec!r}", _KEEP), spec)
 
 
-_KEEP = "Keep it an array, or mark the argument static with `static_argnums`."
-_INDEX = "Index an array of the library instead of a list, or mark the argument static."
-_ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions."
+_CHOOSE = "Use `numpy.where` or `lax.cond` to choose by value"
+_KEEP = "Keep it an array"
+_INDEX = "Use arrays and `lax.fori_loop` instead of lists, `range` and shapes that depend on values"
+_ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions"
+# By transform: how an argument's value can be known all the same.
+_KNOWN_ARGUMENTS = {
+    "jit": ", or mark the argument static with `static_argnums`",
+    "vmap": ", or do not map the argument, with None in `in_axes`",
+}
 
 
 def escaped(tracer: Tracer) -> UnexpectedTracerError:

@@ -329,8 +329,8 @@ def test_what_grad_cannot_take():
           "i32[]. Convert it to a floating type.", sw.grad(count), V)
     fails(TypeError, "grad of loss with holomorphic=True takes complex inputs; args[0] is of type "
           "f32[3].", sw.grad(loss, holomorphic=True), V)
-    fails(TypeError, "loss must return a pair (value, aux) with has_aux=True; it returned an array.",
-          sw.grad(loss, has_aux=True), V)
+    fails(TypeError, "loss must return a pair (value, aux) with has_aux=True; it returned an "
+          "array.", sw.grad(loss, has_aux=True), V)
     fails(ValueError, "grad of loss: argnums=1 asks for argument 1, but the function was called "
           "with 1 positional arguments.", sw.grad(loss, argnums=1), V)
 
