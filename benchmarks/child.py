@@ -35,6 +35,7 @@ def run_child(measurement: str, library: str, cache: str | None = None) -> float
       RuntimeError: with the last line that the child wrote, if it fails.
     """
     environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed library has its bytecode
     for prefix in ("JAX_", "SHARDWISE_") if cache else ():
         environment[prefix + "ENABLE_COMPILATION_CACHE"] = "true"
         environment[prefix + "COMPILATION_CACHE_DIR"] = str(cache)

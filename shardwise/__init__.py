@@ -1,16 +1,12 @@
 """shardwise: NumPy-style programs over global, sharded arrays."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shardwise.api.grad import grad as grad
 from shardwise.api.grad import jvp as jvp
 from shardwise.api.grad import linearize as linearize
 from shardwise.api.grad import value_and_grad as value_and_grad
 from shardwise.api.grad import vjp as vjp
-from shardwise.api.jacobian import hessian as hessian
-from shardwise.api.jacobian import jacfwd as jacfwd
-from shardwise.api.jacobian import jacrev as jacrev
 from shardwise.api.jit import jit as jit
 from shardwise.api.placement import block_until_ready as block_until_ready
 from shardwise.api.placement import default_backend as default_backend
@@ -26,12 +22,9 @@ from shardwise.api.placement import process_count as process_count
 from shardwise.api.placement import process_index as process_index
 from shardwise.api.placement import with_sharding_constraint as with_sharding_constraint
 from shardwise.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
-from shardwise.api.tracing import eval_shape as eval_shape
-from shardwise.api.tracing import make_jaxpr as make_jaxpr
 from shardwise.api.vmap import vmap as vmap
 from shardwise.base.config import config as config
-from shardwise.control.custom_jvp import custom_jvp as custom_jvp
-from shardwise.control.custom_vjp import custom_vjp as custom_vjp
+from shardwise.base.lazy import lazy_names
 from shardwise.core.infer import typeof as typeof
 from shardwise.engine.array import Array as Array
 from shardwise.types.partition_spec import P as P
@@ -46,12 +39,12 @@ if TYPE_CHECKING:
     from shardwise import random as random
     from shardwise import sharding as sharding
     from shardwise import tree as tree
+    from shardwise.api.jacobian import hessian as hessian
+    from shardwise.api.jacobian import jacfwd as jacfwd
+    from shardwise.api.jacobian import jacrev as jacrev
+    from shardwise.api.tracing import eval_shape as eval_shape
+    from shardwise.api.tracing import make_jaxpr as make_jaxpr
+    from shardwise.control.custom_jvp import custom_jvp as custom_jvp
+    from shardwise.control.custom_vjp import custom_vjp as custom_vjp
 
-_NAMESPACES = ("debug", "explain", "lax", "nn", "numpy", "random", "sharding", "tree")
-
-
-def __getattr__(name: str) -> Any:
-    """Imports the public namespaces on first use."""
-    if name in _NAMESPACES:
-        return import_module(f"shardwise.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -183,17 +183,17 @@ def test_environment_keeps_what_the_caller_set():
     assert environment["SHARDWISE_ENABLE_COMPILATION_CACHE"] == "false"
 
 
-def test_collectives_are_counted_by_kind_and_type():
+def test_collectives_are_counted_by_kind_dtype_and_size():
     hlo = """
       %a = f32[8,128]{1,0} all-reduce(%x), channel_id=1, to_apply=%add
-      %b = f32[8,128]{0,1} all-reduce(%y), channel_id=2, to_apply=%add
+      %b = f32[128,8]{0,1} all-reduce(%y), channel_id=2, to_apply=%add
       %c = (f32[4]{0:T(8)}, /*index=1*/bf16[2,2]{1,0}, f32[4]{0}) all-reduce(%z, %w), channel_id=3
       %d = (f32[4], f32[32]) all-gather-start(%z), dimensions={0}
       %e = f32[4]{0} add(%z, %all-reduce.1)
       %f = f32[32] all-gather-done(%d)
     """
     assert collectives(hlo) == {
-        "all-reduce f32[8,128]": 2,
-        "all-reduce bf16[2,2] 2×f32[4]": 1,
+        "all-reduce f32[1024]": 2,
+        "all-reduce bf16[4] 2×f32[4]": 1,
         "all-gather f32[32] f32[4]": 1,
     }

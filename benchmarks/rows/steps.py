@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -17,14 +18,22 @@ COLLECTIVE = re.compile(
     r"(?P<op>all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\("
 )
 COMMENT = re.compile(r"/\*.*?\*/")  # `/*index=5*/` inside long tuples
-ARRAY = re.compile(r"\w+\[[\d,]*\]")
+ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 
 
 def collectives(hlo: str) -> Counter[str]:
-    """How often each collective occurs in compiled HLO text: `{"all-reduce 3×f32[8,128]": 2}`."""
+    """How often each collective occurs in compiled HLO text: `{"all-reduce 3×f32[1024]": 2}`.
+
+    Arrays count by their number of elements: a gradient that is reduced in its transposed form is
+    the same communication.
+    """
     found: Counter[str] = Counter()
     for match in COLLECTIVE.finditer(COMMENT.sub("", hlo)):
-        arrays = Counter(sorted(ARRAY.findall(match["type"])))  # layouts, order do not matter
+        sized = [
+            f"{dtype}[{math.prod(map(int, filter(None, sizes.split(','))))}]"
+            for dtype, sizes in ARRAY.findall(match["type"])
+        ]
+        arrays = Counter(sorted(sized))  # layouts, order do not matter
         parts = (f"{count}×{array}" if count > 1 else array for array, count in arrays.items())
         found[" ".join((match["op"], *parts))] += 1
     return found

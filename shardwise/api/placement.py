@@ -87,7 +87,10 @@ def device_put(x: Any, device: Any = None, *, donate: Any = False, may_alias: An
         if len(leaves) == 1 and leaves[0] is x:
             return _put(x, target, donate, may_alias, lambda: "x")
         if target is not None and all(v.__class__ is np.ndarray for v in leaves):
-            return tree.unflatten([transfer.put_host(v, target, True) for v in leaves])
+            try:
+                return tree.unflatten([transfer.put_host(v, target, True) for v in leaves])
+            except (ValueError, TypeError):
+                pass  # raised again below, with the name of the leaf
         targets = [target] * len(leaves)
     else:
         found = broadcast_prefix(device, x, "device_put: device", is_sharding_leaf)

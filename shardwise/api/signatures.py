@@ -24,7 +24,7 @@ def as_tuple(x: Any) -> tuple:
     """An int, a string or an iterable of them, as a tuple."""
     if x is None:
         return ()
-    if isinstance(x, int | str):
+    if isinstance(x, str) or not isinstance(x, Iterable):
         return (x,)
     return tuple(x)
 

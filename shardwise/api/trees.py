@@ -47,14 +47,14 @@ def _difference(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], path: st
     theirs = registry.flatten_one_level(tree)
     where = f"at {path}" if path else "at the top"
     if theirs is None or type(prefix) is not type(tree):
-        value = "one value" if theirs is None else f"a {type(tree).__name__}"
-        return f"{where} it has a {type(prefix).__name__}, but there is {value}"
+        value = "single" if theirs is None else f"a {type(tree).__name__}"
+        return f"{where} it has a {type(prefix).__name__}, but the value is {value}"
     (children, keys), (values, names) = mine, theirs
     if isinstance(prefix, dict) and keys != names:
-        return f"{where} it has the keys {listed(keys)}, but there are {listed(names)}"
+        return f"{where} it has the keys {listed(keys)}, but the value has {listed(names)}"
     if len(children) != len(values):
         entries = counted(len(children), "entry", "entries")
-        return f"{where} it has {entries}, but there are {len(values)}"
+        return f"{where} it has {entries}, but the value has {len(values)}"
     steps = keys if isinstance(prefix, dict) else range(len(children))
     for step, child, value in zip(steps, children, values, strict=True):
         found = _difference(child, value, is_leaf, f"{path}[{step!r}]")

@@ -147,6 +147,11 @@ class Executable:
         """Raises what a failed launch was about: an array that is gone, or the error itself."""
         for a in args:
             a._live()
+        if any(raw.is_deleted() for raw in self.hidden):
+            raise RuntimeError(
+                f"{self.program.name}: an array that it closes over has been deleted or donated. "
+                "Pass the array as an argument."
+            ) from None
         raise error
 
 

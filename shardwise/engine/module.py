@@ -42,13 +42,16 @@ class _Meshes:
         if isinstance(sharding.mesh, AbstractMesh) or sharding.devices == self._devices:
             return tuple(range(len(self._devices)))
         try:
-            return tuple(self._positions[d] for d in sharding.devices)
+            order = tuple(self._positions[d] for d in sharding.devices)
         except KeyError:
+            order = ()
+        if len(order) != len(self._devices):
             theirs = [d.id for d in sharding.devices]
             raise ValueError(
                 f"{sharding!r} is over devices {theirs}, but the program runs on devices "
                 f"{[d.id for d in self._devices]}. Use `device_put` to bring its arguments there."
-            ) from None
+            )
+        return order
 
     def _symbol(self, axes: tuple, order: tuple[int, ...]) -> str:
         key = (axes, order)

@@ -1,366 +1,388 @@
-"""The NumPy API as plain typed functions over ops."""
+"""The NumPy API as plain typed functions over ops.
 
-# -- shapes, indexing, picking --
+    import shardwise.numpy as np
+    np.sin(np.arange(4.0))
 
-# -- ufuncs, creation, comparison of arrays --
-# Reductions, sorting, counting, products.
-from shardwise.numpy import linalg as linalg
-from shardwise.numpy.contractions import cross as cross
-from shardwise.numpy.contractions import dot as dot
-from shardwise.numpy.contractions import inner as inner
-from shardwise.numpy.contractions import kron as kron
-from shardwise.numpy.contractions import matmul as matmul
-from shardwise.numpy.contractions import matvec as matvec
-from shardwise.numpy.contractions import outer as outer
-from shardwise.numpy.contractions import tensordot as tensordot
-from shardwise.numpy.contractions import trace as trace
-from shardwise.numpy.contractions import vdot as vdot
-from shardwise.numpy.contractions import vecdot as vecdot
-from shardwise.numpy.contractions import vecmat as vecmat
-from shardwise.numpy.counting import bincount as bincount
-from shardwise.numpy.counting import histogram as histogram
-from shardwise.numpy.counting import histogram2d as histogram2d
-from shardwise.numpy.counting import histogram_bin_edges as histogram_bin_edges
-from shardwise.numpy.counting import histogramdd as histogramdd
-from shardwise.numpy.counting import unique as unique
-from shardwise.numpy.counting import unique_all as unique_all
-from shardwise.numpy.counting import unique_counts as unique_counts
-from shardwise.numpy.counting import unique_inverse as unique_inverse
-from shardwise.numpy.counting import unique_values as unique_values
-from shardwise.numpy.creation import array as array
-from shardwise.numpy.creation import asarray as asarray
-from shardwise.numpy.creation import astype as astype
-from shardwise.numpy.creation import copy as copy
-from shardwise.numpy.creation import empty as empty
-from shardwise.numpy.creation import empty_like as empty_like
-from shardwise.numpy.creation import frombuffer as frombuffer
-from shardwise.numpy.creation import fromfunction as fromfunction
-from shardwise.numpy.creation import full as full
-from shardwise.numpy.creation import full_like as full_like
-from shardwise.numpy.creation import ones as ones
-from shardwise.numpy.creation import ones_like as ones_like
-from shardwise.numpy.creation import view as view
-from shardwise.numpy.creation import zeros as zeros
-from shardwise.numpy.creation import zeros_like as zeros_like
-from shardwise.numpy.dtypes import bfloat16 as bfloat16
-from shardwise.numpy.dtypes import bool_ as bool_
-from shardwise.numpy.dtypes import can_cast as can_cast
-from shardwise.numpy.dtypes import cdouble as cdouble
-from shardwise.numpy.dtypes import complex64 as complex64
-from shardwise.numpy.dtypes import complex128 as complex128
-from shardwise.numpy.dtypes import complexfloating as complexfloating
-from shardwise.numpy.dtypes import csingle as csingle
-from shardwise.numpy.dtypes import double as double
-from shardwise.numpy.dtypes import dtype as dtype
-from shardwise.numpy.dtypes import e as e
-from shardwise.numpy.dtypes import euler_gamma as euler_gamma
-from shardwise.numpy.dtypes import finfo as finfo
-from shardwise.numpy.dtypes import float4_e2m1fn as float4_e2m1fn
-from shardwise.numpy.dtypes import float8_e3m4 as float8_e3m4
-from shardwise.numpy.dtypes import float8_e4m3 as float8_e4m3
-from shardwise.numpy.dtypes import float8_e4m3b11fnuz as float8_e4m3b11fnuz
-from shardwise.numpy.dtypes import float8_e4m3fn as float8_e4m3fn
-from shardwise.numpy.dtypes import float8_e4m3fnuz as float8_e4m3fnuz
-from shardwise.numpy.dtypes import float8_e5m2 as float8_e5m2
-from shardwise.numpy.dtypes import float8_e5m2fnuz as float8_e5m2fnuz
-from shardwise.numpy.dtypes import float8_e8m0fnu as float8_e8m0fnu
-from shardwise.numpy.dtypes import float16 as float16
-from shardwise.numpy.dtypes import float32 as float32
-from shardwise.numpy.dtypes import float64 as float64
-from shardwise.numpy.dtypes import floating as floating
-from shardwise.numpy.dtypes import generic as generic
-from shardwise.numpy.dtypes import iinfo as iinfo
-from shardwise.numpy.dtypes import inexact as inexact
-from shardwise.numpy.dtypes import inf as inf
-from shardwise.numpy.dtypes import int2 as int2
-from shardwise.numpy.dtypes import int4 as int4
-from shardwise.numpy.dtypes import int8 as int8
-from shardwise.numpy.dtypes import int16 as int16
-from shardwise.numpy.dtypes import int32 as int32
-from shardwise.numpy.dtypes import int64 as int64
-from shardwise.numpy.dtypes import integer as integer
-from shardwise.numpy.dtypes import isdtype as isdtype
-from shardwise.numpy.dtypes import issubdtype as issubdtype
-from shardwise.numpy.dtypes import nan as nan
-from shardwise.numpy.dtypes import ndim as ndim
-from shardwise.numpy.dtypes import newaxis as newaxis
-from shardwise.numpy.dtypes import number as number
-from shardwise.numpy.dtypes import pi as pi
-from shardwise.numpy.dtypes import promote_types as promote_types
-from shardwise.numpy.dtypes import result_type as result_type
-from shardwise.numpy.dtypes import shape as shape
-from shardwise.numpy.dtypes import signedinteger as signedinteger
-from shardwise.numpy.dtypes import single as single
-from shardwise.numpy.dtypes import size as size
-from shardwise.numpy.dtypes import uint2 as uint2
-from shardwise.numpy.dtypes import uint4 as uint4
-from shardwise.numpy.dtypes import uint8 as uint8
-from shardwise.numpy.dtypes import uint16 as uint16
-from shardwise.numpy.dtypes import uint32 as uint32
-from shardwise.numpy.dtypes import uint64 as uint64
-from shardwise.numpy.dtypes import unsignedinteger as unsignedinteger
-from shardwise.numpy.elementary import abs as abs
-from shardwise.numpy.elementary import absolute as absolute
-from shardwise.numpy.elementary import acos as acos
-from shardwise.numpy.elementary import acosh as acosh
-from shardwise.numpy.elementary import angle as angle
-from shardwise.numpy.elementary import arccos as arccos
-from shardwise.numpy.elementary import arccosh as arccosh
-from shardwise.numpy.elementary import arcsin as arcsin
-from shardwise.numpy.elementary import arcsinh as arcsinh
-from shardwise.numpy.elementary import arctan as arctan
-from shardwise.numpy.elementary import arctanh as arctanh
-from shardwise.numpy.elementary import around as around
-from shardwise.numpy.elementary import asin as asin
-from shardwise.numpy.elementary import asinh as asinh
-from shardwise.numpy.elementary import atan as atan
-from shardwise.numpy.elementary import atanh as atanh
-from shardwise.numpy.elementary import cbrt as cbrt
-from shardwise.numpy.elementary import ceil as ceil
-from shardwise.numpy.elementary import conj as conj
-from shardwise.numpy.elementary import conjugate as conjugate
-from shardwise.numpy.elementary import cos as cos
-from shardwise.numpy.elementary import cosh as cosh
-from shardwise.numpy.elementary import deg2rad as deg2rad
-from shardwise.numpy.elementary import degrees as degrees
-from shardwise.numpy.elementary import exp as exp
-from shardwise.numpy.elementary import exp2 as exp2
-from shardwise.numpy.elementary import expm1 as expm1
-from shardwise.numpy.elementary import fabs as fabs
-from shardwise.numpy.elementary import fix as fix
-from shardwise.numpy.elementary import floor as floor
-from shardwise.numpy.elementary import i0 as i0
-from shardwise.numpy.elementary import imag as imag
-from shardwise.numpy.elementary import log as log
-from shardwise.numpy.elementary import log1p as log1p
-from shardwise.numpy.elementary import log2 as log2
-from shardwise.numpy.elementary import log10 as log10
-from shardwise.numpy.elementary import negative as negative
-from shardwise.numpy.elementary import rad2deg as rad2deg
-from shardwise.numpy.elementary import radians as radians
-from shardwise.numpy.elementary import real as real
-from shardwise.numpy.elementary import reciprocal as reciprocal
-from shardwise.numpy.elementary import rint as rint
-from shardwise.numpy.elementary import round as round
-from shardwise.numpy.elementary import sign as sign
-from shardwise.numpy.elementary import sin as sin
-from shardwise.numpy.elementary import sinc as sinc
-from shardwise.numpy.elementary import sinh as sinh
-from shardwise.numpy.elementary import sqrt as sqrt
-from shardwise.numpy.elementary import square as square
-from shardwise.numpy.elementary import tan as tan
-from shardwise.numpy.elementary import tanh as tanh
-from shardwise.numpy.elementary import trunc as trunc
-from shardwise.numpy.floats import copysign as copysign
-from shardwise.numpy.floats import frexp as frexp
-from shardwise.numpy.floats import iscomplex as iscomplex
-from shardwise.numpy.floats import iscomplexobj as iscomplexobj
-from shardwise.numpy.floats import isfinite as isfinite
-from shardwise.numpy.floats import isinf as isinf
-from shardwise.numpy.floats import isnan as isnan
-from shardwise.numpy.floats import isneginf as isneginf
-from shardwise.numpy.floats import isposinf as isposinf
-from shardwise.numpy.floats import isreal as isreal
-from shardwise.numpy.floats import isrealobj as isrealobj
-from shardwise.numpy.floats import isscalar as isscalar
-from shardwise.numpy.floats import ldexp as ldexp
-from shardwise.numpy.floats import modf as modf
-from shardwise.numpy.floats import nan_to_num as nan_to_num
-from shardwise.numpy.floats import nextafter as nextafter
-from shardwise.numpy.floats import signbit as signbit
-from shardwise.numpy.floats import spacing as spacing
-from shardwise.numpy.joining import append as append
-from shardwise.numpy.joining import array_split as array_split
-from shardwise.numpy.joining import block as block
-from shardwise.numpy.joining import column_stack as column_stack
-from shardwise.numpy.joining import concat as concat
-from shardwise.numpy.joining import concatenate as concatenate
-from shardwise.numpy.joining import dsplit as dsplit
-from shardwise.numpy.joining import dstack as dstack
-from shardwise.numpy.joining import hsplit as hsplit
-from shardwise.numpy.joining import hstack as hstack
-from shardwise.numpy.joining import row_stack as row_stack
-from shardwise.numpy.joining import split as split
-from shardwise.numpy.joining import stack as stack
-from shardwise.numpy.joining import unstack as unstack
-from shardwise.numpy.joining import vsplit as vsplit
-from shardwise.numpy.joining import vstack as vstack
-from shardwise.numpy.padding import pad as pad
-from shardwise.numpy.picking import compress as compress
-from shardwise.numpy.picking import extract as extract
-from shardwise.numpy.picking import ix_ as ix_
-from shardwise.numpy.picking import place as place
-from shardwise.numpy.picking import put as put
-from shardwise.numpy.picking import put_along_axis as put_along_axis
-from shardwise.numpy.picking import take as take
-from shardwise.numpy.picking import take_along_axis as take_along_axis
-from shardwise.numpy.predicates import allclose as allclose
-from shardwise.numpy.predicates import array_equal as array_equal
-from shardwise.numpy.predicates import array_equiv as array_equiv
-from shardwise.numpy.predicates import isclose as isclose
-from shardwise.numpy.quantiles import median as median
-from shardwise.numpy.quantiles import nanmedian as nanmedian
-from shardwise.numpy.quantiles import nanpercentile as nanpercentile
-from shardwise.numpy.quantiles import nanquantile as nanquantile
-from shardwise.numpy.quantiles import percentile as percentile
-from shardwise.numpy.quantiles import quantile as quantile
-from shardwise.numpy.ranges import arange as arange
-from shardwise.numpy.ranges import diag as diag
-from shardwise.numpy.ranges import diag_indices as diag_indices
-from shardwise.numpy.ranges import diag_indices_from as diag_indices_from
-from shardwise.numpy.ranges import diagflat as diagflat
-from shardwise.numpy.ranges import eye as eye
-from shardwise.numpy.ranges import geomspace as geomspace
-from shardwise.numpy.ranges import identity as identity
-from shardwise.numpy.ranges import indices as indices
-from shardwise.numpy.ranges import linspace as linspace
-from shardwise.numpy.ranges import logspace as logspace
-from shardwise.numpy.ranges import meshgrid as meshgrid
-from shardwise.numpy.ranges import tri as tri
-from shardwise.numpy.ranges import tril as tril
-from shardwise.numpy.ranges import tril_indices as tril_indices
-from shardwise.numpy.ranges import tril_indices_from as tril_indices_from
-from shardwise.numpy.ranges import triu as triu
-from shardwise.numpy.ranges import triu_indices as triu_indices
-from shardwise.numpy.ranges import triu_indices_from as triu_indices_from
-from shardwise.numpy.ranges import vander as vander
-from shardwise.numpy.rearrange import delete as delete
-from shardwise.numpy.rearrange import diagonal as diagonal
-from shardwise.numpy.rearrange import fill_diagonal as fill_diagonal
-from shardwise.numpy.rearrange import insert as insert
-from shardwise.numpy.rearrange import repeat as repeat
-from shardwise.numpy.rearrange import resize as resize
-from shardwise.numpy.rearrange import roll as roll
-from shardwise.numpy.rearrange import tile as tile
-from shardwise.numpy.rearrange import trim_zeros as trim_zeros
-from shardwise.numpy.reductions import all as all
-from shardwise.numpy.reductions import amax as amax
-from shardwise.numpy.reductions import amin as amin
-from shardwise.numpy.reductions import any as any
-from shardwise.numpy.reductions import argmax as argmax
-from shardwise.numpy.reductions import argmin as argmin
-from shardwise.numpy.reductions import count_nonzero as count_nonzero
-from shardwise.numpy.reductions import max as max
-from shardwise.numpy.reductions import min as min
-from shardwise.numpy.reductions import prod as prod
-from shardwise.numpy.reductions import ptp as ptp
-from shardwise.numpy.reductions import sum as sum
-from shardwise.numpy.scans import cumprod as cumprod
-from shardwise.numpy.scans import cumsum as cumsum
-from shardwise.numpy.scans import cumulative_prod as cumulative_prod
-from shardwise.numpy.scans import cumulative_sum as cumulative_sum
-from shardwise.numpy.scans import diff as diff
-from shardwise.numpy.scans import ediff1d as ediff1d
-from shardwise.numpy.scans import interp as interp
-from shardwise.numpy.scans import trapezoid as trapezoid
-from shardwise.numpy.searching import argwhere as argwhere
-from shardwise.numpy.searching import choose as choose
-from shardwise.numpy.searching import flatnonzero as flatnonzero
-from shardwise.numpy.searching import in1d as in1d
-from shardwise.numpy.searching import isin as isin
-from shardwise.numpy.searching import nonzero as nonzero
-from shardwise.numpy.searching import piecewise as piecewise
-from shardwise.numpy.searching import ravel_multi_index as ravel_multi_index
-from shardwise.numpy.searching import select as select
-from shardwise.numpy.searching import unravel_index as unravel_index
-from shardwise.numpy.searching import where as where
-from shardwise.numpy.shapes import atleast_1d as atleast_1d
-from shardwise.numpy.shapes import atleast_2d as atleast_2d
-from shardwise.numpy.shapes import atleast_3d as atleast_3d
-from shardwise.numpy.shapes import broadcast_arrays as broadcast_arrays
-from shardwise.numpy.shapes import broadcast_shapes as broadcast_shapes
-from shardwise.numpy.shapes import broadcast_to as broadcast_to
-from shardwise.numpy.shapes import expand_dims as expand_dims
-from shardwise.numpy.shapes import flip as flip
-from shardwise.numpy.shapes import fliplr as fliplr
-from shardwise.numpy.shapes import flipud as flipud
-from shardwise.numpy.shapes import matrix_transpose as matrix_transpose
-from shardwise.numpy.shapes import moveaxis as moveaxis
-from shardwise.numpy.shapes import permute_dims as permute_dims
-from shardwise.numpy.shapes import ravel as ravel
-from shardwise.numpy.shapes import reshape as reshape
-from shardwise.numpy.shapes import rollaxis as rollaxis
-from shardwise.numpy.shapes import rot90 as rot90
-from shardwise.numpy.shapes import squeeze as squeeze
-from shardwise.numpy.shapes import swapaxes as swapaxes
-from shardwise.numpy.shapes import transpose as transpose
-from shardwise.numpy.signal import convolve as convolve
-from shardwise.numpy.signal import correlate as correlate
-from shardwise.numpy.skipping import nanargmax as nanargmax
-from shardwise.numpy.skipping import nanargmin as nanargmin
-from shardwise.numpy.skipping import nancumprod as nancumprod
-from shardwise.numpy.skipping import nancumsum as nancumsum
-from shardwise.numpy.skipping import nanmax as nanmax
-from shardwise.numpy.skipping import nanmean as nanmean
-from shardwise.numpy.skipping import nanmin as nanmin
-from shardwise.numpy.skipping import nanprod as nanprod
-from shardwise.numpy.skipping import nanstd as nanstd
-from shardwise.numpy.skipping import nansum as nansum
-from shardwise.numpy.skipping import nanvar as nanvar
-from shardwise.numpy.sorting import argpartition as argpartition
-from shardwise.numpy.sorting import argsort as argsort
-from shardwise.numpy.sorting import digitize as digitize
-from shardwise.numpy.sorting import lexsort as lexsort
-from shardwise.numpy.sorting import partition as partition
-from shardwise.numpy.sorting import searchsorted as searchsorted
-from shardwise.numpy.sorting import sort as sort
-from shardwise.numpy.sorting import sort_complex as sort_complex
-from shardwise.numpy.statistics import average as average
-from shardwise.numpy.statistics import corrcoef as corrcoef
-from shardwise.numpy.statistics import cov as cov
-from shardwise.numpy.statistics import mean as mean
-from shardwise.numpy.statistics import std as std
-from shardwise.numpy.statistics import var as var
-from shardwise.numpy.subscripts import einsum as einsum
-from shardwise.numpy.subscripts import einsum_path as einsum_path
-from shardwise.numpy.ufuncs import add as add
-from shardwise.numpy.ufuncs import arctan2 as arctan2
-from shardwise.numpy.ufuncs import atan2 as atan2
-from shardwise.numpy.ufuncs import bitwise_and as bitwise_and
-from shardwise.numpy.ufuncs import bitwise_count as bitwise_count
-from shardwise.numpy.ufuncs import bitwise_invert as bitwise_invert
-from shardwise.numpy.ufuncs import bitwise_left_shift as bitwise_left_shift
-from shardwise.numpy.ufuncs import bitwise_not as bitwise_not
-from shardwise.numpy.ufuncs import bitwise_or as bitwise_or
-from shardwise.numpy.ufuncs import bitwise_right_shift as bitwise_right_shift
-from shardwise.numpy.ufuncs import bitwise_xor as bitwise_xor
-from shardwise.numpy.ufuncs import clip as clip
-from shardwise.numpy.ufuncs import divide as divide
-from shardwise.numpy.ufuncs import divmod as divmod
-from shardwise.numpy.ufuncs import equal as equal
-from shardwise.numpy.ufuncs import float_power as float_power
-from shardwise.numpy.ufuncs import floor_divide as floor_divide
-from shardwise.numpy.ufuncs import fmax as fmax
-from shardwise.numpy.ufuncs import fmin as fmin
-from shardwise.numpy.ufuncs import fmod as fmod
-from shardwise.numpy.ufuncs import gcd as gcd
-from shardwise.numpy.ufuncs import greater as greater
-from shardwise.numpy.ufuncs import greater_equal as greater_equal
-from shardwise.numpy.ufuncs import heaviside as heaviside
-from shardwise.numpy.ufuncs import hypot as hypot
-from shardwise.numpy.ufuncs import invert as invert
-from shardwise.numpy.ufuncs import lcm as lcm
-from shardwise.numpy.ufuncs import left_shift as left_shift
-from shardwise.numpy.ufuncs import less as less
-from shardwise.numpy.ufuncs import less_equal as less_equal
-from shardwise.numpy.ufuncs import logaddexp as logaddexp
-from shardwise.numpy.ufuncs import logaddexp2 as logaddexp2
-from shardwise.numpy.ufuncs import logical_and as logical_and
-from shardwise.numpy.ufuncs import logical_not as logical_not
-from shardwise.numpy.ufuncs import logical_or as logical_or
-from shardwise.numpy.ufuncs import logical_xor as logical_xor
-from shardwise.numpy.ufuncs import maximum as maximum
-from shardwise.numpy.ufuncs import minimum as minimum
-from shardwise.numpy.ufuncs import mod as mod
-from shardwise.numpy.ufuncs import multiply as multiply
-from shardwise.numpy.ufuncs import not_equal as not_equal
-from shardwise.numpy.ufuncs import positive as positive
-from shardwise.numpy.ufuncs import pow as pow
-from shardwise.numpy.ufuncs import power as power
-from shardwise.numpy.ufuncs import remainder as remainder
-from shardwise.numpy.ufuncs import right_shift as right_shift
-from shardwise.numpy.ufuncs import subtract as subtract
-from shardwise.numpy.ufuncs import true_divide as true_divide
-from shardwise.numpy.value import Value as _Value
+Modules are imported when one of their names is first used (see `base.lazy`). Arrays and traced
+values are instances of `ndarray`.
+"""
 
-ndarray = _Value  # arrays and traced values are instances
+from typing import TYPE_CHECKING
+
+from shardwise.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise.numpy import at as at
+    from shardwise.numpy import contractions as contractions
+    from shardwise.numpy import creation as creation
+    from shardwise.numpy import elementary as elementary
+    from shardwise.numpy import indexing as indexing
+    from shardwise.numpy import linalg as linalg
+    from shardwise.numpy import picking as picking
+    from shardwise.numpy import rearrange as rearrange
+    from shardwise.numpy import reductions as reductions
+    from shardwise.numpy import scans as scans
+    from shardwise.numpy import searching as searching
+    from shardwise.numpy import shapes as shapes
+    from shardwise.numpy import sorting as sorting
+    from shardwise.numpy import statistics as statistics
+    from shardwise.numpy import ufuncs as ufuncs
+    from shardwise.numpy.contractions import cross as cross
+    from shardwise.numpy.contractions import dot as dot
+    from shardwise.numpy.contractions import inner as inner
+    from shardwise.numpy.contractions import kron as kron
+    from shardwise.numpy.contractions import matmul as matmul
+    from shardwise.numpy.contractions import matvec as matvec
+    from shardwise.numpy.contractions import outer as outer
+    from shardwise.numpy.contractions import tensordot as tensordot
+    from shardwise.numpy.contractions import trace as trace
+    from shardwise.numpy.contractions import vdot as vdot
+    from shardwise.numpy.contractions import vecdot as vecdot
+    from shardwise.numpy.contractions import vecmat as vecmat
+    from shardwise.numpy.counting import bincount as bincount
+    from shardwise.numpy.counting import histogram as histogram
+    from shardwise.numpy.counting import histogram2d as histogram2d
+    from shardwise.numpy.counting import histogram_bin_edges as histogram_bin_edges
+    from shardwise.numpy.counting import histogramdd as histogramdd
+    from shardwise.numpy.counting import unique as unique
+    from shardwise.numpy.counting import unique_all as unique_all
+    from shardwise.numpy.counting import unique_counts as unique_counts
+    from shardwise.numpy.counting import unique_inverse as unique_inverse
+    from shardwise.numpy.counting import unique_values as unique_values
+    from shardwise.numpy.creation import array as array
+    from shardwise.numpy.creation import asarray as asarray
+    from shardwise.numpy.creation import astype as astype
+    from shardwise.numpy.creation import copy as copy
+    from shardwise.numpy.creation import empty as empty
+    from shardwise.numpy.creation import empty_like as empty_like
+    from shardwise.numpy.creation import frombuffer as frombuffer
+    from shardwise.numpy.creation import fromfunction as fromfunction
+    from shardwise.numpy.creation import full as full
+    from shardwise.numpy.creation import full_like as full_like
+    from shardwise.numpy.creation import ones as ones
+    from shardwise.numpy.creation import ones_like as ones_like
+    from shardwise.numpy.creation import view as view
+    from shardwise.numpy.creation import zeros as zeros
+    from shardwise.numpy.creation import zeros_like as zeros_like
+    from shardwise.numpy.dtypes import bfloat16 as bfloat16
+    from shardwise.numpy.dtypes import bool_ as bool_
+    from shardwise.numpy.dtypes import can_cast as can_cast
+    from shardwise.numpy.dtypes import cdouble as cdouble
+    from shardwise.numpy.dtypes import complex64 as complex64
+    from shardwise.numpy.dtypes import complex128 as complex128
+    from shardwise.numpy.dtypes import complexfloating as complexfloating
+    from shardwise.numpy.dtypes import csingle as csingle
+    from shardwise.numpy.dtypes import double as double
+    from shardwise.numpy.dtypes import dtype as dtype
+    from shardwise.numpy.dtypes import e as e
+    from shardwise.numpy.dtypes import euler_gamma as euler_gamma
+    from shardwise.numpy.dtypes import finfo as finfo
+    from shardwise.numpy.dtypes import float4_e2m1fn as float4_e2m1fn
+    from shardwise.numpy.dtypes import float8_e3m4 as float8_e3m4
+    from shardwise.numpy.dtypes import float8_e4m3 as float8_e4m3
+    from shardwise.numpy.dtypes import float8_e4m3b11fnuz as float8_e4m3b11fnuz
+    from shardwise.numpy.dtypes import float8_e4m3fn as float8_e4m3fn
+    from shardwise.numpy.dtypes import float8_e4m3fnuz as float8_e4m3fnuz
+    from shardwise.numpy.dtypes import float8_e5m2 as float8_e5m2
+    from shardwise.numpy.dtypes import float8_e5m2fnuz as float8_e5m2fnuz
+    from shardwise.numpy.dtypes import float8_e8m0fnu as float8_e8m0fnu
+    from shardwise.numpy.dtypes import float16 as float16
+    from shardwise.numpy.dtypes import float32 as float32
+    from shardwise.numpy.dtypes import float64 as float64
+    from shardwise.numpy.dtypes import floating as floating
+    from shardwise.numpy.dtypes import generic as generic
+    from shardwise.numpy.dtypes import iinfo as iinfo
+    from shardwise.numpy.dtypes import inexact as inexact
+    from shardwise.numpy.dtypes import inf as inf
+    from shardwise.numpy.dtypes import int2 as int2
+    from shardwise.numpy.dtypes import int4 as int4
+    from shardwise.numpy.dtypes import int8 as int8
+    from shardwise.numpy.dtypes import int16 as int16
+    from shardwise.numpy.dtypes import int32 as int32
+    from shardwise.numpy.dtypes import int64 as int64
+    from shardwise.numpy.dtypes import integer as integer
+    from shardwise.numpy.dtypes import isdtype as isdtype
+    from shardwise.numpy.dtypes import issubdtype as issubdtype
+    from shardwise.numpy.dtypes import nan as nan
+    from shardwise.numpy.dtypes import ndim as ndim
+    from shardwise.numpy.dtypes import newaxis as newaxis
+    from shardwise.numpy.dtypes import number as number
+    from shardwise.numpy.dtypes import pi as pi
+    from shardwise.numpy.dtypes import promote_types as promote_types
+    from shardwise.numpy.dtypes import result_type as result_type
+    from shardwise.numpy.dtypes import shape as shape
+    from shardwise.numpy.dtypes import signedinteger as signedinteger
+    from shardwise.numpy.dtypes import single as single
+    from shardwise.numpy.dtypes import size as size
+    from shardwise.numpy.dtypes import uint2 as uint2
+    from shardwise.numpy.dtypes import uint4 as uint4
+    from shardwise.numpy.dtypes import uint8 as uint8
+    from shardwise.numpy.dtypes import uint16 as uint16
+    from shardwise.numpy.dtypes import uint32 as uint32
+    from shardwise.numpy.dtypes import uint64 as uint64
+    from shardwise.numpy.dtypes import unsignedinteger as unsignedinteger
+    from shardwise.numpy.elementary import abs as abs
+    from shardwise.numpy.elementary import absolute as absolute
+    from shardwise.numpy.elementary import acos as acos
+    from shardwise.numpy.elementary import acosh as acosh
+    from shardwise.numpy.elementary import angle as angle
+    from shardwise.numpy.elementary import arccos as arccos
+    from shardwise.numpy.elementary import arccosh as arccosh
+    from shardwise.numpy.elementary import arcsin as arcsin
+    from shardwise.numpy.elementary import arcsinh as arcsinh
+    from shardwise.numpy.elementary import arctan as arctan
+    from shardwise.numpy.elementary import arctanh as arctanh
+    from shardwise.numpy.elementary import around as around
+    from shardwise.numpy.elementary import asin as asin
+    from shardwise.numpy.elementary import asinh as asinh
+    from shardwise.numpy.elementary import atan as atan
+    from shardwise.numpy.elementary import atanh as atanh
+    from shardwise.numpy.elementary import cbrt as cbrt
+    from shardwise.numpy.elementary import ceil as ceil
+    from shardwise.numpy.elementary import conj as conj
+    from shardwise.numpy.elementary import conjugate as conjugate
+    from shardwise.numpy.elementary import cos as cos
+    from shardwise.numpy.elementary import cosh as cosh
+    from shardwise.numpy.elementary import deg2rad as deg2rad
+    from shardwise.numpy.elementary import degrees as degrees
+    from shardwise.numpy.elementary import exp as exp
+    from shardwise.numpy.elementary import exp2 as exp2
+    from shardwise.numpy.elementary import expm1 as expm1
+    from shardwise.numpy.elementary import fabs as fabs
+    from shardwise.numpy.elementary import fix as fix
+    from shardwise.numpy.elementary import floor as floor
+    from shardwise.numpy.elementary import i0 as i0
+    from shardwise.numpy.elementary import imag as imag
+    from shardwise.numpy.elementary import log as log
+    from shardwise.numpy.elementary import log1p as log1p
+    from shardwise.numpy.elementary import log2 as log2
+    from shardwise.numpy.elementary import log10 as log10
+    from shardwise.numpy.elementary import negative as negative
+    from shardwise.numpy.elementary import rad2deg as rad2deg
+    from shardwise.numpy.elementary import radians as radians
+    from shardwise.numpy.elementary import real as real
+    from shardwise.numpy.elementary import reciprocal as reciprocal
+    from shardwise.numpy.elementary import rint as rint
+    from shardwise.numpy.elementary import round as round
+    from shardwise.numpy.elementary import sign as sign
+    from shardwise.numpy.elementary import sin as sin
+    from shardwise.numpy.elementary import sinc as sinc
+    from shardwise.numpy.elementary import sinh as sinh
+    from shardwise.numpy.elementary import sqrt as sqrt
+    from shardwise.numpy.elementary import square as square
+    from shardwise.numpy.elementary import tan as tan
+    from shardwise.numpy.elementary import tanh as tanh
+    from shardwise.numpy.elementary import trunc as trunc
+    from shardwise.numpy.floats import copysign as copysign
+    from shardwise.numpy.floats import frexp as frexp
+    from shardwise.numpy.floats import iscomplex as iscomplex
+    from shardwise.numpy.floats import iscomplexobj as iscomplexobj
+    from shardwise.numpy.floats import isfinite as isfinite
+    from shardwise.numpy.floats import isinf as isinf
+    from shardwise.numpy.floats import isnan as isnan
+    from shardwise.numpy.floats import isneginf as isneginf
+    from shardwise.numpy.floats import isposinf as isposinf
+    from shardwise.numpy.floats import isreal as isreal
+    from shardwise.numpy.floats import isrealobj as isrealobj
+    from shardwise.numpy.floats import isscalar as isscalar
+    from shardwise.numpy.floats import ldexp as ldexp
+    from shardwise.numpy.floats import modf as modf
+    from shardwise.numpy.floats import nan_to_num as nan_to_num
+    from shardwise.numpy.floats import nextafter as nextafter
+    from shardwise.numpy.floats import signbit as signbit
+    from shardwise.numpy.floats import spacing as spacing
+    from shardwise.numpy.joining import append as append
+    from shardwise.numpy.joining import array_split as array_split
+    from shardwise.numpy.joining import block as block
+    from shardwise.numpy.joining import column_stack as column_stack
+    from shardwise.numpy.joining import concat as concat
+    from shardwise.numpy.joining import concatenate as concatenate
+    from shardwise.numpy.joining import dsplit as dsplit
+    from shardwise.numpy.joining import dstack as dstack
+    from shardwise.numpy.joining import hsplit as hsplit
+    from shardwise.numpy.joining import hstack as hstack
+    from shardwise.numpy.joining import row_stack as row_stack
+    from shardwise.numpy.joining import split as split
+    from shardwise.numpy.joining import stack as stack
+    from shardwise.numpy.joining import unstack as unstack
+    from shardwise.numpy.joining import vsplit as vsplit
+    from shardwise.numpy.joining import vstack as vstack
+    from shardwise.numpy.padding import pad as pad
+    from shardwise.numpy.picking import compress as compress
+    from shardwise.numpy.picking import extract as extract
+    from shardwise.numpy.picking import ix_ as ix_
+    from shardwise.numpy.picking import place as place
+    from shardwise.numpy.picking import put as put
+    from shardwise.numpy.picking import put_along_axis as put_along_axis
+    from shardwise.numpy.picking import take as take
+    from shardwise.numpy.picking import take_along_axis as take_along_axis
+    from shardwise.numpy.predicates import allclose as allclose
+    from shardwise.numpy.predicates import array_equal as array_equal
+    from shardwise.numpy.predicates import array_equiv as array_equiv
+    from shardwise.numpy.predicates import isclose as isclose
+    from shardwise.numpy.quantiles import median as median
+    from shardwise.numpy.quantiles import nanmedian as nanmedian
+    from shardwise.numpy.quantiles import nanpercentile as nanpercentile
+    from shardwise.numpy.quantiles import nanquantile as nanquantile
+    from shardwise.numpy.quantiles import percentile as percentile
+    from shardwise.numpy.quantiles import quantile as quantile
+    from shardwise.numpy.ranges import arange as arange
+    from shardwise.numpy.ranges import diag as diag
+    from shardwise.numpy.ranges import diag_indices as diag_indices
+    from shardwise.numpy.ranges import diag_indices_from as diag_indices_from
+    from shardwise.numpy.ranges import diagflat as diagflat
+    from shardwise.numpy.ranges import eye as eye
+    from shardwise.numpy.ranges import geomspace as geomspace
+    from shardwise.numpy.ranges import identity as identity
+    from shardwise.numpy.ranges import indices as indices
+    from shardwise.numpy.ranges import linspace as linspace
+    from shardwise.numpy.ranges import logspace as logspace
+    from shardwise.numpy.ranges import meshgrid as meshgrid
+    from shardwise.numpy.ranges import tri as tri
+    from shardwise.numpy.ranges import tril as tril
+    from shardwise.numpy.ranges import tril_indices as tril_indices
+    from shardwise.numpy.ranges import tril_indices_from as tril_indices_from
+    from shardwise.numpy.ranges import triu as triu
+    from shardwise.numpy.ranges import triu_indices as triu_indices
+    from shardwise.numpy.ranges import triu_indices_from as triu_indices_from
+    from shardwise.numpy.ranges import vander as vander
+    from shardwise.numpy.rearrange import delete as delete
+    from shardwise.numpy.rearrange import diagonal as diagonal
+    from shardwise.numpy.rearrange import fill_diagonal as fill_diagonal
+    from shardwise.numpy.rearrange import insert as insert
+    from shardwise.numpy.rearrange import repeat as repeat
+    from shardwise.numpy.rearrange import resize as resize
+    from shardwise.numpy.rearrange import roll as roll
+    from shardwise.numpy.rearrange import tile as tile
+    from shardwise.numpy.rearrange import trim_zeros as trim_zeros
+    from shardwise.numpy.reductions import all as all
+    from shardwise.numpy.reductions import amax as amax
+    from shardwise.numpy.reductions import amin as amin
+    from shardwise.numpy.reductions import any as any
+    from shardwise.numpy.reductions import argmax as argmax
+    from shardwise.numpy.reductions import argmin as argmin
+    from shardwise.numpy.reductions import count_nonzero as count_nonzero
+    from shardwise.numpy.reductions import max as max
+    from shardwise.numpy.reductions import min as min
+    from shardwise.numpy.reductions import prod as prod
+    from shardwise.numpy.reductions import ptp as ptp
+    from shardwise.numpy.reductions import sum as sum
+    from shardwise.numpy.scans import cumprod as cumprod
+    from shardwise.numpy.scans import cumsum as cumsum
+    from shardwise.numpy.scans import cumulative_prod as cumulative_prod
+    from shardwise.numpy.scans import cumulative_sum as cumulative_sum
+    from shardwise.numpy.scans import diff as diff
+    from shardwise.numpy.scans import ediff1d as ediff1d
+    from shardwise.numpy.scans import interp as interp
+    from shardwise.numpy.scans import trapezoid as trapezoid
+    from shardwise.numpy.searching import argwhere as argwhere
+    from shardwise.numpy.searching import choose as choose
+    from shardwise.numpy.searching import flatnonzero as flatnonzero
+    from shardwise.numpy.searching import in1d as in1d
+    from shardwise.numpy.searching import isin as isin
+    from shardwise.numpy.searching import nonzero as nonzero
+    from shardwise.numpy.searching import piecewise as piecewise
+    from shardwise.numpy.searching import ravel_multi_index as ravel_multi_index
+    from shardwise.numpy.searching import select as select
+    from shardwise.numpy.searching import unravel_index as unravel_index
+    from shardwise.numpy.searching import where as where
+    from shardwise.numpy.shapes import atleast_1d as atleast_1d
+    from shardwise.numpy.shapes import atleast_2d as atleast_2d
+    from shardwise.numpy.shapes import atleast_3d as atleast_3d
+    from shardwise.numpy.shapes import broadcast_arrays as broadcast_arrays
+    from shardwise.numpy.shapes import broadcast_shapes as broadcast_shapes
+    from shardwise.numpy.shapes import broadcast_to as broadcast_to
+    from shardwise.numpy.shapes import expand_dims as expand_dims
+    from shardwise.numpy.shapes import flip as flip
+    from shardwise.numpy.shapes import fliplr as fliplr
+    from shardwise.numpy.shapes import flipud as flipud
+    from shardwise.numpy.shapes import matrix_transpose as matrix_transpose
+    from shardwise.numpy.shapes import moveaxis as moveaxis
+    from shardwise.numpy.shapes import permute_dims as permute_dims
+    from shardwise.numpy.shapes import ravel as ravel
+    from shardwise.numpy.shapes import reshape as reshape
+    from shardwise.numpy.shapes import rollaxis as rollaxis
+    from shardwise.numpy.shapes import rot90 as rot90
+    from shardwise.numpy.shapes import squeeze as squeeze
+    from shardwise.numpy.shapes import swapaxes as swapaxes
+    from shardwise.numpy.shapes import transpose as transpose
+    from shardwise.numpy.signal import convolve as convolve
+    from shardwise.numpy.signal import correlate as correlate
+    from shardwise.numpy.skipping import nanargmax as nanargmax
+    from shardwise.numpy.skipping import nanargmin as nanargmin
+    from shardwise.numpy.skipping import nancumprod as nancumprod
+    from shardwise.numpy.skipping import nancumsum as nancumsum
+    from shardwise.numpy.skipping import nanmax as nanmax
+    from shardwise.numpy.skipping import nanmean as nanmean
+    from shardwise.numpy.skipping import nanmin as nanmin
+    from shardwise.numpy.skipping import nanprod as nanprod
+    from shardwise.numpy.skipping import nanstd as nanstd
+    from shardwise.numpy.skipping import nansum as nansum
+    from shardwise.numpy.skipping import nanvar as nanvar
+    from shardwise.numpy.sorting import argpartition as argpartition
+    from shardwise.numpy.sorting import argsort as argsort
+    from shardwise.numpy.sorting import digitize as digitize
+    from shardwise.numpy.sorting import lexsort as lexsort
+    from shardwise.numpy.sorting import partition as partition
+    from shardwise.numpy.sorting import searchsorted as searchsorted
+    from shardwise.numpy.sorting import sort as sort
+    from shardwise.numpy.sorting import sort_complex as sort_complex
+    from shardwise.numpy.statistics import average as average
+    from shardwise.numpy.statistics import corrcoef as corrcoef
+    from shardwise.numpy.statistics import cov as cov
+    from shardwise.numpy.statistics import mean as mean
+    from shardwise.numpy.statistics import std as std
+    from shardwise.numpy.statistics import var as var
+    from shardwise.numpy.subscripts import einsum as einsum
+    from shardwise.numpy.subscripts import einsum_path as einsum_path
+    from shardwise.numpy.ufuncs import add as add
+    from shardwise.numpy.ufuncs import arctan2 as arctan2
+    from shardwise.numpy.ufuncs import atan2 as atan2
+    from shardwise.numpy.ufuncs import bitwise_and as bitwise_and
+    from shardwise.numpy.ufuncs import bitwise_count as bitwise_count
+    from shardwise.numpy.ufuncs import bitwise_invert as bitwise_invert
+    from shardwise.numpy.ufuncs import bitwise_left_shift as bitwise_left_shift
+    from shardwise.numpy.ufuncs import bitwise_not as bitwise_not
+    from shardwise.numpy.ufuncs import bitwise_or as bitwise_or
+    from shardwise.numpy.ufuncs import bitwise_right_shift as bitwise_right_shift
+    from shardwise.numpy.ufuncs import bitwise_xor as bitwise_xor
+    from shardwise.numpy.ufuncs import clip as clip
+    from shardwise.numpy.ufuncs import divide as divide
+    from shardwise.numpy.ufuncs import divmod as divmod
+    from shardwise.numpy.ufuncs import equal as equal
+    from shardwise.numpy.ufuncs import float_power as float_power
+    from shardwise.numpy.ufuncs import floor_divide as floor_divide
+    from shardwise.numpy.ufuncs import fmax as fmax
+    from shardwise.numpy.ufuncs import fmin as fmin
+    from shardwise.numpy.ufuncs import fmod as fmod
+    from shardwise.numpy.ufuncs import gcd as gcd
+    from shardwise.numpy.ufuncs import greater as greater
+    from shardwise.numpy.ufuncs import greater_equal as greater_equal
+    from shardwise.numpy.ufuncs import heaviside as heaviside
+    from shardwise.numpy.ufuncs import hypot as hypot
+    from shardwise.numpy.ufuncs import invert as invert
+    from shardwise.numpy.ufuncs import lcm as lcm
+    from shardwise.numpy.ufuncs import left_shift as left_shift
+    from shardwise.numpy.ufuncs import less as less
+    from shardwise.numpy.ufuncs import less_equal as less_equal
+    from shardwise.numpy.ufuncs import logaddexp as logaddexp
+    from shardwise.numpy.ufuncs import logaddexp2 as logaddexp2
+    from shardwise.numpy.ufuncs import logical_and as logical_and
+    from shardwise.numpy.ufuncs import logical_not as logical_not
+    from shardwise.numpy.ufuncs import logical_or as logical_or
+    from shardwise.numpy.ufuncs import logical_xor as logical_xor
+    from shardwise.numpy.ufuncs import maximum as maximum
+    from shardwise.numpy.ufuncs import minimum as minimum
+    from shardwise.numpy.ufuncs import mod as mod
+    from shardwise.numpy.ufuncs import multiply as multiply
+    from shardwise.numpy.ufuncs import not_equal as not_equal
+    from shardwise.numpy.ufuncs import positive as positive
+    from shardwise.numpy.ufuncs import pow as pow
+    from shardwise.numpy.ufuncs import power as power
+    from shardwise.numpy.ufuncs import remainder as remainder
+    from shardwise.numpy.ufuncs import right_shift as right_shift
+    from shardwise.numpy.ufuncs import subtract as subtract
+    from shardwise.numpy.ufuncs import true_divide as true_divide
+    from shardwise.numpy.value import Value as ndarray  # noqa: F401 (its public name)
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+import shardwise.numpy as modules
 from shardwise.core.infer import known
-from shardwise.numpy import contractions, elementary, indexing, reductions, ufuncs
-from shardwise.numpy.at import At
+from shardwise.numpy import ufuncs
 from shardwise.numpy.methods import Methods
 
 
@@ -144,27 +144,27 @@ class Value(Methods):
 
     def __matmul__(self, other: Any) -> Any:
         try:
-            return contractions.matmul(self, other)
+            return modules.contractions.matmul(self, other)
         except TypeError as error:
-            return _other_way(contractions.matmul, self, other, error)
+            return _other_way(modules.contractions.matmul, self, other, error)
 
     def __rmatmul__(self, other: Any) -> Any:
         try:
-            return contractions.matmul(other, self)
+            return modules.contractions.matmul(other, self)
         except TypeError as error:
-            return _other_way(contractions.matmul, other, self, error)
+            return _other_way(modules.contractions.matmul, other, self, error)
 
     def __neg__(self) -> Any:
-        return elementary.negative(self)
+        return modules.elementary.negative(self)
 
     def __pos__(self) -> Any:
         return ufuncs.positive(self)
 
     def __abs__(self) -> Any:
-        return elementary.absolute(self)
+        return modules.elementary.absolute(self)
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        return elementary.round(self, ndigits or 0)
+        return modules.elementary.round(self, ndigits or 0)
 
     # -- bits and logic --
 
@@ -269,17 +269,17 @@ class Value(Methods):
         except TypeError as error:
             return _other_way(ufuncs.greater_equal, self, other, error)
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType] (so Python says it)
+    __hash__ = None  # pyright: ignore[reportAssignmentType] (unhashable)
 
     # -- elements --
 
     def __getitem__(self, idx: Any) -> Any:
-        return indexing.getitem(self, idx)
+        return modules.indexing.getitem(self, idx)
 
     @property
-    def at(self) -> At:
+    def at(self) -> Any:
         """`x.at[idx].set(v)`, `.add(v)`, …: a new array with some elements changed."""
-        return At(self)
+        return modules.at.At(self)
 
     def __setitem__(self, idx: Any, value: Any) -> NoReturn:
         raise TypeError(
@@ -301,7 +301,7 @@ class Value(Methods):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over an array without dimensions. Use x.item() or x[()].")
-        return iter(indexing.unstack(self))
+        return iter(modules.indexing.unstack(self))
 
     def __contains__(self, item: Any) -> bool:
-        return bool(reductions.any(self == item))
+        return bool(modules.reductions.any(self == item))

@@ -306,6 +306,23 @@ def test_closed_over_arrays_become_hidden_arguments():
     assert "499" not in f.lower(ours(X, "x")).as_text()
 
 
+def test_a_closed_over_array_that_is_deleted():
+    held = jnp.arange(10.0)
+
+    def shifted(a):
+        return a + held
+
+    f = sw.jit(shifted)
+    f(1.0)
+    held.delete()
+    with pytest.raises(RuntimeError) as caught:
+        f(1.0)
+    assert str(caught.value) == (
+        "shifted: an array that it closes over has been deleted or donated. Pass the array as an "
+        "argument."
+    )
+
+
 def test_closed_over_numpy_arrays_and_scalars():
     table, factor = np.arange(8, dtype=np.float32), np.float32(2)
     y = sw.jit(lambda a: a[:, 0] * factor + table)(ours(X, "x"))

@@ -132,13 +132,13 @@ def test_axes_that_do_not_exist():
 def test_axes_that_are_no_prefix():
     fails(ValueError, "vmap of f: in_axes must be a prefix of the tree of values that it "
           "describes, with one entry for each value or for a whole subtree: at the top it has 1 "
-          "entry, but there are 2.", sw.vmap(f, in_axes=(0,)), A, A)
+          "entry, but the value has 2.", sw.vmap(f, in_axes=(0,)), A, A)
     fails(ValueError, "vmap of f: in_axes must be a prefix of the tree of values that it "
           "describes, with one entry for each value or for a whole subtree: at [0] it has the keys "
-          "'a', but there are 'a' and 'b'.", sw.vmap(f, in_axes=({"a": 0},)), {"a": A, "b": A})
+          "'a', but the value has 'a' and 'b'.", sw.vmap(f, in_axes=({"a": 0},)), {"a": A, "b": A})
     fails(ValueError, "vmap of g: out_axes must be a prefix of the tree of values that it "
           "describes, with one entry for each value or for a whole subtree: at the top it has a "
-          "tuple, but there is one value.", sw.vmap(_named_g(), out_axes=(0, 0)), A)
+          "tuple, but the value is single.", sw.vmap(_named_g(), out_axes=(0, 0)), A)
 
 
 def _named_g():

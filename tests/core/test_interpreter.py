@@ -16,12 +16,14 @@ from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.op import OPS, Op
 from shardwise.engine.eager import EAGER
+from shardwise.numpy.value import Value
 from shardwise.ops.basis import reduce_sum, reshape
 from shardwise.ops.elementwise import add, cos, exp, mul, sin
 from shardwise.transforms.batch import batch
 from shardwise.transforms.jvp import push_forward
 from shardwise.transforms.linearize import linearize
 from shardwise.transforms.stage import stage
+from shardwise.transforms.tracer import Tracer
 from shardwise.transforms.transpose import transpose
 from shardwise.types.array_type import array_type
 
@@ -370,6 +372,15 @@ def test_names_of_functions():
 
     assert name_of(cos) == "Op"
     assert name_of(functools.partial(functools.partial(derivative, sin))) == "derivative"
+
+
+def test_no_field_of_a_tracer_hides_a_method_of_arrays():
+    kinds = [Tracer]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        fields = [f for f in kind.__slots__ if f != "aval"]
+        assert not [f for f in fields if hasattr(Value, f)], kind
+    assert len(kinds) > 2
 
 
 def test_threads_trace_at_the_same_time():

@@ -1,0 +1,361 @@
+"""Bad input: each message says what came, what was expected, why, and what to do."""
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.base import errors
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+MESH = Mesh(np.array(sw.devices()[:8]).reshape(4, 2), ("x", "y"))
+HALF = Mesh(np.array(sw.devices()[:4]), ("x",))
+V = np.ones(3, np.float32)
+X = np.ones((8, 4), np.float32)
+
+
+def over(*spec):
+    return NamedSharding(MESH, P(*spec))
+
+
+def fails(kind, message, fun, *args, **kwargs):
+    with pytest.raises(kind) as caught:
+        fun(*args, **kwargs)
+    assert type(caught.value) is kind
+    assert re.sub(re.escape(__file__), "FILE", str(caught.value)) == message
+
+
+def line(text):
+    """The number of the first line of this file that contains `text`."""
+    with open(__file__) as source:
+        return next(i for i, row in enumerate(source, 1) if text in row)
+
+
+# ---------------------------------------------------------------------------------- shardings
+
+
+NOT_DIVISIBLE = (
+    "cannot shard an array of shape (3, 4) by P('x') over Mesh('x': 4, 'y': 2): dimension 0 of "
+    "size 3 is not divisible by 4, the number of shards along mesh axis 'x' (size 4). Pad the "
+    "dimension to 4, choose mesh axes that divide it, or leave it whole with None in the spec."
+)
+TOO_LONG = (
+    "P('x', 'y') over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only 1 dimension. "
+    "Remove entries from the end of the spec."
+)
+
+
+def identity(a):
+    return a
+
+
+def test_a_shape_that_does_not_divide():
+    x = np.ones((3, 4), np.float32)
+    fails(ValueError, f"device_put: x['w'][0]: {NOT_DIVISIBLE}",
+          sw.device_put, {"w": [x]}, over("x"))
+    fails(ValueError, f"device_put: x: {NOT_DIVISIBLE}", sw.device_put, jnp.ones((3, 4)), over("x"))
+    fails(ValueError, f"jit of identity: in_shardings: a['w'] of type f32[3,4]: {NOT_DIVISIBLE}",
+          sw.jit(identity, in_shardings=over("x")), {"w": x})
+    fails(ValueError,
+          f"jit of identity: out_shardings: result['w'] of type f32[3,4]: {NOT_DIVISIBLE}",
+          sw.jit(identity, out_shardings=over("x")), {"w": x})
+    fails(ValueError, f"with_sharding_constraint: x of type f32[3,4]: {NOT_DIVISIBLE}",
+          sw.jit(lambda a: sw.with_sharding_constraint(a, over("x"))), x)
+    fails(ValueError, f"with_sharding_constraint: x[0] of type f32[3,4]: {NOT_DIVISIBLE}",
+          sw.with_sharding_constraint, [x], over("x"))
+    fails(ValueError, NOT_DIVISIBLE, sw.make_array_from_callback, (3, 4), over("x"), identity)
+
+
+def test_a_spec_of_another_rank():
+    fails(ValueError, f"device_put: x: {TOO_LONG}", sw.device_put, V, over("x", "y"))
+    fails(ValueError, f"jit of identity: in_shardings: a of type f32[3]: {TOO_LONG}",
+          sw.jit(identity, in_shardings=over("x", "y")), V)
+    fails(ValueError, f"jit of identity: out_shardings: result of type f32[3]: {TOO_LONG}",
+          sw.jit(identity, out_shardings=over("x", "y")), V)
+
+
+def test_axes_that_are_unknown_or_used_twice():
+    fails(ValueError, "P('z') names the axis 'z', which Mesh('x': 4, 'y': 2) does not have; its "
+          "axes are 'x' and 'y'.", over, "z")
+    fails(ValueError, "P('x', 'x') over Mesh('x': 4, 'y': 2) uses the axis 'x' more than once; a "
+          "mesh axis can split only one dimension, and only once.", over, "x", "x")
+
+
+def test_a_spec_without_a_mesh():
+    fails(ValueError, "jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use "
+          "NamedSharding(mesh, P('x')), or enter `with mesh:`.",
+          sw.jit(identity, in_shardings=P("x")), V)
+    fails(ValueError, "device_put: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, "
+          "P('x')), or enter `with mesh:`.", sw.device_put, V, P("x"))
+
+
+def test_what_is_no_sharding():
+    fails(TypeError, "device_put takes shardings, devices, PartitionSpecs or None; got 'cpu' of "
+          "type str.", sw.device_put, V, "cpu")
+    fails(TypeError, "jit of identity: in_shardings takes shardings, devices, PartitionSpecs or "
+          "None; got 'x' of type str.", sw.jit(identity, in_shardings="x"), V)
+
+
+def test_trees_of_shardings_that_do_not_fit():
+    head = "must be a prefix of the tree of values that it describes, with one entry for each " \
+           "value or for a whole subtree:"
+    fails(ValueError, f"jit of identity: in_shardings {head} at the top it has 2 entries, but "
+          "the value has 1.", sw.jit(identity, in_shardings=(None, None)), V)
+    fails(ValueError, f"jit of identity: out_shardings {head} at ['a'] it has a list, but "
+          "the value is a tuple.", sw.jit(identity, out_shardings={"a": [over(), over()]}), {"a": (V, V)})
+    fails(ValueError, f"device_put: device {head} at the top it has the keys 'b', but the value "
+          "has 'a'.", sw.device_put, {"a": V}, {"b": over()})
+
+
+# ------------------------------------------------------------------------------ other devices
+
+
+def test_arguments_on_different_devices():
+    a = sw.device_put({"w": X}, over("x"))
+    b = sw.device_put(X, NamedSharding(HALF, P("x")))
+
+    def step(params, batch):
+        return params["w"] + batch
+
+    fails(ValueError, "step got arguments on different devices: params['w'] of type f32[8,4] is on "
+          "devices [0, 1, 2, 3, 4, 5, 6, 7], batch of type f32[8,4] on devices [0, 1, 2, 3]. Move "
+          "one of them with `device_put(x, sharding)`.", sw.jit(step), a, b)
+    fails(ValueError, "add got arguments on different devices: argument 0 of type f32[3] is on "
+          "device 0, argument 1 of type f32[3] on device 1. Move one of them with "
+          "`device_put(x, sharding)`.",
+          lax.add, sw.device_put(V, sw.devices()[0]), sw.device_put(V, sw.devices()[1]))
+
+    def shifted(batch):
+        return batch + a["w"]
+
+    fails(ValueError, "shifted got arguments on different devices: batch of type f32[8,4] is on "
+          "devices [0, 1, 2, 3], a closed-over array of type f32[8,4] on devices [0, 1, 2, 3, 4, "
+          "5, 6, 7]. Move one of them with `device_put(x, sharding)`.", sw.jit(shifted), b)
+
+
+def test_arguments_placed_otherwise_than_in_shardings_ask():
+    x = sw.device_put(X, over("x"))
+    fails(ValueError, "identity: a of type f32[8,4] is on NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
+          "spec=P('x')), but in_shardings asks for NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
+          "spec=P('y')). Use `device_put` to move it, or None in in_shardings to take it as it is.",
+          sw.jit(identity, in_shardings=over("y")), x)
+
+
+def test_a_constraint_over_devices_that_the_program_does_not_have():
+    target = NamedSharding(HALF, P("x"))
+    fails(ValueError, f"{target!r} is over devices [0, 1, 2, 3], but the program runs on devices "
+          "[0, 1, 2, 3, 4, 5, 6, 7]. Use `device_put` to bring its arguments there.",
+          sw.jit(lambda a: sw.with_sharding_constraint(a, target)), sw.device_put(X, over("x")))
+
+
+# ------------------------------------------------------------------------------- wrong values
+
+
+def test_arguments_that_are_no_arrays():
+    advice = ("Arguments are arrays and scalars, in pytrees; mark others static with "
+              "static_argnums or static_argnames.")
+    fails(TypeError, f"jit of identity: a: expected an array or a scalar, got 'text' of type str. "
+          f"{advice}", sw.jit(identity), "text")
+    fails(TypeError, "jit of identity: a['k'][1]: expected an array or a scalar, got Ellipsis of "
+          f"type ellipsis. {advice}", sw.jit(identity), {"k": [V, ...]})
+    fails(TypeError, "jit of identity: a: dtype <U1 is not supported: it holds text. Arrays hold "
+          "booleans, integers, floating-point or complex numbers. Encode it as integers first. "
+          f"{advice}", sw.jit(identity), np.array(["a"]))
+    fails(TypeError, "jit of identity: a: ShapeDtypeStruct(shape=(2,), dtype=float32) has no data; "
+          f"types are for `trace`, `lower` and `eval_shape`. {advice}",
+          sw.jit(identity), sw.ShapeDtypeStruct((2,), np.float32))
+    fails(TypeError, f"jit of identity: a: expected an array or a scalar, got 'text' of type str. "
+          f"{advice}", sw.grad(lambda a: a * sw.jit(identity)("text")), 1.0)
+    fails(TypeError, "device_put: x[0]: expected an array or a scalar, got 'text' of type str.",
+          sw.device_put, ["text"], sw.devices()[0])
+
+
+def test_results_that_are_no_arrays():
+    fails(TypeError, "jit of label: the result at ['r'][1]: expected an array or a scalar, got "
+          "'text' of type str. A jitted function returns arrays and scalars, in pytrees.",
+          sw.jit(_label()), V)
+
+
+def _label():
+    def label(a):
+        return {"r": [a, "text"]}
+
+    return label
+
+
+def test_what_is_no_function():
+    fails(TypeError, "jit takes a function; got 3 of type int.", sw.jit, 3)
+
+
+def test_operands_of_wrong_types():
+    fails(TypeError, "[and] takes boolean or integer operands; got f32[3] and f32[3].",
+          lax.bitwise_and, V, V)
+    fails(TypeError, "[add] operands must have equal dtypes; got f32[3] and i32[3]. The functions "
+          "of shardwise.numpy promote.", lax.add, V, V.astype(np.int32))
+    with pytest.raises(TypeError, match=r"shapes \(8, 4\) and \(3,\) do not broadcast together"):
+        jnp.add(X, V)
+
+
+def test_static_arguments():
+    def f(a, n):
+        return a
+
+    fails(ValueError, "jit of f: static argument 1 is [1] of type list, which cannot be hashed. "
+          "Static arguments are part of the cache key: use a hashable type such as a tuple, or do "
+          "not mark it static.", sw.jit(f, static_argnums=1), V, [1])
+    fails(ValueError, "jit of f: static argument 'n' is {} of type dict, which cannot be hashed. "
+          "Static arguments are part of the cache key: use a hashable type such as a tuple, or do "
+          "not mark it static.", sw.jit(f, static_argnames="n"), V, n={})
+    fails(ValueError, "jit of f: static_argnums=(2,) asks for argument 2, but the function takes 2 "
+          "positional arguments.", sw.jit, f, static_argnums=2)
+    fails(ValueError, "jit of f: donate_argnums=(-3,) asks for argument -3, but the function takes "
+          "2 positional arguments.", sw.jit, f, donate_argnums=-3)
+    fails(ValueError, "jit of f: static_argnames names 'm', which is not a parameter of the "
+          "function; its parameters are 'a' and 'n'.", sw.jit, f, static_argnames="m")
+    fails(ValueError, "jit of f: 'n' cannot be both static and donated; a static argument has no "
+          "memory on a device.", sw.jit, f, static_argnums=1, donate_argnames="n")
+    fails(TypeError, "jit: static_argnums takes ints; got 1.5 of type float.",
+          sw.jit, f, static_argnums=1.5)
+    fails(TypeError, "jit: static_argnums takes ints; got 'n' of type str.",
+          sw.jit, f, static_argnums="n")
+    fails(TypeError, "jit: static_argnames takes strings; got 1 of type int.",
+          sw.jit, f, static_argnames=1)
+
+
+def test_immutability():
+    x = jnp.ones(3)
+    with pytest.raises(TypeError, match=r"x\.at\[idx\]\.set\(value\)"):
+        x[0] = 1
+    fails(TypeError, "Array cannot be made directly; use shardwise.numpy.array, device_put or "
+          "make_array_from_callback.", sw.Array, [1.0])
+
+
+# ------------------------------------------------------------------------ values that are traced
+
+
+def choose(a, b):
+    if a.sum() > b:  # the line of choose
+        return a
+    return b
+
+
+def test_a_traced_condition_names_arguments_and_lines():
+    where = line("# the line of " + "choose")
+    here = inspect.currentframe().f_lineno + 1
+    fails(errors.TracerBoolConversionError, f"bool() at FILE:{where} (choose) needs the value of a "
+          "traced array of type bool[], which is not known while tracing (jit of choose, called at "
+          f"FILE:{line('fun(*args, **kwargs)' + chr(10))} (fails)). The value depends on the "
+          "arguments a, b. Use `numpy.where` or `lax.cond` to choose by value, or mark the "
+          "argument static with `static_argnums`.", sw.jit(choose), V, 2.0)
+    assert here > where
+
+
+def test_a_traced_condition_under_vmap():
+    where = line("# the line of " + "choose")
+    fails(errors.TracerBoolConversionError, f"bool() at FILE:{where} (choose) needs the value of a "
+          "traced array of type bool[], which is not known while tracing (vmap of choose, called "
+          f"at FILE:{line('fun(*args, **kwargs)' + chr(10))} (fails)). The value was made at "
+          f"FILE:{where} (choose). Use `numpy.where` or `lax.cond` to choose by value, or do not "
+          "map the argument, with None in `in_axes`.", sw.vmap(choose, in_axes=(0, None)), X, 2.0)
+
+
+CONVERSIONS = {
+    "float()": (float, errors.ConcretizationTypeError, "Keep it an array"),
+    "int()": (int, errors.ConcretizationTypeError, "Keep it an array"),
+    "complex()": (complex, errors.ConcretizationTypeError, "Keep it an array"),
+    "item()": (lambda a: a.item(), errors.ConcretizationTypeError, "Keep it an array"),
+    "tolist()": (lambda a: a.tolist(), errors.ConcretizationTypeError, "Keep it an array"),
+    "format '.2f'": (lambda a: f"{a:.2f}", errors.ConcretizationTypeError, "Keep it an array"),
+    "numpy.asarray()": (np.asarray, errors.TracerArrayConversionError,
+                        "Use shardwise.numpy instead of numpy inside transformed functions"),
+    "use as a Python integer": (
+        range, errors.TracerIntegerConversionError,
+        "Use arrays and `lax.fori_loop` instead of lists, `range` and shapes that depend on values",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_values_that_are_needed_but_traced(name):
+    convert, kind, advice = CONVERSIONS[name]
+
+    def user(count):
+        return convert(count + 1)
+
+    with pytest.raises(kind) as caught:
+        sw.jit(user)(1)
+    message = str(caught.value)
+    assert message.startswith(f"{name} at {__file__}:")
+    assert "(jit of user, called at" in message
+    assert message.endswith(
+        f" The value depends on the argument count. {advice}, or mark the argument static with "
+        "`static_argnums`."
+    )
+
+
+@pytest.mark.parametrize("make", [jnp.zeros, lambda n: jnp.ones((2, n)), lambda n: [1, 2][n],
+                                  lambda n: jnp.zeros(4).reshape(n, 2)])
+def test_shapes_and_lists_that_need_traced_integers(make):
+    with pytest.raises(errors.TracerIntegerConversionError) as caught:
+        sw.jit(make)(2)
+    assert "The value depends on the argument" in str(caught.value)
+
+
+# --------------------------------------------------------------------------------- leaked values
+
+
+def leak(transform):
+    """A tracer that got out of its function."""
+    kept = []
+
+    def keep(a):
+        b = jnp.sin(a)  # the line of keep
+        kept.append(b)
+        return b.sum()
+
+    transform(keep)(V)  # the line of leak
+    return kept[0]
+
+
+TRANSFORMS = {"jit": sw.jit, "grad": sw.grad, "vmap": sw.vmap}
+USES = {
+    "an op": lambda t: t + 1,
+    "numpy": np.asarray,
+    "bool": lambda t: bool(t[0] if t.ndim else t),
+    "an op in jit": lambda t: sw.jit(lambda: t * 2)(),
+    "an argument of jit": lambda t: sw.jit(lambda a: a)(t),
+    "a result of jit": lambda t: sw.jit(lambda: t)(),
+    "an op in grad": lambda t: sw.grad(lambda a: (a * t).sum())(1.0),
+    "an op in vmap": lambda t: sw.vmap(lambda a: a * t)(V),
+    "an argument of grad": lambda t: sw.grad(jnp.sum)(t),
+    "device_put": lambda t: sw.device_put(t, sw.devices()[0]),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_leaked_tracers_name_transform_function_call_and_line(transform):
+    tracer = leak(TRANSFORMS[transform])
+    shape = "" if transform == "vmap" else "3"
+    message = (
+        f"a traced value of type f32[{shape}] was used outside the function that it belongs to: "
+        f"{transform} of keep, called at FILE:{line('# the line of ' + 'leak')} (leak), which has "
+        f"ended. The value was made at FILE:{line('# the line of ' + 'keep')} (keep). Return the "
+        "value from the function instead of storing it in a variable or object outside."
+    )
+    for name, use in USES.items():
+        if name == "bool" and transform != "vmap":
+            continue
+        fails(errors.UnexpectedTracerError, message, use, tracer)
+
+
+def test_a_leaked_argument():
+    kept = []
+    sw.jit(lambda a: kept.append(a) or a)(V)
+    with pytest.raises(errors.UnexpectedTracerError, match="jit of <lambda>, called at"):
+        kept[0] + 1
+    assert repr(kept[0]) == "jit tracer f32[3]"

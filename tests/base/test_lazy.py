@@ -1,0 +1,43 @@
+"""Packages whose names are imported on first use."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as np
+
+
+@pytest.mark.parametrize("package", [sw, np], ids=["shardwise", "numpy"])
+def test_every_stated_name_is_there(package):
+    names = [n for n in dir(package) if not n.startswith("_")]
+    missing = [n for n in names if not hasattr(package, n)]
+    assert not missing
+    assert len(names) > (30 if package is sw else 300)
+
+
+def test_unknown_names_suggest_the_nearest():
+    with pytest.raises(AttributeError) as failure:
+        np.sinn  # noqa: B018
+    assert str(failure.value) == "module 'shardwise.numpy' has no attribute 'sinn'. Did you mean 'sin'?"
+
+
+def test_functions_win_over_modules_of_the_package():
+    from shardwise.numpy import einsum, linalg, shape
+
+    assert callable(einsum) and callable(shape) and linalg.norm is np.linalg.norm
+
+
+def test_importing_loads_no_function_that_nobody_used():
+    code = (
+        "import sys, shardwise as sw, shardwise.numpy as np\n"
+        "print([m for m in ('rich', 'opt_einsum', 'shardwise.numpy.sorting', 'jax')\n"
+        "       if m in sys.modules], end='')"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+        env=dict(os.environ),
+    )
+    assert run.stdout == "[]"
