@@ -23,7 +23,7 @@ from shardwise.runtime.pytree import flatten
 from shardwise.transforms.jvp import push_forward
 from shardwise.transforms.linearize import LinearFunction
 from shardwise.transforms.linearize import linearize as _linearize
-from shardwise.transforms.tracer import escaped
+from shardwise.transforms.tracer import Tracer, escaped
 from shardwise.transforms.transpose import transpose
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import float0, is_complex, is_float, is_inexact
@@ -33,7 +33,7 @@ def as_value(x: Any) -> Any:
     """A leaf as an array, which may get into the hands of users; tracers as they are."""
     if x.__class__ is Array:
         return x
-    if isinstance(x, Value):
+    if isinstance(x, Tracer):
         if not x.interpreter.alive:
             raise escaped(x)
         return x

@@ -185,8 +185,7 @@ def _take_runs(x: Any, places: tuple, axis: int) -> Any:
 
 
 def repeat(
-    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None,
-    out_sharding: Any = None,
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None
 ) -> Any:
     """Each element repeated, all equally often or each as often as `repeats` says.
 

@@ -156,7 +156,7 @@ def _check_pairs(what: str, lhs: ArrayType, rhs: ArrayType, ls: tuple, rs: tuple
 
 def _type(
     lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers,
-    precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None,
+    precision: Any = None, preferred_element_type: Any = None,
 ) -> ArrayType:
     (lc, rc), (lb, rb) = dimension_numbers
     _check_side("lhs", lhs, lc, lb)
@@ -214,7 +214,7 @@ def _dims(
 
 def _lower(
     e: Any, ins: Any, outs: Any, x: str, y: str, *, dimension_numbers: DimensionNumbers,
-    precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None,
+    precision: Any = None, preferred_element_type: Any = None,
 ) -> str:
     (lc, rc), (lb, rb) = dimension_numbers
     dtype = _compute_dtype(_common_dtype(*ins), outs[0].dtype)
@@ -262,7 +262,6 @@ def _jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
 
 def _transpose(ct: Any, x: Any, y: Any, *, dimension_numbers: Any, **params: Any) -> list[Any]:
     params["preferred_element_type"] = None
-    params["out_sharding"] = None
     if is_linear(x):
         return [_transpose_lhs(ct, x.aval, y, dimension_numbers, False, params), None]
     (lc, rc), (lb, rb) = dimension_numbers

@@ -107,7 +107,8 @@ def test_trees_of_shardings_that_do_not_fit():
     fails(ValueError, f"jit of identity: in_shardings {head} at the top it has 2 entries, but "
           "the value has 1.", sw.jit(identity, in_shardings=(None, None)), V)
     fails(ValueError, f"jit of identity: out_shardings {head} at ['a'] it has a list, but "
-          "the value is a tuple.", sw.jit(identity, out_shardings={"a": [over(), over()]}), {"a": (V, V)})
+          "the value is a tuple.",
+          sw.jit(identity, out_shardings={"a": [over(), over()]}), {"a": (V, V)})
     fails(ValueError, f"device_put: device {head} at the top it has the keys 'b', but the value "
           "has 'a'.", sw.device_put, {"a": V}, {"b": over()})
 
