@@ -110,6 +110,17 @@ def test_a_training_step():
     assert mine["first"].sharding == sharding(None, "y")
 
 
+def test_the_program_of_the_readme():
+    def step(library, n):
+        return library.jit(library.value_and_grad(lambda w, x: n.mean(n.tanh(x @ w / 16) ** 2)))
+
+    x, w = np.ones((64, 16), np.float32), np.ones((16, 32), np.float32)
+    loss, gradient = step(sw, jnp)(ours(w, None, "y"), ours(x, "x", None))
+    expected = step(jax, jax.numpy)(theirs(w, None, "y"), theirs(x, "x", None))
+    assert_same((loss, gradient), expected)
+    assert f"{loss:.4f}" == "0.5800" and gradient.sharding == sharding(None, "y")
+
+
 def test_on_one_device_and_on_none_in_particular():
     on_three = sw.device_put(X, sw.devices()[3])
     y = sw.jit(lambda a, b: a * b)(on_three, 2.0)
