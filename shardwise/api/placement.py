@@ -129,12 +129,15 @@ def _placed(x: Any, target: Any, donate: bool, may_alias: Any) -> Any:
 
 
 def device_get(x: Any) -> Any:
-    """A tree of arrays as NumPy arrays; all copies start before the first is waited for."""
+    """A tree of arrays as NumPy arrays; all copies start before the first is waited for.
+
+    Traced values are left as they are.
+    """
     leaves, tree = flatten(x)
     for leaf in leaves:
         if leaf.__class__ is Array:
             leaf.copy_to_host_async()
-    return tree.unflatten([np.asarray(v) if hasattr(v, "aval") else v for v in leaves])
+    return tree.unflatten([np.asarray(v) if v.__class__ is Array else v for v in leaves])
 
 
 def block_until_ready(x: Any) -> Any:

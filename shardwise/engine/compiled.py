@@ -20,21 +20,22 @@ def compiled_for(
     devices: tuple,
     free_outputs: tuple[bool, ...],
     quick: bool = False,
+    small: bool = False,
     overrides: tuple = (),
 ) -> Compiled:
     """The compiled form of a module.
 
     free_outputs: the results whose sharding the partitioner chooses.
-    quick:        a program of one or two small kernels (see `runtime.program.compile_options`).
+    quick, small: what allows a faster compilation (see `runtime.program.compile_options`).
     overrides:    XLA options as (name, value) pairs.
     """
-    key = (text, devices, free_outputs, quick, overrides)
+    key = (text, devices, free_outputs, quick, small, overrides)
     found = _compiled.get(key)
     if found is not None:
         _compiled.move_to_end(key)
         return found
     options = compile_options(
-        devices, free_outputs=free_outputs, quick=quick, overrides=dict(overrides)
+        devices, free_outputs=free_outputs, quick=quick, small=small, overrides=dict(overrides)
     )
     new = compile_text(backend.client(devices[0].platform), text, devices, options)
     _compiled[key] = new

@@ -170,8 +170,11 @@ class Lowering:
         free = tuple(s is None for s in self.outs)
         exe = Executable()
         exe.program, exe.text, exe.names = self.program, self.text, self.names
-        quick = quick and "stablehlo.scatter" not in self.text  # it has to be in a fusion
-        exe.compiled = compiled_for(self.text, self.devices, free, quick, overrides)
+        quick = quick or _is_single(self.program)
+        if "stablehlo.scatter" in self.text:  # it has to be in a fusion
+            quick = False
+        small = quick and _is_small(self.program)
+        exe.compiled = compiled_for(self.text, self.devices, free, quick, small, overrides)
         exe.in_shardings = self.targets
         pairs = enumerate(zip(self.sigs, self.targets, strict=True))
         exe.moves = tuple((i, t) for i, (s, t) in pairs if s.sharding is not t)
@@ -238,6 +241,29 @@ def build(
 ) -> Executable:
     """Lowers and compiles; `plan` as for `lower`, the rest as for `Lowering.compile`."""
     return lower(program, sigs, **plan).compile(out_tree=out_tree, quick=quick)
+
+
+def _is_single(program: Program) -> bool:
+    """Whether a program is one op, the least that XLA can be given."""
+    equations = program.equations
+    return len(equations) == 1 and not equations[0].op.programs
+
+
+SMALL = 2048  # elements; an unoptimised kernel loses at most a few ns on each
+
+
+def _is_small(program: Program) -> bool:
+    """Whether a program does little work: few elements, and a fixed amount of work for each."""
+    if any(v.aval.size > SMALL for v in program.inputs):
+        return False
+    return all(
+        eqn.op.family in ("", "elementwise", "reduction") and eqn.op.name not in _LONG
+        and not eqn.op.programs and all(v.aval.size <= SMALL for v in eqn.outputs)
+        for eqn in program.equations
+    )
+
+
+_LONG = ("sort", "top_k")  # more work for each element, the more there are
 
 
 def _check_committed(

@@ -164,7 +164,8 @@ class Value(Methods):
         return modules.elementary.absolute(self)
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        return modules.elementary.round(self, ndigits or 0)
+        rounded = modules.elementary.round(self, ndigits or 0)
+        return rounded.astype(int) if ndigits is None else rounded
 
     # -- bits and logic --
 

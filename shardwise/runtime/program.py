@@ -26,8 +26,15 @@ def _version() -> tuple[int, ...]:
     return tuple(int(part) for part in JAXLIB_VERSION.split(".")[:2])
 
 
+# XLA's flags for kernels that are compiled fast and run unoptimised.
+_UNOPTIMISED: dict[str, Any] = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}
+
 if _version() < (0, 11):
     _SKIP_CHECKS["_skip_checks"] = True
+    _UNOPTIMISED["xla_cpu_use_fusion_emitters"] = False  # the flag is gone since
 
 
 def compile_options(
@@ -36,12 +43,14 @@ def compile_options(
     free_parameters: Sequence[bool] = (),
     free_outputs: Sequence[bool] = (),
     quick: bool = False,
+    small: bool = False,
     overrides: dict[str, Any] | None = None,
 ) -> Any:
     """Options for one SPMD program over `devices`, partitioned by Shardy.
 
     free_parameters, free_outputs: where the partitioner may choose the sharding itself.
-    quick: a program of one or two small kernels, where compile time outweighs run time.
+    quick: a program of one or two kernels, where compile time outweighs run time.
+    small: one on so few elements that optimising its kernels would not pay.
     overrides: XLA flags by name; an unknown name fails the compilation.
     """
     platform = devices[0].platform
@@ -59,8 +68,9 @@ def compile_options(
         build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
     if quick and platform == "cpu" and _version() < (0, 12):
         build.debug_options.xla_disable_hlo_passes = "fusion-wrapper"
-    if overrides:
-        options.env_option_overrides = list(overrides.items())
+    flags = {**(_UNOPTIMISED if small and platform == "cpu" else {}), **(overrides or {})}
+    if flags:
+        options.env_option_overrides = list(flags.items())
     return options
 
 

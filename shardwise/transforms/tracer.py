@@ -14,6 +14,7 @@ from shardwise.base.errors import (
 from shardwise.core.source import Site, describe, user_site
 from shardwise.numpy.value import Value
 from shardwise.types.array_type import ArrayType
+from shardwise.types.dtypes import is_inexact
 
 
 class Tracer(Value):
@@ -55,6 +56,18 @@ class Tracer(Value):
             self._needs_value(kind, what, instead + known + ".")
         return value
 
+    def _constant_or(self, kind: type[Exception], what: str, instead: str) -> Any:
+        """The concrete value as a constant: refused where that would silently drop a derivative."""
+        value = self._concrete_or(kind, what, instead)
+        if is_inexact(self.aval.dtype):
+            raise kind(
+                f"{what} at {describe(user_site(2))} would make a constant of a value of type "
+                f"{self.aval.str_short(True)} that is being differentiated "
+                f"({self.interpreter.describe()}), and its derivative would be lost. {instead}, or "
+                "say that it is a constant with `lax.stop_gradient`."
+            )
+        return value
+
     def __bool__(self) -> bool:
         return bool(self._concrete_or(TracerBoolConversionError, "bool()", _CHOOSE))
 
@@ -62,17 +75,17 @@ class Tracer(Value):
         return int(self._concrete_or(ConcretizationTypeError, "int()", _KEEP))
 
     def __float__(self) -> float:
-        return float(self._concrete_or(ConcretizationTypeError, "float()", _KEEP))
+        return float(self._constant_or(ConcretizationTypeError, "float()", _KEEP))
 
     def __complex__(self) -> complex:
-        return complex(self._concrete_or(ConcretizationTypeError, "complex()", _KEEP))
+        return complex(self._constant_or(ConcretizationTypeError, "complex()", _KEEP))
 
     def __index__(self) -> int:
         value = self._concrete_or(TracerIntegerConversionError, "use as a Python integer", _INDEX)
         return value.__index__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        value = self._concrete_or(TracerArrayConversionError, "numpy.asarray()", _ARRAY)
+        value = self._constant_or(TracerArrayConversionError, "numpy.asarray()", _ARRAY)
         return value.__array__(dtype)
 
     def item(self, *args: int) -> Any:
@@ -80,7 +93,7 @@ class Tracer(Value):
         return value.item(*args)
 
     def tolist(self) -> Any:
-        return self._concrete_or(ConcretizationTypeError, "tolist()", _KEEP).tolist()
+        return self._constant_or(ConcretizationTypeError, "tolist()", _KEEP).tolist()
 
     def __repr__(self) -> str:
         return f"{self.interpreter.transform} tracer {self.aval.str_short(True)}"

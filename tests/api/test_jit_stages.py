@@ -1,0 +1,192 @@
+"""`jit`: donated memory, and the stages `trace`, `lower`, `compile`."""
+
+import gc
+
+import numpy as np
+import pytest
+from beside_jax import ours, sharding
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.sharding import SingleDeviceSharding
+
+X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+W = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
+
+
+# ------------------------------------------------------------------------------------- donation
+
+
+@pytest.mark.parametrize("place", ["one", "mesh"])
+def test_donated_memory_is_used_again(place):
+    target = sharding("x") if place == "mesh" else sw.devices()[0]
+    x = sw.jit(lambda a: a + 0)(sw.device_put(X, target))
+    y = sw.jit(lambda a, b: a * 0 + b, donate_argnums=0)
+    before = x.addressable_shards[0].data.unsafe_buffer_pointer()
+    gc.collect()
+    z = y(x, 3.0)
+    assert x.is_deleted() and not z.is_deleted()
+    assert z.addressable_shards[0].data.unsafe_buffer_pointer() == before
+    np.testing.assert_array_equal(np.asarray(z), np.full_like(X, 3))
+
+
+def test_donated_trees_by_name_and_number():
+    f = sw.jit(lambda a, b, c: (a["p"] + 1, b + 1, c), donate_argnums=0, donate_argnames="b")
+    tree = {"p": jnp.ones(4)}
+    b, c = jnp.ones(5), jnp.ones(6)
+    f(tree, b=b, c=c)
+    assert tree["p"].is_deleted() and b.is_deleted() and not c.is_deleted()
+    f({"p": np.ones(4)}, 1.0, c)  # host values can be given up as well
+
+
+def test_a_donated_array_that_is_used_names_the_function():
+    def update(state):
+        return state + 1
+
+    x = jnp.ones(3)
+    sw.jit(update, donate_argnums=0)(x)
+    with pytest.raises(RuntimeError) as caught:
+        x + 1
+    assert str(caught.value) == "array of type f32[3] was donated to update."
+    with pytest.raises(RuntimeError) as caught:
+        sw.jit(update, donate_argnums=0)(x)
+    assert str(caught.value) == "array of type f32[3] was donated to update."
+
+
+def test_donation_of_what_cannot_be_used_warns_once_by_name():
+    def total(state):
+        return state["w"].sum() + state["b"]
+
+    f = sw.jit(total, donate_argnums=0)
+    first = {"w": jnp.ones(4), "b": jnp.asarray(np.float32(2))}
+    with pytest.warns(UserWarning) as caught:
+        f(first)
+    assert str(caught[0].message) == (
+        "jit of total: memory was donated that no result could use: state['w'] of type f32[4]. A "
+        "result takes the memory of an argument with its shape, dtype and sharding. The donated "
+        "arrays are gone all the same."
+    )
+    assert caught[0].filename == __file__
+    assert first["w"].is_deleted()
+    f({"w": jnp.ones(4), "b": jnp.asarray(np.float32(2))})
+
+
+def test_an_array_that_is_donated_and_used_otherwise():
+    def both(a, b):
+        return a + b, a - b
+
+    x = jnp.ones(4)
+    with pytest.raises(ValueError) as caught:
+        sw.jit(both, donate_argnums=1)(x, x)
+    assert str(caught.value) == (
+        "both: a and b are the same array, but b is donated: its memory is to be reused. Pass a "
+        "copy as one of them, or do not donate it."
+    )
+    assert not x.is_deleted()
+
+
+def test_a_donated_argument_that_is_moved_first_is_gone_too():
+    x = jnp.asarray(X)
+    y = sw.jit(lambda a: a + 1, in_shardings=sharding("x"), donate_argnums=0)(x)
+    assert x.is_deleted() and y.sharding == sharding("x")
+
+
+def test_views_of_donated_memory_keep_their_values():
+    x = ours(X, "x")
+    view, shard = np.asarray(x), x.addressable_shards[2].data
+    sw.jit(lambda a: a * 0, donate_argnums=0)(x).block_until_ready()
+    np.testing.assert_array_equal(view, X)
+    np.testing.assert_array_equal(np.asarray(shard), X[2:4])
+
+
+# --------------------------------------------------------------------------------------- stages
+
+
+def test_the_stages():
+    x = ours(X, "x")
+    f = sw.jit(lambda a, b: {"y": a @ b["w"]})
+    traced = f.trace(x, {"w": W})
+    assert str(traced.program).startswith("{ lambda ; a:f32[8,4] b:f32[4,8]. let")
+    assert traced.jaxpr is traced.program and "dot_general" in traced.as_text()
+    assert traced.out_info == {"y": sw.ShapeDtypeStruct((8, 8), np.float32)}
+    lowered = traced.lower()
+    assert "stablehlo.dot_general" in lowered.as_text() and "sdy.mesh" in lowered.as_text()
+    assert lowered.out_info == traced.out_info
+    compiled = lowered.compile()
+    assert "HloModule" in compiled.as_text()
+    assert compiled.cost_analysis()["flops"] > 0
+    assert compiled.memory_analysis().output_size_in_bytes == 8 * 8 * 4 // 4
+    assert compiled.input_shardings == ((sharding("x"), {"w": sharding()}), {})
+    assert compiled.output_shardings == {"y": sharding("x")}
+    got = compiled(x, {"w": W})
+    assert got["y"].sharding == sharding("x")
+    np.testing.assert_allclose(np.asarray(got["y"]), X @ W, atol=1e-5)
+
+
+def test_stages_take_types_instead_of_values():
+    there = sw.ShapeDtypeStruct((8, 4), np.float32, sharding=sharding("x"))
+    compiled = sw.jit(lambda a: a.sum(1)).lower(there).compile()
+    assert compiled(ours(X, "x")).sharding == sharding("x")
+    assert compiled.input_shardings == ((sharding("x"),), {})
+
+
+def test_compiled_programs_check_their_arguments():
+    def scale(a, factor):
+        return a * factor
+
+    compiled = sw.jit(scale).lower(X, 2.0).compile()
+    np.testing.assert_array_equal(np.asarray(compiled(X, 3.0)), X * 3)
+    with pytest.raises(TypeError) as caught:
+        compiled(X[:4], 2.0)
+    assert str(caught.value) == (
+        "compiled scale: a must be of type f32[8,4]; got f32[4,4]."
+    )
+    with pytest.raises(TypeError) as caught:
+        compiled(X)
+    assert str(caught.value) == (
+        "compiled scale takes arguments of the tree ((*, *), {}); got ((*,), {})."
+    )
+    elsewhere = sw.device_put(X, sw.devices()[3])
+    with pytest.raises(ValueError) as caught:
+        compiled(elsewhere, 2.0)
+    assert str(caught.value) == (
+        f"compiled scale: a of type f32[8,4] is on {elsewhere.sharding}, but the program was "
+        f"compiled for {SingleDeviceSharding(sw.devices()[0])}. Use `device_put` to bring it there."
+    )
+
+
+def test_static_arguments_are_not_passed_to_compiled_programs():
+    compiled = sw.jit(lambda a, n: a * n, static_argnums=1).lower(X, 3).compile()
+    np.testing.assert_array_equal(np.asarray(compiled(X)), X * 3)
+
+
+def test_eval_shape():
+    def f(a, b):
+        return {"product": a @ b, "sum": (a.sum(), 2)}
+
+    found = sw.eval_shape(f, X, sw.ShapeDtypeStruct((4, 3), "bfloat16"))
+    assert found == {
+        "product": sw.ShapeDtypeStruct((8, 3), np.float32),
+        "sum": (sw.ShapeDtypeStruct((), np.float32), sw.ShapeDtypeStruct((), int, weak_type=True)),
+    }
+    inside = []
+    sw.jit(lambda a: inside.append(sw.eval_shape(jnp.sin, a)) or a)(X)
+    assert inside == [sw.ShapeDtypeStruct((8, 4), np.float32)]
+    assert sw.jit(f).eval_shape(X, W)["product"].shape == (8, 8)
+
+
+def test_make_jaxpr():
+    program = sw.make_jaxpr(lambda a, n: jnp.sin(a) * n, static_argnums=1)(X, 2)
+    assert str(program) == (
+        "{ lambda ; a:f32[8,4]. let\n"
+        "    b:f32[8,4] = sin a\n"
+        "    c:f32[8,4] = mul b 2.0:f32[]\n"
+        "  in (c,) }"
+    )
+    program, shape = sw.make_jaxpr(lambda a: a.sum(), return_shape=True)(X)
+    assert shape == sw.ShapeDtypeStruct((), np.float32)
+
+
+def test_compiler_options():
+    f = sw.jit(lambda a: a * 2, compiler_options={"xla_cpu_enable_fast_math": False})
+    np.testing.assert_array_equal(np.asarray(f(X)), X * 2)
