@@ -16,9 +16,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No deadlines for hypothesis: an example's time is mostly that of compiling it."""
+    """The same examples in every run; `--hypothesis-profile=search` tries others.
+
+    No deadlines for hypothesis: an example's time is mostly that of compiling it.
+    """
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import settings
 
-        settings.register_profile("shardwise", deadline=None, print_blob=True)
-        settings.load_profile("shardwise")
+        settings.register_profile("shardwise", deadline=None, derandomize=True)
+        settings.register_profile("search", deadline=None, print_blob=True)
+        settings.load_profile(config.getoption("--hypothesis-profile") or "shardwise")

@@ -36,11 +36,7 @@ class Fused:
     def positional(
         self, args: tuple[Any, ...], static: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same call with array parameters by position and static ones by name."""
-        names = self.fun.__code__.co_varnames[: self.fun.__code__.co_argcount]
-        if self.arrays != VARIADIC and len(args) > self.arrays:
-            static = dict(zip(names[self.arrays :], args[self.arrays :], strict=False)) | static
-            args = args[: self.arrays]
+        """The same call with array parameters by position."""
         while len(args) < len(self._array_names) and self._array_names[len(args)] in static:
             static = dict(static)
             args = (*args, static.pop(self._array_names[len(args)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,34 +57,27 @@ class Eager(Interpreter):
 
     def call(self, fused: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
         n = fused.arrays
-        if not static and len(args) <= n:
-            here = current().key
-            try:
-                if args and args[-1].__class__ is not Array:
-                    run, args = self._with_scalars(fused, here, args)
-                else:
-                    run = self.cache[(fused, here, *[a._sig for a in args])]
-            except KeyError:
-                run = None
-            except AttributeError:  # a host value is among the arguments
-                run, args = self._with_scalars(fused, here, args)
-            if run is not None:
-                return run(args)
-        run = self._cached(fused, args, static)
-        if run is None:
-            args, static = fused.positional(args, static)
-            args = (*self.arrays(args[:n]), *args[n:])
-            run = self._cached(fused, args, static) or self._fused_program(fused, args, static)
-        return run(args[:n])
-
-    def _cached(self, fused: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
+        here = current().key
+        form, given = fused, args
         try:
-            return self.cache[self._key(fused, args, static)]
-        except (AttributeError, KeyError, TypeError):
-            return None
+            if static or len(args) > n:
+                form, given = _form(fused, *args[n:], **static), args[:n]
+            if given and given[-1].__class__ is not Array:
+                run, given = self._with_scalars(form, here, given)
+            else:
+                run = self.cache[(form, here, *[a._sig for a in given])]
+        except (KeyError, TypeError):
+            run = None
+        except AttributeError:  # a host value is among the arguments
+            run, given = self._with_scalars(form, here, given)
+        if run is not None:
+            return run(given)
+        args, static = fused.positional(args, static)
+        arrays = self.arrays(args[:n])
+        return self._fused_program(fused, arrays, args[n:], static)(arrays)
 
     def _with_scalars(
-        self, fused: Any, here: Any, args: Sequence[Any]
+        self, form: Any, here: Any, args: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
         """The program and operands of a call with Python scalars; None where one of them is new."""
         near = args[0] if args[0].__class__ is Array else args[-1]
@@ -92,18 +86,9 @@ class Eager(Interpreter):
             arrays = [
                 a if a.__class__ is Array else held[a.__class__, a or repr(a), here] for a in args
             ]
-            return self.cache[(fused, here, *[a._sig for a in arrays])], arrays
+            return self.cache[(form, here, *[a._sig for a in arrays])], arrays
         except (AttributeError, KeyError, TypeError, ValueError):  # ValueError: NumPy arrays
             return None, args
-
-    def _key(self, fused: Any, args: Sequence[Any], static: dict[str, Any]) -> tuple:
-        n = fused.arrays
-        if len(args) <= n and not static:
-            return (fused, current().key, *[a._sig for a in args])
-        rest = args[n:]
-        values = static.values()
-        return (fused, current().key, *[a._sig for a in args[:n]], None, *rest, *map(type, rest),
-                *static, *values, *map(type, values))
 
     # -- what the caches do not know yet --
 
@@ -193,17 +178,19 @@ class Eager(Interpreter):
         out_tree = flatten([0] * len(outs))[1] if op.multiple else None
         return build(program, sigs, out_tree=out_tree, quick=not op.programs)
 
-    def _fused_program(self, fused: Any, args: tuple, static: dict[str, Any]) -> Callable:
-        n = fused.arrays
-        arrays, rest = args[:n], tuple(_hashable(v) for v in args[n:])
+    def _fused_program(
+        self, fused: Any, arrays: list[Array], rest: Sequence[Any], static: dict[str, Any]
+    ) -> Callable:
+        rest = tuple(_hashable(v) for v in rest)
         static = {k: _hashable(v) for k, v in static.items()}
         try:
-            key = self._key(fused, (*arrays, *rest), static)
-            found = self.cache.get(key)
+            form = _form(fused, *rest, **static) if rest or static else fused
         except TypeError:
             raise TypeError(
                 f"{fused.name}: static arguments must be hashable; got {(*rest, *static.items())}."
             ) from None
+        key = (form, current().key, *[a._sig for a in arrays])
+        found = self.cache.get(key)
         if found is not None:
             return found
         tree: list[Any] = []
@@ -223,6 +210,15 @@ class Eager(Interpreter):
             self.cache.pop(next(iter(self.cache)), None)
         self.cache[key] = exe.run
         return exe.run
+
+
+@functools.lru_cache(CACHE_SIZE, typed=True)
+def _form(fused: Any, *static: Any, **named: Any) -> object:
+    """Stands for a fused function with these static arguments, their types included.
+
+    Types count because 1, 1.0 and True are equal. In a cache key it saves hashing the arguments.
+    """
+    return object()
 
 
 def _hashable(x: Any) -> Any:
