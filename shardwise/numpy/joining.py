@@ -20,7 +20,9 @@ from shardwise.ops.shape import canonical_axis
 
 def each_array(name: str, arrays: Any) -> list[Any]:
     """The operands of a joining function: a sequence of arrays, or the rows of one."""
-    if hasattr(arrays, "aval") or isinstance(arrays, np.ndarray):
+    if arrays.__class__ is not list and (
+        hasattr(arrays, "aval") or isinstance(arrays, np.ndarray)
+    ):
         if not type_of(arrays).ndim:
             raise TypeError(f"{name} takes a sequence of arrays; got a scalar.")
         arrays = unstack(arrays)
@@ -43,22 +45,28 @@ def _no_out(name: str, out: Any) -> None:
 def _concatenate(*arrays: Any, axis: int | None, dtype: Any) -> Any:
     if axis is None:
         arrays = tuple(basis.reshape(x, shape=(type_of(x).size,)) for x in arrays)
+    else:
+        axis = _checked_axis(axis, [type_of(x) for x in arrays])
     xs = promote(*arrays) if dtype is None else [cast(x, dtype) for x in arrays]
     xs = [x if hasattr(x, "aval") else broadcast_to(x, type_of(x).shape) for x in xs]
     return ops.concatenate(*xs, dimension=axis or 0) if len(xs) > 1 else xs[0]
 
 
+def _checked_axis(axis: int, types: list[Any]) -> int:
+    ndim = types[0].ndim
+    if not ndim:
+        raise ValueError("concatenate: scalars have no dimension to lie along; use stack.")
+    if any(t.ndim != ndim for t in types):
+        shapes = ", ".join(str(t.shape) for t in types)
+        raise TypeError(f"concatenate: arrays must have equal ranks; got shapes {shapes}.")
+    return canonical_axis(axis, ndim)
+
+
 def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
     """Arrays one after another along an existing dimension; None flattens them first."""
     xs = each_array("concatenate", arrays)
-    types = [type_of(x) for x in xs]
-    if axis is not None:
-        if not types[0].ndim:
-            raise ValueError("concatenate: scalars have no dimension to lie along; use stack.")
-        if any(t.ndim != types[0].ndim for t in types):
-            shapes = ", ".join(str(t.shape) for t in types)
-            raise TypeError(f"concatenate: arrays must have equal ranks; got shapes {shapes}.")
-        axis = canonical_axis(axis, types[0].ndim)
+    if axis is not None and axis.__class__ is not int:
+        axis = canonical_axis(axis, type_of(xs[0]).ndim)
     return _concatenate(*xs, axis=axis, dtype=None if dtype is None else np.dtype(dtype))
 
 

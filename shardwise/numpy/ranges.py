@@ -59,13 +59,17 @@ def arange(
 
     dtype: when None, the one in which the arguments meet.
     """
-    given = [as_operand(v) for v in (start, stop, step) if v is not None]
-    wanted = result_type(*given) if dtype is None else dtype_of(dtype, "arange")
+    low, high = (0, start) if stop is None else (start, stop)
+    apart = 1 if step is None else step
+    if dtype is None and low.__class__ is high.__class__ is apart.__class__ is int:
+        wanted = canonicalize(INT)
+    elif dtype is None:
+        wanted = result_type(*[as_operand(v) for v in (start, stop, step) if v is not None])
+    else:
+        wanted = dtype_of(dtype, "arange")
     if is_bool(wanted):
         raise TypeError("arange makes numbers; got booleans. Pass dtype=int.")
-    bounds = (0, start) if stop is None else (start, stop)
-    low, high, apart = [_number(v, "arange") for v in (*bounds, 1 if step is None else step)]
-    made = _range(low, high, apart, wanted)
+    made = _range(_number(low, "arange"), _number(high, "arange"), _number(apart, "arange"), wanted)
     return made if device is None else place(made, device)
 
 
@@ -80,7 +84,7 @@ def _number(x: Any, fun_name: str) -> Any:
 
 
 def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
-    whole = all(isinstance(v, int) for v in (start, stop, step))
+    whole = isinstance(start, int) and isinstance(stop, int) and isinstance(step, int)
     size = max(0, -((start - stop) // step) if whole else math.ceil((stop - start) / step))
     if start == 0 and step == 1:
         return _count(size, dtype)

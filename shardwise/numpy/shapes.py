@@ -31,7 +31,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     if shape.__class__ is int:
         return (shape,)
     try:
-        return tuple([operator.index(n) for n in shape])
+        return tuple(map(operator.index, shape))
     except TracerIntegerConversionError:
         raise
     except TypeError:
@@ -58,10 +58,13 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
+_SEQUENCES = (list, tuple)
+
+
 def no_lists(name: str, *args: Any) -> None:
     """Refuses Python sequences where an array is wanted."""
     for a in args:
-        if isinstance(a, list | tuple):
+        if isinstance(a, _SEQUENCES):
             raise TypeError(
                 f"{name} takes arrays; got the {type(a).__name__} {a!r}. Use asarray on it first."
             )
@@ -73,12 +76,11 @@ def no_lists(name: str, *args: Any) -> None:
 def new_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
     """The shape to reshape to, with -1 replaced by what is left."""
     new = shape_of(shape)
-    size = math.prod(old)
-    unknown = [i for i, n in enumerate(new) if n == -1]
-    if len(unknown) > 1:
-        raise TypeError(f"reshape: only one size can be -1; got {new}.")
-    known = math.prod(n for n in new if n != -1)
-    if unknown:
+    size, known = math.prod(old), math.prod(new)
+    if -1 in new:
+        if new.count(-1) > 1:
+            raise TypeError(f"reshape: only one size can be -1; got {new}.")
+        known = -known
         if known == 0 or size % known:
             raise TypeError(
                 f"reshape: an array of shape {old} ({size} elements) cannot have the shape {new}: "

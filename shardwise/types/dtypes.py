@@ -117,8 +117,15 @@ def check_user_dtype(dtype: Any, fun_name: str = "", stacklevel: int = 3) -> DTy
     return found
 
 
+_exact: dict[Any, np.dtype[Any]] = {}  # what names of dtypes stand for
+
+
 def exact_dtype(dtype: Any, prefix: str = "") -> np.dtype[Any]:
     """The NumPy dtype that `dtype` names, not narrowed. Errors begin with `prefix`."""
+    try:
+        return _exact[dtype]
+    except (KeyError, TypeError):
+        pass
     if not names_dtype(dtype) and hasattr(dtype, "shape"):
         raise TypeError(f"{prefix}{_array_message(dtype)}")
     try:
@@ -128,6 +135,8 @@ def exact_dtype(dtype: Any, prefix: str = "") -> np.dtype[Any]:
     exact = _SUPPORTED.get(found)
     if exact is None:
         raise TypeError(f"{prefix}{_unsupported_message(dtype, found)}")
+    if isinstance(dtype, np.dtype | type | str):
+        _exact[dtype] = exact
     return exact
 
 

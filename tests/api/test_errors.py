@@ -299,6 +299,37 @@ def test_values_that_are_needed_but_traced(name):
     )
 
 
+DROPS_A_DERIVATIVE = ["float()", "complex()", "tolist()", "numpy.asarray()"]
+
+
+@pytest.mark.parametrize("transform", [sw.grad, sw.jacfwd])
+@pytest.mark.parametrize("name", DROPS_A_DERIVATIVE)
+def test_a_constant_made_of_a_value_being_differentiated(name, transform):
+    convert, kind, advice = CONVERSIONS[name]
+
+    def user(a):
+        return a * convert(a)  # the line of user
+
+    with pytest.raises(kind) as caught:
+        transform(user)(3.0)
+    message = str(caught.value)
+    assert message.startswith(
+        f"{name} at {__file__}:{line('# the line of ' + 'user')} (user) would make a constant of a "
+        "value of type ~f32[] that is being differentiated ("
+    )
+    assert message.endswith(
+        f"and its derivative would be lost. {advice}, or say that it is a constant with "
+        "`lax.stop_gradient`."
+    )
+    assert transform(lambda a: a * np.real(convert(lax.stop_gradient(a))))(3.0) == 3
+
+
+def test_numpy_functions_do_not_silently_drop_derivatives():
+    with pytest.raises(errors.TracerArrayConversionError):
+        sw.grad(lambda a: np.sin(a))(3.0)
+    assert sw.grad(lambda a: a * int(a) if a > 0 else a)(3.5) == 3
+
+
 @pytest.mark.parametrize("make", [jnp.zeros, lambda n: jnp.ones((2, n)), lambda n: [1, 2][n],
                                   lambda n: jnp.zeros(4).reshape(n, 2)])
 def test_shapes_and_lists_that_need_traced_integers(make):

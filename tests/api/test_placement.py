@@ -336,6 +336,7 @@ def test_device_get_fetches_trees():
     tree = {"a": sw.device_put(VALUES, TARGETS["rows"]), "b": [1, "text", None]}
     got = sw.device_get(tree)
     assert type(got["a"]) is np.ndarray and got["b"] == [1, "text", None]
+    assert sw.grad(lambda a: a * sw.device_get(a))(3.0) == 6  # traced values stay as they are
 
 
 def test_copy_to_host_async_and_readiness():

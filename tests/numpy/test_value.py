@@ -70,6 +70,14 @@ def test_other_operators() -> None:
         same(a, b)
 
 
+def test_round_without_digits_gives_integers() -> None:
+    for value in (np.float32(2.6), X):
+        rounded = round(snp.asarray(value))
+        assert rounded.dtype == np.int32
+        np.testing.assert_array_equal(rounded, np.round(value))
+    assert round(snp.float32(2.66), 1).dtype == np.float32
+
+
 def test_numpy_arrays_on_the_left() -> None:
     x = snp.asarray(X)
     for value in (X, np.float32(2), np.float64(2)):
