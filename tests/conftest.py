@@ -4,6 +4,8 @@ jaxlib reads these when it is first imported, so they are set here, before any t
 """
 
 import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -26,3 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.register_profile("shardwise", deadline=None, derandomize=True)
         settings.register_profile("search", deadline=None, print_blob=True)
         settings.load_profile(config.getoption("--hypothesis-profile") or "shardwise")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs_go_with_their_module() -> Iterator[None]:
+    """Empties the caches of compiled programs: those of all tests together hold gigabytes."""
+    yield
+    if eager := sys.modules.get("shardwise.engine.eager"):
+        eager.EAGER.cache.clear()
+    if jax := sys.modules.get("jax"):
+        jax.clear_caches()

@@ -22,6 +22,7 @@ from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
 from shardwise.types import mesh as _mesh
 from shardwise.types.mesh import AxisType, Mesh
+from shardwise.types.sharding import SingleDeviceSharding
 
 
 def devices(backend_name: str | None = None) -> list[Any]:
@@ -84,13 +85,16 @@ def device_put(x: Any, device: Any = None, *, donate: Any = False, may_alias: An
     leaves, tree = flatten(x)
     if device is None or is_sharding_leaf(device):
         target = as_sharding(device, "device_put")
-        if len(leaves) == 1 and leaves[0] is x:
-            return _put(x, target, donate, may_alias, lambda: "x")
-        if target is not None and all(v.__class__ is np.ndarray for v in leaves):
+        if all([v.__class__ is np.ndarray for v in leaves]):
             try:
-                return tree.unflatten([transfer.put_host(v, target, True) for v in leaves])
+                committed = target is not None
+                there = target if committed else SingleDeviceSharding(transfer.default_single())
+                placed = [transfer.put_host(v, there, committed) for v in leaves]
+                return placed[0] if leaves and leaves[0] is x else tree.unflatten(placed)
             except (ValueError, TypeError):
                 pass  # raised again below, with the name of the leaf
+        elif len(leaves) == 1 and leaves[0] is x:
+            return _put(x, target, donate, may_alias, lambda: "x")
         targets = [target] * len(leaves)
     else:
         found = broadcast_prefix(device, x, "device_put: device", is_sharding_leaf)

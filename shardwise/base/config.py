@@ -121,7 +121,9 @@ num_cpu_devices = Flag(
     "num_cpu_devices", -1,
     "How many virtual CPU devices to make; -1 means one, or what XLA_FLAGS says.", parse=int,
 )
-platforms = Flag("platforms", None, "Comma-separated platforms to try in order, e.g. 'cuda,cpu'.")
+platforms = Flag(
+    "platforms", None, "Comma-separated platforms, e.g. 'cuda,cpu'; the first is the default one."
+)
 default_device = Flag(
     "default_device", None, "Where uncommitted values go; None means the first device.", trace=True
 )

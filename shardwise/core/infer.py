@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from shardwise.base.context import TraceKey, current
 from shardwise.base.errors import ShardingTypeError
 from shardwise.core.op import INFERENCE_CACHE_SIZE, Op
 from shardwise.types.array_type import NO_NAMES, ArrayType, array_type
@@ -23,15 +24,25 @@ from shardwise.types.promotion import dtype_and_weak
 
 def type_of(x: Any) -> ArrayType:
     """The type of an array, a tracer, a NumPy array or scalar, or a Python scalar."""
-    try:
-        return x.aval
-    except AttributeError:
-        pass
+    found = getattr(x, "aval", None)
+    if found is not None:
+        return found
+    key = (x.__class__, current().key)
+    found = _scalar_types.get(key)
+    if found is not None:
+        return found
     if isinstance(x, np.ndarray):
         host = cast("np.ndarray[Any, Any]", x)
         return array_type(host.shape, canonicalize(host.dtype))
     dtype, weak = dtype_and_weak(x)
-    return array_type((), dtype, weak)
+    found = array_type((), dtype, weak)
+    if isinstance(x, _SCALARS) and not isinstance(x, np.void):  # whose class is not all
+        _scalar_types[key] = found
+    return found
+
+
+_SCALARS = (bool, int, float, complex, np.generic)
+_scalar_types: dict[tuple[Any, TraceKey], ArrayType] = {}  # by class, and flags
 
 
 typeof = type_of  # its public name

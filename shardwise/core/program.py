@@ -98,7 +98,7 @@ class Program:
         self.equations = tuple(equations)
         self.constants = tuple(constants)
         self.name = name
-        found = [e for e in (eqn.effects() for eqn in self.equations) if e]
+        found = [e.effects() for e in self.equations if e.op.effects or e.op.programs]
         self.effects: frozenset[Any] = frozenset().union(*found)
         self.derived: dict[tuple[Any, ...], Any] = {}
 
@@ -150,10 +150,16 @@ def without_dead_code(
     needed = {a for a in outputs if a.__class__ is Var}
     kept: list[Equation] = []
     for eqn in reversed(equations):
-        live = not needed.isdisjoint(eqn.outputs) or eqn.op.effects
-        if live or (eqn.op.programs and eqn.effects()):
-            kept.append(eqn)
-            needed.update(a for a in eqn.inputs if a.__class__ is Var)
+        op = eqn.op
+        if (
+            needed.isdisjoint(eqn.outputs) and not op.effects
+            and not (op.programs and eqn.effects())
+        ):
+            continue
+        kept.append(eqn)
+        for a in eqn.inputs:
+            if a.__class__ is Var:
+                needed.add(a)
     kept.reverse()
     return kept
 

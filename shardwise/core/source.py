@@ -11,7 +11,7 @@ import sys
 from types import CodeType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_own: dict[CodeType, bool] = {}
+_own: dict[str, bool] = {}  # by file: the hash of a text is kept, that of code is not
 
 Site = tuple[CodeType, int]
 
@@ -22,9 +22,9 @@ def user_site(depth: int = 1) -> Site | None:
     own = _own
     while frame is not None:
         code = frame.f_code
-        inside = own.get(code)
+        inside = own.get(code.co_filename)
         if inside is None:
-            inside = own[code] = code.co_filename.startswith(_PACKAGE)
+            inside = own[code.co_filename] = code.co_filename.startswith(_PACKAGE)
         if not inside:
             return code, frame.f_lasti
         frame = frame.f_back

@@ -6,6 +6,7 @@ A function made again, or another function with the same program, finds what is 
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 
 from shardwise.runtime import backend
 from shardwise.runtime.program import Compiled, compile_options, compile_text
@@ -32,7 +33,8 @@ def compiled_for(
     key = (text, devices, free_outputs, quick, small, overrides)
     found = _compiled.get(key)
     if found is not None:
-        _compiled.move_to_end(key)
+        with suppress(KeyError):  # another thread may have made room just now
+            _compiled.move_to_end(key)
         return found
     options = compile_options(
         devices, free_outputs=free_outputs, quick=quick, small=small, overrides=dict(overrides)

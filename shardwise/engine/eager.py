@@ -64,6 +64,8 @@ class Eager(Interpreter):
                 form, given = _form(fused, *args[n:], **static), args[:n]
             if given and given[-1].__class__ is not Array:
                 run, given = self._with_scalars(form, here, given)
+            elif len(given) == 1:
+                run = self.cache[(form, here, given[0]._sig)]
             else:
                 run = self.cache[(form, here, *[a._sig for a in given])]
         except (KeyError, TypeError):

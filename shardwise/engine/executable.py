@@ -70,10 +70,12 @@ class Executable:
     def _short_runner(self) -> Callable[[Sequence[Any]], Array]:
         execute, handlers = self.compiled.raw.execute_sharded, self.handlers
         (sig,), new, kind = self.out_sigs, object.__new__, Array
+        one = len(self.program.arguments) == 1  # without a loop then
 
         def run(args: Sequence[Any]) -> Array:
             try:
-                raws = execute([a._impl for a in args]).consume_with_handlers(handlers)
+                buffers = [args[0]._impl] if one else [a._impl for a in args]
+                raws = execute(buffers).consume_with_handlers(handlers)
             except Exception as error:
                 self.explain(args, error)
             array = new(kind)
@@ -159,7 +161,7 @@ class Lowering:
     """A program lowered for signatures: the module's text and the plan of its calls."""
 
     __slots__ = (
-        "program", "sigs", "text", "devices", "committed", "mesh", "constants", "held", "targets",
+        "program", "sigs", "text", "devices", "committed", "meshes", "constants", "held", "targets",
         "outs", "donated", "names",
     )
 
@@ -181,7 +183,7 @@ class Lowering:
         pairs = zip(self.constants, self.held, strict=True)
         exe.hidden = [move(c, place)._live() for c, place in pairs]
         exe.donated = self.donated
-        shardings = _result_shardings(exe, self.outs, self.devices, self.mesh)
+        shardings = _result_shardings(exe, self.outs, self.devices, self.meshes)
         pairs = zip(self.program.out_types, shardings, strict=True)
         exe.out_sigs = [signature(t, s, self.committed) for t, s in pairs]
         exe.handlers = [s.handler for s in exe.out_sigs]
@@ -215,14 +217,14 @@ def lower(
     held = [c._sig for c in new.constants if c.__class__ is Array]
     new.devices, new.committed = choose_devices(program, sigs, names, wanted, outs, held)
     shardings = [s.sharding for s in (*sigs, *held)]
-    new.mesh = _mesh_of([*wanted, *shardings, *outs, *constraint_shardings(program)], new.devices)
+    named = [*wanted, *shardings, *outs, *constraint_shardings(program)]
+    new.meshes = _meshes_of(named, new.devices)
+    mesh = new.meshes[0]
     pairs = zip(outs, program.out_types, strict=True)
-    new.outs = [_concrete(s, t, new.devices, new.mesh) for s, t in pairs]
-    new.targets = [
-        _target(s, w, new.devices, new.mesh) for s, w in zip(sigs, wanted, strict=True)
-    ]
+    new.outs = [_concrete(s, t, new.devices, mesh) for s, t in pairs]
+    new.targets = [_target(s, w, new.devices, mesh) for s, w in zip(sigs, wanted, strict=True)]
     several = len(new.devices) > 1
-    new.held = [_place_of(c, new.devices, new.mesh) for c in new.constants]
+    new.held = [_place_of(c, new.devices, mesh) for c in new.constants]
     places = new.held + new.targets
     new.text = module_text(
         program,
@@ -380,33 +382,39 @@ def constraint_shardings(program: Program) -> list[Any]:
 
 
 def _result_shardings(
-    exe: Executable, asked: Sequence[Any], devices: tuple, mesh: Any
+    exe: Executable, asked: Sequence[Any], devices: tuple, meshes: Sequence[Any]
 ) -> list[Any]:
     if len(devices) == 1 or not asked:
         return [a if a is not None else SingleDeviceSharding(devices[0]) for a in asked]
     actual = exe.compiled.output_shardings() or [None] * len(asked)
     return [
-        a if a is not None else _read_back(s, t, mesh, devices)
-        for a, s, t in zip(asked, actual, exe.program.out_types, strict=True)
+        a if a is not None else _read_back(s, meshes, devices)
+        for a, s in zip(asked, actual, strict=True)
     ]
 
 
-def _mesh_of(shardings: Sequence[Any], devices: tuple) -> Any:
-    for s in shardings:
-        if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh) and s.devices == devices:
-            return s.mesh
-    return Mesh(np.array(devices, object), ("devices",)) if len(devices) > 1 else None
+def _meshes_of(shardings: Sequence[Any], devices: tuple) -> list[Any]:
+    """The meshes that a program meets, the leading one first; None where there need be none."""
+    found = dict.fromkeys(
+        s.mesh for s in shardings
+        if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh) and s.devices == devices
+    )
+    if found:
+        return list(found)
+    return [Mesh(np.array(devices, object), ("devices",)) if len(devices) > 1 else None]
 
 
-def _read_back(compiled: Any, t: Any, mesh: Mesh, devices: tuple) -> Any:
-    """The sharding that the partitioner chose for a result, as a spec over the mesh."""
+def _read_back(compiled: Any, meshes: Sequence[Mesh], devices: tuple) -> Any:
+    """The sharding that the partitioner chose for a result, as a spec over the first mesh
+    that has one for it."""
     tiles = placement.describe(compiled)
     if tiles is None:
-        return NamedSharding(mesh, PartitionSpec())
+        return NamedSharding(meshes[0], PartitionSpec())
     dims, order, replicate_last = tiles
-    spec = spec_from_tiles(mesh, dims, order, replicate_last)
-    if spec is not None:
-        return NamedSharding(mesh, spec)
+    for mesh in meshes:
+        spec = spec_from_tiles(mesh, dims, order, replicate_last)
+        if spec is not None:
+            return NamedSharding(mesh, spec)
     return gspmd_from_tiles(devices, dims, order, replicate_last)
 
 

@@ -33,7 +33,7 @@ class Signature:
 
 
 _table: dict[tuple, Signature] = {}
-_ints: dict[tuple, dict[int, Any]] = {}  # place → index → the scalar array of it there
+_ints: dict[tuple, dict[Any, Any]] = {}  # place → number → the scalar array of it there
 
 
 def physical_type(t: ArrayType) -> ArrayType:
@@ -58,5 +58,7 @@ def signature(t: ArrayType, sharding: Any, committed: bool) -> Signature:
         tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
         new.placement = placement(new.devices, tiling, sharding.memory_kind)
         new.handler = result_handler(new.physical, new.placement)
-    new.ints = _ints.setdefault((new.devices, getattr(sharding, "memory_kind", None)), {})
+    # A mesh is part of a place: results would come out over the mesh of the scalar.
+    place = (new.devices, getattr(sharding, "memory_kind", None), getattr(sharding, "mesh", None))
+    new.ints = _ints.setdefault(place, {})
     return _table.setdefault(key, new)

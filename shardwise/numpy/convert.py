@@ -12,6 +12,7 @@ from shardwise.base.context import ROOT
 from shardwise.core.infer import type_of
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
+from shardwise.ops.families import lit_of
 from shardwise.types.dtypes import canonicalize, is_bool, to_inexact
 from shardwise.types.promotion import lattice_join, scalar_type_of
 
@@ -26,6 +27,8 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     if t.dtype == dtype and t.weak_type == weak:
         return x
     if t.ndim == 0 and not hasattr(x, "aval"):
+        if not weak and (x.__class__ is float or x.__class__ is int):
+            return lit_of(x, dtype)
         if not weak:
             return np.asarray(x).astype(dtype)[()]
         python = scalar_type_of(dtype)
@@ -47,29 +50,40 @@ def strong(x: Any) -> Any:
 
 def joined(*args: Any) -> tuple[Any, bool]:
     """The dtype in which the arguments meet, and whether it is weak."""
-    types = [type_of(a) for a in args]
+    return _joined([type_of(a) for a in args])
+
+
+def _joined(types: list[Any]) -> tuple[Any, bool]:
     return lattice_join(*[(t.dtype, t.weak_type) for t in types])
+
+
+def _cast_all(args: Any, types: list[Any], dtype: Any, weak: bool) -> list[Any]:
+    return [
+        a if t.dtype is dtype and t.weak_type is weak else cast(a, dtype, weak)
+        for a, t in zip(args, types, strict=True)
+    ]
 
 
 def promote(*args: Any) -> list[Any]:
     """The arguments in their common dtype."""
-    dtype, weak = joined(*args)
-    return [cast(a, dtype, weak) for a in args]
+    types = [type_of(a) for a in args]
+    return _cast_all(args, types, *_joined(types))
 
 
 def promote_numeric(*args: Any) -> list[Any]:
     """The arguments in their common dtype; booleans become integers."""
-    dtype, weak = joined(*args)
+    types = [type_of(a) for a in args]
+    dtype, weak = _joined(types)
     if is_bool(dtype):
         dtype, weak = canonicalize(int), False
-    return [cast(a, dtype, weak) for a in args]
+    return _cast_all(args, types, dtype, weak)
 
 
 def promote_inexact(*args: Any) -> list[Any]:
     """The arguments in their common floating-point or complex dtype."""
-    dtype, weak = joined(*args)
-    inexact = to_inexact(dtype)
-    return [cast(a, inexact, weak) for a in args]
+    types = [type_of(a) for a in args]
+    dtype, weak = _joined(types)
+    return _cast_all(args, types, to_inexact(dtype), weak)
 
 
 def broadcast(*args: Any) -> list[Any]:

@@ -247,6 +247,7 @@ def compress(
         `fill_value`.
     """
     no_lists("compress", a)
+    refuse_out("compress", out)
     condition = _array(condition)
     if type_of(condition).ndim != 1:
         raise ValueError("compress: the condition must be a vector.")

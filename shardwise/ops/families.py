@@ -117,7 +117,12 @@ def _aligned(x: Any, dim: int | None, rank: int, full: int, at: int, shape: tupl
 
 def lit(value: Any, like: Any) -> Any:
     """A scalar constant in the dtype of `like`, for use in rules."""
-    return _literal(value, type_of(like).dtype, not value and str(value))
+    return lit_of(value, type_of(like).dtype)
+
+
+def lit_of(value: Any, dtype: Any) -> Any:
+    """A scalar constant in a dtype."""
+    return _literal(value, dtype, not value and str(value))
 
 
 @functools.lru_cache(4096, typed=True)

@@ -70,11 +70,13 @@ class Stage(Interpreter):
         return self.record(op, args, params)
 
     def record(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
-        atoms = [
-            a.variable if a.__class__ is StageTracer and a.interpreter is self else self.atom(a)
-            for a in args
-        ]
-        found = infer(op, tuple([a.aval for a in atoms]), params)
+        atoms, types = [], []
+        for a in args:
+            owned = a.__class__ is StageTracer and a.interpreter is self
+            atom = a.variable if owned else self.atom(a)
+            atoms.append(atom)
+            types.append(atom.aval)
+        found = infer(op, tuple(types), params)
         if op.multiple:
             outs = [Var(t) for t in found]
             self.equations.append(Equation(op, atoms, outs, params, user_site(3)))
@@ -118,9 +120,11 @@ class Stage(Interpreter):
         """The program with captured values as its first inputs, and these values."""
         atoms = [self.atom(x) for x in outputs]
         equations = without_dead_code(atoms, self.equations)
-        used = {a for e in equations for a in e.inputs if a.__class__ is Var}
-        used.update(a for a in atoms if a.__class__ is Var)
-        captured = [(v, x) for v, x in self.captures.values() if v in used]
+        captured = list(self.captures.values())
+        if captured:
+            used = {a for e in equations for a in e.inputs if a.__class__ is Var}
+            used.update(a for a in atoms if a.__class__ is Var)
+            captured = [(v, x) for v, x in captured if v in used]
         inputs = [v for v, _ in captured] + self.inputs
         program = Program(inputs, atoms, equations, name=name or self.function)
         return program, [x for _, x in captured]

@@ -117,7 +117,9 @@ def check_user_dtype(dtype: Any, fun_name: str = "", stacklevel: int = 3) -> DTy
     return found
 
 
-_exact: dict[Any, np.dtype[Any]] = {}  # what names of dtypes stand for
+# What names of dtypes stand for. Scalar types are here from the start: their wrappers in the
+# NumPy namespace are equal to them.
+_exact: dict[Any, np.dtype[Any]] = {d.type: d for d in _SUPPORTED.values() if d.type is not np.void}
 
 
 def exact_dtype(dtype: Any, prefix: str = "") -> np.dtype[Any]:
@@ -130,7 +132,7 @@ def exact_dtype(dtype: Any, prefix: str = "") -> np.dtype[Any]:
         raise TypeError(f"{prefix}{_array_message(dtype)}")
     try:
         found: np.dtype[Any] = np.dtype(dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses texts with a comma
         raise TypeError(f"{prefix}{_unknown_message(dtype)}") from None
     exact = _SUPPORTED.get(found)
     if exact is None:

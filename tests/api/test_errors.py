@@ -308,15 +308,15 @@ def test_a_constant_made_of_a_value_being_differentiated(name, transform):
     convert, kind, advice = CONVERSIONS[name]
 
     def user(a):
-        return a * convert(a)  # the line of user
+        return a * convert(a)
 
     with pytest.raises(kind) as caught:
         transform(user)(3.0)
     message = str(caught.value)
-    assert message.startswith(
-        f"{name} at {__file__}:{line('# the line of ' + 'user')} (user) would make a constant of a "
-        "value of type ~f32[] that is being differentiated ("
-    )
+    assert message.startswith(f"{name} at {__file__}:")
+    assert (
+        ") would make a constant of a value of type ~f32[] that is being differentiated ("
+    ) in message
     assert message.endswith(
         f"and its derivative would be lost. {advice}, or say that it is a constant with "
         "`lax.stop_gradient`."

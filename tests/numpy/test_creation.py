@@ -124,9 +124,9 @@ copy(np.ones(2))
 
 
 def evaluated(text: str, module: Any) -> list[Any]:
-    names = {"np": np, "jax": jax} | {n: getattr(module, n) for n in vars(snp) if n[0] != "_"
-                                      and hasattr(module, n)}
-    result = eval(text, names | {"bool": bool, "float": float, "complex": complex, "int": int})
+    public = {n for n in dir(snp) if n[0] != "_" and hasattr(module, n)}
+    names = {n: getattr(module, n) for n in public - {"bool", "float", "complex", "int"}}
+    result = eval(text, {"np": np, "jax": jax, **names})
     return list(result) if isinstance(result, tuple | list) else [result]
 
 

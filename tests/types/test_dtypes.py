@@ -8,7 +8,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jax._src import dtypes as jax_dtypes
 
@@ -186,6 +186,7 @@ def test_what_is_no_dtype_is_refused(dtype, message):
 
 
 @given(st.text(max_size=8))
+@example(",")  # in NumPy a syntax error
 def test_any_text_is_a_dtype_or_a_type_error(text):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, for spellings it will drop
