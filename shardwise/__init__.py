@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from shardwise._version import __version__ as __version__
 from shardwise.api.grad import grad as grad
 from shardwise.api.grad import jvp as jvp
 from shardwise.api.grad import linearize as linearize
@@ -24,9 +25,17 @@ from shardwise.api.placement import with_sharding_constraint as with_sharding_co
 from shardwise.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
 from shardwise.api.vmap import vmap as vmap
 from shardwise.base.config import config as config
+from shardwise.base.config import default_device as default_device
+from shardwise.base.config import default_matmul_precision as default_matmul_precision
+from shardwise.base.config import disable_jit as disable_jit
+from shardwise.base.config import enable_x64 as enable_x64
+from shardwise.base.config import numpy_dtype_promotion as numpy_dtype_promotion
+from shardwise.base.config import numpy_rank_promotion as numpy_rank_promotion
 from shardwise.base.lazy import lazy_names
 from shardwise.core.infer import typeof as typeof
 from shardwise.engine.array import Array as Array
+from shardwise.runtime.backend import Device as Device
+from shardwise.types.dtypes import float0 as float0
 from shardwise.types.partition_spec import P as P
 from shardwise.types.sharding import NamedSharding as NamedSharding
 

@@ -87,8 +87,10 @@ class Flag(Generic[T]):
             _context.CURRENT.set(here.replace(flags={**here.flags, self.name: value}))
 
     @contextmanager
-    def __call__(self, value: T) -> Generator[None]:
-        """Sets the flag inside a `with` block, for this thread."""
+    def __call__(self, value: Any = True) -> Generator[None]:
+        """Sets the flag inside a `with` block, for this thread; a switch is turned on."""
+        if value is True and not isinstance(self.default, bool):
+            raise TypeError(f"{self.name}() takes the value to set, e.g. {self.name}(None)")
         here = _context.current()
         flags = {**here.flags, self.name: self._checked(value)}
         with here.replace(flags=flags).entered():
@@ -154,10 +156,7 @@ class Config:
         return _find(name).value
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return _find(name).value
-        except KeyError as error:
-            raise AttributeError(error.args[0]) from None
+        return _find(name).value
 
     def __dir__(self) -> list[str]:
         return sorted(FLAGS) + ["read", "update"]
@@ -169,7 +168,7 @@ def _find(name: str) -> Flag[Any]:
         return flag
     near = difflib.get_close_matches(name.removeprefix("jax_"), FLAGS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else f" Known names: {', '.join(sorted(FLAGS))}."
-    raise KeyError(f"unknown configuration name {name!r}.{hint}")
+    raise AttributeError(f"unknown configuration name {name!r}.{hint}")
 
 
 config = Config()

@@ -13,6 +13,7 @@ from shardwise.numpy.at import update
 from shardwise.numpy.convert import cast
 from shardwise.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
 from shardwise.numpy.indexing import index_dtype, read, wrapped
+from shardwise.numpy.reductions import refuse_out
 from shardwise.numpy.searching import flatnonzero, nonzero, ranks, truth
 from shardwise.numpy.shapes import no_lists, ravel, reshape
 from shardwise.ops import basis

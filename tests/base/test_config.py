@@ -152,7 +152,7 @@ def test_names_with_and_without_prefix():
 
 
 def test_unknown_names():
-    with pytest.raises(KeyError) as caught:
+    with pytest.raises(AttributeError) as caught:
         config.update("jax_enable_x46", True)
     assert caught.value.args == (
         "unknown configuration name 'jax_enable_x46'. Did you mean 'enable_x64'?",
@@ -200,4 +200,14 @@ def test_a_bad_environment_variable_is_named():
     assert done.stderr.strip().splitlines()[-1] == (
         "ValueError: environment variable SHARDWISE_ENABLE_X64: expected a truth value such as 1, "
         "true, 0 or false, got 'perhaps'"
+    )
+
+
+def test_a_switch_is_turned_on_without_a_value_and_other_flags_need_one():
+    with enable_x64():
+        assert enable_x64.value is True
+    with pytest.raises(TypeError) as caught, FLAGS["default_device"]():
+        pass
+    assert str(caught.value) == (
+        "default_device() takes the value to set, e.g. default_device(None)"
     )
