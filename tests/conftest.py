@@ -36,5 +36,6 @@ def programs_go_with_their_module() -> Iterator[None]:
     yield
     if eager := sys.modules.get("shardwise.engine.eager"):
         eager.EAGER.cache.clear()
+        sys.modules["shardwise.engine.compiled"]._compiled.clear()
     if jax := sys.modules.get("jax"):
         jax.clear_caches()

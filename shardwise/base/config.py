@@ -91,8 +91,9 @@ class Flag(Generic[T]):
         """Sets the flag inside a `with` block, for this thread; a switch is turned on."""
         if value is True and not isinstance(self.default, bool):
             raise TypeError(f"{self.name}() takes the value to set, e.g. {self.name}(None)")
+        wanted: Any = value
         here = _context.current()
-        flags = {**here.flags, self.name: self._checked(value)}
+        flags = {**here.flags, self.name: self._checked(wanted)}
         with here.replace(flags=flags).entered():
             yield
 

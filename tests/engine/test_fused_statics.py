@@ -26,7 +26,7 @@ def x():
 
 @pytest.mark.parametrize("call", [
     lambda x: scaled(x, 2), lambda x: scaled(x, factor=2), lambda x: scaled(x=x, factor=2),
-    lambda x: scaled(x, 2, power=3), lambda x: scaled(x, [2][0], power=[1]),
+    lambda x: scaled(x, 2, power=3), lambda x: scaled(x, 2, power=[1]),
 ])
 def test_a_second_call_runs_no_python(x, call):
     first = call(x)
