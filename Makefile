@@ -18,7 +18,7 @@ demo: install      ## a short tour on eight virtual devices
 	$(BIN)/shardwise demo
 
 test: install      ## all tests; WORKERS=n to change the number of processes
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-matrix: install  ## smoke tests on every supported pair of Python and jaxlib found here
 	$(BIN)/python tools/test_matrix.py $(ARGS)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from shardwise import random as random
     from shardwise import sharding as sharding
     from shardwise import tree as tree
+    from shardwise import tree_util as tree_util
     from shardwise.api.jacobian import hessian as hessian
     from shardwise.api.jacobian import jacfwd as jacfwd
     from shardwise.api.jacobian import jacrev as jacrev

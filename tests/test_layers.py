@@ -23,7 +23,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
 LAYERS = (
     *("_version", "base", "runtime", "types", "core", "ops", "numpy"),
     *("transforms", "control", "engine", "api"),
-    *("lax", "random", "nn", "linalg", "fft", "scipy", "tree", "sharding", "experimental"),
+    *("lax", "random", "nn", "linalg", "fft", "scipy", "tree", "tree_util", "sharding"),
+    "experimental",
     *("explain", "debug", "checkpoint", "cli", "compat", "testing"),
 )
 ROOT_LAYER = len(LAYERS)

@@ -17,7 +17,7 @@ from shardwise.engine.shardings import as_sharding, check_fit, is_sharding_leaf
 from shardwise.engine.signature import signature
 from shardwise.numpy.value import Value
 from shardwise.ops.sharding import sharding_constraint
-from shardwise.runtime import backend
+from shardwise.runtime import backend as runtime
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
 from shardwise.types import mesh as _mesh
@@ -25,35 +25,37 @@ from shardwise.types.mesh import AxisType, Mesh
 from shardwise.types.sharding import SingleDeviceSharding
 
 
-def devices(backend_name: str | None = None) -> list[Any]:
+def devices(backend: str | None = None) -> list[Any]:
     """All devices of a platform (`cpu`, `cuda`), by default of the preferred one."""
-    return backend.devices(backend_name)
+    return runtime.devices(backend)
 
 
-def local_devices(backend_name: str | None = None) -> list[Any]:
-    """The devices of this process."""
-    return backend.local_devices(backend_name)
+def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Any]:
+    """The devices of a process, by default of this one."""
+    if process_index is None:
+        return runtime.local_devices(backend)
+    return [d for d in runtime.devices(backend) if d.process_index == process_index]
 
 
-def device_count(backend_name: str | None = None) -> int:
-    return len(backend.devices(backend_name))
+def device_count(backend: str | None = None) -> int:
+    return len(runtime.devices(backend))
 
 
-def local_device_count(backend_name: str | None = None) -> int:
-    return len(backend.local_devices(backend_name))
+def local_device_count(backend: str | None = None) -> int:
+    return len(runtime.local_devices(backend))
 
 
-def process_index(backend_name: str | None = None) -> int:
-    return backend.process_index(backend_name)
+def process_index(backend: str | None = None) -> int:
+    return runtime.process_index(backend)
 
 
-def process_count(backend_name: str | None = None) -> int:
-    return 1 + max(d.process_index for d in backend.devices(backend_name))
+def process_count(backend: str | None = None) -> int:
+    return 1 + max(d.process_index for d in runtime.devices(backend))
 
 
 def default_backend() -> str:
     """The preferred platform's name."""
-    return backend.devices()[0].platform
+    return runtime.devices()[0].platform
 
 
 def make_mesh(
@@ -61,7 +63,7 @@ def make_mesh(
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
     """A mesh of the given sizes over the first devices. Axes are Auto by default."""
-    chosen = backend.devices() if devices is None else devices
+    chosen = runtime.devices() if devices is None else devices
     types = AxisType.Auto if axis_types is None else axis_types
     return _mesh.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=types)
 
@@ -147,7 +149,7 @@ def device_get(x: Any) -> Any:
 def block_until_ready(x: Any) -> Any:
     """Waits until all arrays in a tree are computed; gives the tree."""
     leaves = [a for a in flatten(x)[0] if a.__class__ is Array]
-    backend.block_until_ready([a._live() for a in leaves])
+    runtime.block_until_ready([a._live() for a in leaves])
     return x
 
 
@@ -198,7 +200,7 @@ def make_array_from_callback(
     t = type_of(shards[0]).update(shape=shape)
     sig = signature(t, sharding, True)
     shards = [np.asarray(s, dtype=t.dtype, order="C") for s in shards]
-    return wrap(backend.put(sig.physical, sig.placement, shards, list(local)), sig)
+    return wrap(runtime.put(sig.physical, sig.placement, shards, list(local)), sig)
 
 
 def _checked_part(part: Any, index: tuple, shape: tuple, dtype: Any) -> np.ndarray:

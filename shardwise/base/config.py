@@ -71,6 +71,8 @@ class Flag(Generic[T]):
         return _context.current().flags.get(self.name, self.default)
 
     def _checked(self, value: T) -> T:
+        if self.parse is _parse_bool and value not in (True, False):
+            raise ValueError(f"{self.name} must be True or False; got {value!r}")
         if self.choices and value not in self.choices:
             options = ", ".join(repr(c) for c in self.choices)
             raise ValueError(f"{self.name} must be one of {options}; got {value!r}")

@@ -14,6 +14,7 @@ import numpy as np
 from shardwise.base.context import TraceKey, current
 from shardwise.base.errors import ShardingTypeError
 from shardwise.core.op import INFERENCE_CACHE_SIZE, Op
+from shardwise.core.source import public_call
 from shardwise.types.array_type import NO_NAMES, ArrayType, array_type
 from shardwise.types.dims import Dims
 from shardwise.types.dtypes import canonicalize
@@ -34,7 +35,12 @@ def type_of(x: Any) -> ArrayType:
     if isinstance(x, np.ndarray):
         host = cast("np.ndarray[Any, Any]", x)
         return array_type(host.shape, canonicalize(host.dtype))
-    dtype, weak = dtype_and_weak(x)
+    try:
+        dtype, weak = dtype_and_weak(x)
+    except TypeError as error:
+        if name := public_call():
+            raise TypeError(f"{name}: {error}") from None
+        raise
     found = array_type((), dtype, weak)
     if isinstance(x, _SCALARS) and not isinstance(x, np.void):  # whose class is not all
         _scalar_types[key] = found

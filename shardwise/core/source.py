@@ -31,6 +31,25 @@ def user_site(depth: int = 1) -> Site | None:
     return None
 
 
+def public_call() -> str:
+    """The name of the function of a public namespace that the user's code called, or ''."""
+    outermost = None
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (only errors ask)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        outermost = frame
+        frame = frame.f_back
+    if outermost is None:
+        return ""
+    module, name = outermost.f_globals.get("__name__", ""), outermost.f_code.co_name
+    if module == "shardwise.core.fused":  # the function itself is fused
+        fun = outermost.f_locals["record"].fun
+        module, name = fun.__module__, fun.__name__
+    return name if module.startswith(_NAMESPACES) and name.isidentifier() else ""
+
+
+_NAMESPACES = tuple(f"shardwise.{name}." for name in ("numpy", "lax", "nn", "random"))
+
+
 def line_of(site: Site | None) -> tuple[str, int, str]:
     """(file, line, function) of a site; ('<unknown>', 0, '') where there is none."""
     if site is None:

@@ -278,6 +278,10 @@ class Array(Concrete, metaclass=_ArrayMeta):
                 "`addressable_shards` for the local parts."
             )
         t = self._sig.physical
+        if not t.size:  # the partitioner leaves arrays without elements whole
+            value = np.empty(t.shape, t.dtype)
+            value.flags.writeable = False
+            return value
         if is_narrow(self):
             return _through_bytes(self)
         indices, positions = self._distinct()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.context import current, update_root
-from shardwise.core.infer import infer, known
+from shardwise.core.infer import infer, known, type_of
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.program import Equation, Program, Var
@@ -127,6 +127,8 @@ class Eager(Interpreter):
         converted = known(x)
         if converted is not x:
             return self.array(converted)
+        if isinstance(x, list | tuple):
+            type_of(x)  # raises
         raise TypeError(f"expected an array or a scalar, got {x!r} of type {type(x).__name__}.")
 
     def place(self, x: Any, target: Any) -> Any:

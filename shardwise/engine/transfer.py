@@ -23,7 +23,7 @@ from shardwise.engine.signature import Signature, signature
 from shardwise.runtime import backend
 from shardwise.runtime.program import Compiled
 from shardwise.types.array_type import ArrayType, array_type
-from shardwise.types.dtypes import canonicalize
+from shardwise.types.dtypes import canonicalize, too_large
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.types.tiling import Tiling
@@ -44,7 +44,10 @@ def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = N
         sig, indices = _plan(value.shape, value.dtype, sharding, committed, current().key)
     else:
         sig, indices = _plan_of(t or type_of(value), sharding, committed)
-    host = np.asarray(value, dtype=sig.physical.dtype, order="C")
+    try:
+        host = np.asarray(value, dtype=sig.physical.dtype, order="C")
+    except OverflowError:
+        raise too_large(value, sig.physical.dtype) from None
     if indices is None:
         return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
     shards = [host[index] for index in indices.values()]
@@ -212,7 +215,38 @@ def _by_host(x: Array, target: Any) -> Array:
         views = dict(zip(distinct, x._host_parts([held[k] for k in distinct]), strict=True))
         shards = [views[k] for k in keys]
         return wrap(backend.put(sig.physical, sig.placement, shards, list(wanted)), sig)
-    return put_host(x._value(), target, True, x.aval)
+    if x._host is not None or is_narrow(x) or not x.is_fully_addressable:
+        return put_host(x._value(), target, True, x.aval)
+    indices, positions = x._distinct()
+    bounds = [_bounds(i, x.shape) for i in indices]
+    parts = list(zip(bounds, x._host_parts(positions), strict=True))
+    keys = [_bounds(i, x.shape) for i in wanted.values()]
+    cut = {key: _cut_out(key, parts) for key in dict.fromkeys(keys)}
+    shards = [cut[key] for key in keys]
+    return wrap(backend.put(sig.physical, sig.placement, shards, list(wanted)), sig)
+
+
+def _bounds(index: tuple, shape: tuple) -> tuple:
+    """An index as a (start, stop) pair for each dimension."""
+    return tuple([s.indices(n)[:2] for s, n in zip(index, shape, strict=True)])
+
+
+def _cut_out(wanted: tuple, parts: list[tuple[tuple, np.ndarray]]) -> np.ndarray:
+    """What an index, as (start, stop) pairs, picks from parts of an array at such indices."""
+    example = parts[0][1]
+    shape = tuple([stop - start for start, stop in wanted])
+    whole = np.empty(shape + example.shape[len(wanted) :], example.dtype)
+    for held, part in parts:
+        both = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(wanted, held, strict=True)]
+        if any(low >= high for low, high in both):
+            continue
+        pairs = [*zip(both, held, strict=True)]
+        piece = part[tuple([slice(low - c, high - c) for (low, high), (c, _) in pairs])]
+        if piece.shape == whole.shape:
+            return piece
+        pairs = [*zip(both, wanted, strict=True)]
+        whole[tuple([slice(low - a, high - a) for (low, high), (a, _) in pairs])] = piece
+    return whole
 
 
 def _positions(x: Array) -> dict[tuple, int]:

@@ -64,12 +64,16 @@ if TYPE_CHECKING:
     from shardwise.numpy.creation import view as view
     from shardwise.numpy.creation import zeros as zeros
     from shardwise.numpy.creation import zeros_like as zeros_like
+    from shardwise.numpy.differences import gradient as gradient
+    from shardwise.numpy.differences import unwrap as unwrap
     from shardwise.numpy.dtypes import bfloat16 as bfloat16
+    from shardwise.numpy.dtypes import bool_ as bool  # noqa: F401 (its public name)
     from shardwise.numpy.dtypes import bool_ as bool_
     from shardwise.numpy.dtypes import can_cast as can_cast
     from shardwise.numpy.dtypes import cdouble as cdouble
     from shardwise.numpy.dtypes import complex64 as complex64
     from shardwise.numpy.dtypes import complex128 as complex128
+    from shardwise.numpy.dtypes import complex_ as complex_
     from shardwise.numpy.dtypes import complexfloating as complexfloating
     from shardwise.numpy.dtypes import csingle as csingle
     from shardwise.numpy.dtypes import double as double
@@ -89,6 +93,7 @@ if TYPE_CHECKING:
     from shardwise.numpy.dtypes import float16 as float16
     from shardwise.numpy.dtypes import float32 as float32
     from shardwise.numpy.dtypes import float64 as float64
+    from shardwise.numpy.dtypes import float_ as float_
     from shardwise.numpy.dtypes import floating as floating
     from shardwise.numpy.dtypes import generic as generic
     from shardwise.numpy.dtypes import iinfo as iinfo
@@ -100,6 +105,7 @@ if TYPE_CHECKING:
     from shardwise.numpy.dtypes import int16 as int16
     from shardwise.numpy.dtypes import int32 as int32
     from shardwise.numpy.dtypes import int64 as int64
+    from shardwise.numpy.dtypes import int_ as int_
     from shardwise.numpy.dtypes import integer as integer
     from shardwise.numpy.dtypes import isdtype as isdtype
     from shardwise.numpy.dtypes import issubdtype as issubdtype
@@ -114,6 +120,7 @@ if TYPE_CHECKING:
     from shardwise.numpy.dtypes import signedinteger as signedinteger
     from shardwise.numpy.dtypes import single as single
     from shardwise.numpy.dtypes import size as size
+    from shardwise.numpy.dtypes import uint as uint
     from shardwise.numpy.dtypes import uint2 as uint2
     from shardwise.numpy.dtypes import uint4 as uint4
     from shardwise.numpy.dtypes import uint8 as uint8
@@ -173,6 +180,14 @@ if TYPE_CHECKING:
     from shardwise.numpy.elementary import tan as tan
     from shardwise.numpy.elementary import tanh as tanh
     from shardwise.numpy.elementary import trunc as trunc
+    from shardwise.numpy.files import from_dlpack as from_dlpack
+    from shardwise.numpy.files import get_printoptions as get_printoptions
+    from shardwise.numpy.files import load as load
+    from shardwise.numpy.files import mask_indices as mask_indices
+    from shardwise.numpy.files import printoptions as printoptions
+    from shardwise.numpy.files import save as save
+    from shardwise.numpy.files import savez as savez
+    from shardwise.numpy.files import set_printoptions as set_printoptions
     from shardwise.numpy.floats import copysign as copysign
     from shardwise.numpy.floats import frexp as frexp
     from shardwise.numpy.floats import iscomplex as iscomplex
@@ -191,6 +206,12 @@ if TYPE_CHECKING:
     from shardwise.numpy.floats import nextafter as nextafter
     from shardwise.numpy.floats import signbit as signbit
     from shardwise.numpy.floats import spacing as spacing
+    from shardwise.numpy.grids import c_ as c_
+    from shardwise.numpy.grids import index_exp as index_exp
+    from shardwise.numpy.grids import mgrid as mgrid
+    from shardwise.numpy.grids import ogrid as ogrid
+    from shardwise.numpy.grids import r_ as r_
+    from shardwise.numpy.grids import s_ as s_
     from shardwise.numpy.joining import append as append
     from shardwise.numpy.joining import array_split as array_split
     from shardwise.numpy.joining import block as block
@@ -216,6 +237,13 @@ if TYPE_CHECKING:
     from shardwise.numpy.picking import put_along_axis as put_along_axis
     from shardwise.numpy.picking import take as take
     from shardwise.numpy.picking import take_along_axis as take_along_axis
+    from shardwise.numpy.polynomials import poly as poly
+    from shardwise.numpy.polynomials import polyadd as polyadd
+    from shardwise.numpy.polynomials import polyder as polyder
+    from shardwise.numpy.polynomials import polyint as polyint
+    from shardwise.numpy.polynomials import polymul as polymul
+    from shardwise.numpy.polynomials import polysub as polysub
+    from shardwise.numpy.polynomials import polyval as polyval
     from shardwise.numpy.predicates import allclose as allclose
     from shardwise.numpy.predicates import array_equal as array_equal
     from shardwise.numpy.predicates import array_equiv as array_equiv
@@ -286,6 +314,10 @@ if TYPE_CHECKING:
     from shardwise.numpy.searching import select as select
     from shardwise.numpy.searching import unravel_index as unravel_index
     from shardwise.numpy.searching import where as where
+    from shardwise.numpy.sets import intersect1d as intersect1d
+    from shardwise.numpy.sets import setdiff1d as setdiff1d
+    from shardwise.numpy.sets import setxor1d as setxor1d
+    from shardwise.numpy.sets import union1d as union1d
     from shardwise.numpy.shapes import atleast_1d as atleast_1d
     from shardwise.numpy.shapes import atleast_2d as atleast_2d
     from shardwise.numpy.shapes import atleast_3d as atleast_3d
@@ -384,5 +416,10 @@ if TYPE_CHECKING:
     from shardwise.numpy.ufuncs import subtract as subtract
     from shardwise.numpy.ufuncs import true_divide as true_divide
     from shardwise.numpy.value import Value as ndarray  # noqa: F401 (its public name)
+    from shardwise.numpy.windows import bartlett as bartlett
+    from shardwise.numpy.windows import blackman as blackman
+    from shardwise.numpy.windows import hamming as hamming
+    from shardwise.numpy.windows import hanning as hanning
+    from shardwise.numpy.windows import kaiser as kaiser
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from shardwise.base.config import numpy_rank_promotion
 from shardwise.base.context import ROOT
+from shardwise.base.errors import TracerArrayConversionError, TracerIntegerConversionError
 from shardwise.core.infer import type_of
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
@@ -130,6 +132,25 @@ def broadcast_to(x: Any, shape: tuple) -> Any:
     if t.shape == shape:
         return x
     return broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape) - t.ndim, len(shape))))
+
+
+def whole(x: Any, what: str) -> int:
+    """A size or count as users give it. what: the function and its argument, for the error."""
+    try:
+        return operator.index(x)
+    except TypeError as error:
+        refuse_traced(x, what, error)
+        raise TypeError(f"{what} must be an integer; got {x!r}.") from None
+
+
+def refuse_traced(x: Any, what: str, error: Exception) -> None:
+    """Where a traced value gave `error`: says that `what` must be concrete."""
+    if isinstance(error, TracerIntegerConversionError | TracerArrayConversionError):
+        if x.concrete() is not None:  # the error says why its value may not be used
+            raise error
+        whole_number = isinstance(error, TracerIntegerConversionError)
+        kinds = (TracerIntegerConversionError,) if whole_number else ()
+        raise x.needed_for_shape(what, *kinds) from None
 
 
 def device_array(x: Any) -> Any:

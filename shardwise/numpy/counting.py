@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise.base.errors import ConcretizationTypeError
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.numpy.convert import broadcast_to, cast, joined, promote, promote_inexact
@@ -40,6 +41,17 @@ def add_at(bins: Any, size: int, weights: Any) -> Any:
         dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)),
         mode=GatherScatterMode.FILL_OR_DROP,
     )
+
+
+def known_count(count: Any, a: Any, what: str, argument: str) -> int:
+    """A count that was found in the values of `a`, which must be known."""
+    try:
+        return int(count)
+    except ConcretizationTypeError:
+        raise ConcretizationTypeError(
+            f"{what} depends on the values of a traced {type_of(a).str_short(True)}. "
+            f"Say it with `{argument}=`."
+        ) from None
 
 
 # -- bincount --
@@ -78,7 +90,8 @@ def bincount(
     if t.ndim != 1 or not (is_integer(t.dtype) or is_bool(t.dtype)):
         raise TypeError(f"bincount: x must be a vector of integers; got {t.str_short(True)}.")
     if length is None:
-        largest = int(max(x)) + 1 if t.size else 0
+        about = "bincount: the length of the result"
+        largest = known_count(max(x), x, about, "length") + 1 if t.size else 0
         length = largest if largest > minlength else operator.index(minlength)
     given = () if weights is None else (weights,)
     return _bincount(x, *given, length=operator.index(length))
@@ -374,7 +387,9 @@ def unique(
     t = type_of(ar)
     axis = None if axis is None else canonical_axis(axis, t.ndim)
     order, new, count = _groups(ar, axis, equal_nan)
-    size = int(count) if size is None else operator.index(size)
+    if size is None:
+        size = known_count(count, ar, "unique: how many different values there are", "size")
+    size = operator.index(size)
     if t.size == 0 and size and fill_value is None:
         raise ValueError(
             "unique: there are no elements, so fill_value must be given for a size other than 0; "

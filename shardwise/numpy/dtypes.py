@@ -67,6 +67,24 @@ float8_e4m3fnuz = ScalarType(_dtypes.float8_e4m3fnuz)
 float8_e5m2 = ScalarType(_dtypes.float8_e5m2)
 float8_e5m2fnuz = ScalarType(_dtypes.float8_e5m2fnuz)
 float8_e8m0fnu = ScalarType(_dtypes.float8_e8m0fnu)
+
+
+class DefaultType(ScalarType):
+    """The name of the default dtype of a kind: of 64 bits where `enable_x64` is on, else of 32."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: Any):
+        self.kind = kind
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "dtype":
+            return _dtypes.canonicalize(self.kind)
+        return self.dtype.type if name == "type" else object.__getattribute__(self, name)
+
+
+int_, uint = DefaultType(int), DefaultType(np.uint64)
+float_, complex_ = DefaultType(float), DefaultType(complex)
 single, double = float32, float64
 csingle, cdouble = complex64, complex128
 

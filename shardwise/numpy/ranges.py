@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.errors import TracerArrayConversionError
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.numpy import ufuncs
@@ -20,6 +20,8 @@ from shardwise.numpy.convert import (
     place,
     promote,
     promote_inexact,
+    refuse_traced,
+    whole,
 )
 from shardwise.numpy.creation import INT, as_operand, dtype_of, shape_of
 from shardwise.numpy.rearrange import diagonal
@@ -69,17 +71,22 @@ def arange(
         wanted = dtype_of(dtype, "arange")
     if is_bool(wanted):
         raise TypeError("arange makes numbers; got booleans. Pass dtype=int.")
-    made = _range(_number(low, "arange"), _number(high, "arange"), _number(apart, "arange"), wanted)
+    first = _number(low, "start")
+    made = _range(first, _number(high, "stop"), _number(apart, "step"), wanted)
     return made if device is None else place(made, device)
 
 
-def _number(x: Any, fun_name: str) -> Any:
-    """A concrete scalar as a host value."""
+def _number(x: Any, argument: str) -> Any:
+    """A concrete scalar, an argument of `arange`, as a host value."""
     if x.__class__ is int or x.__class__ is float:
         return x
-    host = np.asarray(x)
+    try:
+        host = np.asarray(x)
+    except TracerArrayConversionError as error:
+        refuse_traced(x, f"arange: {argument}", error)
+        raise
     if host.ndim:
-        raise ValueError(f"{fun_name} takes scalars; got an array of shape {host.shape}.")
+        raise ValueError(f"arange takes scalars; got an array of shape {host.shape}.")
     return host.item()
 
 
@@ -105,7 +112,7 @@ def linspace(
     retstep:  whether the distance comes back too.
     dtype:    a float when None.
     """
-    count = num if num.__class__ is int else operator.index(num)
+    count = num if num.__class__ is int else whole(num, "linspace: num")
     if count < 0:
         raise ValueError(f"linspace makes at least 0 numbers; got num={num}.")
     wanted = None if dtype is None else dtype_of(dtype, "linspace")

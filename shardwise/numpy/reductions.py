@@ -10,7 +10,6 @@ own, which this module does not use.
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,7 @@ def axes_of(axis: Axis, ndim: int) -> tuple[int, ...]:
         if len(set(found)) != len(found):
             raise ValueError(f"duplicate value in 'axis': {tuple(axis)}")
         return found
-    return (canonical_axis(operator.index(axis), ndim),)
+    return (canonical_axis(axis, ndim),)
 
 
 def kept(out: Any, axes: tuple, keepdims: bool) -> Any:

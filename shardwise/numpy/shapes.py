@@ -15,7 +15,9 @@ import numpy as np
 from shardwise.base.errors import TracerIntegerConversionError
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
+from shardwise.core.source import public_call
 from shardwise.numpy.convert import broadcast_to as _broadcast
+from shardwise.numpy.convert import refuse_traced
 from shardwise.ops import basis
 from shardwise.ops import shape as ops
 from shardwise.ops.shape import canonical_axis
@@ -32,16 +34,23 @@ def shape_of(shape: Any) -> tuple[int, ...]:
         return (shape,)
     try:
         return tuple(map(operator.index, shape))
-    except TracerIntegerConversionError:
-        raise
-    except TypeError:
-        pass
+    except TypeError as error:
+        sizes: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)
+        if isinstance(error, TracerIntegerConversionError):
+            _refuse_traced_sizes(sizes, error)
     try:
-        return (operator.index(shape),)
-    except TracerIntegerConversionError:
-        raise
-    except TypeError:
+        size: Any = shape
+        return (operator.index(size),)
+    except TypeError as error:
+        _refuse_traced_sizes(sizes, error)
         raise TypeError(f"a shape is made of known integers; got {shape!r}.") from None
+
+
+def _refuse_traced_sizes(sizes: Sequence[Any], error: Exception) -> None:
+    name = public_call()
+    for size in sizes:
+        if hasattr(size, "aval") and hasattr(size, "needed_for_shape"):
+            refuse_traced(size, f"{name}: shape" if name else "a shape", error)
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:

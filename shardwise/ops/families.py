@@ -19,7 +19,16 @@ from shardwise.core.op import Op, is_linear
 from shardwise.ops.basis import broadcast_in_dim, move_axis, reduce_sum
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dims import Dims, letters
-from shardwise.types.dtypes import ExtendedDType, is_bool, is_complex, is_float, is_integer
+from shardwise.types.dtypes import (
+    ExtendedDType,
+    canonicalize,
+    iinfo,
+    is_bool,
+    is_complex,
+    is_float,
+    is_integer,
+    too_large,
+)
 
 BOOL = np.dtype(bool)
 
@@ -121,8 +130,19 @@ def lit(value: Any, like: Any) -> Any:
 
 
 def lit_of(value: Any, dtype: Any) -> Any:
-    """A scalar constant in a dtype."""
+    """A scalar constant in a dtype. An integer must fit into it or into the default integer."""
+    if value.__class__ is int and not -(2**31) <= value < 2**31:
+        _check_fit(value, dtype)
     return _literal(value, dtype, not value and str(value))
+
+
+def _check_fit(value: int, dtype: Any) -> None:
+    if not is_integer(dtype):
+        return
+    default: Any = canonicalize(int)
+    held = [iinfo(dtype), iinfo(default)]
+    if not any(i.min <= value <= i.max for i in held):
+        raise too_large(value, default)
 
 
 @functools.lru_cache(4096, typed=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op, is_linear
+from shardwise.core.source import public_call
 from shardwise.ops.basis import (
     batch_first,
     broadcast_in_dim,
@@ -404,7 +405,9 @@ def canonical_axis(axis: Any, ndim: int) -> int:
     try:
         i = operator.index(axis)
     except TypeError:
-        raise TypeError(f"an axis must be an integer; got {axis!r}.") from None
+        name = public_call()
+        what = f"{name}: axis" if name else "an axis"
+        raise TypeError(f"{what} must be an integer; got {axis!r}.") from None
     if not -ndim <= i < ndim:
         raise ValueError(f"axis {i} is out of bounds for array of dimension {ndim}")
     return i + ndim if i < 0 else i

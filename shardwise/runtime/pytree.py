@@ -23,17 +23,43 @@ SequenceKey = _jax.pytree.SequenceKey
 GetAttrKey = _jax.pytree.GetAttrKey
 FlattenedIndexKey = _jax.pytree.FlattenedIndexKey
 treedef_tuple = _jax.pytree.treedef_tuple
+KeyEntry = Any
+KeyPath = tuple[KeyEntry, ...]
+flatten_one_level = registry.flatten_one_level
 
 
 def register_node(
     kind: type, to_iter: Callable[..., Any], from_iter: Callable[..., Any],
     to_iter_with_keys: Callable[..., Any] | None = None,
 ) -> None:
-    registry.register_node(kind, to_iter, from_iter, to_iter_with_keys)
+    try:
+        registry.register_node(kind, to_iter, from_iter, to_iter_with_keys)
+    except ValueError as error:
+        raise _registered_before(kind) from error
 
 
 def register_dataclass(kind: type, data_fields: list[str], meta_fields: list[str]) -> None:
-    registry.register_dataclass_node(kind, data_fields, meta_fields)
+    try:
+        registry.register_dataclass_node(kind, data_fields, meta_fields)
+    except ValueError as error:
+        raise _registered_before(kind) from error
+
+
+def _registered_before(kind: type) -> ValueError:
+    return ValueError(
+        f"{kind.__module__}.{kind.__qualname__} is a container of pytrees already: a class can be "
+        "registered once."
+    )
+
+
+def steps(node: Any) -> tuple[KeyEntry, ...]:
+    """The keys of a container's entries. (jaxlib's own, for a named tuple, repeat the first.)"""
+    parts = registry.flatten_one_level_with_keys(node)
+    if parts is None:
+        return ()
+    if parts[1] is type(node) and hasattr(node, "_fields"):  # a named tuple
+        return tuple(GetAttrKey(name) for name in node._fields)
+    return tuple(key for key, _ in parts[0])
 
 
 def _parts_of_ordered(d: OrderedDict[Any, Any]) -> tuple[Any, Any]:
@@ -54,5 +80,16 @@ def _default(made_of: Any, values: Any) -> defaultdict[Any, Any]:
     return defaultdict(factory, zip(keys, values, strict=True))
 
 
-registry.register_node(OrderedDict, _parts_of_ordered, _ordered)
-registry.register_node(defaultdict, _parts_of_default, _default)
+def _with_keys(parts: Callable[[Any], tuple[Any, Any]]) -> Callable[[Any], tuple[Any, Any]]:
+    """As `parts`, which gives entries in the order of the keys at the end of the static part."""
+
+    def pairs(d: Any) -> tuple[Any, Any]:
+        values, made_of = parts(d)
+        keys = made_of if isinstance(d, OrderedDict) else made_of[1]
+        return tuple((DictKey(k), v) for k, v in zip(keys, values, strict=True)), made_of
+
+    return pairs
+
+
+register_node(OrderedDict, _parts_of_ordered, _ordered, _with_keys(_parts_of_ordered))
+register_node(defaultdict, _parts_of_default, _default, _with_keys(_parts_of_default))

@@ -1,42 +1,41 @@
 """Bounds the collective programs in flight on CPU.
 
 XLA's CPU backend deadlocks, then aborts, when more than 32 un-awaited multi-device programs with
-collectives are queued (jaxlib 0.10 and 0.11). A launch therefore waits for the one that is
-`LIMIT` launches older. Each set of devices has its own queue.
+collectives are queued (jaxlib 0.10 and 0.11). All devices share its threads, so the bound is one
+for the process, whichever devices the programs run on. A launch waits for the one that is `LIMIT`
+launches older.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Any
 
 LIMIT = 16
 
-_queues: dict[tuple[Any, ...], Window] = {}
-_lock = threading.Lock()
-
 
 class Window:
-    """The last launches on one set of devices."""
+    """The last launches."""
 
     def __init__(self) -> None:
         self._pending: deque[Any] = deque()
 
     def admit(self) -> None:
-        """Waits until another program may be launched."""
-        while len(self._pending) >= LIMIT:
-            try:
-                oldest = self._pending.popleft()
-            except IndexError:  # another thread took it
-                return
-            if not oldest.is_deleted():
-                oldest.block_until_ready()
+        """Lets go of what has ended, and waits until another program may be launched."""
+        pending = self._pending
+        try:
+            while pending and (pending[0].is_deleted() or pending[0].is_ready()):
+                pending.popleft()
+            while len(pending) >= LIMIT:
+                oldest = pending.popleft()
+                if not oldest.is_deleted():
+                    oldest.block_until_ready()
+        except (IndexError, RuntimeError):
+            return  # another thread took the last one, or its owner deleted it just now
 
     def record(self, output: Any) -> None:
+        """Notes a launch by one of its results, which is kept until the launch has ended."""
         self._pending.append(output)
 
 
-def window_for(devices: tuple[Any, ...]) -> Window:
-    with _lock:
-        return _queues.setdefault(devices, Window())
+CPU_WINDOW = Window()

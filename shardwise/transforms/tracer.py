@@ -36,6 +36,17 @@ class Tracer(Value):
         """A concrete array with this tracer's primal value, where there is one; else None."""
         return None
 
+    def needed_for_shape(
+        self, what: str, kind: type[Exception] = ConcretizationTypeError
+    ) -> Exception:
+        """The error where the shape of a result would depend on this value."""
+        known = _KNOWN_ARGUMENTS.get(self.interpreter.transform, "")
+        return kind(
+            f"{what} must be concrete, since the size of the result depends on it; got a traced "
+            f"{self.aval.str_short(True)}, which is not known while tracing "
+            f"({self.interpreter.describe()}).{self.origin()} Pass a Python number{known}."
+        )
+
     def _needs_value(self, kind: type[Exception], what: str, instead: str) -> NoReturn:
         origin = self.origin()
         made = self.made_at()
@@ -104,9 +115,9 @@ class Tracer(Value):
         return format(self._concrete_or(ConcretizationTypeError, f"format {spec!r}", _KEEP), spec)
 
 
-_CHOOSE = "Use `numpy.where` or `lax.cond` to choose by value"
+_CHOOSE = "Use `numpy.where` or `lax.select` to choose by value"
 _KEEP = "Keep it an array"
-_INDEX = "Use arrays and `lax.fori_loop` instead of lists, `range` and shapes that depend on values"
+_INDEX = "Use arrays and `lax.scan` instead of lists, `range` and shapes that depend on values"
 _ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions"
 # By transform: how an argument's value can be known all the same.
 _KNOWN_ARGUMENTS = {

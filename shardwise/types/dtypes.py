@@ -100,6 +100,14 @@ def canonicalize(dtype: Any) -> DType:
     return _resolve(dtype, table) if found is None else found
 
 
+def too_large(value: int, dtype: Any) -> OverflowError:
+    """The error for a Python integer that the dtype it would be computed in cannot hold."""
+    wider = "" if enable_x64.value else ", or 64-bit integers, which the flag enable_x64 turns on"
+    return OverflowError(
+        f"the integer {value} does not fit into {np.dtype(dtype).name}. Use a float{wider}."
+    )
+
+
 def check_user_dtype(dtype: Any, fun_name: str = "", stacklevel: int = 3) -> DType:
     """`canonicalize` for a dtype that a caller of `fun_name` asked for.
 

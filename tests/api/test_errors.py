@@ -251,7 +251,7 @@ def test_a_traced_condition_names_arguments_and_lines():
     fails(errors.TracerBoolConversionError, f"bool() at FILE:{where} (choose) needs the value of a "
           "traced array of type bool[], which is not known while tracing (jit of choose, called at "
           f"FILE:{line('fun(*args, **kwargs)' + chr(10))} (fails)). The value depends on the "
-          "arguments a, b. Use `numpy.where` or `lax.cond` to choose by value, or mark the "
+          "arguments a, b. Use `numpy.where` or `lax.select` to choose by value, or mark the "
           "argument static with `static_argnums`.", sw.jit(choose), V, 2.0)
     assert here > where
 
@@ -261,7 +261,7 @@ def test_a_traced_condition_under_vmap():
     fails(errors.TracerBoolConversionError, f"bool() at FILE:{where} (choose) needs the value of a "
           "traced array of type bool[], which is not known while tracing (vmap of choose, called "
           f"at FILE:{line('fun(*args, **kwargs)' + chr(10))} (fails)). The value was made at "
-          f"FILE:{where} (choose). Use `numpy.where` or `lax.cond` to choose by value, or do not "
+          f"FILE:{where} (choose). Use `numpy.where` or `lax.select` to choose by value, or do not "
           "map the argument, with None in `in_axes`.", sw.vmap(choose, in_axes=(0, None)), X, 2.0)
 
 
@@ -276,7 +276,7 @@ CONVERSIONS = {
                         "Use shardwise.numpy instead of numpy inside transformed functions"),
     "use as a Python integer": (
         range, errors.TracerIntegerConversionError,
-        "Use arrays and `lax.fori_loop` instead of lists, `range` and shapes that depend on values",
+        "Use arrays and `lax.scan` instead of lists, `range` and shapes that depend on values",
     ),
 }
 

@@ -209,6 +209,15 @@ def test_meshes_over_the_same_devices_in_another_order_go_together():
     np.testing.assert_array_equal(np.asarray(y + a), X * 3)
 
 
+def test_results_are_over_the_mesh_of_their_arguments():
+    other = Mesh(MESH.devices.reshape(2, 4), ("a", "b"))
+    a, b = ours(X, "x"), sw.device_put(X, NamedSharding(other, P("a", "b")))
+    assert (2.5 - a).sharding == sharding("x")  # the scalar is kept, but not for the other mesh
+    assert (2.5 - b).sharding == NamedSharding(other, P("a", "b"))
+    into = sw.jit(lambda u: sw.with_sharding_constraint(u, b.sharding))(a)
+    assert into.sharding == b.sharding
+
+
 def test_a_device_or_backend_option():
     y = sw.jit(lambda a: a * 2, device=sw.devices()[2])(X)
     assert y.devices() == {sw.devices()[2]}

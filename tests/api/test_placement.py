@@ -502,3 +502,19 @@ def test_the_escape_hatch_for_layouts_without_a_spec():
     check(x, odd)
     y = sw.jit(lambda a: lax.add(a, 1.0))(x)
     np.testing.assert_array_equal(np.asarray(y), VALUES + 1)
+
+
+@pytest.mark.parametrize("source", TARGETS)
+def test_arrays_without_elements_are_moved(source):
+    empty = sw.device_put(np.zeros((0, 8), np.float32), TARGETS[source])
+    for target in TARGETS.values():
+        moved = sw.device_put(empty, target)
+        assert moved.sharding == target and np.asarray(moved).shape == (0, 8)
+
+
+def test_shards_for_other_devices_are_cut_out_of_those_that_are_there():
+    x = sw.device_put(VALUES, TARGETS["both"])
+    for name in ("half", "back", "back, replicated", "another"):
+        moved = sw.device_put(x, TARGETS[name])
+        np.testing.assert_array_equal(np.asarray(moved), VALUES)
+    assert x._host is None  # the whole value was never on the host

@@ -141,8 +141,8 @@ ERRORS = [
     (lambda: snp.zeros((2, -1)), ValueError,
      "a shape consists of sizes of at least 0; got (2, -1)."),
     (lambda: snp.zeros_like([1]), TypeError,
-     "expected an array or a Python or NumPy scalar, got a list. Convert a sequence with "
-     "shardwise.numpy.asarray first."),
+     "zeros_like: expected an array or a Python or NumPy scalar, got a list. Convert a sequence "
+     "with shardwise.numpy.asarray first."),
     (lambda: snp.array([None]), ValueError,
      "None is no value of an array. Use nan for a missing number."),
     (lambda: snp.array("a"), TypeError,

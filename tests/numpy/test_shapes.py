@@ -263,3 +263,11 @@ def test_traced_sizes_are_refused():
         "repeat: without total_repeat_length, `repeats` must be known, since the result's shape "
         "depends on it; got a traced i32[3]."
     )
+
+
+def test_compress_refuses_out():
+    with pytest.raises(NotImplementedError) as failure:
+        snp.compress(M, snp.asarray(X), out=X)
+    assert str(failure.value) == (
+        "compress: `out` is not supported, as arrays are immutable. Use the result."
+    )

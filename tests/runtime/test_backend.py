@@ -12,7 +12,7 @@ from shardwise.base.config import config
 from shardwise.engine.signature import signature
 from shardwise.runtime import backend, cuda
 from shardwise.runtime.program import compile_options, compile_text, load
-from shardwise.runtime.window import LIMIT, window_for
+from shardwise.runtime.window import CPU_WINDOW, LIMIT, Window
 from shardwise.types.array_type import array_type
 from shardwise.types.mesh import Mesh
 from shardwise.types.partition_spec import PartitionSpec
@@ -104,7 +104,7 @@ def test_an_unknown_compile_option_fails_the_compilation():
 
 def test_programs_with_collectives_are_windowed():
     program = compiled(SUM, 8, free_outputs=(False,))
-    assert program.has_collectives and program.window is window_for(program.devices)
+    assert program.has_collectives and program.window is CPU_WINDOW
     assert not compiled().has_collectives
     mesh = Mesh(np.array(backend.devices(), object), ("x",))
     source = signature(array_type((8,), F32), NamedSharding(mesh, PartitionSpec("x")), True)
@@ -159,3 +159,33 @@ def test_number_of_virtual_devices(environment, code, count):
     )
     assert run.stdout == count, run.stderr
     assert not re.search(r"pjrt_client|PjRt", run.stderr)
+
+
+def test_the_window_counts_programs_over_different_devices_together():
+    window = Window()
+    first, *others = [_Pending() for _ in range(LIMIT + 3)]
+    for pending in (first, *others):
+        window.admit()
+        window.record(pending)
+    assert first.waited and [o.waited for o in others[:3]] == [True, True, False]
+    assert len(window._pending) == LIMIT
+    for pending in others:
+        pending.done = True
+    window.admit()
+    assert not window._pending  # nothing that has ended is kept alive
+    assert compiled(SUM, 8, free_outputs=(False,)).window is CPU_WINDOW
+
+
+class _Pending:
+    """Stands for the result of a launch that has not ended."""
+
+    done = waited = False
+
+    def is_deleted(self):
+        return False
+
+    def is_ready(self):
+        return self.done
+
+    def block_until_ready(self):
+        self.waited = self.done = True

@@ -1,0 +1,48 @@
+"""Host values: save, savez, load, from_dlpack, print options; mask_indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.numpy.convert import place, whole
+from shardwise.numpy.creation import asarray, ones
+from shardwise.numpy.searching import nonzero
+
+set_printoptions, get_printoptions = np.set_printoptions, np.get_printoptions
+printoptions = np.printoptions
+
+
+def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+    """Writes an array to a .npy file."""
+    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
+
+
+def savez(file: Any, *args: Any, **kwds: Any) -> None:
+    """Writes arrays to an .npz file, under the names of the keywords or arr_0, arr_1, …"""
+    named: dict[str, Any] = {k: np.asarray(v) for k, v in kwds.items()}
+    np.savez(file, *map(np.asarray, args), **named)
+
+
+def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """The array of a .npy file; of an .npz file, the file, which gives NumPy's arrays by name."""
+    found = np.load(file, *args, **kwargs)
+    return asarray(found) if isinstance(found, np.ndarray) else found
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """An array of what another library's array holds, by way of the host."""
+    made = x if hasattr(x, "aval") else asarray(np.from_dlpack(x))
+    if copy:
+        made = asarray(made, copy=True)
+    return made if device is None else place(made, device)
+
+
+def mask_indices(
+    n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None
+) -> tuple[Any, ...]:
+    """Indices of an n by n matrix where `mask_func(ones, k)` is not zero, e.g. `triu`."""
+    side = whole(n, "mask_indices: n")
+    return nonzero(mask_func(ones((side, side)), k), size=size)
