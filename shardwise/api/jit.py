@@ -126,10 +126,10 @@ class Jitted(Generic[P, R]):
             return None, args, kwargs
         options = self._options
         picked = tuple(
-            (i, type(args[i]), args[i]) for i in options.static_argnums if i < len(args)
+            (i, _exactly(args[i]), args[i]) for i in options.static_argnums if i < len(args)
         )
         named = tuple(
-            (k, type(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
+            (k, _exactly(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
         )
         static = (picked, named)
         try:
@@ -140,13 +140,14 @@ class Jitted(Generic[P, R]):
         return static, rest, {k: v for k, v in kwargs.items() if k not in options.static_argnames}
 
     def _unhashable(self, static: Any) -> str:
-        for where, kind, value in (*static[0], *static[1]):
+        for where, _, value in (*static[0], *static[1]):
             try:
                 hash(value)
             except TypeError:
+                kind = type(value).__name__
                 return (
                     f"jit of {self._name}: static argument {where!r} is {value!r} of type "
-                    f"{kind.__name__}, which cannot be hashed. Static arguments are part of the "
+                    f"{kind}, which cannot be hashed. Static arguments are part of the "
                     "cache key: use a hashable type such as a tuple, or do not mark it static."
                 )
         return f"jit of {self._name}: a static argument cannot be hashed."
@@ -363,6 +364,11 @@ def _check_disjoint(fun: Callable, options: Options) -> None:
             f"jit of {name_of(fun)}: {shown} cannot be both static and donated; a static argument "
             "has no memory on a device."
         )
+
+
+def _exactly(value: Any) -> Any:
+    """What tells a static argument from one that is equal: 1, 1.0, True; 0.0 and -0.0."""
+    return type(value), repr(value) if isinstance(value, float | complex) else None
 
 
 def _without_static(nums: tuple, static: tuple) -> list[int]:

@@ -61,7 +61,7 @@ class Eager(Interpreter):
         form, given = fused, args
         try:
             if static or len(args) > n:
-                form, given = _form(fused, *args[n:], **static), args[:n]
+                form, given = _form_of(fused, args[n:], static), args[:n]
             if given and given[-1].__class__ is not Array:
                 run, given = self._with_scalars(form, here, given)
             elif len(given) == 1:
@@ -188,7 +188,7 @@ class Eager(Interpreter):
         rest = tuple(_hashable(v) for v in rest)
         static = {k: _hashable(v) for k, v in static.items()}
         try:
-            form = _form(fused, *rest, **static) if rest or static else fused
+            form = _form_of(fused, rest, static) if rest or static else fused
         except TypeError:
             raise TypeError(
                 f"{fused.name}: static arguments must be hashable; got {(*rest, *static.items())}."
@@ -223,6 +223,13 @@ def _form(fused: Any, *static: Any, **named: Any) -> object:
     Types count because 1, 1.0 and True are equal. In a cache key it saves hashing the arguments.
     """
     return object()
+
+
+def _form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> object:
+    """`_form`, which also tells 0.0 from -0.0 (they are equal)."""
+    if float in map(type, rest) or float in map(type, static.values()):
+        return _form(fused, *rest, repr((rest, static)), **static)
+    return _form(fused, *rest, **static)
 
 
 def _hashable(x: Any) -> Any:
