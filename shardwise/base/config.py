@@ -94,6 +94,8 @@ class Flag(Generic[T]):
         if value is True and not isinstance(self.default, bool):
             raise TypeError(f"{self.name}() takes the value to set, e.g. {self.name}(None)")
         wanted: Any = value
+        if self.guard is not None:
+            self.guard(wanted)
         here = _context.current()
         flags = {**here.flags, self.name: self._checked(wanted)}
         with here.replace(flags=flags).entered():

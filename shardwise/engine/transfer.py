@@ -35,7 +35,9 @@ _scalars: dict[tuple, Array] = {}
 def default_single() -> Any:
     """The device of values that nobody placed."""
     chosen = default_device.value
-    return chosen if chosen is not None else backend.local_devices()[0]
+    if chosen is None or isinstance(chosen, str):
+        return backend.local_devices(chosen)[0]
+    return chosen
 
 
 def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = None) -> Array:

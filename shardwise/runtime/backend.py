@@ -16,7 +16,7 @@ from jaxlib import _jax
 from jaxlib import version as _version
 from jaxlib import xla_client as xc
 
-from shardwise.base.config import num_cpu_devices, platforms
+from shardwise.base.config import default_device, num_cpu_devices, platforms
 from shardwise.runtime import cuda, host
 
 JAXLIB_VERSION: str = _version.__version__
@@ -82,6 +82,15 @@ def _only_before_start(flag: Any) -> Any:
     return guard
 
 
+def _check_device(value: Any) -> None:
+    if value is not None and not isinstance(value, Device | str):
+        raise TypeError(
+            f"default_device must be a device, a platform's name or None; got {value!r} of type "
+            f"{type(value).__name__}."
+        )
+
+
+default_device.guard = _check_device
 num_cpu_devices.guard = _only_before_start(num_cpu_devices)
 platforms.guard = _only_before_start(platforms)
 

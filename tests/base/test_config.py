@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import shardwise as sw
 from shardwise.base import context
 from shardwise.base.config import (
     FLAGS,
@@ -200,6 +201,18 @@ def test_a_bad_environment_variable_is_named():
     assert done.stderr.strip().splitlines()[-1] == (
         "ValueError: environment variable SHARDWISE_ENABLE_X64: expected a truth value such as 1, "
         "true, 0 or false, got 'perhaps'"
+    )
+
+
+def test_the_default_device_is_a_device_or_a_platform():
+    with sw.default_device(sw.devices()[3]):
+        assert sw.numpy.zeros(2).devices() == {sw.devices()[3]}
+    with sw.default_device("cpu"):
+        assert sw.numpy.zeros(2).devices() == {sw.devices()[0]}
+    with pytest.raises(TypeError) as caught:
+        config.update("default_device", 3)
+    assert str(caught.value) == (
+        "default_device must be a device, a platform's name or None; got 3 of type int."
     )
 
 
