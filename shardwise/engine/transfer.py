@@ -43,9 +43,9 @@ def default_single() -> Any:
 def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = None) -> Array:
     """A NumPy array or scalar on devices. Each addressable device gets its own slice."""
     if t is None and value.__class__ is np.ndarray:
-        sig, indices = _plan(value.shape, value.dtype, sharding, committed, current().key)
+        sig, indices, apart = _plan(value.shape, value.dtype, sharding, committed, current().key)
     else:
-        sig, indices = _plan_of(t or type_of(value), sharding, committed)
+        sig, indices, apart = _plan_of(t or type_of(value), sharding, committed)
     try:
         host = np.asarray(value, dtype=sig.physical.dtype, order="C")
     except OverflowError:
@@ -53,7 +53,7 @@ def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = N
     if indices is None:
         return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
     shards = [host[index] for index in indices.values()]
-    return wrap(backend.put(sig.physical, sig.placement, shards, list(indices)), sig)
+    return wrap(backend.put(sig.physical, sig.placement, shards, list(indices), apart), sig)
 
 
 @functools.lru_cache(8192)
@@ -62,14 +62,19 @@ def _plan(shape: tuple, dtype: Any, sharding: Any, committed: bool, key: Any) ->
     return _plan_of(array_type(shape, canonicalize(dtype)), sharding, committed)
 
 
-def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, Any]:
-    """The signature of a value on its devices, and what each of them gets (None: all of it)."""
+def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, Any, bool]:
+    """The signature of a value on its devices, and what each of them gets (None: all of it).
+
+    The last result says whether no two devices get the same, or all do (see `backend.put`).
+    """
     if isinstance(sharding, NamedSharding):
         sharding.check_divisible(t.shape)
     sig = signature(t, sharding, committed)
     if len(sig.devices) == 1:
-        return sig, None
-    return sig, sharding.addressable_devices_indices_map(t.shape)
+        return sig, None, True
+    indices = sharding.addressable_devices_indices_map(t.shape)
+    distinct = {tuple((s.start, s.stop) for s in index) for index in indices.values()}
+    return sig, indices, t.size > 0 and len(distinct) in (1, len(indices))
 
 
 def scalar(value: Any, near: Signature | None = None) -> Array:

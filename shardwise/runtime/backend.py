@@ -107,12 +107,16 @@ def process_index(platform: str | None = None) -> int:
     return client(platform).process_index()
 
 
-def put(aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[Any]) -> Any:
+def put(
+    aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[Any],
+    apart: bool = False,
+) -> Any:
     """One raw buffer of type `aval` from a NumPy array for each local device in `on`.
 
     The bytes are copied before the call returns: later writes to `shards` are not seen.
+    apart: the caller knows that no shards share memory, or that all do.
     """
-    if len(on) > 1:
+    if not apart and len(on) > 1:
         shards = _apart(shards)
     return _jax.batched_device_put(
         aval, placement, shards, on, True, False,
