@@ -45,7 +45,7 @@ class Eager(Interpreter):
             return self._run_user_code(op, args, params)
         try:
             key = (op, current().key, *[a._sig for a in args], *params, *params.values())
-            run = self.cache[key]
+            run = None if float in map(type, params.values()) else self.cache[key]
         except (AttributeError, KeyError, TypeError):
             run = None
         if run is None:
@@ -163,7 +163,8 @@ class Eager(Interpreter):
         return found
 
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
-        key = (op, current().key, *[a._sig for a in args], *params, *params.values())
+        signs = [repr(v) for v in params.values() if v.__class__ is float]  # 0.0 is not -0.0
+        key = (op, current().key, *[a._sig for a in args], *params, *params.values(), *signs)
         try:
             found = self.cache.get(key)
         except TypeError:

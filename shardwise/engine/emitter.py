@@ -246,7 +246,9 @@ class Emitter:
 
     def staged(self, fun: Callable, ins: Sequence[ArrayType], **params: Any) -> Program:
         """The program of a Python function over ops; kept."""
-        return _staged(fun, tuple(ins), *params.items())
+        # Part of the key: parameters that are equal, but not the same (0.0 and -0.0, 1 and True).
+        exact = tuple([repr(v) if v.__class__ is float else v.__class__ for v in params.values()])
+        return _staged(fun, tuple(ins), exact, *params.items())
 
     # -- shardings --
 
@@ -265,7 +267,9 @@ def any_constants(program: Program) -> bool:
 
 
 @functools.lru_cache(4096)
-def _staged(fun: Callable, types: tuple[ArrayType, ...], *params: tuple[str, Any]) -> Program:
+def _staged(
+    fun: Callable, types: tuple[ArrayType, ...], exact: tuple, *params: tuple[str, Any]
+) -> Program:
     """Stages a function over ops outside of every interpreter; results may be one or several."""
     stager = Stage(Ground, "lower", getattr(fun, "__name__", "f"))
     with stager.entered():

@@ -89,10 +89,13 @@ class Methods:
     def __deepcopy__(self, memo: dict) -> Any:
         return modules.creation.copy(self)
 
-    def view(self, dtype: Any = None, type: None = None) -> Any:
+    def view(self, dtype: Any = None) -> Any:
         return modules.creation.view(self, dtype)
 
-    def to_device(self, device: Any, *, stream: Any = None) -> Any:
+    def to_device(self, device: Any, *, stream: None = None) -> Any:
+        """Committed to a device or sharding. `stream` must be None: transfers need no stream."""
+        if stream is not None:
+            raise NotImplementedError(f"to_device takes no stream; got {stream!r}. Leave it out.")
         return place(self, device)
 
     # -- shape --

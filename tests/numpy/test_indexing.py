@@ -431,3 +431,11 @@ def test_more_errors():
         "bool[3,4,5]. Use `numpy.where(mask, x, other)` to keep the shape, or "
         "`numpy.nonzero(mask, size=n)` for a known number of places."
     )
+
+
+def test_fill_values_that_are_zeros_of_either_sign():
+    x, out = snp.ones(3), snp.array([7])
+    for value in (0.0, -0.0, 0.0):
+        for found in (x.at[out].get(mode="fill", fill_value=value),
+                      snp.take(x, out, mode="fill", fill_value=value)):
+            assert np.signbit(np.asarray(found)).tolist() == [bool(np.signbit(value))]
