@@ -11,7 +11,7 @@ from shardwise.api.grad import as_value
 from shardwise.api.trees import broadcast_prefix, leaf_paths
 from shardwise.core.infer import type_of
 from shardwise.engine import transfer
-from shardwise.engine.array import Array, Gone, wrap
+from shardwise.engine.array import Array, Gone
 from shardwise.engine.eager import EAGER
 from shardwise.engine.shardings import as_sharding, check_fit, is_sharding_leaf
 from shardwise.engine.signature import signature
@@ -200,7 +200,7 @@ def make_array_from_callback(
     t = type_of(shards[0]).update(shape=shape)
     sig = signature(t, sharding, True)
     shards = [np.asarray(s, dtype=t.dtype, order="C") for s in shards]
-    return wrap(runtime.put(sig.physical, sig.placement, shards, list(local)), sig)
+    return transfer.put_parts(sig, shards, list(local))
 
 
 def _checked_part(part: Any, index: tuple, shape: tuple, dtype: Any) -> np.ndarray:

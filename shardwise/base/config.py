@@ -147,6 +147,12 @@ threefry_partitionable = Flag(
     parse=_parse_bool, trace=True,
 )
 
+poison_padding = Flag(
+    "poison_padding", False,
+    "Fill the padding of uneven shards with NaN, or the largest integer, to show that it is unused.",
+    parse=_parse_bool, trace=True,
+)
+
 
 class Config:
     """`shardwise.config`: reads flags as attributes, changes them with `update`."""

@@ -11,8 +11,9 @@ from shardwise.engine.conversions import Concrete
 from shardwise.engine.signature import Signature, signature
 from shardwise.numpy.value import Value
 from shardwise.ops.cast import convert_element_type
+from shardwise.ops.shape import slice_
 from shardwise.runtime import backend, host
-from shardwise.types.array_type import ArrayType
+from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.sharding import SingleDeviceSharding
 
 
@@ -252,6 +253,20 @@ class Array(Concrete, metaclass=_ArrayMeta):
 
     def _host_parts(self, positions: list[int]) -> list[np.ndarray]:
         """What the devices at positions of the sharding hold, as read-only NumPy arrays."""
+        if self._sig.even:
+            return self._raw_parts(positions)
+        held = [self._extent(p) for p in positions]
+        pairs = zip(held, self._raw_parts(positions), strict=True)
+        return [part[tuple([slice(n) for n in shape])] for shape, part in pairs]
+
+    def _extent(self, position: int) -> tuple[int, ...]:
+        """The shape of the part of the array, as stored, that a device holds."""
+        stored = self._sig.stored.shape
+        index = self._sig.sharding.indices(stored)[position]
+        return tuple([len(range(*s.indices(n))) for s, n in zip(index, stored, strict=True)])
+
+    def _raw_parts(self, positions: list[int]) -> list[np.ndarray]:
+        """The shards at positions of the sharding with their padding, on the host."""
         impl, devices, dtype = self._live(), self._sig.devices, self._sig.physical.dtype
         if len(devices) == 1:
             return [backend.fetch_one(impl, dtype)]
@@ -277,7 +292,7 @@ class Array(Concrete, metaclass=_ArrayMeta):
                 "this process cannot read its value. Use `process_allgather` to collect it, or "
                 "`addressable_shards` for the local parts."
             )
-        t = self._sig.physical
+        t = self._sig.stored
         if not t.size:  # the partitioner leaves arrays without elements whole
             value = np.empty(t.shape, t.dtype)
             value.flags.writeable = False
@@ -326,23 +341,39 @@ def _through_bytes(x: Array) -> np.ndarray:
 
 
 def _part(array: Array, position: int) -> Array:
-    """The shard at a position of the sharding, as an array on its device. Shares its memory."""
+    """The shard at a position of the sharding, as an array on its device. Shares its memory
+    unless there is padding within."""
     sharding = array._sig.sharding
     device = sharding.devices[position]
-    shape = sharding.shard_shape(array.shape)
+    index = sharding.indices(array.shape)[position]
+    shape = tuple([len(range(*s.indices(n))) for s, n in zip(index, array.shape, strict=True)])
     there = SingleDeviceSharding(device, sharding.memory_kind)
     sig = signature(array.aval.update(shape=shape, spec=None, mesh=None), there, True)
     t = sig.physical
     if len(array._sig.devices) == 1:
         return wrap(backend.rewrap(array._live(), t, sig.placement), sig)
     if not (array._is_on_cpu() and array.is_fully_addressable):
-        raw = array._single_buffers([position])[0]
-        return wrap(backend.rewrap(raw, t, sig.placement), sig)
+        return _device_part(array, position, sig)
     if is_narrow(array):
-        view = array._value()[sharding.indices(array.shape)[position]]
+        view = array._value()[index]
         return wrap(backend.put(t, sig.placement, [view], [device]), sig)
     view = array._host_parts([position])[0]
+    if not view.flags.c_contiguous:
+        return wrap(backend.put(t, sig.placement, [view], [device]), sig)
     return wrap(host.from_view(t, sig.placement, view, device), sig)
+
+
+def _device_part(array: Array, position: int, sig: Signature) -> Array:
+    """A shard that the host does not read; its padding is cut off on its device."""
+    raw, stored = array._single_buffers([position])[0], array._sig.stored
+    full = array._sig.sharding.shard_shape(stored.shape)
+    if full == sig.stored.shape:
+        return wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
+    padded = signature(array_type(full, stored.dtype), sig.sharding, True)
+    whole = wrap(backend.rewrap(raw, padded.physical, padded.placement), padded)
+    with ROOT.under(ROOT.interpreter).entered():
+        cut = slice_(whole, start_indices=(0,) * stored.ndim, limit_indices=sig.stored.shape)
+    return wrap(backend.rewrap(cut._live(), sig.physical, sig.placement), sig)
 
 
 _new = object.__new__

@@ -17,11 +17,12 @@ import numpy as np
 from shardwise.core.infer import type_of
 from shardwise.core.program import Literal, Program, derived
 from shardwise.engine.extended import is_opaque, on_buffers
-from shardwise.engine.signature import physical_type
+from shardwise.engine.signature import stored_type
 from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.extended import ExtendedDType
+from shardwise.types.mesh import AbstractMesh
 from shardwise.types.partition_spec import UNCONSTRAINED
 
 _ELEMENTS = {
@@ -163,12 +164,14 @@ class Emitter:
                 ins.append(a.aval)
                 xs.append(env[a])
         if is_opaque(op, ins):
-            held = self.staged(on_buffers, [physical_type(t) for t in ins], op=op, types=tuple(ins),
+            held = self.staged(on_buffers, [stored_type(t) for t in ins], op=op, types=tuple(ins),
                                params=tuple(eqn.params.items()))
             results = self.inline(held, *xs)
         else:
             found = op.lower(self, ins, outs, *xs, **eqn.params)
             results = found if op.multiple else [found]
+        if self.devices > 1:
+            results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
         env.update(zip(eqn.outputs, results, strict=True))
 
     def _atom(self, atom: Any, env: dict[Any, str]) -> str:
@@ -252,6 +255,14 @@ class Emitter:
 
     # -- shardings --
 
+    def _placed(self, name: str, t: ArrayType) -> str:
+        """A value where its type says that it is; where it says nothing, as it is."""
+        if t.mesh is None or not t.ndim or t.sharding.spec.unreduced:
+            return name
+        stored = stored_type(t)
+        place = self.sharding(t.sharding, stored.ndim)
+        return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(stored)}")
+
     def sharding(self, sharding: Any, ndim: int) -> str:
         """The sdy form of a sharding: `<@mesh, [{"x"}, {}]>`."""
         if self._mesh_texts is None:
@@ -280,12 +291,18 @@ def _staged(
 
 
 def sharding_dims(sharding: Any, ndim: int) -> str:
-    """`{"x"}, {}`: the axes of each dimension; open where unconstrained."""
+    """`{"x"}, {}`: the axes of each dimension; open where unconstrained.
+
+    A sharding in a type says nothing of Auto axes: `{"x", ?}`.
+    """
+    mesh = sharding.mesh
+    more = isinstance(mesh, AbstractMesh) and mesh.explicit_axes and mesh.auto_axes
     texts = []
     for d, axes in enumerate(sharding.spec.dims(ndim)):
         names = ", ".join(f'"{a}"' for a in axes)
         free = d < len(sharding.spec) and sharding.spec[d] is UNCONSTRAINED
-        texts.append("{?}" if free else f"{{{names}}}")
+        names += ", ?" if more and names else "?" if more or free else ""
+        texts.append(f"{{{names}}}")
     return ", ".join(texts)
 
 

@@ -7,14 +7,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from shardwise.base.context import current
 from shardwise.core.program import Program
 from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.compiled import compiled_for
-from shardwise.engine.module import hoisted_constants, module_text
+from shardwise.engine.module import hoisted_constants, module_and_results
 from shardwise.engine.signature import Signature, signature
 from shardwise.engine.transfer import aligned, default_single, move
 from shardwise.runtime import placement
-from shardwise.types.mesh import Mesh
+from shardwise.types.frozen import listed
+from shardwise.types.mesh import AbstractMesh, Mesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import (
     GSPMDSharding,
@@ -218,15 +220,15 @@ def lower(
     new.devices, new.committed = choose_devices(program, sigs, names, wanted, outs, held)
     shardings = [s.sharding for s in (*sigs, *held)]
     named = [*wanted, *shardings, *outs, *constraint_shardings(program)]
-    new.meshes = _meshes_of(named, new.devices)
+    new.meshes = _meshes_of([getattr(s, "mesh", None) for s in named], new.devices)
     mesh = new.meshes[0]
     pairs = zip(outs, program.out_types, strict=True)
-    new.outs = [_concrete(s, t, new.devices, mesh) for s, t in pairs]
+    new.outs = [_concrete(_wanted(s, t), t, new.devices, new.meshes) for s, t in pairs]
     new.targets = [_target(s, w, new.devices, mesh) for s, w in zip(sigs, wanted, strict=True)]
     several = len(new.devices) > 1
     new.held = [_place_of(c, new.devices, mesh) for c in new.constants]
     places = new.held + new.targets
-    new.text = module_text(
+    new.text, chosen = module_and_results(
         program,
         new.devices,
         new.constants,
@@ -234,6 +236,7 @@ def lower(
         new.outs if several else [None] * len(outs),
         [i in donated for i in range(len(sigs))],
     )
+    new.outs = chosen if several else new.outs
     return new
 
 
@@ -290,13 +293,34 @@ def _alike(sig: Signature, sharding: Any) -> bool:
     return aligned(sharding, sig.devices, ndim).is_equivalent_to(sig.sharding, ndim)
 
 
-def _concrete(sharding: Any, t: Any, devices: tuple, mesh: Any) -> Any:
+def _wanted(asked: Any, t: Any) -> Any:
+    """What a result's sharding is to be: as asked, or what its type says (Explicit axes)."""
+    if asked is not None or t.mesh is None or not t.mesh.are_all_axes_explicit:
+        return asked
+    return t.sharding
+
+
+def _concrete(sharding: Any, t: Any, devices: tuple, meshes: Sequence[Any]) -> Any:
     """A result's sharding, over the program's devices."""
     if sharding is None:
         return None
     if _is_abstract(sharding):
+        mesh = concrete_mesh(sharding.mesh, meshes)
         return NamedSharding(mesh, sharding.spec, sharding.memory_kind)
     return sharding if set(sharding.devices) != set(devices) else aligned(sharding, devices, t.ndim)
+
+
+def concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
+    """The mesh among those of a program that an abstract one stands for."""
+    alike = [m for m in meshes if m is not None and m.shape_tuple == abstract.shape_tuple]
+    if not alike:
+        shown = listed([str(m) for m in meshes if m is not None]) or "no mesh"
+        raise ValueError(
+            f"a sharding over {abstract} was asked for, but the program runs on {shown}. Pass an "
+            "argument that lives on a mesh of this shape, or enter one with `set_mesh`."
+        )
+    exact = [m for m in alike if m.abstract_mesh is abstract]
+    return exact[0] if exact else alike[0].update(axis_types=abstract.axis_types)
 
 
 def _place_of(constant: Any, devices: tuple, mesh: Any) -> Any:
@@ -317,7 +341,7 @@ def _target(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:
 
 
 def _replicated(devices: tuple, mesh: Any) -> Any:
-    if len(devices) == 1:
+    if mesh is None:
         return SingleDeviceSharding(devices[0])
     return NamedSharding(mesh, PartitionSpec())
 
@@ -341,9 +365,13 @@ def choose_devices(
             found, by = here, shown
         elif here != found and set(here) != set(found):
             raise ValueError(_mismatch(program, by, found, shown, here))
-    for sharding in [*outs, *constraint_shardings(program)]:
-        if sharding is not None and found is None and not _is_abstract(sharding):
+    asked = [s for s in [*outs, *constraint_shardings(program)] if s is not None]
+    for sharding in asked:
+        if found is None and not _is_abstract(sharding):
             found = sharding.devices
+    scope = current().mesh
+    if found is None and isinstance(scope, Mesh) and any(map(_is_abstract, asked)):
+        found = scope.flat_devices
     if found is not None:
         return found, True
     for sig in sigs:
@@ -385,7 +413,9 @@ def _result_shardings(
     exe: Executable, asked: Sequence[Any], devices: tuple, meshes: Sequence[Any]
 ) -> list[Any]:
     if len(devices) == 1 or not asked:
-        return [a if a is not None else SingleDeviceSharding(devices[0]) for a in asked]
+        mesh = meshes[0]  # of one device, if arguments are over one
+        whole = _replicated(devices, mesh)
+        return [a if a is not None else whole for a in asked]
     actual = exe.compiled.output_shardings() or [None] * len(asked)
     return [
         a if a is not None else _read_back(s, meshes, devices)
@@ -393,12 +423,10 @@ def _result_shardings(
     ]
 
 
-def _meshes_of(shardings: Sequence[Any], devices: tuple) -> list[Any]:
+def _meshes_of(meshes: Sequence[Any], devices: tuple) -> list[Any]:
     """The meshes that a program meets, the leading one first; None where there need be none."""
-    found = dict.fromkeys(
-        s.mesh for s in shardings
-        if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh) and s.devices == devices
-    )
+    met = [m for m in (*meshes, current().mesh) if isinstance(m, Mesh)]
+    found = dict.fromkeys(m for m in met if m.flat_devices == devices)
     if found:
         return list(found)
     return [Mesh(np.array(devices, object), ("devices",)) if len(devices) > 1 else None]

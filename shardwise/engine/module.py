@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,13 @@ import numpy as np
 from shardwise.core.infer import type_of
 from shardwise.core.program import Program
 from shardwise.engine.emitter import MAX_DENSE, Emitter, return_text, sharding_dims, tensor_text
-from shardwise.engine.signature import physical_type
-from shardwise.types.mesh import AbstractMesh
-from shardwise.types.sharding import NamedSharding
+from shardwise.engine.signature import padded_type, padding_value, stored_type
+from shardwise.runtime.shardy import propagated_results
+from shardwise.types.array_type import ArrayType
+from shardwise.types.mesh import AbstractMesh, Mesh
+from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.sharding import GSPMDSharding, NamedSharding
+from shardwise.types.tiling import Tiling
 
 
 class _Meshes:
@@ -22,6 +27,7 @@ class _Meshes:
         self._positions = {d: i for i, d in enumerate(devices)}
         self._devices = devices
         self._symbols: dict[tuple, str] = {}
+        self._named: dict[str, Any] = {}  # symbol → the mesh of the first sharding that used it
 
     def attribute(self, sharding: Any, ndim: int) -> str:
         """`#sdy.sharding<@mesh, [{"x"}, {}]>` of a sharding over the devices."""
@@ -30,6 +36,8 @@ class _Meshes:
     def target(self, sharding: Any, ndim: int) -> str:
         if isinstance(sharding, NamedSharding):
             symbol = self._symbol(tuple(sharding.mesh.shape.items()), self._order(sharding))
+            if isinstance(sharding.mesh, Mesh):
+                self._named.setdefault(symbol, sharding.mesh)
             return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]>"
         tiling = sharding.tiling(ndim)
         grid = tiling.tile_assignment()
@@ -59,6 +67,29 @@ class _Meshes:
             number = len(self._symbols)
             self._symbols[key] = f"mesh_{number}" if number else "mesh"
         return self._symbols[key]
+
+    def sharding(self, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
+        """The sharding that splits dimensions over axes of the mesh of a symbol."""
+        mesh = self._named.get(symbol)
+        if mesh is not None:
+            names = {str(name): name for name in mesh.axis_names}
+            return NamedSharding(mesh, PartitionSpec(*[tuple(names[a] for a in d) for d in dims]))
+        axes, order = next(key for key, held in self._symbols.items() if held == symbol)
+        sizes = dict(axes)
+        used = [a for d in dims for a in d]
+        grid = np.array(order).reshape([n for _, n in axes])
+        names = [name for name, _ in axes]
+        placed = [names.index(a) for a in used]
+        rest = [i for i in range(len(names)) if i not in placed]
+        assignment = tuple(grid.transpose(placed + rest).ravel().tolist())
+        tiles = tuple(math.prod([sizes[a] for a in d]) for d in dims)
+        total = len(self._devices)
+        tiling = Tiling(tiles, (total,), (0,), math.prod(tiles) < total, assignment)
+        return GSPMDSharding(self._devices, tiling)
+
+    def axis_sizes(self) -> set[int]:
+        """The sizes of all mesh axes that split anything."""
+        return {n for axes, _ in self._symbols for _, n in axes if n > 1}
 
     def text(self) -> str:
         lines = []
@@ -94,23 +125,81 @@ def module_text(
     in_shardings:  one per constant and argument; None on one device.
     out_shardings: one per result; None where the partitioner chooses.
     donated:       one per argument: whether its memory may be reused.
+
+    Arguments and results with uneven shards have the padded sizes of their buffers; the module cuts
+    the padding off first and adds it last, and is about logical values in between.
     """
+    return _module(program, devices, constants, in_shardings, out_shardings, donated)[0]
+
+
+def module_and_results(
+    program: Program,
+    devices: tuple,
+    constants: Sequence[Any],
+    in_shardings: Sequence[Any],
+    out_shardings: Sequence[Any],
+    donated: Sequence[bool] = (),
+) -> tuple[str, list[Any]]:
+    """`module_text`, and shardings of the results, with those chosen that had to be known.
+
+    A free result that may be sharded unevenly gets what propagation gives it; its buffer has to be
+    padded accordingly. The others stay free (None).
+    """
+    text, meshes = _module(program, devices, constants, in_shardings, out_shardings, donated)
+    outs = list(out_shardings)
+    unknown = [
+        i for i, (t, s) in enumerate(zip(program.out_types, outs, strict=True))
+        if s is None and _may_be_uneven(t, meshes)
+    ]
+    if not unknown:
+        return text, outs
+    found = propagated_results(text)
+    for i in unknown:
+        if found[i] is not None:
+            outs[i] = _chosen(program.out_types[i], meshes, *found[i])
+    if outs == list(out_shardings):
+        return text, outs
+    return _module(program, devices, constants, in_shardings, outs, donated)[0], outs
+
+
+def _may_be_uneven(t: ArrayType, meshes: _Meshes) -> bool:
+    """Whether a mesh axis of the module, if it split a dimension, would not divide it."""
+    sizes = meshes.axis_sizes()
+    return any(n > 1 and n % size for n in t.shape for size in sizes)
+
+
+def _chosen(t: ArrayType, meshes: _Meshes, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
+    """The sharding of a result as propagated, if it is uneven; else None. Size 1 is not split."""
+    kept = [axes if n > 1 else () for n, axes in zip(t.shape, dims, strict=False)]
+    sharding = meshes.sharding(symbol, kept)
+    return None if sharding.is_even(t.shape) else sharding
+
+
+def _module(
+    program: Program, devices: tuple, constants: Sequence[Any], in_shardings: Sequence[Any],
+    out_shardings: Sequence[Any], donated: Sequence[bool],
+) -> tuple[str, _Meshes]:
     meshes = _Meshes(devices)
     emitter = Emitter(meshes.target if len(devices) > 1 else None, len(devices))
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
-    names = [f"%arg{i}" for i in range(len(in_types))]
+    args = [f"%arg{i}" for i in range(len(in_types))]
+    rows = list(zip(args, in_types, in_shardings, strict=True))
+    names = [_cut(emitter, *row) for row in rows]
     emitter.hoisted = {id(c): n for c, n in zip(constants, names, strict=False)}
     own = [emitter.hoisted[id(c)] for c in program.constants]
     results = emitter.program(program, own + names[count:])
+    out_rows = list(zip(results, program.out_types, out_shardings, strict=True))
+    results = [_padded(emitter, *row) for row in out_rows]
     donors = [False] * count + (list(donated) or [False] * len(program.arguments))
-    rows = zip(names, in_types, in_shardings, donors, strict=True)
-    ins = ", ".join(_argument_text(meshes, *row) for row in rows)
+    pairs = zip(rows, donors, strict=True)
+    ins = ", ".join(_argument_text(meshes, *row, donor) for row, donor in pairs)
+    held = [padded_type(t, s) for _, t, s in out_rows]
     outs = ", ".join(
-        tensor_text(t) + _attributes(meshes, t, s, False)
-        for t, s in zip(program.out_types, out_shardings, strict=True)
+        tensor_text(p) + _attributes(meshes, p, s, False)
+        for p, (_, _, s) in zip(held, out_rows, strict=True)
     )
-    body = "\n".join([*emitter.lines, return_text("func.return", results, program.out_types)])
+    body = "\n".join([*emitter.lines, return_text("func.return", results, held)])
     safe = "".join(c if c.isalnum() else "_" for c in program.name)
     head = (
         f"module @jit_{safe} attributes {{mhlo.num_partitions = {len(devices)} : i32, "
@@ -118,17 +207,46 @@ def module_text(
     )
     main = f"func.func public @main({ins}) -> ({outs}) {{\n{body}\n}}"
     parts = [head, meshes.text(), main, *emitter.functions, "}"]
-    return "\n".join(p for p in parts if p) + "\n"
+    return "\n".join(p for p in parts if p) + "\n", meshes
+
+
+def _cut(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
+    """An argument without its padding."""
+    stored, held = stored_type(t), padded_type(t, sharding)
+    if held.shape == stored.shape:
+        return name
+    whole = ", ".join(f"0:{n}:1" for n in stored.shape)
+    types = f"({tensor_text(held)}) -> {tensor_text(stored)}"
+    cut = emitter.let(f"stablehlo.slice {name} [{whole}] : {types}")
+    place = emitter.sharding(sharding, stored.ndim)
+    return emitter.let(f"sdy.sharding_constraint {cut} {place} : {tensor_text(stored)}")
+
+
+def _padded(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
+    """A result with the padding that its shards need."""
+    stored, held = stored_type(t), padded_type(t, sharding)
+    if held.shape == stored.shape:
+        return name
+    fill = emitter.scalar(padding_value(stored.dtype), stored.dtype)
+    high = [n - m for n, m in zip(held.shape, stored.shape, strict=True)]
+    none = [0] * held.ndim
+    one = tensor_text(stored.update(shape=()))
+    types = f"({tensor_text(stored)}, {one}) -> {tensor_text(held)}"
+    return emitter.let(
+        f"stablehlo.pad {name}, {fill}, low = {none}, high = {high}, interior = {none} : {types}"
+    )
 
 
 def _argument_text(meshes: _Meshes, name: str, t: Any, sharding: Any, donated: bool) -> str:
-    return f"{name}: {tensor_text(t)}{_attributes(meshes, t, sharding, donated)}"
+    held = padded_type(t, sharding)
+    return f"{name}: {tensor_text(held)}{_attributes(meshes, held, sharding, donated)}"
 
 
-def _attributes(meshes: _Meshes, t: Any, sharding: Any, donated: bool) -> str:
+def _attributes(meshes: _Meshes, held: ArrayType, sharding: Any, donated: bool) -> str:
+    """The attributes of an argument or result, whose buffer is of type `held`."""
     parts = []
     if sharding is not None:
-        parts.append(f"sdy.sharding = {meshes.attribute(sharding, physical_type(t).ndim)}")
+        parts.append(f"sdy.sharding = {meshes.attribute(sharding, held.ndim)}")
     if donated:
         parts.append("jax.buffer_donor = true")
     return f" {{{', '.join(parts)}}}" if parts else ""

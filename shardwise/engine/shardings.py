@@ -20,7 +20,7 @@ def as_sharding(x: Any, what: str) -> Any:
     if x is None:
         return None
     if isinstance(x, Sharding):
-        return _checked(x, what)
+        return x
     if isinstance(x, Device):
         return SingleDeviceSharding(x)
     if isinstance(x, PartitionSpec):
@@ -30,7 +30,7 @@ def as_sharding(x: Any, what: str) -> Any:
                 f"{what}: a bare {x} needs a mesh in scope. Use NamedSharding(mesh, {x}), or enter "
                 "`with mesh:`."
             )
-        return _checked(NamedSharding(mesh, x), what)
+        return NamedSharding(mesh, x)
     raise TypeError(
         f"{what} takes shardings, devices, PartitionSpecs or None; got {x!r} of type "
         f"{type(x).__name__}."
@@ -48,12 +48,3 @@ def check_fit(
             sharding.shard_shape(t.shape)
         except ValueError as error:
             raise ValueError(f"{what}: {name} of type {t.str_short(True)}: {error}") from None
-
-
-def _checked(x: Sharding, what: str) -> Sharding:
-    if isinstance(x, NamedSharding) and not x.mesh.are_all_axes_auto:
-        raise NotImplementedError(
-            f"{what}: {x.mesh} has axes that are not Auto. Shardings as a part of types (Explicit "
-            "axes) are not supported yet: make the mesh with axis_types=AxisType.Auto."
-        )
-    return x

@@ -2,30 +2,45 @@
 
 Every array holds one; caches are keyed by them, so a hit compares identities and nothing is derived
 again. A signature also keeps what jaxlib needs for buffers of its kind.
+
+A dimension of size n in k tiles is stored as k·ceil(n/k), padded at the end. Only `physical`, the
+type of the buffer, says so; everything else here is about the logical array.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from shardwise.base.config import poison_padding
 from shardwise.runtime.placement import placement
 from shardwise.runtime.program import result_handler
-from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.array_type import ArrayType, array_type, with_sharding
+from shardwise.types.dtypes import iinfo, is_bool, is_integer
 from shardwise.types.extended import ExtendedDType
 
 
 class Signature:
     """type: the logical type; sharding: where it lives; committed: whether it must stay there.
 
+    stored:   the type of the elements as stored: typed keys are integers.
+    physical: that of the buffer: `stored` with the padding of uneven shards.
+    even:     whether there is no padding.
+
     A sharding of None stands for a value that is still on the host.
     """
 
     __slots__ = (
-        "type", "sharding", "committed", "physical", "placement", "handler", "devices", "ints",
+        "type", "sharding", "committed", "stored", "physical", "even", "placement", "handler",
+        "devices", "ints", "__weakref__",
     )
     type: ArrayType
     sharding: Any
     committed: bool
+    stored: ArrayType
+    physical: ArrayType
+    even: bool
 
     def __repr__(self) -> str:
         where = "host" if self.sharding is None else self.sharding
@@ -36,21 +51,43 @@ _table: dict[tuple, Signature] = {}
 _ints: dict[tuple, dict[Any, Any]] = {}  # place → number → the scalar array of it there
 
 
-def physical_type(t: ArrayType) -> ArrayType:
-    """The type of the buffer behind a value: typed keys are stored as integers."""
+def stored_type(t: ArrayType) -> ArrayType:
+    """The type of the elements behind a value: typed keys are stored as integers."""
     if isinstance(t.dtype, ExtendedDType):
         return array_type(t.shape + t.dtype.physical_shape, t.dtype.physical_dtype)
-    return t
+    return t if t.mesh is None and not t.weak_type else array_type(t.shape, t.dtype)
+
+
+def padded_type(t: ArrayType, sharding: Any) -> ArrayType:
+    """The type of the buffer that holds a value of type `t` under a sharding (or None)."""
+    stored = stored_type(t)
+    if sharding is None or len(sharding.devices) == 1 or sharding.is_even(stored.shape):
+        return stored
+    return array_type(sharding.padded_shape(stored.shape), stored.dtype)
+
+
+def padding_value(dtype: Any) -> Any:
+    """What padding is filled with: zero, as nothing depends on it."""
+    if not poison_padding.value:
+        return np.zeros((), dtype)[()]
+    if is_bool(dtype):
+        return np.ones((), dtype)[()]
+    return np.asarray(iinfo(dtype).max if is_integer(dtype) else np.nan).astype(dtype)[()]
 
 
 def signature(t: ArrayType, sharding: Any, committed: bool) -> Signature:
+    """The signature of arrays of type `t` under a sharding, which the type then tells of."""
     key = (t, sharding, committed)
     found = _table.get(key)
     if found is not None:
         return found
+    typed = with_sharding(t, sharding) if sharding is not None else t
+    if typed is not t:
+        return _table.setdefault(key, signature(typed, sharding, committed))
     new = object.__new__(Signature)
     new.type, new.sharding, new.committed = t, sharding, committed
-    new.physical = physical_type(t)
+    new.stored, new.physical = stored_type(t), padded_type(t, sharding)
+    new.even = new.stored.shape == new.physical.shape
     if sharding is None:
         new.devices, new.placement, new.handler = (), None, None
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from shardwise.core.program import Program, Var
 from shardwise.engine.array import Array, Gone, is_narrow, wrap
 from shardwise.engine.compiled import compiled_for
 from shardwise.engine.module import module_text
-from shardwise.engine.signature import Signature, signature
+from shardwise.engine.signature import Signature, padding_value, signature
 from shardwise.runtime import backend
 from shardwise.runtime.program import Compiled
 from shardwise.types.array_type import ArrayType, array_type
@@ -52,8 +53,32 @@ def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = N
         raise too_large(value, sig.physical.dtype) from None
     if indices is None:
         return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
-    shards = [host[index] for index in indices.values()]
-    return wrap(backend.put(sig.physical, sig.placement, shards, list(indices), apart), sig)
+    return put_parts(sig, [host[index] for index in indices.values()], list(indices), apart)
+
+
+def put_parts(
+    sig: Signature, parts: Sequence[np.ndarray], on: Sequence[Any], apart: bool = False
+) -> Array:
+    """An array from what each device of this process is to hold, without padding.
+
+    parts: of the stored dtype; `on`: their devices; apart: see `backend.put`.
+    """
+    if not sig.even:
+        parts, apart = _padded_parts(sig, parts), False
+    return wrap(backend.put(sig.physical, sig.placement, parts, on, apart), sig)
+
+
+def _padded_parts(sig: Signature, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The parts with padding where they are smaller than a shard."""
+    full = sig.sharding.shard_shape(sig.stored.shape)
+    fill = padding_value(sig.stored.dtype)
+    done: dict[int, np.ndarray] = {}  # replicas share a part
+    for part in parts:
+        if part.shape != full and id(part) not in done:
+            whole = np.full(full, fill, part.dtype)
+            whole[tuple([slice(n) for n in part.shape])] = part
+            done[id(part)] = whole
+    return [done.get(id(part), part) for part in parts]
 
 
 @functools.lru_cache(8192)
@@ -67,8 +92,6 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
 
     The last result says whether no two devices get the same, or all do (see `backend.put`).
     """
-    if isinstance(sharding, NamedSharding):
-        sharding.check_divisible(t.shape)
     sig = signature(t, sharding, committed)
     if len(sig.devices) == 1:
         return sig, None, True
@@ -124,8 +147,6 @@ def move(x: Any, target: Any) -> Array:
     sig = x._sig
     if sig.sharding is target:
         return x if sig.committed else _relabelled(x, target)
-    if isinstance(target, NamedSharding):
-        target.check_divisible(x.shape)
     if sig.devices == target.devices or sig.sharding.device_set == target.device_set:
         return _on_same_devices(x, target)
     if _same_tiles(x, target):
@@ -221,7 +242,7 @@ def _by_host(x: Array, target: Any) -> Array:
         distinct = list(dict.fromkeys(keys))
         views = dict(zip(distinct, x._host_parts([held[k] for k in distinct]), strict=True))
         shards = [views[k] for k in keys]
-        return wrap(backend.put(sig.physical, sig.placement, shards, list(wanted)), sig)
+        return put_parts(sig, shards, list(wanted))
     if x._host is not None or is_narrow(x) or not x.is_fully_addressable:
         return put_host(x._value(), target, True, x.aval)
     indices, positions = x._distinct()
@@ -230,7 +251,7 @@ def _by_host(x: Array, target: Any) -> Array:
     keys = [_bounds(i, x.shape) for i in wanted.values()]
     cut = {key: _cut_out(key, parts) for key in dict.fromkeys(keys)}
     shards = [cut[key] for key in keys]
-    return wrap(backend.put(sig.physical, sig.placement, shards, list(wanted)), sig)
+    return put_parts(sig, shards, list(wanted))
 
 
 def _bounds(index: tuple, shape: tuple) -> tuple:

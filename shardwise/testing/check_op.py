@@ -21,7 +21,7 @@ from shardwise.base.config import enable_x64
 from shardwise.core.infer import infer, type_of
 from shardwise.core.op import Op
 from shardwise.engine.eager import EAGER
-from shardwise.engine.signature import physical_type
+from shardwise.engine.signature import stored_type
 from shardwise.testing.batching import check_batch
 from shardwise.testing.derivatives import check_derivatives
 from shardwise.testing.placements import check_placements
@@ -100,7 +100,7 @@ def check_value(op: Op, sample: Sample, report: Report) -> bool:
     except Exception as error:
         report.raised("type", error)
         return False
-    out_types = [physical_type(t) for t in (found if op.multiple else [found])]
+    out_types = [stored_type(t) for t in (found if op.multiple else [found])]
     try:
         given = [type_of(a) for a in sample.args]
         program = staged(functools.partial(sample.apply, op), given, op.name)

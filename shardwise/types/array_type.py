@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 from shardwise.types.dtypes import short_name
-from shardwise.types.mesh import AbstractMesh
+from shardwise.types.mesh import AbstractMesh, BaseMesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import NamedSharding
 
@@ -66,9 +66,14 @@ class ArrayType:
         return NamedSharding(self.mesh, self.spec)
 
     def update(self, **fields: Any) -> ArrayType:
-        """The type with some of its fields changed."""
-        names = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
-        merged = {name: getattr(self, name) for name in names} | fields
+        """The type with some of its fields changed.
+
+        A spec belongs to a shape: one that is not given together with a new shape is dropped, as
+        is the mesh.
+        """
+        merged = {name: getattr(self, name) for name in _FIELDS} | fields
+        if "shape" in fields and "spec" not in fields and fields["shape"] != self.shape:
+            merged["spec"] = merged["mesh"] = None
         return array_type(*merged.values())
 
     def strong(self) -> ArrayType:
@@ -78,7 +83,8 @@ class ArrayType:
         return str_short(self, short_dtypes)
 
 
-_table: dict[tuple[Any, ...], ArrayType] = {}
+_FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
+_table: dict[tuple[Any, ...], ArrayType] = {}  # by fields, and by fields as written
 
 
 def array_type(
@@ -89,10 +95,17 @@ def array_type(
     mesh: AbstractMesh | None = None,
     varying: frozenset[Any] = NO_NAMES,
 ) -> ArrayType:
+    """The one type with these fields; `spec` may be in any form, see `explicit_spec`."""
     key = (shape, dtype, weak_type, spec, mesh, varying)
     found = _table.get(key)
     if found is not None:
         return found
+    if mesh is not None or spec is not None:
+        exact = None if mesh is None else explicit_spec(mesh, spec or PartitionSpec(), len(shape))
+        its_mesh = None if mesh is None or exact is None else mesh.abstract_mesh
+        if exact is not spec or its_mesh is not mesh:
+            found = array_type(shape, dtype, weak_type, exact, its_mesh, varying)
+            return _table.setdefault(key, found)
     new = object.__new__(ArrayType)
     new.shape = tuple(int(n) for n in shape)
     new.dtype = dtype
@@ -105,13 +118,46 @@ def array_type(
     return _table.setdefault(key, new)
 
 
+# ------------------------------------------------------------- shardings over explicit mesh axes
+
+
+def explicit_spec(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> PartitionSpec | None:
+    """What a spec says in a type: an entry for each dimension, naming Explicit axes only.
+
+    None where the mesh has no Explicit axis, so that it is no part of types.
+    """
+    explicit = mesh.explicit_axes
+    if not explicit:
+        return None
+    entries = [tuple([a for a in axes if a in explicit]) for axes in spec.dims(ndim)]
+    unreduced, reduced = spec.unreduced.intersection(explicit), spec.reduced.intersection(explicit)
+    return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced)
+
+
+def with_sharding(t: ArrayType, sharding: Any) -> ArrayType:
+    """The type of a value with this sharding: says where Explicit axes split it, and no more."""
+    if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes:
+        return t.update(spec=sharding.spec, mesh=sharding.mesh.abstract_mesh)
+    return t if t.mesh is None else t.update(spec=None, mesh=None)
+
+
+# ------------------------------------------------------------------------------------- printing
+
+
 def str_short(t: ArrayType, short_dtypes: bool = True) -> str:
     """`f32[8@x,4]{V:i}`; a weak type starts with `~`."""
     name = short_name(t.dtype) if short_dtypes else str(t.dtype)
     dims = t.spec.dims(t.ndim) if t.spec is not None and t.mesh is not None else ((),) * t.ndim
     sizes = ",".join(_dim_text(n, axes) for n, axes in zip(t.shape, dims, strict=True))
-    names = "{V:" + ",".join(sorted(map(str, t.varying))) + "}" if t.varying else ""
-    return f"{'~' if t.weak_type else ''}{name}[{sizes}]{names}"
+    return f"{'~' if t.weak_type else ''}{name}[{sizes}]{_names_text(t)}"
+
+
+def _names_text(t: ArrayType) -> str:
+    """`{V:i, U:y}`: names along which the value varies, is not yet summed, is reduced."""
+    spec = t.spec or PartitionSpec()
+    rows = (("V", t.varying), ("U", spec.unreduced), ("R", spec.reduced))
+    texts = [f"{sign}:{','.join(sorted(map(str, names)))}" for sign, names in rows if names]
+    return "{" + ", ".join(texts) + "}" if texts else ""
 
 
 def _dim_text(size: int, axes: tuple[Any, ...]) -> str:

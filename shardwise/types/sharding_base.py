@@ -1,8 +1,9 @@
 """`Sharding`, the base class: what follows from a list of devices and a `Tiling`.
 
 The index arithmetic is cached per shape, with slices and tuples shared, so that thousands of
-devices cost milliseconds once. Sizes must divide by the number of shards; that is checked in one
-place, `check_divisible`, and the arithmetic beneath does not need it.
+devices cost milliseconds once. Sizes need not divide by the number of tiles: of n elements in k
+tiles each has ceil(n/k), the last ones fewer or none. `padded_shape` is what the devices hold
+together, `is_even` says where that is the shape itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from shardwise.types.tiling import Index, Tiling, replica_ids, tile_indices, til
 
 Shape = tuple[int, ...]
 SHAPES_REMEMBERED = 64  # per sharding; an index map over 8,192 devices takes about a megabyte
+SMALL_REMEMBERED = 1024  # per sharding, of what has a few numbers
 
 
 class Sharding:
@@ -100,8 +102,20 @@ class Sharding:
     # -- index arithmetic ------------------------------------------------------------------
 
     def shard_shape(self, global_shape: Sequence[int]) -> Shape:
-        """The shape of the first shard (all shards, where the sizes divide)."""
+        """The shape of the first shard, ceil(n/k) in each dimension: all of them, where even."""
         return self._cached_shard_shape(tuple(global_shape))
+
+    def is_even(self, global_shape: Sequence[int]) -> bool:
+        """Whether each dimension divides by its number of tiles, so that all shards are alike."""
+        return self._cached_padding(tuple(global_shape)) is None
+
+    def padded_shape(self, global_shape: Sequence[int]) -> Shape:
+        """The shape rounded up to whole shards: k·ceil(n/k) in each dimension.
+
+        Where that is the shape, the tuple itself is given.
+        """
+        shape = tuple(global_shape)
+        return self._cached_padding(shape) or shape
 
     def indices(self, global_shape: Sequence[int]) -> tuple[Index, ...]:
         """What each device holds, in the order of `devices`."""
@@ -126,7 +140,7 @@ class Sharding:
         return self.tiling(ndim).tile_assignment()
 
     def check_divisible(self, global_shape: Shape) -> None:
-        """Raises ValueError if a dimension does not divide by its number of tiles."""
+        """For those who cannot pad: raises ValueError where a dimension does not divide."""
         tiles = self.tiling(len(global_shape)).dims
         for dim, (size, count) in enumerate(zip(global_shape, tiles, strict=True)):
             if size % count:
@@ -145,16 +159,23 @@ class Sharding:
     @cached_property
     def _cached_shard_shape(self) -> Callable[[Shape], Shape]:
         def shard_shape(shape: Shape) -> Shape:
-            self.check_divisible(shape)
             tiles = self.tiling(len(shape)).dims
             return tuple(map(tile_size, shape, tiles))
 
-        return lru_cache(SHAPES_REMEMBERED)(shard_shape)
+        return lru_cache(SMALL_REMEMBERED)(shard_shape)
+
+    @cached_property
+    def _cached_padding(self) -> Callable[[Shape], Shape | None]:
+        def padding(shape: Shape) -> Shape | None:
+            tiles = self.tiling(len(shape)).dims
+            padded = tuple(tile_size(n, k) * k for n, k in zip(shape, tiles, strict=True))
+            return None if padded == shape else padded
+
+        return lru_cache(SMALL_REMEMBERED)(padding)
 
     @cached_property
     def _cached_indices(self) -> Callable[[Shape], tuple[Index, ...]]:
         def indices(shape: Shape) -> tuple[Index, ...]:
-            self.check_divisible(shape)
             tiling = self.tiling(len(shape))
             tiles = tile_indices(shape, tiling.dims)  # shared among replicas
             return tuple(map(tiles.__getitem__, tiling.tile_of_position().tolist()))
@@ -179,7 +200,6 @@ class Sharding:
     @cached_property
     def _cached_replica_ids(self) -> Callable[[Shape], tuple[int, ...]]:
         def ids(shape: Shape) -> tuple[int, ...]:
-            self.check_divisible(shape)
             return tuple(replica_ids(shape, self.tiling(len(shape))))
 
         return lru_cache(SHAPES_REMEMBERED)(ids)

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import jax
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 
 from shardwise.types.mesh import AbstractMesh, AxisType, Mesh
 from shardwise.types.partition_spec import UNCONSTRAINED, P
@@ -167,9 +167,8 @@ def test_equivalence_between_kinds():
     assert rows.is_equivalent_to(NamedSharding(explicit, P("x")), 1)
 
 
-def test_uneven_sizes_follow_the_ceil_rule(monkeypatch):
-    monkeypatch.setattr(Sharding, "check_divisible", lambda self, shape: None)
-    mesh = Mesh(FAKES[:8], "uneven")  # no other test sees what this one caches
+def test_uneven_sizes_follow_the_ceil_rule():
+    mesh = Mesh(FAKES[:8], "uneven")
     for size in range(20):
         sharding = NamedSharding(mesh, P("uneven"))
         step = sharding.shard_shape((size,))[0]
@@ -444,7 +443,7 @@ def test_a_sharding_of_ones_own():
     again = pickle.loads(pickle.dumps(sharding))
     assert again.indices((8, 3)) == sharding.indices((8, 3))
     with pytest.raises(ValueError) as error:
-        sharding.shard_shape((6,))
+        sharding.check_divisible((6,))
     assert str(error.value) == (
         f"cannot shard an array of shape (6,) by {sharding!r}: dimension 0 of size 6 is not "
         "divisible by 4, the number of tiles along it. "
@@ -488,12 +487,12 @@ def test_what_a_sharding_of_ones_own_lacks():
         (lambda m: NamedSharding(m, P("x", None)).shard_shape((4,)), ValueError,
          "P('x', None) over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only "
          "1 dimension. Remove entries from the end of the spec."),
-        (lambda m: NamedSharding(m, P("x")).shard_shape((10, 2)), ValueError,
+        (lambda m: NamedSharding(m, P("x")).check_divisible((10, 2)), ValueError,
          "cannot shard an array of shape (10, 2) by P('x') over Mesh('x': 4, 'y': 2): "
          "dimension 0 of size 10 is not divisible by 4, the number of shards along mesh axis "
          "'x' (size 4). Pad the dimension to 12, choose mesh axes that divide it, "
          "or leave it whole with None in the spec."),
-        (lambda m: NamedSharding(m, P(None, ("y", "x"))).indices((8, 9)), ValueError,
+        (lambda m: NamedSharding(m, P(None, ("y", "x"))).check_divisible((8, 9)), ValueError,
          "cannot shard an array of shape (8, 9) by P(None, ('y', 'x')) over "
          "Mesh('x': 4, 'y': 2): dimension 1 of size 9 is not divisible by 8, the number of "
          "shards along mesh axes 'y' (size 2) × 'x' (size 4). Pad the dimension to 16, choose "
@@ -519,17 +518,53 @@ def test_errors(make, kind, message):
     assert str(error.value) == message
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(meshes(), st.data())
-def test_what_jax_refuses_as_indivisible_is_refused(mesh, data):
+def test_any_size_is_cut_and_padded(mesh, data):
     ours, theirs = mesh
     spec = data.draw(specs(ours.axis_names))
-    shape = tuple(data.draw(st.integers(1, 9)) for _ in range(len(spec) + 1))
+    shape = tuple(data.draw(st.integers(0, 9)) for _ in range(len(spec) + 1))
     sharding = NamedSharding(ours, P(*spec))
     tiles = sharding.tiling(len(shape)).dims
-    assume(any(n % k for n, k in zip(shape, tiles, strict=True)))
-    for refused in (sharding.shard_shape, sharding.devices_indices_map, sharding.replica_ids):
-        with pytest.raises(ValueError, match="is not divisible by"):
-            refused(shape)
+    step = sharding.shard_shape(shape)
+    assert step == tuple(math.ceil(n / k) for n, k in zip(shape, tiles, strict=True))
+    padded = sharding.padded_shape(shape)
+    assert padded == tuple(n * k for n, k in zip(step, tiles, strict=True))
+    _check_parts(sharding, shape, step)
+    even = sharding.is_even(shape)
+    assert even == (padded is shape) == (padded == shape)
+    reference = THEIRS.NamedSharding(theirs, THEIRS.PartitionSpec(*spec))
+    if even:
+        sharding.check_divisible(shape)
+        assert reference.shard_shape(shape) == step
+        return
+    with pytest.raises(ValueError, match="is not divisible by"):
+        sharding.check_divisible(shape)
     with pytest.raises(ValueError):
-        THEIRS.NamedSharding(theirs, THEIRS.PartitionSpec(*spec)).shard_shape(shape)
+        reference.shard_shape(shape)
+
+
+def _check_parts(sharding, shape, step):
+    """The parts are those of the padded array, clipped, and together the array, each once."""
+    whole = np.arange(math.prod(shape)).reshape(shape)
+    even = sharding.indices(sharding.padded_shape(shape))
+    holders = np.zeros(shape, int)
+    replicas, seen = sharding.replica_ids(shape), set()
+    for index, full, replica in zip(sharding.indices(shape), even, replicas, strict=True):
+        assert all(part <= most for part, most in zip(whole[index].shape, step, strict=True))
+        np.testing.assert_array_equal(whole[index], whole[full])
+        holders[index] += replica == 0
+        key = (*((s.start, s.stop) for s in index), replica)
+        assert key not in seen
+        seen.add(key)
+    np.testing.assert_array_equal(holders, 1)
+
+
+def test_shapes_are_given_back_where_nothing_is_padded():
+    rows = NamedSharding(mesh_of(4, 2), P("x"))
+    for _ in range(2):
+        shape = tuple([8, 3])
+        assert rows.padded_shape(shape) is shape
+    assert rows.padded_shape([7, 3]) == (8, 3)
+    assert (rows.is_even((8, 3)), rows.is_even((7, 3)), rows.is_even((0, 1))) == (True, False, True)
+    assert NamedSharding(mesh_of(4, 2), P()).padded_shape(()) == ()
