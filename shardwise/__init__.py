@@ -49,11 +49,15 @@ if TYPE_CHECKING:
     from shardwise import sharding as sharding
     from shardwise import tree as tree
     from shardwise import tree_util as tree_util
+    from shardwise.api.caches import clear_caches as clear_caches
     from shardwise.api.jacobian import hessian as hessian
     from shardwise.api.jacobian import jacfwd as jacfwd
     from shardwise.api.jacobian import jacrev as jacrev
     from shardwise.api.tracing import eval_shape as eval_shape
     from shardwise.api.tracing import make_jaxpr as make_jaxpr
+    from shardwise.base.config import explain_cache_misses as explain_cache_misses
+    from shardwise.base.config import log_compiles as log_compiles
+    from shardwise.base.config import threefry_partitionable as threefry_partitionable
     from shardwise.control.custom_jvp import custom_jvp as custom_jvp
     from shardwise.control.custom_vjp import custom_vjp as custom_vjp
 

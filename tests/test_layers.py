@@ -23,9 +23,10 @@ PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
 LAYERS = (
     *("_version", "base", "runtime", "types", "core", "ops", "numpy"),
     *("transforms", "control", "engine", "api"),
-    *("lax", "random", "nn", "linalg", "fft", "scipy", "tree", "tree_util", "sharding"),
+    *("lax", "random", "nn", "linalg", "fft", "scipy", "tree", "tree_util"),
+    *("compat", "sharding"),
     "experimental",
-    *("explain", "debug", "checkpoint", "cli", "compat", "testing"),
+    *("explain", "debug", "checkpoint", "cli", "testing"),
 )
 ROOT_LAYER = len(LAYERS)
 
@@ -34,7 +35,7 @@ LAZY_NAMESPACES = {"shardwise", "shardwise.explain"}
 
 # Packages that may be missing, or that are too slow to import before they are needed.
 ON_FIRST_USE = {
-    *("click", "hypothesis", "IPython", "jaxlib", "matplotlib", "ml_dtypes", "opt_einsum"),
+    *("absl", "click", "hypothesis", "IPython", "jaxlib", "matplotlib", "ml_dtypes", "opt_einsum"),
     *("psutil", "pytest", "rich", "scipy", "tensorstore", "typer", "zarr"),
 }
 

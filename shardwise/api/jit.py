@@ -8,13 +8,15 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 
+from shardwise.api.misses import log_miss
 from shardwise.api.signatures import both, names_of
 from shardwise.api.stages import ShapeDtypeStruct, Traced, shapes_of
 from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
-from shardwise.base.config import disable_jit, log_compiles
+from shardwise.base.config import disable_jit, explain_cache_misses, log_compiles
 from shardwise.base.context import CURRENT
 from shardwise.control.call import call
 from shardwise.core.infer import type_of
@@ -30,6 +32,7 @@ from shardwise.runtime.backend import devices
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
 from shardwise.transforms.tracer import Tracer, escaped
+from shardwise.types.array_type import with_sharding
 from shardwise.types.frozen import listed
 from shardwise.types.sharding import SingleDeviceSharding
 
@@ -53,6 +56,7 @@ class Jitted(Generic[P, R]):
         self._traces: dict[tuple, tuple[Program, Any]] = {}
         self._plain = not options.static_argnums and not options.static_argnames
         self._arrays_only = self._plain  # until a call shows otherwise
+        _alive.add(self)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -167,7 +171,7 @@ class Jitted(Generic[P, R]):
         self, types: tuple, tree: Any, static: Any, args: tuple, kwargs: dict
     ) -> tuple[Program, Any, list[Any]]:
         """(program, tree of its results, captured outer tracers); cached where none are."""
-        key = (CURRENT.get().key, tree, static, types)
+        key = (CURRENT.get().trace_key, tree, static, types)
         found = self._traces.get(key)
         if found is not None:
             return *found, []
@@ -207,11 +211,13 @@ class Jitted(Generic[P, R]):
     ) -> Any:
         """Under another transform: one `jit` equation, or the program pushed through it."""
         leaves = self._checked(leaves, args, kwargs, staged=True)
-        types = tuple([type_of(a) for a in leaves])
-        program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         ins = self._input_shardings(tree, len(leaves))
         if ins is not None:
             leaves = [_constrained(a, s) for a, s in zip(leaves, ins, strict=True)]
+        types = tuple([type_of(a) for a in leaves])
+        if explain_cache_misses.value:
+            self._explain_trace((CURRENT.get().trace_key, tree, static, types), args, kwargs)
+        program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         outs = call(*captured, *leaves, program=program)
         wanted = self._output_shardings(out_tree)
         if wanted is not None:
@@ -263,12 +269,16 @@ class Jitted(Generic[P, R]):
         self, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
     ) -> Traced:
         sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
+        ins = self._input_shardings(tree, len(leaves))
         types = tuple([s.type for s in sigs])
+        if ins is not None:  # over Explicit axes they are a part of the types
+            pairs = zip(types, ins, strict=True)
+            types = tuple([t if s is None else with_sharding(t, s) for t, s in pairs])
         program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         if captured:
             raise escaped(captured[0])
         names = self._argument_names(args, kwargs)
-        ins, outs = self._input_shardings(tree, len(leaves)), self._output_shardings(out_tree)
+        outs = self._output_shardings(out_tree)
         if ins is not None:
             check_fit(ins, types, names, f"jit of {self._name}: in_shardings")
         if outs is not None:
@@ -289,13 +299,13 @@ class Jitted(Generic[P, R]):
     def _compile(
         self, key: tuple, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
     ) -> Callable:
+        if explain_cache_misses.value:
+            names = self._argument_names(args, kwargs)
+            log_miss(self._fun, key, list(self._cache), names)
         traced = self._traced_flat(leaves, tree, static, args, kwargs)
-        begin = time.perf_counter()
         executable = traced.lower().compile().executable
         run = executable.run
         self._warn_of_donations(traced, executable.unused_donations())
-        if log_compiles.value:
-            _log.warning("compiled %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
         if len(self._cache) >= CACHE_SIZE:
             self._cache.pop(next(iter(self._cache)), None)
         self._cache[key] = run
@@ -304,6 +314,14 @@ class Jitted(Generic[P, R]):
         else:
             self._arrays_only = False
         return run
+
+    def _explain_trace(self, key: tuple, args: tuple, kwargs: dict) -> None:
+        """Logs why a call under a transform must be traced, if so."""
+        if key in self._traces:
+            return
+        flat = [(*k[:3], *k[3]) for k in list(self._traces)]
+        names = self._argument_names(args, kwargs)
+        log_miss(self._fun, (*key[:3], *key[3]), flat, names)
 
     def _warn_of_donations(self, traced: Traced, unused: Sequence[int]) -> None:
         if unused:
@@ -346,6 +364,15 @@ class Jitted(Generic[P, R]):
         return len(self._traces)
 
 
+_alive: WeakSet[Jitted[Any, Any]] = WeakSet()
+
+
+def forget_calls() -> None:
+    """Forgets the traces and compiled programs of all jitted functions."""
+    for jitted in list(_alive):
+        jitted.clear_cache()
+
+
 class Options:
     """The arguments of `jit`, in canonical form."""
 
@@ -364,6 +391,22 @@ def _check_disjoint(fun: Callable, options: Options) -> None:
             f"jit of {name_of(fun)}: {shown} cannot be both static and donated; a static argument "
             "has no memory on a device."
         )
+
+
+def _checked_options(fun: Callable, options: Any) -> tuple[tuple[str, Any], ...]:
+    """XLA's options in a fixed order; what they may be, XLA says when it compiles."""
+    what = f"jit of {name_of(fun)}: compiler_options"
+    if not isinstance(options, dict | None):
+        raise TypeError(f"{what} must be a dict of XLA options by name; got {options!r}.")
+    for name, value in (options or {}).items():
+        if not isinstance(name, str):
+            raise TypeError(f"{what} has the name {name!r}; names of options are strings.")
+        if not isinstance(value, bool | int | float | str):
+            raise TypeError(
+                f"{what}[{name!r}] must be a bool, an int, a float or a string; got {value!r} of "
+                f"type {type(value).__name__}."
+            )
+    return tuple(sorted((options or {}).items()))
 
 
 def _exactly(value: Any) -> Any:
@@ -460,5 +503,5 @@ def jit(
         device = devices(backend)[0]
     options.device = device
     options.inline = inline
-    options.compiler_options = tuple(sorted((compiler_options or {}).items()))
+    options.compiler_options = _checked_options(fun, compiler_options)
     return Jitted(fun, options)

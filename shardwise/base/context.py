@@ -2,7 +2,9 @@
 
 A context holds the current interpreter (who gets the ops that are bound), the mesh and the named
 axes in scope, and the values of the flags. What changes a trace is summed up in `Context.key`, an
-interned object that is part of every cache key: comparing keys is comparing identities. Because a
+interned object that is part of every cache key: comparing keys is comparing identities. A trace
+knows of the mesh in scope only its axes: `Context.trace_key` is the same for meshes that are alike
+but for their devices, so that what was staged for one serves the others. Because a
 `ContextVar` is per thread (and per async task), threads may trace at the same time.
 
     with current().replace(mesh=mesh).entered():
@@ -47,14 +49,14 @@ class Context:
     flags:       flag name → value, for every flag that differs from its default.
     """
 
-    __slots__ = ("interpreter", "mesh", "axes", "flags", "key")
+    __slots__ = ("interpreter", "mesh", "axes", "flags", "key", "trace_key")
 
     def __init__(self, interpreter: Any, mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any]):
         self.interpreter = interpreter
         self.mesh = mesh
         self.axes = axes
         self.flags = flags
-        self.key = _trace_key(mesh, axes, flags)
+        self.key, self.trace_key = _keys(mesh, axes, flags)
 
     def replace(self, **fields: Any) -> Context:
         merged = {f: getattr(self, f) for f in ("interpreter", "mesh", "axes", "flags")} | fields
@@ -68,6 +70,7 @@ class Context:
         new.axes = self.axes
         new.flags = self.flags
         new.key = self.key
+        new.trace_key = self.trace_key
         return new
 
     @contextmanager
@@ -89,9 +92,15 @@ class Context:
 TRACE_FLAGS: list[str] = []  # names of flags that change a trace; filled as flags are defined
 
 
-def _trace_key(mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any]) -> TraceKey:
+def _keys(
+    mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any]
+) -> tuple[TraceKey, TraceKey]:
+    """The key of a context, and that of what is staged in it."""
     relevant = tuple((f, flags[f]) for f in TRACE_FLAGS if f in flags) if flags else ()
-    return TraceKey((mesh, axes, relevant))
+    key = TraceKey((mesh, axes, relevant))
+    if mesh is None:
+        return key, key
+    return key, TraceKey((mesh.abstract_mesh, axes, relevant))
 
 
 ROOT = Context(None, None, (), {})
@@ -103,4 +112,4 @@ def update_root(**fields: Any) -> None:
     """Changes the root context in place (global flags, the eager interpreter)."""
     for name, value in fields.items():
         setattr(ROOT, name, value)
-    ROOT.key = _trace_key(ROOT.mesh, ROOT.axes, ROOT.flags)
+    ROOT.key, ROOT.trace_key = _keys(ROOT.mesh, ROOT.axes, ROOT.flags)

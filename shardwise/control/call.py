@@ -6,7 +6,8 @@ from typing import Any
 
 from shardwise.core.op import Op, is_linear
 from shardwise.core.program import Program, derived
-from shardwise.transforms.batch import batch_program, to_dim
+from shardwise.ops.sharding import settle
+from shardwise.transforms.batch import batch_program, hidden_sharding, moved_into
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import split_program
 from shardwise.transforms.transpose import transpose_program
@@ -23,7 +24,8 @@ def _lower(e: Any, ins: Any, outs: Any, *xs: str, program: Program) -> list[str]
 def _jvp(primals: Any, tangents: Any, *, program: Program) -> tuple[list, list]:
     nonzero = tuple(t is not None for t in tangents)
     both, marks = jvp_program(program, nonzero)
-    results = call(*primals, *[t for t in tangents if t is not None], program=both)
+    args = [*primals, *[t for t in tangents if t is not None]]
+    results = call(*map(settle, args, both.in_types), program=both)
     count = len(program.outputs)
     moving = iter(results[count:])
     return results[:count], [next(moving) if m else None for m in marks]
@@ -49,7 +51,8 @@ def _transpose(cts: Any, *args: Any, program: Program) -> list[Any]:
     known = [a for a, is_lin in zip(args, linear, strict=True) if not is_lin]
     nonzero = tuple(ct is not None for ct in cts)
     backward, marks = transpose_program(ordered, len(known), nonzero)
-    results = iter(call(*known, *[ct for ct in cts if ct is not None], program=backward))
+    given = [*known, *[ct for ct in cts if ct is not None]]
+    results = iter(call(*map(settle, given, backward.in_types), program=backward))
     grads = iter([next(results) if m else None for m in marks])
     return [next(grads) if is_lin else None for is_lin in linear]
 
@@ -67,8 +70,8 @@ def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
 
 def _batch(size: int, args: Any, dims: Any, *, program: Program) -> tuple[list, list]:
     batched = tuple(d is not None for d in dims)
-    new, marks = batch_program(program, size, batched)
-    moved = [to_dim(a, d, None if d is None else 0, size) for a, d in zip(args, dims, strict=True)]
+    new, marks = batch_program(program, size, batched, hidden=hidden_sharding(args, dims))
+    moved = moved_into(new, args, dims)
     return call(*moved, program=new), [0 if m else None for m in marks]
 
 

@@ -291,4 +291,5 @@ def map_flat(
 ) -> list[Any]:
     """`fun(*args) → list` over a mapped axis; each result has its hidden dimension first."""
     outs, out_dims = run_batched(mapped.over_current(), fun, args, dims)
-    return [to_dim(o, d, 0, mapped.size) for o, d in zip(outs, out_dims, strict=True)]
+    rows = zip(outs, out_dims, strict=True)
+    return [to_dim(o, d, 0, mapped.size, mapped.hidden) for o, d in rows]

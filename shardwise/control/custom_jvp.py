@@ -40,10 +40,9 @@ from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.program import Program
 from shardwise.numpy.convert import cast
-from shardwise.ops.basis import move_axis
 from shardwise.ops.families import add
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import MappedAxis, batch_program
+from shardwise.transforms.batch import MappedAxis, batch_program, moved_into
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import is_inexact
 
@@ -204,8 +203,9 @@ def _batch(
         outs = custom_jvp_call(*args, rule=_batched_rule(rule, mapped, tuple(dims)))
         return outs, [0] * len(outs)
     marks = tuple([d is not None for d in dims])
-    batched, _ = batch_program(program, size, marks, (True,) * len(program.outputs))
-    moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+    forced = (True,) * len(program.outputs)
+    batched, _ = batch_program(program, size, marks, forced, hidden=mapped.hidden)
+    moved = moved_into(batched, args, dims)
     new = _batched_rule(rule, mapped, tuple([0 if m else None for m in marks[num_consts:]]))
     outs = custom_jvp_call(*moved, rule=new, program=batched, num_consts=num_consts)
     return outs, [0] * len(outs)

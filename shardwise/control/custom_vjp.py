@@ -48,10 +48,17 @@ from shardwise.core.interpreter import Interpreter, name_of
 from shardwise.core.op import Op
 from shardwise.core.program import Program
 from shardwise.numpy.convert import cast
-from shardwise.ops.basis import move_axis, reduce_sum
+from shardwise.ops.basis import reduce_sum
 from shardwise.ops.elementwise import mul
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import MappedAxis, batch_program, run_batched, to_dim
+from shardwise.transforms.batch import (
+    MappedAxis,
+    batch_program,
+    moved_into,
+    run_batched,
+    to_dim,
+    with_dim,
+)
 from shardwise.transforms.tracer import Tracer
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import is_inexact
@@ -277,8 +284,9 @@ def _batch(
         outs = custom_vjp_call(*args, rule=_batched_rule(rule, mapped, tuple(dims)))
         return outs, [0] * len(outs)
     marks = tuple([d is not None for d in dims])
-    batched, _ = batch_program(program, size, marks, (True,) * len(program.outputs))
-    moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+    forced = (True,) * len(program.outputs)
+    batched, _ = batch_program(program, size, marks, forced, hidden=mapped.hidden)
+    moved = moved_into(batched, args, dims)
     new = _batched_rule(rule, mapped, tuple([0 if m else None for m in marks[num_consts:]]))
     outs = custom_vjp_call(*moved, rule=new, program=batched, num_consts=num_consts)
     return outs, [0] * len(outs)
@@ -303,7 +311,10 @@ def _batched_rule(rule: VjpRule, mapped: MappedAxis, dims: tuple) -> VjpRule:
 
         values, found = run_batched(mapped.over_current(), flat, primals, dims)
         count, backward = inner
-        outs = [to_dim(o, d, 0, mapped.size) for o, d in zip(values[:count], found, strict=False)]
+        outs = [
+            to_dim(o, d, 0, mapped.size, mapped.hidden)
+            for o, d in zip(values[:count], found, strict=False)
+        ]
         residual_dims = tuple(found[count:])
         return outs, values[count:], _batched_backward(backward, mapped, residual_dims, dims)
 
@@ -407,7 +418,7 @@ def _linear_batch(
     wide = [to_dim(a, d, 0, size) for a, d in zip(args, dims, strict=True)][num_residuals:]
     in_dims = tuple([0 if m else None for m in moving])
     new = _batched_backward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
-    types = tuple([t.update(shape=(size, *t.shape)) for t in out_types])
+    types = tuple([with_dim(t, size, 0, mapped.hidden) for t in out_types])
     outs = custom_vjp_linear(
         *args[:num_residuals], *wide, backward=new, num_residuals=num_residuals, moving=moving,
         out_types=types, smooth=smooth,

@@ -13,7 +13,8 @@ from shardwise.core.op import Op
 from shardwise.core.program import Atom, Equation, Literal, Program, Var
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
-from shardwise.types.array_type import ArrayType
+from shardwise.ops.sharding import reshard
+from shardwise.types.array_type import ArrayType, array_type
 
 
 class Extension:
@@ -30,16 +31,22 @@ class Extension:
         return out
 
     def zeros(self, aval: ArrayType) -> Atom:
-        zero = Literal(np.zeros((), aval.dtype)[()], aval.update(shape=(), weak_type=False))
-        if not aval.shape:
-            return zero
-        return self.bind(broadcast_in_dim, zero, shape=aval.shape, dims=())
+        zero: Atom = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype))
+        if aval.shape:
+            zero = self.bind(broadcast_in_dim, zero, shape=aval.shape, dims=())
+        return self.settled(zero, aval)
 
     def fitted(self, atom: Atom, aval: ArrayType) -> Atom:
-        """The atom as exactly `aval`, which differs at most in dtype and weakness."""
-        if atom.aval is aval:
+        """The atom as exactly `aval`, which differs at most in dtype, weakness and sharding."""
+        if (atom.aval.dtype, atom.aval.weak_type) != (aval.dtype, aval.weak_type):
+            atom = self.bind(convert_element_type, atom, dtype=aval.dtype, weak=aval.weak_type)
+        return self.settled(atom, aval)
+
+    def settled(self, atom: Atom, aval: ArrayType) -> Atom:
+        """The atom with the sharding of `aval`."""
+        if atom.aval.mesh is aval.mesh and atom.aval.spec is aval.spec:
             return atom
-        return self.bind(convert_element_type, atom, dtype=aval.dtype, weak=aval.weak_type)
+        return self.bind(reshard, atom, sharding=aval.sharding)
 
     def program(self, inputs: Sequence[Var], outputs: Sequence[Atom]) -> Program:
         return Program(inputs, outputs, self.equations, (), self.name)

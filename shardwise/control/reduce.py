@@ -67,7 +67,7 @@ def _dims(*types: ArrayType, body: Program, axes: tuple) -> Dims:
     half = len(types) // 2
     names = along(types[0], axes)
     out = tuple(n for i, n in enumerate(names) if i not in axes)
-    return Dims((names,) * half + ((),) * half, (out,) * half)
+    return Dims((names,) * half + ((),) * half, (out,) * half, worked="dropped")
 
 
 def _lower(e: Any, ins: Any, outs: Any, *xs: str, body: Program, axes: tuple) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.errors import ShardingTypeError
 from shardwise.control.call import known_first
 from shardwise.control.programs import Extension
 from shardwise.control.scan_lowering import lower_scan
@@ -21,11 +22,11 @@ from shardwise.core.op import Op, is_linear
 from shardwise.core.program import Program, Var, derived
 from shardwise.ops.basis import zeros
 from shardwise.ops.families import add
-from shardwise.transforms.batch import batch_program, to_dim
+from shardwise.ops.sharding import settle
+from shardwise.transforms.batch import batch_program, hidden_sharding, to_dim
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.transpose import transpose_program
 from shardwise.types.array_type import ArrayType
-from shardwise.types.partition_spec import PartitionSpec
 
 Marks = tuple[bool, ...]
 
@@ -63,7 +64,7 @@ def stacked_type(aval: ArrayType, length: int) -> ArrayType:
     """The type of `length` values of a type, along a new leading dimension."""
     spec = aval.spec
     if spec is not None:
-        spec = PartitionSpec(None, *spec.dims(aval.ndim))
+        spec = spec.update(partitions=(None, *spec))
     return aval.update(shape=(length, *aval.shape), spec=spec)
 
 
@@ -71,13 +72,12 @@ def sliced_type(aval: ArrayType) -> ArrayType:
     """The type of one slice along the leading dimension."""
     spec = aval.spec
     if spec is not None:
-        dims = spec.dims(aval.ndim)
-        if dims[0]:
-            raise TypeError(
+        if spec[0] is not None:
+            raise ShardingTypeError(
                 f"[scan] cannot go along dimension 0 of {aval.str_short(True)}, which is sharded "
-                f"over {dims[0]}. Use `reshard` to gather that dimension first."
+                f"over {spec.dims(aval.ndim)[0]}. Use `reshard` to gather that dimension first."
             )
-        spec = PartitionSpec(*dims[1:])
+        spec = spec.update(partitions=spec[1:])
     return aval.update(shape=aval.shape[1:], spec=spec)
 
 
@@ -157,7 +157,9 @@ def _jvp(
     ]
     const_ts, started, xs_ts = given(const_ts), given(started), given(xs_ts)
     p = with_counts(p, both, num_consts + len(const_ts), num_carry + len(started))
-    outs = scan(*consts, *const_ts, *carry, *started, *xs, *xs_ts, **p)
+    args = [*consts, *const_ts, *carry, *started, *xs, *xs_ts]
+    whole = p["num_consts"] + p["num_carry"]
+    outs = scan(*settled_into(both, args, whole, p["length"]), **p)
     ys = outs[num_carry + len(started) :]
     carry_out = iter(outs[num_carry : num_carry + len(started)])
     y_out = iter(ys[len(y_marks) :])
@@ -267,7 +269,9 @@ def _transpose_linear(
     p = p | {"reverse": not p["reverse"]}
     p = with_counts(p, back, len(known_consts), len(sums) + len(carry))
     ct_ys = given(cts[num_carry:])
-    outs = iter(scan(*known_consts, *sums, *carry, *known_xs, *ct_ys, **p))
+    args = [*known_consts, *sums, *carry, *known_xs, *ct_ys]
+    whole = p["num_consts"] + p["num_carry"]
+    outs = iter(scan(*settled_into(back, args, whole, p["length"]), **p))
     marks = iter([*const_marks, *carry_marks, *x_marks])
     found = []
     for i, is_lin in enumerate(linear):
@@ -277,18 +281,24 @@ def _transpose_linear(
     return found
 
 
+def settled_into(body: Program, args: Sequence[Any], whole: int, length: int) -> list[Any]:
+    """Arguments of a scan split as its body takes them; the first `whole` are not sliced."""
+    types = [*body.in_types[:whole], *[stacked_type(t, length) for t in body.in_types[whole:]]]
+    return [settle(a, t) for a, t in zip(args, types, strict=True)]
+
+
 # -- batching --
 
 
 @derived
 def batched_body(
-    body: Program, size: int, num_consts: int, num_carry: int, batched: Marks
+    body: Program, size: int, num_consts: int, num_carry: int, batched: Marks, hidden: Any
 ) -> tuple[Program, Marks, Marks]:
     """The body over values with a hidden dimension; which carries and which ys have one."""
     consts, carry, xs = parts(batched, num_consts, num_carry)
     others = (False,) * (len(body.outputs) - num_carry)
     while True:
-        new, marks = batch_program(body, size, (*consts, *carry, *xs), (*carry, *others))
+        new, marks = batch_program(body, size, (*consts, *carry, *xs), (*carry, *others), hidden)
         if marks[:num_carry] == carry:
             return new, carry, marks[num_carry:]
         carry = either(carry, marks[:num_carry])
@@ -298,11 +308,13 @@ def _batch(
     size: int, args: Any, dims: Any, *, body: Program, num_consts: int, num_carry: int, **p: Any
 ) -> tuple[list, list]:
     batched = tuple([d is not None for d in dims])
-    new, carry_marks, y_marks = batched_body(body, size, num_consts, num_carry, batched)
+    hidden = hidden_sharding(args, dims)
+    new, carry_marks, y_marks = batched_body(body, size, num_consts, num_carry, batched, hidden)
     wanted = [0 if b else None for b in batched[:num_consts]]
     wanted += [0 if m else None for m in carry_marks]
     wanted += [1 if b else None for b in batched[num_consts + num_carry :]]
     moved = [to_dim(a, d, w, size) for a, d, w in zip(args, dims, wanted, strict=True)]
+    moved = settled_into(new, moved, num_consts + num_carry, p["length"])
     outs = scan(*moved, **with_counts(p, new, num_consts, num_carry))
     return outs, [0 if m else None for m in carry_marks] + [1 if m else None for m in y_marks]
 

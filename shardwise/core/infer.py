@@ -1,7 +1,7 @@
 """Types of results, from types of operands: one generic rule around each op's `type_rule`.
 
 The op's own rule gives shape and dtype. Here the rest is added, the same for every op: the varying
-names (union over the operands) and, over explicit mesh axes, the sharding that follows from `dims`.
+names (union over the operands) and, over explicit mesh axes, the sharding (`core.explicit`).
 Results are cached per op, operand types and parameters.
 """
 
@@ -12,14 +12,12 @@ from typing import Any, cast
 import numpy as np
 
 from shardwise.base.context import TraceKey, current
-from shardwise.base.errors import ShardingTypeError
+from shardwise.core.explicit import with_specs
 from shardwise.core.op import INFERENCE_CACHE_SIZE, Op
 from shardwise.core.source import public_call
 from shardwise.types.array_type import NO_NAMES, ArrayType, array_type
-from shardwise.types.dims import Dims
 from shardwise.types.dtypes import canonicalize
 from shardwise.types.extended import ExtendedDType
-from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.promotion import dtype_and_weak
 
 
@@ -93,13 +91,13 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
         _check_opaque(op, types, result)
     if all(t.mesh is None and not t.varying for t in types):
         return result
-    if op.programs or op.family == "custom":
+    if op.dims is None and (op.programs or op.family in ("custom", "reshard")):
         return result  # its types carry names and shardings already
     outs = list(result) if op.multiple else [result]
     varying = NO_NAMES.union(*[t.varying for t in types])
     outs = [t.update(varying=varying | t.varying) for t in outs]
     if any(t.mesh is not None for t in types):
-        outs = _with_specs(op, types, outs, params)
+        outs = with_specs(op, types, outs, params)
     return tuple(outs) if op.multiple else outs[0]
 
 
@@ -120,99 +118,4 @@ def opaque_message(name: str, types: tuple[ArrayType, ...]) -> str:
     return (
         f"[{name}] keys are not numbers: they can be moved and compared for equality, but not "
         f"computed with; got {shown}. `random.key_data` gives the integers of a key."
-    )
-
-
-def _with_specs(
-    op: Op, types: tuple[Any, ...], outs: list[Any], params: dict[str, Any]
-) -> list[ArrayType]:
-    mesh = _common_mesh(op, types)
-    if op.dims is None:
-        raise op.missing("dims", "explicit sharding")
-    dims: Dims = op.dims(*types, **params)
-    axes_of = _factor_axes(op, types, dims)
-    contracted = {f: axes_of[f] for f in dims.contracted() if axes_of.get(f)}
-    if contracted and op.family == "contract":
-        _refuse_contraction(op, types, contracted)
-    specs: list[ArrayType] = []
-    for t, factors in zip(outs, dims.outputs, strict=True):
-        parts = [_axes(factor, axes_of) or None for factor in factors]
-        _check_distinct(op, types, parts)
-        specs.append(t.update(mesh=mesh, spec=PartitionSpec(*parts)))
-    return specs
-
-
-def _check_distinct(op: Op, types: tuple[Any, ...], parts: list[tuple[Any, ...] | None]) -> None:
-    """Two dimensions of a result may not be split over one mesh axis."""
-    first: dict[Any, int] = {}
-    for d, axes in enumerate(parts):
-        for axis in axes or ():
-            if first.setdefault(axis, d) != d:
-                shown = ", ".join(t.str_short(True) for t in types)
-                raise ShardingTypeError(
-                    f"[{op.name}] operands {shown} would split dimensions {first[axis]} and {d} of "
-                    f"the result over one mesh axis, {axis!r}. Use `reshard` on one of them."
-                )
-
-
-def _axes(factor: Any, axes_of: dict[str, tuple[Any, ...]]) -> tuple[Any, ...]:
-    if factor is None:
-        return ()
-    major: str = factor if isinstance(factor, str) else factor[0]
-    return axes_of.get(major, ())  # a compound dimension is split along its major factor
-
-
-def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> Any:
-    meshes = {t.mesh for t in types if t.mesh is not None}
-    if len(meshes) > 1:
-        shown = " and ".join(sorted(str(m) for m in meshes))
-        raise ShardingTypeError(
-            f"[{op.name}] operands live on different meshes: {shown}. "
-            "Use `reshard` to bring them to one mesh."
-        )
-    return meshes.pop()
-
-
-def _factor_axes(op: Op, types: tuple[ArrayType, ...], dims: Dims) -> dict[str, tuple[Any, ...]]:
-    """Mesh axes of every factor; raises where two operands disagree."""
-    axes_of: dict[str, tuple[Any, ...]] = {}
-    for t, factors in zip(types, dims.inputs, strict=True):
-        if t.spec is None:
-            continue
-        for d, (factor, axes) in enumerate(zip(factors, t.spec.dims(t.ndim), strict=True)):
-            if not axes:
-                continue
-            if factor is None or (isinstance(factor, tuple) and len(factor) > 1):
-                names = factor[:1] if isinstance(factor, tuple) else ()
-            else:
-                names = factor if isinstance(factor, tuple) else (factor,)
-            if not names:
-                raise ShardingTypeError(
-                    f"[{op.name}] cannot split dimension {d} of {t.str_short(True)}, which is "
-                    f"sharded over {axes}: the op works along it. Use `reshard` to gather it first."
-                )
-            held = axes_of.setdefault(names[0], axes)
-            if held != axes:
-                _refuse_conflict(op, types, names[0], held, axes)
-    return axes_of
-
-
-def _refuse_conflict(
-    op: Op, types: tuple[Any, ...], factor: str, one: tuple[Any, ...], other: tuple[Any, ...]
-) -> None:
-    shown = ", ".join(t.str_short(True) for t in types)
-    raise ShardingTypeError(
-        f"[{op.name}] operands {shown} disagree about the sharding of dimension '{factor}': "
-        f"{one} and {other}. Use `reshard` on one of them."
-    )
-
-
-def _refuse_contraction(
-    op: Op, types: tuple[Any, ...], contracted: dict[str, tuple[Any, ...]]
-) -> None:
-    shown = ", ".join(t.str_short(True) for t in types)
-    axes = ", ".join(str(a) for a in contracted.values())
-    raise ShardingTypeError(
-        f"[{op.name}] operands {shown} are sharded over {axes} along a contracted dimension, so "
-        "the result's sharding is ambiguous. Use `reshard` on the operands, or pass `out_sharding`."
     )

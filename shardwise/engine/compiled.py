@@ -1,19 +1,28 @@
 """Compiled modules, kept by their text: equal programs are compiled once.
 
-A function made again, or another function with the same program, finds what is there.
+A function made again, or another function with the same program, finds what is there; another
+process finds it on disk, where the program took longer to compile than a moment.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
+from shardwise.base import config
+from shardwise.engine.disk_cache import DiskCache, disk_cache, key_of
 from shardwise.runtime import backend
-from shardwise.runtime.program import Compiled, compile_options, compile_text
+from shardwise.runtime.fingerprint import fingerprint
+from shardwise.runtime.program import Compiled, compile_options, compile_text, load
 
 CACHE_SIZE = 2048
 
 _compiled: OrderedDict[tuple, Compiled] = OrderedDict()
+_log = logging.getLogger("shardwise.jit")
 
 
 def compiled_for(
@@ -23,24 +32,79 @@ def compiled_for(
     quick: bool = False,
     small: bool = False,
     overrides: tuple = (),
+    callbacks: tuple[Callable[..., Any], ...] = (),
 ) -> Compiled:
     """The compiled form of a module.
 
     free_outputs: the results whose sharding the partitioner chooses.
     quick, small: what allows a faster compilation (see `runtime.program.compile_options`).
     overrides:    XLA options as (name, value) pairs.
+    callbacks:    host functions that the module calls, by number. A program with any is kept
+                  nowhere: it would keep them, and they exist in this process only.
     """
-    key = (text, devices, free_outputs, quick, small, overrides)
-    found = _compiled.get(key)
+    begin = time.perf_counter()
+    key = (text, devices, free_outputs, quick, small, repr(overrides))  # repr: 1 is not True
+    found = None if callbacks else _compiled.get(key)
     if found is not None:
         with suppress(KeyError):  # another thread may have made room just now
             _compiled.move_to_end(key)
+        _report("found %s in memory in %.1f ms", text, begin)
         return found
     options = compile_options(
         devices, free_outputs=free_outputs, quick=quick, small=small, overrides=dict(overrides)
     )
-    new = compile_text(backend.client(devices[0].platform), text, devices, options)
+    if callbacks:
+        return _compile(text, devices, options, callbacks)
+    files = disk_cache()
+    new = _compile(text, devices, options) if files is None else _kept(files, text, devices, options)
     _compiled[key] = new
     if len(_compiled) > CACHE_SIZE:
         _compiled.popitem(last=False)
     return new
+
+
+def forget() -> None:
+    """Forgets all compiled modules in memory."""
+    _compiled.clear()
+
+
+def _compile(text: str, devices: tuple, options: Any, callbacks: tuple = ()) -> Compiled:
+    begin = time.perf_counter()
+    new = compile_text(backend.client(devices[0].platform), text, devices, options, callbacks)
+    _report("compiled %s in %.1f ms", text, begin)
+    return new
+
+
+def _kept(files: DiskCache, text: str, devices: tuple, options: Any) -> Compiled:
+    """The program from its file; else compiled, and kept there if that took its time."""
+    begin = time.perf_counter()
+    key = key_of([*fingerprint(devices, options), text.encode()])
+    content = files.read(key)
+    if content is not None:
+        found = _loaded(content, devices, options)
+        if found is not None:
+            _report("loaded %s from disk in %.1f ms", text, begin)
+            return found
+        files.drop(key, "cannot be loaded")
+    begin = time.perf_counter()
+    new = _compile(text, devices, options)
+    if time.perf_counter() - begin >= config.persistent_cache_min_compile_time_secs.value:
+        with suppress(backend.RuntimeFailure):  # a platform that cannot write its programs
+            content = bytes([new.has_collectives]) + new.serialize()
+            if len(content) >= config.persistent_cache_min_entry_size_bytes.value:
+                files.write(key, content)
+    return new
+
+
+def _loaded(content: bytes, devices: tuple, options: Any) -> Compiled | None:
+    client = backend.client(devices[0].platform)
+    try:
+        return load(client, content[1:], devices, options, bool(content[0]))
+    except (backend.RuntimeFailure, IndexError):
+        return None
+
+
+def _report(what: str, text: str, begin: float) -> None:
+    if config.log_compiles.value:
+        name = text.removeprefix("module @jit_").partition(" ")[0]
+        _log.warning(what, name, 1e3 * (time.perf_counter() - begin))

@@ -11,8 +11,11 @@ from typing import Any, Literal
 import numpy as np
 
 from shardwise.numpy.value import Value
+from shardwise.types import pictures
 from shardwise.types.dtypes import is_bool, is_integer
 from shardwise.types.extended import ExtendedDType
+
+SHARDS_SHOWN = 8  # of an array that other processes hold parts of
 
 
 class Concrete(Value):
@@ -100,6 +103,9 @@ class Concrete(Value):
             return str(self._value())
         return array_text(self)
 
+    def _repr_html_(self) -> str:
+        return pictures.array_html(self)
+
     def __format__(self, spec: str) -> str:
         if isinstance(self.dtype, ExtendedDType) or not _readable(self):
             return format(str(self), spec)
@@ -119,7 +125,8 @@ def array_text(x: Any) -> str:
     weak = ", weak_type=True" if x.aval.weak_type else ""
     kind = f"dtype={getattr(x.dtype, 'name', x.dtype)}{weak})"
     if x.is_deleted():
-        return f"Array(deleted, shape={x.shape}, {kind}"
+        where = f", sharded as {x.sharding}" if len(x.sharding.device_set) > 1 else ""
+        return f"Array(deleted, shape={x.shape}, {kind}{where}"
     if not _readable(x):
         return _distributed_text(x, kind)
     if isinstance(x.dtype, ExtendedDType):
@@ -137,6 +144,15 @@ def array_text(x: Any) -> str:
 
 
 def _distributed_text(x: Any, kind: str) -> str:
-    """Of an array that other processes hold parts of: what is known here."""
-    shards = "\n".join(f"  {s.index}: {s.data._value()}" for s in x.addressable_shards)
-    return f"Array(shape={x.shape}, {kind} sharded as {x.sharding}, of which here:\n{shards}"
+    """Of an array that other processes hold parts of: what is known here, replicas once."""
+    here: dict[str, Any] = {}
+    for shard in x.addressable_shards:
+        here.setdefault(pictures.index_text(shard.index, x.shape), shard)
+    lines = [f"Array(shape={x.shape}, {kind} sharded as {x.sharding}, of which here:"]
+    for at, shard in list(here.items())[:SHARDS_SHOWN]:
+        start = f"  {at} on {shard.device}: "
+        values = np.array2string(shard.data._value(), separator=", ", prefix=start)
+        lines.append(start + (values if shard.data.size else "no elements"))
+    if len(here) > SHARDS_SHOWN:
+        lines.append(f"  and {len(here) - SHARDS_SHOWN} more shards")
+    return "\n".join(lines if here else [lines[0].replace(", of which here:", ", none of it here")])

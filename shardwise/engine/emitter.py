@@ -170,7 +170,7 @@ class Emitter:
         else:
             found = op.lower(self, ins, outs, *xs, **eqn.params)
             results = found if op.multiple else [found]
-        if self.devices > 1:
+        if self.devices > 1 and not (op.family == "elementwise" and _follows(outs[0], ins)):
             results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
         env.update(zip(eqn.outputs, results, strict=True))
 
@@ -202,7 +202,7 @@ class Emitter:
 
     def call(self, program: Program, *names: str) -> list[str]:
         """Calls a held program as a function of its own, which is written once."""
-        if any_constants(program):
+        if any_constants(program) or (self.devices > 1 and not self._divides(program)):
             return self.inline(program, *names)
         symbol = self._symbols.get(program)
         if symbol is None:
@@ -214,6 +214,14 @@ class Emitter:
             f"func.call @{symbol}({', '.join(names)}) : ({ins}) -> ({outs})",
             len(program.outputs),
         )
+
+    def _divides(self, program: Program) -> bool:
+        """Whether any sharding splits the arguments and results into equal parts.
+
+        Shardy reshards those that it does not, where they pass the border of a function.
+        """
+        types = (*program.in_types, *program.out_types)
+        return all(n % self.devices == 0 for t in types for n in t.shape)
 
     def _symbol(self, name: str) -> str:
         safe = "".join(c if c.isalnum() else "_" for c in name) or "f"
@@ -268,6 +276,11 @@ class Emitter:
         if self._mesh_texts is None:
             raise RuntimeError("a sharding constraint needs a program over a mesh")
         return self._mesh_texts(sharding, ndim)
+
+
+def _follows(out: ArrayType, ins: Sequence[ArrayType]) -> bool:
+    """Whether an elementwise result is surely sharded as its type says: as an operand is."""
+    return any(t.spec is out.spec and t.shape == out.shape for t in ins)
 
 
 @derived

@@ -221,6 +221,8 @@ def lower(
     shardings = [s.sharding for s in (*sigs, *held)]
     named = [*wanted, *shardings, *outs, *constraint_shardings(program)]
     new.meshes = _meshes_of([getattr(s, "mesh", None) for s in named], new.devices)
+    for sharding in filter(_is_abstract, named):
+        concrete_mesh(sharding.mesh, new.meshes)  # raises where there is none
     mesh = new.meshes[0]
     pairs = zip(outs, program.out_types, strict=True)
     new.outs = [_concrete(_wanted(s, t), t, new.devices, new.meshes) for s, t in pairs]
@@ -228,16 +230,49 @@ def lower(
     several = len(new.devices) > 1
     new.held = [_place_of(c, new.devices, mesh) for c in new.constants]
     places = new.held + new.targets
-    new.text, chosen = module_and_results(
-        program,
-        new.devices,
-        new.constants,
+    new.text, chosen = _text_for(
+        new,
         places if several else [None] * len(places),
         new.outs if several else [None] * len(outs),
-        [i in donated for i in range(len(sigs))],
+        tuple([i in donated for i in range(len(sigs))]),
     )
     new.outs = chosen if several else new.outs
     return new
+
+
+def _text_for(
+    plan: Lowering, places: Sequence[Any], outs: Sequence[Any], donated: tuple[bool, ...]
+) -> tuple[str, list[Any]]:
+    """The module's text and the results' shardings; made once for all meshes of equal shape."""
+
+    def make() -> tuple[str, list[Any]]:
+        return module_and_results(
+            plan.program, plan.devices, plan.constants, places, outs, donated
+        )
+
+    forms = [_form(s, plan.devices) for s in (*places, *outs)]
+    if False in forms or not all(map(_is_abstract, constraint_shardings(plan.program))):
+        return make()
+    platform, count = plan.devices[0].platform, len(plan.devices)
+    key = (module_and_results, current().trace_key, platform, count, *forms, donated)
+    kept = plan.program.derived
+    if key not in kept:
+        text, chosen = make()
+        found = [_form(s, plan.devices) for s in chosen]
+        if False in found:
+            return text, chosen
+        kept[key] = text, found
+    text, found = kept[key]
+    return text, [_concrete(s, None, plan.devices, plan.meshes) for s in found]
+
+
+def _form(sharding: Any, devices: tuple) -> Any:
+    """A sharding as all meshes of its shape have it; False where it is tied to its devices."""
+    if sharding is None:
+        return None
+    if not isinstance(sharding, NamedSharding) or sharding.devices != devices:
+        return False
+    return NamedSharding(sharding.mesh.abstract_mesh, sharding.spec, sharding.memory_kind)
 
 
 def build(

@@ -11,7 +11,8 @@ import numpy as np
 from shardwise.core.infer import type_of
 from shardwise.core.program import Program
 from shardwise.engine.emitter import MAX_DENSE, Emitter, return_text, sharding_dims, tensor_text
-from shardwise.engine.signature import padded_type, padding_value, stored_type
+from shardwise.engine.padding import at_padded_sizes, cut, pad
+from shardwise.engine.signature import padded_type
 from shardwise.runtime.shardy import propagated_results
 from shardwise.types.array_type import ArrayType
 from shardwise.types.mesh import AbstractMesh, Mesh
@@ -48,7 +49,7 @@ class _Meshes:
 
     def _order(self, sharding: Any) -> tuple[int, ...]:
         if isinstance(sharding.mesh, AbstractMesh) or sharding.devices == self._devices:
-            return tuple(range(len(self._devices)))
+            return tuple(range(len(self._devices)))  # abstract ones are checked by `lower`
         try:
             order = tuple(self._positions[d] for d in sharding.devices)
         except KeyError:
@@ -73,7 +74,10 @@ class _Meshes:
         mesh = self._named.get(symbol)
         if mesh is not None:
             names = {str(name): name for name in mesh.axis_names}
-            return NamedSharding(mesh, PartitionSpec(*[tuple(names[a] for a in d) for d in dims]))
+            entries = [tuple(names[a] for a in axes) for axes in dims]
+            while entries and not entries[-1]:
+                entries.pop()
+            return NamedSharding(mesh, PartitionSpec(*entries))
         axes, order = next(key for key, held in self._symbols.items() if held == symbol)
         sizes = dict(axes)
         used = [a for d in dims for a in d]
@@ -145,8 +149,12 @@ def module_and_results(
     A free result that may be sharded unevenly gets what propagation gives it; its buffer has to be
     padded accordingly. The others stay free (None).
     """
-    text, meshes = _module(program, devices, constants, in_shardings, out_shardings, donated)
     outs = list(out_shardings)
+    plain = at_padded_sizes(program, in_shardings, outs) if len(devices) > 1 else None
+    if plain is not None:
+        program, outs = plain
+        return _module(program, devices, constants, in_shardings, outs, donated)[0], outs
+    text, meshes = _module(program, devices, constants, in_shardings, out_shardings, donated)
     unknown = [
         i for i, (t, s) in enumerate(zip(program.out_types, outs, strict=True))
         if s is None and _may_be_uneven(t, meshes)
@@ -185,12 +193,12 @@ def _module(
     in_types = [type_of(c) for c in constants] + list(program.in_types)
     args = [f"%arg{i}" for i in range(len(in_types))]
     rows = list(zip(args, in_types, in_shardings, strict=True))
-    names = [_cut(emitter, *row) for row in rows]
+    names = [cut(emitter, *row) for row in rows]
     emitter.hoisted = {id(c): n for c, n in zip(constants, names, strict=False)}
     own = [emitter.hoisted[id(c)] for c in program.constants]
     results = emitter.program(program, own + names[count:])
     out_rows = list(zip(results, program.out_types, out_shardings, strict=True))
-    results = [_padded(emitter, *row) for row in out_rows]
+    results = [pad(emitter, *row) for row in out_rows]
     donors = [False] * count + (list(donated) or [False] * len(program.arguments))
     pairs = zip(rows, donors, strict=True)
     ins = ", ".join(_argument_text(meshes, *row, donor) for row, donor in pairs)
@@ -208,33 +216,6 @@ def _module(
     main = f"func.func public @main({ins}) -> ({outs}) {{\n{body}\n}}"
     parts = [head, meshes.text(), main, *emitter.functions, "}"]
     return "\n".join(p for p in parts if p) + "\n", meshes
-
-
-def _cut(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
-    """An argument without its padding."""
-    stored, held = stored_type(t), padded_type(t, sharding)
-    if held.shape == stored.shape:
-        return name
-    whole = ", ".join(f"0:{n}:1" for n in stored.shape)
-    types = f"({tensor_text(held)}) -> {tensor_text(stored)}"
-    cut = emitter.let(f"stablehlo.slice {name} [{whole}] : {types}")
-    place = emitter.sharding(sharding, stored.ndim)
-    return emitter.let(f"sdy.sharding_constraint {cut} {place} : {tensor_text(stored)}")
-
-
-def _padded(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
-    """A result with the padding that its shards need."""
-    stored, held = stored_type(t), padded_type(t, sharding)
-    if held.shape == stored.shape:
-        return name
-    fill = emitter.scalar(padding_value(stored.dtype), stored.dtype)
-    high = [n - m for n, m in zip(held.shape, stored.shape, strict=True)]
-    none = [0] * held.ndim
-    one = tensor_text(stored.update(shape=()))
-    types = f"({tensor_text(stored)}, {one}) -> {tensor_text(held)}"
-    return emitter.let(
-        f"stablehlo.pad {name}, {fill}, low = {none}, high = {high}, interior = {none} : {types}"
-    )
 
 
 def _argument_text(meshes: _Meshes, name: str, t: Any, sharding: Any, donated: bool) -> str:

@@ -30,7 +30,7 @@ def as_sharding(x: Any, what: str) -> Any:
                 f"{what}: a bare {x} needs a mesh in scope. Use NamedSharding(mesh, {x}), or enter "
                 "`with mesh:`."
             )
-        return NamedSharding(mesh, x)
+        return NamedSharding(mesh if current().interpreter.eager else mesh.abstract_mesh, x)
     raise TypeError(
         f"{what} takes shardings, devices, PartitionSpecs or None; got {x!r} of type "
         f"{type(x).__name__}."

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.errors import ShardingTypeError
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
+from shardwise.ops.sharding import settle
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dims import Dims, letters
 
@@ -23,7 +25,7 @@ def ints(values: Any) -> str:
 
 def zeros(t: ArrayType) -> Any:
     """An array of zeros: the tangent or cotangent that a rule has to write out."""
-    return broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=())
+    return settle(broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=()), t)
 
 
 # -- broadcast_in_dim: operand dimension i becomes result dimension dims[i]; sizes 1 are repeated --
@@ -46,7 +48,7 @@ def _broadcast_dims(x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
     given = tuple(
         out[d] if n == shape[d] else None for n, d in zip(x.shape, dims, strict=True)
     )
-    return Dims((given,), (out,))
+    return Dims((given,), (out,), linear=((0,),))
 
 
 def _broadcast_lower(e: Any, ins: Any, outs: Any, x: str, *, shape: tuple, dims: tuple) -> str:
@@ -97,7 +99,7 @@ def _transpose_type(x: ArrayType, *, perm: tuple) -> ArrayType:
 
 def _transpose_dims(x: ArrayType, *, perm: tuple) -> Dims:
     names = letters(x.ndim)
-    return Dims((names,), (tuple(names[i] for i in perm),))
+    return Dims((names,), (tuple(names[i] for i in perm),), linear=((0,),))
 
 
 def _transpose_lower(e: Any, ins: Any, outs: Any, x: str, *, perm: tuple) -> str:
@@ -162,34 +164,43 @@ def _reshape_type(x: ArrayType, *, shape: tuple) -> ArrayType:
 
 def _reshape_dims(x: ArrayType, *, shape: tuple) -> Dims:
     """Groups of dimensions with equal products belong together, major factor first."""
-    if x.size == 0:  # products tell nothing
-        return Dims(((None,) * x.ndim,), ((None,) * len(shape),))
     ins: list[Any] = []
     outs: list[Any] = []
-    i = j = 0
     fresh = iter(letters(x.ndim + len(shape) + 2))
-    while i < x.ndim or j < len(shape):
+    groups = _reshape_groups(x.shape, shape)
+    for (i, i_end), (j, j_end) in groups:
+        name = next(fresh)
+        ins += _group_factors(x.shape[i:i_end], shape[j:j_end], name)
+        outs += _group_factors(shape[j:j_end], x.shape[i:i_end], name)
+    specs = None if x.spec is None else (_reshape_spec(x, shape, groups),)
+    return Dims((tuple(ins),), (tuple(outs),), linear=((0,),), specs=specs)
+
+
+def _reshape_groups(own: tuple, other: tuple) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Ranges of dimensions before and after, as short as possible, with equal products."""
+    if 0 in own:  # products tell nothing
+        return [((0, len(own)), (0, len(other)))]
+    groups: list[Any] = []
+    i = j = 0
+    while i < len(own) or j < len(other):
         first_in, first_out = i, j
         left = right = 1
         while True:
-            if left <= right and i < x.ndim and (left < right or i == first_in):
-                left *= x.shape[i]
+            if left <= right and i < len(own) and (left < right or i == first_in):
+                left *= own[i]
                 i += 1
-            elif j < len(shape) and (right < left or j == first_out):
-                right *= shape[j]
+            elif j < len(other) and (right < left or j == first_out):
+                right *= other[j]
                 j += 1
             if left == right:
                 break
-        group_in, group_out = x.shape[first_in:i], shape[first_out:j]
-        name = next(fresh)
-        ins += _group_factors(group_in, group_out, name)
-        outs += _group_factors(group_out, group_in, name)
-    return Dims((tuple(ins),), (tuple(outs),))
+        groups.append(((first_in, i), (first_out, j)))
+    return groups
 
 
 def _group_factors(own: tuple, other: tuple, name: str) -> list[Any]:
     """The factors of one group: the major dimension is shared, where it is not of size 1."""
-    if not own or not other:
+    if not own or not other or 0 in own:
         return [None] * len(own)
     if len(own) == 1 and len(other) == 1:
         return [name]
@@ -198,6 +209,51 @@ def _group_factors(own: tuple, other: tuple, name: str) -> list[Any]:
     several = len([n for n in other if n != 1]) > 1 or len(real) > 1
     return [((name, name + "'") if several else name) if k == lead else None
             for k in range(len(own))]
+
+
+def _reshape_spec(x: ArrayType, shape: tuple, groups: Any) -> tuple:
+    """The mesh axes of each dimension after: those of a group before, from the major dimension."""
+    axes_of: Any = x.spec and x.spec.dims(x.ndim)
+    if shape == x.shape:
+        return axes_of
+    found: list[Any] = []
+    for (i, i_end), (j, j_end) in groups:
+        before = [(n, axes_of[d]) for d, n in enumerate(x.shape) if i <= d < i_end and n != 1]
+        after = shape[j:j_end]
+        new = _carried(before, after, x.mesh)
+        if new is None:
+            raise ShardingTypeError(
+                f"[reshape] cannot carry the sharding of {x.str_short(True)} over to shape {shape}:"
+                " the parts of a split dimension would not be parts of one dimension. Pass "
+                "`out_sharding`, or use `reshard` to gather that dimension first."
+            )
+        found += new
+    return tuple(found)
+
+
+def _carried(before: list[tuple[int, tuple]], after: tuple, mesh: Any) -> list[tuple] | None:
+    """The axes of the dimensions that one group becomes; None where they do not carry over."""
+    real = [n for n in after if n != 1]
+    if len(before) == len(real) == 1:
+        return [before[0][1] if n != 1 else () for n in after]
+    axes_of = [axes for _, axes in before]
+    while axes_of and not axes_of[-1]:
+        axes_of.pop()
+    if not axes_of:
+        return [()] * len(after)
+    if not all(axes_of) or 0 in after or (len(before) > 1 and len(real) > 1):
+        return None
+    axes = [axis for some in axes_of for axis in some]
+    found: list[tuple] = []
+    for n in after:
+        own: list[Any] = []
+        while n > 1 and axes:
+            n, rest = divmod(n, mesh.axis_size(axes[0]))
+            if rest:
+                return None
+            own.append(axes.pop(0))
+        found.append(tuple(own))
+    return None if axes else found
 
 
 def _reshape_lower(e: Any, ins: Any, outs: Any, x: str, *, shape: tuple) -> str:
@@ -246,7 +302,8 @@ def reduced(x: ArrayType, axes: tuple) -> tuple[int, ...]:
 def reduce_dims(combine: Any) -> Any:
     def dims(x: ArrayType, *, axes: tuple, **params: Any) -> Dims:
         names = letters(x.ndim)
-        return Dims((names,), (tuple(n for i, n in enumerate(names) if i not in axes),), combine)
+        out = tuple(n for i, n in enumerate(names) if i not in axes)
+        return Dims((names,), (out,), combine, linear=((0,),) if combine == "add" else ())
 
     return dims
 

@@ -10,7 +10,7 @@ from shardwise.ops.families import (
     FLOATING,
     check_domain,
     elementwise_batch,
-    elementwise_dims,
+    linear_dims,
     unary,
 )
 from shardwise.types.array_type import ArrayType, array_type
@@ -57,7 +57,7 @@ convert_element_type = Op(
     "convert_element_type",
     family="elementwise",
     type_rule=_convert_type,
-    dims=elementwise_dims,
+    dims=linear_dims((0,)),
     lower=_convert_lower,
     jvp=_convert_jvp,
     transpose=_convert_transpose,

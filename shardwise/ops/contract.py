@@ -206,7 +206,7 @@ def _dims(
         right[j] = left[i]
     out = [left[d] for d in (*lb, *free_dims(lhs.ndim, lc, lb))]
     out += [right[d] for d in free_dims(rhs.ndim, rc, rb)]
-    return Dims((tuple(left), tuple(right)), (tuple(out),), "add")
+    return Dims((tuple(left), tuple(right)), (tuple(out),), "add", linear=((0,), (1,)))
 
 
 # -- lowering --

@@ -74,7 +74,7 @@ sub = binary(
 mul = binary(
     "mul", ANY, hlo="multiply",
     jvp=(lambda t, x, y, out: mul(t, y), lambda t, x, y, out: mul(x, t)),
-    transpose=(lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)),
+    transpose=(lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)), bilinear=True,
 )
 div = binary(
     "div", NUMERIC, hlo="divide",

@@ -8,8 +8,9 @@ Elementwise ops take operands of one shape; scalars go with every shape. They sh
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,15 @@ def common_dtype(name: str, types: Any) -> Any:
 def elementwise_dims(*types: ArrayType, **params: Any) -> Dims:
     names = letters(max((t.ndim for t in types), default=0))
     return Dims(tuple(names if t.ndim else () for t in types), (names,))
+
+
+def linear_dims(*linear: tuple[int, ...]) -> Callable[..., Dims]:
+    """The dims rule of an elementwise op that is linear in each of these groups of operands."""
+
+    def dims(*types: ArrayType, **params: Any) -> Dims:
+        return dataclasses.replace(elementwise_dims(*types), linear=linear)
+
+    return dims if linear else elementwise_dims
 
 
 def elementwise_batch(op: Op) -> Callable:
@@ -227,7 +237,7 @@ def unary(
         name,
         family="elementwise",
         type_rule=type_rule,
-        dims=elementwise_dims,
+        dims=linear_dims((0,)) if transpose is not None else elementwise_dims,
         lower=lower or lower_one,
         jvp=jvp_rule if jvp is not None else None,
         transpose=linear_transpose(transpose) if transpose is not None else None,
@@ -253,6 +263,7 @@ def binary(
     transpose: tuple[Callable | None, Callable | None] | None = None,
     dtype: Callable[[Any], Any] | None = None,
     lower: Callable | None = None,
+    bilinear: bool = False,
 ) -> Op:
     """An op `f(x, y)` on each pair of elements of one dtype.
 
@@ -260,6 +271,7 @@ def binary(
                "zero" where both are.
     transpose: for each operand in which the op is linear `(ct, x, y) → ct`.
     dtype:     the result's dtype from the operands', where it differs.
+    bilinear:  whether it is linear in each operand, rather than in both together.
     """
 
     def type_rule(x: ArrayType, y: ArrayType, **params: Any) -> ArrayType:
@@ -279,13 +291,18 @@ def binary(
         name,
         family="elementwise",
         type_rule=type_rule,
-        dims=elementwise_dims,
+        dims=linear_dims(*_linear_groups(transpose or (None, None), bilinear)),
         lower=lower or lower_one,
         transpose=linear_transpose(*transpose) if transpose is not None else None,
     )
     op.jvp = nary_jvp(op, jvp) if jvp is not None else None
     op.batch = elementwise_batch(op)
     return op
+
+
+def _linear_groups(rules: Sequence[Callable | None], bilinear: bool) -> list[tuple[int, ...]]:
+    linear = [i for i, rule in enumerate(rules) if rule is not None]
+    return [(i,) for i in linear] if bilinear else [tuple(linear)] if linear else []
 
 
 def nary_jvp(op: Op, rules: tuple[Callable | None, ...] | str) -> Callable:

@@ -109,7 +109,7 @@ def _dynamic_slice_type(x: ArrayType, *starts: ArrayType, slice_sizes: tuple) ->
 
 def _dynamic_slice_dims(x: ArrayType, *starts: ArrayType, slice_sizes: tuple) -> Dims:
     names = along(x, [i for i in range(x.ndim) if slice_sizes[i] != x.shape[i]])
-    return Dims((names, *[()] * x.ndim), (names,))
+    return Dims((names, *[()] * x.ndim), (names,), linear=((0,),), worked="kept")
 
 
 def _dynamic_slice_lower(
@@ -207,7 +207,7 @@ def _update_type(x: ArrayType, update: ArrayType, *starts: ArrayType) -> ArrayTy
 
 def _update_dims(x: ArrayType, update: ArrayType, *starts: ArrayType) -> Dims:
     names = along(x, [i for i in range(x.ndim) if update.shape[i] != x.shape[i]])
-    return Dims((names, names, *[()] * x.ndim), (names,))
+    return Dims((names, names, *[()] * x.ndim), (names,), linear=((0, 1),), worked="kept")
 
 
 def _update_lower(e: Any, ins: Any, outs: Any, x: str, update: str, *starts: str) -> str:
@@ -348,7 +348,8 @@ def _gather_dims(x: ArrayType, indices: ArrayType, *, dimension_numbers: Any, sl
         x, indices, dims.collapsed_slice_dims, dims.start_index_map, paired, slice_sizes
     )
     rank = len(windows) + indices.ndim - 1
-    return Dims((operand, (*batch, None)), (placed(windows, batch, dims.offset_dims, rank),))
+    out = placed(windows, batch, dims.offset_dims, rank)
+    return Dims((operand, (*batch, None)), (out,), linear=((0,),))
 
 
 def _gather_lower(

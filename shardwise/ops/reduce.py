@@ -237,7 +237,8 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
 
     def dims(x: ArrayType, *, axes: tuple, index_dtype: Any) -> Dims:
         names = along(x, axes)
-        return Dims((names,), (tuple(n for i, n in enumerate(names) if i not in axes),))
+        out = tuple(n for i, n in enumerate(names) if i not in axes)
+        return Dims((names,), (out,), worked="dropped")
 
     op = Op(
         name,

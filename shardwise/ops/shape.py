@@ -62,7 +62,8 @@ def _concatenate_type(*xs: ArrayType, dimension: int) -> ArrayType:
 
 def _concatenate_dims(*xs: ArrayType, dimension: int) -> Dims:
     names = along(xs[0], (dimension,) if len(xs) > 1 else ())
-    return Dims((names,) * len(xs), (names,))
+    linear = (tuple(range(len(xs))),)
+    return Dims((names,) * len(xs), (names,), linear=linear, worked="kept")
 
 
 def _concatenate_lower(e: Any, ins: Any, outs: Any, *xs: str, dimension: int) -> str:
@@ -136,7 +137,7 @@ def _slice_dims(
         x, start_indices=start_indices, limit_indices=limit_indices, strides=strides
     )
     names = along(x, [i for i in range(x.ndim) if t.shape[i] != x.shape[i]])
-    return Dims((names,), (names,))
+    return Dims((names,), (names,), linear=((0,),), worked="kept")
 
 
 def _slice_lower(
@@ -234,7 +235,7 @@ def _pad_type(x: ArrayType, value: ArrayType, *, padding_config: tuple) -> Array
 
 def _pad_dims(x: ArrayType, value: ArrayType, *, padding_config: tuple) -> Dims:
     names = along(x, [i for i, c in enumerate(padding_config) if c != (0, 0, 0)])
-    return Dims((names, ()), (names,))
+    return Dims((names, ()), (names,), linear=((0,),), worked="kept")
 
 
 def _pad_lower(e: Any, ins: Any, outs: Any, x: str, value: str, *, padding_config: tuple) -> str:
@@ -305,7 +306,7 @@ def _rev_type(x: ArrayType, *, dimensions: tuple) -> ArrayType:
 
 def _rev_dims(x: ArrayType, *, dimensions: tuple) -> Dims:
     names = along(x, dimensions)
-    return Dims((names,), (names,))
+    return Dims((names,), (names,), linear=((0,),), worked="kept")
 
 
 def _rev_lower(e: Any, ins: Any, outs: Any, x: str, *, dimensions: tuple) -> str:
@@ -351,7 +352,7 @@ def _split_type(x: ArrayType, *, sizes: tuple, axis: int) -> tuple[ArrayType, ..
 
 def _split_dims(x: ArrayType, *, sizes: tuple, axis: int) -> Dims:
     names = along(x, (axis,))
-    return Dims((names,), (names,) * len(sizes))
+    return Dims((names,), (names,) * len(sizes), linear=((0,),), worked="kept")
 
 
 def _split_lower(e: Any, ins: Any, outs: Any, x: str, *, sizes: tuple, axis: int) -> list[str]:

@@ -1,13 +1,23 @@
-"""`sharding_constraint`: an identity that tells the partitioner where its value lives."""
+"""Ops that say where a value lives: `sharding_constraint` to the partitioner, `reshard` in types.
+
+`reshard` gives its operand another spec over explicit mesh axes, with whatever communication that
+takes. Its operand and its result may also differ in which axes are explicit: without a mesh in its
+type, a value is split as the partitioner likes (`free`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from shardwise.base.context import current
+from shardwise.core.infer import type_of
 from shardwise.core.op import Op
-from shardwise.types.array_type import ArrayType
+from shardwise.types.array_type import ArrayType, with_sharding
 from shardwise.types.dims import Dims, letters
-from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.mesh import AxisType, Mesh
+from shardwise.types.partition_spec import NO_AXES, PartitionSpec
+from shardwise.types.sharding import NamedSharding
 
 
 def _type(x: ArrayType, *, sharding: Any) -> ArrayType:
@@ -55,3 +65,91 @@ sharding_constraint = Op(
     transpose=_transpose,
     batch=_batch,
 )
+
+
+# -- reshard: to `sharding`, a NamedSharding; None where the result's type has no mesh --
+
+
+def _reshard_type(x: ArrayType, *, sharding: NamedSharding | None) -> ArrayType:
+    return with_sharding(x, sharding)
+
+
+def _reshard_jvp(primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:
+    return reshard(primals[0], sharding=sharding), reshard(tangents[0], sharding=sharding)
+
+
+def _reshard_batch(
+    size: int, args: Any, dims: Any, *, sharding: Any, batch_axes: Any = None
+) -> tuple[Any, int]:
+    """The hidden dimension stays split as it is, or over the axes that `vmap` found for it."""
+    (x,), (d,) = args, dims
+    if sharding is None:
+        return reshard(x, sharding=None), d
+    t = type_of(x)
+    axes = batch_axes if t.spec is None else t.spec.dims(t.ndim)[d]
+    parts = list(sharding.spec.dims(t.ndim - 1))
+    parts.insert(d, axes or ())
+    return reshard(x, sharding=sharding.with_spec(sharding.spec.update(partitions=parts))), d
+
+
+def _reshard_eager(args: tuple, params: dict) -> Any:
+    """A transfer: the type of an array says what its sharding does."""
+    (x,), target = args, params["sharding"]
+    place, t = current().interpreter.place, type_of(x)
+    own = getattr(x, "sharding", None)
+    if not isinstance(own, NamedSharding):
+        own = None
+    if target is None:
+        if own is None or t.mesh is None:
+            return x
+        mesh = own.mesh.update(axis_types=[AxisType.Auto] * len(own.mesh.axis_names))
+        return place(x, NamedSharding(mesh, own.spec.update(unreduced=NO_AXES, reduced=NO_AXES)))
+    if not isinstance(target.mesh, Mesh):
+        devices = own.mesh if own is not None else current().mesh
+        if not isinstance(devices, Mesh) or devices.shape_tuple != target.mesh.shape_tuple:
+            return x  # on one device: it goes where the other operands are
+        mesh = devices.update(axis_types=target.mesh.axis_types)
+        target = NamedSharding(mesh, target.spec)
+    return place(x, target)
+
+
+reshard = Op(
+    "reshard",
+    type_rule=_reshard_type,
+    lower=lambda e, ins, outs, x, **params: x,  # the result's type has a constraint of its own
+    jvp=_reshard_jvp,
+    transpose=lambda ct, x, **params: [settle(ct, cotangent_type(x.aval))],
+    batch=_reshard_batch,
+    eager=_reshard_eager,
+    family="reshard",
+)
+
+
+def settle(x: Any, t: ArrayType) -> Any:
+    """The value with the sharding of type `t`."""
+    held = type_of(x)
+    if held.mesh is t.mesh and held.spec is t.spec:
+        return x
+    return reshard(x, sharding=t.sharding)
+
+
+def free(x: Any) -> Any:
+    """The value without a mesh in its type."""
+    return x if type_of(x).mesh is None else reshard(x, sharding=None)
+
+
+def freely(fun: Callable[..., Any], sharding: Any, *operands: Any) -> Any:
+    """`fun(*operands)` split as the partitioner likes inside, and by `sharding` when it is done.
+
+    What ops with an ambiguous sharding do with their `out_sharding`.
+    """
+    return reshard(fun(*map(free, operands)), sharding=sharding)
+
+
+def cotangent_type(t: ArrayType) -> ArrayType:
+    """The type of cotangents of values of type `t`: reduced and unreduced axes change places."""
+    spec = t.spec
+    if spec is None or not (spec.unreduced or spec.reduced):
+        return t.strong()
+    spec = spec.update(unreduced=spec.reduced, reduced=spec.unreduced)
+    return t.strong().update(spec=spec)

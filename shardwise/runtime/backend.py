@@ -6,6 +6,7 @@ above this package holds raw buffers without looking inside.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import threading
 from collections.abc import Sequence
@@ -105,6 +106,29 @@ def local_devices(platform: str | None = None) -> list[Any]:
 
 def process_index(platform: str | None = None) -> int:
     return client(platform).process_index()
+
+
+def _reduced(device: Any) -> tuple[Any, ...]:
+    return _device, (device.platform, device.id)
+
+
+def _device(platform: str, number: int) -> Any:
+    """The device that a pickle names; the process that reads it must have one like it."""
+    known = _numbered(client(platform))
+    if number not in known:
+        raise ValueError(
+            f"a pickle names device {number} of platform {platform!r}, but here there are only "
+            f"{len(known)}. Read it where there are as many devices as where it was written."
+        )
+    return known[number]
+
+
+@functools.lru_cache(4)
+def _numbered(client: Any) -> dict[int, Any]:
+    return {device.id: device for device in client.devices()}
+
+
+copyreg.pickle(Device, _reduced)
 
 
 def put(

@@ -6,16 +6,18 @@ types and placements; dispatch does so by looking the program up under exactly t
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise.runtime.backend import JAXLIB_VERSION
+from shardwise.runtime.shardy import parsed
 from shardwise.runtime.window import CPU_WINDOW, Window
 
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
@@ -75,22 +77,22 @@ def compile_options(
 
 
 class Compiled:
-    """One executable on its devices."""
+    """One executable on its devices.
+
+    collectives: whether its devices talk to each other, where that is known already.
+    """
 
     __slots__ = ("raw", "devices", "has_collectives", "window", "_smallest")
 
-    def __init__(self, raw: Any, devices: tuple[Any, ...]):
+    def __init__(self, raw: Any, devices: tuple[Any, ...], collectives: bool | None = None):
         self.raw = raw
         self.devices = devices
         self.window: Window | None = None
         self._smallest: int | None = None  # the result that the window holds
-        platform = devices[0].platform
-        self.has_collectives = len(devices) > 1 and any(
-            name + "(" in text or name + "-start(" in text
-            for text in [raw.get_hlo_text()]
-            for name in COLLECTIVES
-        )
-        if self.has_collectives and platform == "cpu":
+        if collectives is None:
+            collectives = len(devices) > 1 and _communicates(raw.get_hlo_text())
+        self.has_collectives = collectives
+        if collectives and devices[0].platform == "cpu":
             self.window = CPU_WINDOW
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
@@ -130,15 +132,60 @@ class Compiled:
         return self.raw.serialize()
 
 
-def compile_text(client: Any, text: str, devices: tuple[Any, ...], options: Any) -> Compiled:
-    raw = client.compile_and_load(text, _jax.DeviceList(devices), options)
+def _communicates(hlo: str) -> bool:
+    return any(name + "(" in hlo or name + "-start(" in hlo for name in COLLECTIVES)
+
+
+def compile_text(
+    client: Any, text: str, devices: tuple[Any, ...], options: Any,
+    callbacks: Sequence[Callable[..., Any]] = (),
+) -> Compiled:
+    """Compiles a module; `callbacks` are the host functions that it calls, by number."""
+    where = _jax.DeviceList(devices)
+    try:
+        if callbacks:  # jaxlib takes them with a parsed module only
+            module, functions = parsed(text), list(callbacks)
+            raw = client.compile_and_load(module, where, options, host_callbacks=functions)
+        else:
+            raw = client.compile_and_load(text, where, options)
+    except _jax.JaxRuntimeError as error:
+        _explain(error)
     return Compiled(raw, devices)
 
 
-def load(client: Any, blob: bytes, devices: tuple[Any, ...], options: Any) -> Compiled:
-    """A program that `Compiled.serialize` wrote. The caller vouches for an equal jaxlib."""
+_NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
+_BAD_VALUE = re.compile(r"While setting option (\w+), '(.*)' is not a valid (\w+) value")
+
+
+def _explain(error: Exception) -> NoReturn:
+    """Raises what a failed compilation was about: an option, or the error itself."""
+    if found := _NO_OPTION.search(str(error)):
+        near = difflib.get_close_matches(found[1], _option_names(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise _jax.JaxRuntimeError(
+            f"compiler_options: No such compile option: {found[1]!r} in jaxlib {JAXLIB_VERSION}."
+            + hint
+        ) from None
+    if found := _BAD_VALUE.search(str(error)):
+        raise _jax.JaxRuntimeError(
+            f"compiler_options: {found[2]!r} is not a valid value of {found[1]!r}; it takes a value "
+            f"of type {found[3]}."
+        ) from None
+    raise error
+
+
+def _option_names() -> list[str]:
+    """The names that jaxlib knows by themselves; XLA has more."""
+    return [n for n in dir(xc.CompileOptions().executable_build_options.debug_options) if n[0] != "_"]
+
+
+def load(
+    client: Any, blob: bytes, devices: tuple[Any, ...], options: Any,
+    collectives: bool | None = None,
+) -> Compiled:
+    """A program that `Compiled.serialize` wrote. The caller vouches for an equal `fingerprint`."""
     raw = client.deserialize_executable(blob, _jax.DeviceList(devices), options)
-    return Compiled(raw, devices)
+    return Compiled(raw, devices, collectives)
 
 
 @functools.lru_cache(4096)

@@ -53,6 +53,14 @@ def propagated_results(text: str) -> list[ValueSharding | None]:
         return [_sharding_of(main, value) for value in last.operands]
 
 
+def parsed(text: str) -> Any:
+    """The module of a text, for what takes no texts."""
+    from jaxlib.mlir import ir
+
+    with _lock, _context():
+        return ir.Module.parse(text)
+
+
 def _is_main(op: Any) -> bool:
     return op.operation.name == "func.func" and op.attributes["sym_name"].value == "main"
 

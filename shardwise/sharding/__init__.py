@@ -4,6 +4,8 @@
     NamedSharding(mesh, PartitionSpec("data", None))
 """
 
+from shardwise.compat.pmap_sharding import PmapSharding as PmapSharding
+from shardwise.compat.positional import PositionalSharding as PositionalSharding
 from shardwise.types.mesh import AbstractMesh as AbstractMesh
 from shardwise.types.mesh import AxisType as AxisType
 from shardwise.types.mesh import Mesh as Mesh

@@ -7,21 +7,59 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.context import CURRENT, current
+from shardwise.base.errors import ShardingTypeError
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.program import Program, derived
 from shardwise.core.source import Site, user_site
 from shardwise.ops.basis import broadcast_in_dim, move_axis
+from shardwise.ops.sharding import settle
 from shardwise.transforms.jvp import Ground, evaluate_flat
 from shardwise.transforms.stage import Stage, split_captures
 from shardwise.transforms.tracer import Tracer
 from shardwise.types.array_type import ArrayType
+from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.sharding import NamedSharding
 
 
 def without_dim(aval: ArrayType, dim: int) -> ArrayType:
-    shape = aval.shape
-    return aval.update(shape=shape[:dim] + shape[dim + 1 :])
+    """The type without one dimension, however it is split."""
+    shape, spec = aval.shape, aval.spec
+    if spec is not None:
+        spec = spec.update(partitions=[p for d, p in enumerate(spec) if d != dim])
+    return aval.update(shape=shape[:dim] + shape[dim + 1 :], spec=spec)
+
+
+def with_dim(aval: ArrayType, size: int, dim: int, hidden: NamedSharding | None) -> ArrayType:
+    """The type with a dimension more. hidden: how that is split, where the type has a mesh."""
+    shape, spec = aval.shape, aval.spec
+    if spec is not None:
+        spec = spec.update(partitions=[*spec[:dim], axes_of(hidden), *spec[dim:]])
+    return aval.update(shape=(*shape[:dim], size, *shape[dim:]), spec=spec)
+
+
+def axes_of(hidden: NamedSharding | None) -> tuple[Any, ...]:
+    return () if hidden is None else hidden.spec.dims(1)[0]
+
+
+def hidden_sharding(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSharding | None:
+    """How the hidden dimension of arguments is split over explicit mesh axes."""
+    found: NamedSharding | None = None
+    for x, d in zip(args, dims, strict=True):
+        t = type_of(x)
+        if d is None or t.mesh is None or t.spec is None or t.spec[d] is None:
+            continue
+        own = NamedSharding(t.mesh, PartitionSpec(t.spec[d]))
+        if found not in (None, own):
+            rows = [f"{type_of(x).str_short(True)} along {d}"
+                    for x, d in zip(args, dims, strict=True) if d is not None]
+            raise ShardingTypeError(
+                f"vmap: the mapped axes of the arguments are split over different mesh axes: "
+                f"{', '.join(rows)}. Use `reshard` on one of them."
+            )
+        found = own
+    return found
 
 
 class BatchTracer(Tracer):
@@ -43,11 +81,12 @@ class BatchTracer(Tracer):
 class Batch(Interpreter):
     """Applies each op's `batch` rule, with the parent as interpreter.
 
+    hidden: how the hidden dimension of the arguments is split over explicit mesh axes.
     tag: shared with interpreters that stand in for this one elsewhere (`MappedAxis`): there run
       user functions that an op holds, and these may use this one's tracers from outside.
     """
 
-    __slots__ = ("axis_name", "size", "spmd_axis_name", "tag")
+    __slots__ = ("axis_name", "size", "spmd_axis_name", "tag", "hidden")
 
     def __init__(
         self, parent: Interpreter, size: int, axis_name: Any, transform: str, function: str
@@ -56,6 +95,7 @@ class Batch(Interpreter):
         self.size = size
         self.axis_name = axis_name
         self.spmd_axis_name: Any = None
+        self.hidden: NamedSharding | None = None
         self.tag = object()
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
@@ -76,8 +116,8 @@ class Batch(Interpreter):
                 return self.parent.process(op, staged, new)
         if op.batch is None:
             raise op.missing("batch", self.transform)
-        if self.spmd_axis_name is not None and "sharding" in params:
-            params = {**params, "batch_axes": self.spmd_axis_name}
+        if "sharding" in params and (self.spmd_axis_name is not None or self.hidden is not None):
+            params = {**params, "batch_axes": self.spmd_axis_name or axes_of(self.hidden)}
         if op.family == "custom":
             params = {**params, "mapped": MappedAxis(self)}
         token = CURRENT.set(self.parent_context())
@@ -101,10 +141,11 @@ class Batch(Interpreter):
 class MappedAxis:
     """What makes batch interpreters for one mapped axis, over whichever parent."""
 
-    __slots__ = ("size", "_fields")
+    __slots__ = ("size", "hidden", "_fields")
 
     def __init__(self, interpreter: Batch):
         self.size = interpreter.size
+        self.hidden = interpreter.hidden
         self._fields = {n: getattr(interpreter, n) for n in MAPPED_FIELDS}
 
     def over_current(self) -> Batch:
@@ -112,11 +153,12 @@ class MappedAxis:
         fields = self._fields
         names = ("size", "axis_name", "transform", "function")
         new = Batch(current().interpreter, *[fields[n] for n in names])
-        new.spmd_axis_name, new.tag = fields["spmd_axis_name"], fields["tag"]
+        for name in ("spmd_axis_name", "tag", "hidden"):
+            setattr(new, name, fields[name])
         return new
 
 
-MAPPED_FIELDS = ("size", "axis_name", "transform", "function", "spmd_axis_name", "tag")
+MAPPED_FIELDS = ("size", "axis_name", "transform", "function", "spmd_axis_name", "tag", "hidden")
 
 
 def batch(
@@ -127,6 +169,7 @@ def batch(
     """Runs `fun(*args) -> list` over the hidden dimensions; dims of None are unbatched."""
     interpreter = Batch(parent or current().interpreter, size, axis_name, transform, name)
     interpreter.spmd_axis_name = spmd_axis_name
+    interpreter.hidden = hidden_sharding(args, dims)
     return run_batched(interpreter, fun, args, dims)
 
 
@@ -140,31 +183,44 @@ def run_batched(
     return [v for v, _ in pairs], [d for _, d in pairs]
 
 
-def to_dim(value: Any, dim: int | None, wanted: int | None, size: int) -> Any:
-    """Moves the hidden dimension to `wanted`, broadcasting where there is none yet."""
+def to_dim(
+    value: Any, dim: int | None, wanted: int | None, size: int,
+    hidden: NamedSharding | None = None,
+) -> Any:
+    """Moves the hidden dimension to `wanted`; where there is none yet, repeats the value.
+
+    hidden: how to split the new dimension.
+    """
     if wanted is None or dim == wanted:
         return value
     if dim is None:
         shape = type_of(value).shape
         kept = tuple(i for i in range(len(shape) + 1) if i != wanted)
         new = shape[:wanted] + (size,) + shape[wanted:]
-        return broadcast_in_dim(value, shape=new, dims=kept)
+        repeated = broadcast_in_dim(value, shape=new, dims=kept)
+        if hidden is None:
+            return repeated
+        t = type_of(value)
+        whole = t if t.mesh is not None else t.update(spec=PartitionSpec(), mesh=hidden.mesh)
+        return settle(repeated, with_dim(whole, size, wanted, hidden))
     return move_axis(value, dim, wanted)
 
 
 @derived
 def batch_program(
-    program: Program, size: int, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None
+    program: Program, size: int, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None,
+    hidden: NamedSharding | None = None,
 ) -> tuple[Program, tuple[bool, ...]]:
     """A program over arguments whose hidden dimension, where marked, is the first.
 
     force: results that must be batched even where they do not depend on a batched argument.
+    hidden: how the hidden dimension is split, of all arguments and results with a mesh.
     Returns the program and which results are batched (at dimension 0).
     """
     stager = Stage(Ground, "vmap", program.name)
     with stager.entered():
         args = [
-            stager.new_input(v.aval.update(shape=(size, *v.aval.shape)) if b else v.aval)
+            stager.new_input(with_dim(v.aval, size, 0, hidden) if b else v.aval)
             for v, b in zip(program.arguments, batched, strict=True)
         ]
         dims = [0 if b else None for b in batched]
@@ -174,9 +230,17 @@ def batch_program(
         if force is not None:
             marks = [m or f for m, f in zip(marks, force, strict=True)]
         moved = [
-            to_dim(o, d, 0 if m else None, size)
-            for o, d, m in zip(outs, out_dims, marks, strict=True)
+            settle(to_dim(o, d, 0, size), with_dim(v.aval, size, 0, hidden)) if m else o
+            for o, d, m, v in zip(outs, out_dims, marks, program.outputs, strict=True)
         ]
         new, captured = stager.finish(moved)
     new, _ = split_captures(new, captured)
     return new, tuple(marks)
+
+
+def moved_into(
+    program: Program, args: Sequence[Any], dims: Sequence[int | None]
+) -> list[Any]:
+    """Arguments as a batched program takes them: hidden dimension first, split as it says."""
+    rows = zip(args, dims, program.in_types, strict=True)
+    return [a if d is None else settle(move_axis(a, d, 0), t) for a, d, t in rows]

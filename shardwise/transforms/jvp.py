@@ -16,6 +16,7 @@ from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.program import Program, derived, evaluate
 from shardwise.core.source import Site, user_site
+from shardwise.ops.sharding import settle
 from shardwise.transforms.stage import Stage, split_captures
 from shardwise.transforms.tracer import Tracer
 
@@ -66,10 +67,15 @@ class JVP(Interpreter):
             CURRENT.reset(token)
         if op.multiple:
             return [self.wrap(o, t) for o, t in zip(out, tangent, strict=True)]
-        return out if tangent is None else JVPTracer(self, out, tangent)
+        return self.wrap(out, tangent)
 
     def wrap(self, primal: Any, tangent: Any) -> Any:
-        return primal if tangent is None else JVPTracer(self, primal, tangent)
+        if tangent is None:
+            return primal
+        tracer = JVPTracer(self, primal, tangent)
+        if tracer.aval.mesh is not None:
+            tracer.tangent = settle(tangent, tracer.aval)
+        return tracer
 
     def unwrap(self, x: Any) -> tuple[Any, Any]:
         if x.__class__ is JVPTracer and x.interpreter is self:

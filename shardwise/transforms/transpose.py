@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.core.op import Linear
+from shardwise.core.fused import VARIADIC, fused
+from shardwise.core.infer import type_of
+from shardwise.core.op import Linear, Op, is_linear
 from shardwise.core.program import Equation, Literal, Program, Var, derived
 from shardwise.ops.families import add
+from shardwise.ops.sharding import cotangent_type, free, settle
 from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
 
@@ -29,12 +32,8 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
         cts = [grown.pop(v, None) for v in eqn.outputs]
         if all(ct is None for ct in cts):
             continue
-        rule = eqn.op.transpose
-        if rule is None:
-            raise eqn.op.missing("transpose", "reverse-mode differentiation")
         args = [_argument(a, env) for a in eqn.inputs]
-        results = rule(cts if eqn.op.multiple else cts[0], *args, **eqn.params)
-        for atom, ct in zip(eqn.inputs, results, strict=True):
+        for atom, ct in zip(eqn.inputs, _transposed(eqn, cts, args), strict=True):
             if ct is not None and isinstance(atom, Var) and atom not in env:
                 _accumulate(grown, atom, ct)
     return [grown.get(v) for v in inputs[len(known) :]]
@@ -60,7 +59,48 @@ def _argument(atom: Any, env: dict[Var, Any]) -> Any:
     return Linear(atom.aval) if value is None else value
 
 
+def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Sequence[Any]:
+    """Cotangents of the operands, from those of the results."""
+    op = eqn.op
+    if op.transpose is None:
+        raise op.missing("transpose", "reverse-mode differentiation")
+    if op.dims is None or op.family == "elementwise" or not _has_mesh(eqn):
+        return op.transpose(cts if op.multiple else cts[0], *args, **eqn.params)
+    known = [a for a in args if not is_linear(a)]
+    return _transposed_freely(
+        *[ct for ct in cts if ct is not None], *known, op=op, params=tuple(eqn.params.items()),
+        given=tuple([ct is not None for ct in cts]),
+        linear=tuple([a.aval if is_linear(a) else None for a in args]),
+    )
+
+
+def _has_mesh(eqn: Equation) -> bool:
+    """Whether shardings are in an equation's types, and all sums in its results are taken."""
+    if all(a.aval.mesh is None for a in eqn.inputs):
+        return False
+    return not any(v.aval.spec and v.aval.spec.reduced for v in eqn.outputs)
+
+
+@fused(arrays=VARIADIC)
+def _transposed_freely(*values: Any, op: Op, params: tuple, given: tuple, linear: tuple) -> Any:
+    """An op's transpose between the types of its cotangents and operands, split freely inside.
+
+    These types say where results go, so that nothing is ambiguous.
+    """
+    freed = map(free, values)
+    cts = [next(freed) if has else None for has in given]
+    args = [next(freed) if t is None else Linear(t.update(spec=None, mesh=None)) for t in linear]
+    transpose: Any = op.transpose
+    results = transpose(cts if op.multiple else cts[0], *args, **dict(params))
+    return [
+        ct if ct is None or t is None else settle(ct, cotangent_type(t))
+        for ct, t in zip(results, linear, strict=True)
+    ]
+
+
 def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
+    if var.aval.mesh is not None or type_of(ct).mesh is not None:
+        ct = settle(ct, cotangent_type(var.aval))
     held = grown.get(var)
     grown[var] = ct if held is None else add(held, ct)
 
@@ -77,7 +117,7 @@ def transpose_program(
     with stager.entered():
         values = [stager.new_input(v.aval) for v in program.arguments[:known]]
         cts = [
-            stager.new_input(a.aval.strong()) if has else None
+            stager.new_input(cotangent_type(a.aval)) if has else None
             for a, has in zip(program.outputs, nonzero, strict=True)
         ]
         results = transpose(program, values, cts)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, cast
 
+from shardwise.types.frozen import listed
+
 Device: TypeAlias = Any
 
 
@@ -44,3 +46,21 @@ def default_memory_kind(device: Device) -> str | None:
     if memory is None or not is_addressable(device):
         return None
     return memory().kind
+
+
+def canonical_memory_kind(devices: tuple[Device, ...], kind: str | None) -> str | None:
+    """The kind, or None where it is the default one. Only devices of this process are asked."""
+    device = next(filter(is_addressable, devices), None)
+    if kind is None or device is None:
+        return kind
+    known = memory_kinds(device)
+    if known and kind not in known:
+        raise ValueError(
+            f"the device {device} has no memory of kind {kind!r}; it has {listed(known)}."
+        )
+    return None if kind == default_memory_kind(device) else kind
+
+
+def kind_text(memory_kind: str | None) -> str:
+    """For a repr: nothing for the default kind."""
+    return "" if memory_kind is None else f", memory_kind={memory_kind!r}"

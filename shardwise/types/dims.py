@@ -9,7 +9,7 @@ that no result has is contracted; `combine` says how partial results over it are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Factor = str | None | tuple[str, ...]
 Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]
@@ -18,11 +18,23 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """inputs, outputs: one tuple of factors per operand and result."""
+    """inputs, outputs: one tuple of factors per operand and result.
+
+    combine: how partial results over a contracted factor go together.
+    linear:  groups of operands in which, together, the op is linear: sums over their shards may
+             wait until after the op.
+    worked:  what becomes of split dimensions that have no factor: they must be "whole"; or results
+             are split in the same place, although that takes communication ("kept"); or results
+             lack them ("dropped").
+    specs:   the mesh axes of each dimension of each result, where factors cannot say it.
+    """
 
     inputs: tuple[tuple[Factor, ...], ...]
     outputs: tuple[tuple[Factor, ...], ...]
     combine: Combine | None = None
+    linear: tuple[tuple[int, ...], ...] = ()
+    worked: Literal["whole", "kept", "dropped"] = "whole"
+    specs: tuple[tuple[tuple[Any, ...], ...], ...] | None = None
 
     def contracted(self) -> set[str]:
         """Factors that no result has."""

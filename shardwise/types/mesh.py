@@ -16,7 +16,7 @@ import functools
 import math
 import operator
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar, Token
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, final
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.base.context import CURRENT, Context, current
+from shardwise.types import pictures
 from shardwise.types.devices import Device, is_addressable, process_of, process_of_client
 from shardwise.types.frozen import Frozen, counted, listed
 
@@ -135,6 +136,9 @@ class BaseMesh(Frozen):
 
     def __repr__(self) -> str:
         return self._text
+
+    def _repr_html_(self) -> str | None:
+        return pictures.mesh_html(self)
 
 
 @final
@@ -292,7 +296,7 @@ def _interned_mesh(
 ) -> Mesh:
     key = (grid.shape, flat, names, types)
     with _lock:
-        found = _meshes.get(key)
+        found = _find(key)
         if found is not None:
             return found
         _check_distinct_devices(flat)
@@ -304,6 +308,20 @@ def _interned_mesh(
             mesh.__dict__.update(size=0)
         _meshes[key] = mesh
         return mesh
+
+
+def _find(key: _MeshKey) -> Mesh | None:
+    try:
+        return _meshes.get(key)
+    except TypeError:
+        for device in key[1]:
+            if isinstance(device, list):
+                lengths = [len(cast("list[Any]", row)) for row in key[1] if isinstance(row, list)]
+                raise ValueError(
+                    f"Mesh got nested lists of devices of the lengths {_some(lengths)}; those at "
+                    "one level must be equally long."
+                ) from None
+        raise
 
 
 def _check_distinct_devices(flat: tuple[Device, ...]) -> None:
@@ -343,6 +361,8 @@ class AbstractMesh(BaseMesh):
         axis_names: AxisName | Sequence[AxisName] = None,
         axis_types: AxisType | Sequence[AxisType] | None = None,
     ) -> AbstractMesh:
+        if not isinstance(cast("Any", axis_sizes), Sequence):
+            raise TypeError(f"AbstractMesh takes a sequence of axis sizes, got {axis_sizes!r}.")
         if axis_names is None:
             axis_sizes, axis_names = _split_pairs(axis_sizes)
         names = _names(axis_names)
@@ -361,11 +381,12 @@ class AbstractMesh(BaseMesh):
         return _abstract_meshes.setdefault((sizes, names, types), mesh)
 
     devices = _without_devices("devices")
-    flat_devices = _without_devices("flat_devices")
+    flat_devices = _without_devices("devices")
     device_ids = _without_devices("device_ids")
     local_devices = _without_devices("local_devices")
     is_multi_process = _without_devices("is_multi_process")
     local_mesh = _without_devices("local_mesh")
+    process_mesh = _without_devices("process_mesh")
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
@@ -414,6 +435,8 @@ def _names(axis_names: Any) -> tuple[AxisName, ...]:
     if not isinstance(axis_names, Iterable):
         raise TypeError(f"axis_names must be a name or a sequence of names, got {axis_names!r}.")
     names = tuple(cast("Iterable[AxisName]", axis_names))
+    if not all(isinstance(name, Hashable) for name in names):
+        raise TypeError(f"the names of mesh axes must be hashable, got axis_names={names!r}.")
     if None in names:
         raise ValueError(f"None cannot name a mesh axis; got axis_names={names!r}.")
     if len(set(names)) != len(names):

@@ -12,20 +12,19 @@ back from tiles, as the compiler reports them, to a spec.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, cast, final
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.types.devices import Device, default_memory_kind, is_addressable, memory_kinds
+from shardwise.types.devices import Device, canonical_memory_kind, kind_text
 from shardwise.types.frozen import Frozen, counted, listed
 from shardwise.types.mesh import AbstractMesh, AxisType, BaseMesh, Mesh
 from shardwise.types.partition_spec import AxisName, PartitionSpec
 from shardwise.types.sharding_base import Sharding
+from shardwise.types.tiled import GSPMDSharding
 from shardwise.types.tiling import Tiling, replicated_tiling
 
 __all__ = [
@@ -140,7 +139,7 @@ class NamedSharding(Frozen, Sharding):
         return NamedSharding, (self.mesh, self.spec, self._memory_kind)
 
     def __repr__(self) -> str:
-        return f"NamedSharding(mesh={self.mesh}, spec={self.spec}{_kind_text(self._memory_kind)})"
+        return f"NamedSharding(mesh={self.mesh}, spec={self.spec}{kind_text(self._memory_kind)})"
 
 
 def _new_named_sharding(mesh: Any, spec: Any, memory_kind: str | None) -> NamedSharding:
@@ -158,7 +157,7 @@ def _new_named_sharding(mesh: Any, spec: Any, memory_kind: str | None) -> NamedS
     _check_spec(mesh, spec)
     kind = memory_kind
     if isinstance(mesh, Mesh):
-        kind = _canonical_memory_kind(mesh.flat_devices, memory_kind)
+        kind = canonical_memory_kind(mesh.flat_devices, memory_kind)
     if kind != memory_kind:
         found = NamedSharding(mesh, spec, kind)
         return mesh.named_shardings.setdefault((spec, memory_kind), found)
@@ -189,7 +188,7 @@ def _check_spec(mesh: BaseMesh, spec: PartitionSpec) -> None:
             )
 
 
-# --------------------------------------------------------------------- one device, any tiles
+# ----------------------------------------------------------------------------- one device
 
 
 @final
@@ -204,7 +203,7 @@ class SingleDeviceSharding(Frozen, Sharding):
         found = _single.get((device, memory_kind))
         if found is not None:
             return found
-        kind = _canonical_memory_kind((device,), memory_kind)
+        kind = canonical_memory_kind((device,), memory_kind)
         if kind != memory_kind:
             same = SingleDeviceSharding(device, kind)
             return _single.setdefault((device, memory_kind), same)
@@ -236,113 +235,10 @@ class SingleDeviceSharding(Frozen, Sharding):
         return SingleDeviceSharding, (self.device, self._memory_kind)
 
     def __repr__(self) -> str:
-        return f"SingleDeviceSharding(device={self.device!r}{_kind_text(self._memory_kind)})"
-
-
-@final
-class GSPMDSharding(Frozen, Sharding):
-    """Any tiling over any devices: for layouts that no spec over a mesh expresses.
-
-    devices: in logical order.
-    tiling:  a `Tiling` over as many devices. It fixes the rank of the arrays, unless every device
-        holds the whole array.
-    """
-
-    instead = "make a new one"
-    _devices: tuple[Device, ...]
-    _tiling: Tiling
-    _memory_kind: str | None
-
-    def __new__(
-        cls, devices: Sequence[Device], tiling: Tiling, memory_kind: str | None = None
-    ) -> GSPMDSharding:
-        devices = tuple(devices)
-        found = _gspmd.get((devices, tiling, memory_kind))
-        if found is not None:
-            return found
-        _check_tiling(devices, tiling)
-        kind = _canonical_memory_kind(devices, memory_kind)
-        if kind != memory_kind:
-            return GSPMDSharding(devices, tiling, kind)
-        sharding = object.__new__(GSPMDSharding)
-        sharding.__dict__.update(_devices=devices, _tiling=tiling, _memory_kind=kind)
-        with _lock:
-            return _gspmd.setdefault((devices, tiling, kind), sharding)
-
-    @staticmethod
-    def get_replicated(devices: Sequence[Device], memory_kind: str | None = None) -> GSPMDSharding:
-        """The whole array on each of the devices."""
-        return GSPMDSharding(devices, replicated_tiling(0, len(devices)), memory_kind)
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        return self._devices
-
-    def tiling(self, ndim: int) -> Tiling:
-        if len(self._tiling.dims) == ndim:
-            return self._tiling
-        if self.is_fully_replicated:
-            return replicated_tiling(ndim, len(self._devices))
-        raise ValueError(
-            f"{self} is for arrays of {counted(len(self._tiling.dims), 'dimension')}, "
-            f"but the array has {counted(ndim, 'dimension')}."
-        )
-
-    @property
-    def is_fully_replicated(self) -> bool:
-        return self._tiling.num_tiles == 1
-
-    @property
-    def memory_kind(self) -> str | None:
-        return self._memory_kind or self._cached_default_memory_kind
-
-    def with_memory_kind(self, kind: str | None) -> GSPMDSharding:
-        return GSPMDSharding(self._devices, self._tiling, kind)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return GSPMDSharding, (self._devices, self._tiling, self._memory_kind)
-
-    def __repr__(self) -> str:
-        copies = f", replicas={self._tiling.replicas}" if self._tiling.replicated else ""
-        tiles = f"tiles={self._tiling.dims}{copies}{_kind_text(self._memory_kind)}"
-        return f"GSPMDSharding({counted(len(self._devices), 'device')}, {tiles})"
+        return f"SingleDeviceSharding(device={self.device!r}{kind_text(self._memory_kind)})"
 
 
 _single: dict[tuple[Device, str | None], SingleDeviceSharding] = {}
-_gspmd: WeakValueDictionary[tuple[Any, ...], GSPMDSharding] = WeakValueDictionary()
-_lock = threading.RLock()
-
-
-def _check_tiling(devices: tuple[Device, ...], tiling: Tiling) -> None:
-    total, copies = len(devices), 1 if not tiling.replicated else tiling.replicas
-    if tiling.num_devices != total or tiling.num_tiles * copies != total:
-        raise ValueError(
-            f"GSPMDSharding got {counted(total, 'device')}, but a tiling of mesh sizes "
-            f"{tiling.mesh_sizes} into {tiling.dims} tiles with {copies} replicas of each. "
-            "Tiles × replicas and the product of the mesh sizes must both be the device count."
-        )
-    if sorted(tiling.tile_assignment().flat) != list(range(total)):
-        raise ValueError(
-            f"GSPMDSharding got a tiling that does not use each of the positions 0..{total - 1} "
-            f"once: {tiling}."
-        )
-
-
-def _canonical_memory_kind(devices: tuple[Device, ...], kind: str | None) -> str | None:
-    """The kind, or None where it is the default one. Only devices of this process are asked."""
-    device = next(filter(is_addressable, devices), None)
-    if kind is None or device is None:
-        return kind
-    known = memory_kinds(device)
-    if known and kind not in known:
-        raise ValueError(
-            f"the device {device} has no memory of kind {kind!r}; it has {listed(known)}."
-        )
-    return None if kind == default_memory_kind(device) else kind
-
-
-def _kind_text(memory_kind: str | None) -> str:
-    return "" if memory_kind is None else f", memory_kind={memory_kind!r}"
 
 
 # ------------------------------------------------------------------------- tiles to specs

@@ -16,9 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.types import pictures
 from shardwise.types.devices import Device, default_memory_kind, is_addressable
 from shardwise.types.partition_spec import AxisName
-from shardwise.types.tiling import Index, Tiling, replica_ids, tile_indices, tile_size
+from shardwise.types.tiling import (
+    Index,
+    Tiling,
+    index_bounds,
+    replica_ids,
+    tile_indices,
+    tile_size,
+    tiling_of_indices,
+)
 
 Shape = tuple[int, ...]
 SHAPES_REMEMBERED = 64  # per sharding; an index map over 8,192 devices takes about a megabyte
@@ -32,30 +41,112 @@ class Sharding:
     tiling(ndim):        the `Tiling` of an array with `ndim` dimensions over these devices.
     is_fully_replicated: property; whether every device holds the whole array.
 
+    or instead of these
+
+    device_set:                 property; the devices as a set.
+    devices_indices_map(shape): what each of them holds of an array: a slice for each dimension.
+        These must be the tiles of a grid, each held by equally many devices; where a size does
+        not divide, tiles have ceil(n/k) elements, the last ones fewer or none.
+
     and, where it is not the default one, the property `memory_kind`. Instances must be hashable
     and must not change.
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__dict__.get("__hash__", True) is None:
+            raise TypeError(
+                f"{cls.__name__} defines __eq__ but not __hash__. Shardings are keys of caches: "
+                "define both, or neither."
+            )
+
     @property
     def devices(self) -> tuple[Device, ...]:
-        raise NotImplementedError(f"{type(self).__name__} must define the property `devices`.")
+        if not (self._defines("device_set") and self._defines("devices_indices_map")):
+            raise NotImplementedError(self._lacks("the property `devices`"))
+        return self._cached_sorted_devices
 
     def tiling(self, ndim: int) -> Tiling:
-        raise NotImplementedError(f"{type(self).__name__} must define `tiling(ndim)`.")
+        if not self._defines("devices_indices_map"):
+            raise NotImplementedError(self._lacks("`tiling(ndim)`"))
+        return self._cached_tiling(ndim)
 
     @property
     def is_fully_replicated(self) -> bool:
-        name = type(self).__name__
-        raise NotImplementedError(f"{name} must define the property `is_fully_replicated`.")
+        if self._defines("tiling") or not self._defines("devices_indices_map"):
+            raise NotImplementedError(self._lacks("the property `is_fully_replicated`"))
+        return self._cached_is_whole
 
     @property
     def memory_kind(self) -> str | None:
         """The kind of memory that the shards live in; None where devices have no kinds."""
         return self._cached_default_memory_kind
 
-    def with_memory_kind(self, kind: str) -> Sharding:
-        """The same layout in another kind of memory."""
-        raise NotImplementedError(f"{type(self).__name__} does not define `with_memory_kind`.")
+    def with_memory_kind(self, kind: str | None) -> Sharding:
+        """The same layout in another kind of memory; None stands for the default kind."""
+        if (kind or self._cached_default_memory_kind) == self.memory_kind:
+            return self
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `with_memory_kind(kind)` to be moved from memory "
+            f"of kind {self.memory_kind!r} to {kind or self._cached_default_memory_kind!r}."
+        )
+
+    # -- what follows from `device_set` and `devices_indices_map`, where these are given ---------
+
+    def _defines(self, name: str) -> bool:
+        return getattr(type(self), name) is not getattr(Sharding, name)
+
+    def _lacks(self, what: str) -> str:
+        return (
+            f"{type(self).__name__} must define {what}. A sharding of your own defines `devices`, "
+            "`tiling(ndim)` and `is_fully_replicated`, or else `device_set` and "
+            "`devices_indices_map(shape)`; see Sharding."
+        )
+
+    @cached_property
+    def _cached_sorted_devices(self) -> tuple[Device, ...]:
+        return tuple(sorted(self.device_set, key=lambda device: device.id))
+
+    @cached_property
+    def _cached_tiling(self) -> Callable[[int], Tiling]:
+        def tiling(ndim: int) -> Tiling:
+            size = len(self.devices)  # divides by any number of equal tiles
+            return tiling_of_indices((size,) * ndim, self._mapped((size,) * ndim))
+
+        return lru_cache(tiling)
+
+    def _mapped(self, shape: Shape) -> list[Index]:
+        """What the subclass's own map gives each device."""
+        index_map = self.devices_indices_map(shape)
+        if frozenset(index_map) != frozenset(self.device_set):
+            raise ValueError(
+                f"{type(self).__name__}.devices_indices_map({shape}) is for other devices than "
+                "those of `device_set`."
+            )
+        return [index_map[device] for device in self.devices]
+
+    def _check_mapped(self, shape: Shape, indices: Sequence[Index]) -> None:
+        """Raises where the subclass's own map differs from what the tiling gives."""
+        pairs = zip(self.devices, self._mapped(shape), indices, strict=True)
+        for device, mine, tile in pairs:
+            if index_bounds(shape, mine) != index_bounds(shape, tile):
+                raise ValueError(
+                    f"{type(self).__name__}.devices_indices_map({shape}) gives {device} the index "
+                    f"{mine}, but by its map of other shapes it is to hold {tile}: of n elements "
+                    "in k tiles each has ceil(n/k), the last ones fewer or none."
+                )
+
+    @cached_property
+    def _cached_is_whole(self) -> bool:
+        found: list[bool] = []
+        for ndim in (1, 2, 3):
+            try:
+                found.append(self.tiling(ndim).num_tiles == 1)
+            except (ValueError, TypeError, IndexError):  # the map is not for this rank
+                continue
+        if not found:
+            raise NotImplementedError(self._lacks("the property `is_fully_replicated`"))
+        return all(found)
 
     # -- devices ---------------------------------------------------------------------------
 
@@ -88,6 +179,11 @@ class Sharding:
     def addressable_devices(self) -> frozenset[Device]:
         """The devices of this process."""
         return self._cached_addressable_set
+
+    @property
+    def has_addressable_devices(self) -> bool:
+        """Whether this process has some of the devices."""
+        return len(self.addressable_positions) > 0
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -178,7 +274,10 @@ class Sharding:
         def indices(shape: Shape) -> tuple[Index, ...]:
             tiling = self.tiling(len(shape))
             tiles = tile_indices(shape, tiling.dims)  # shared among replicas
-            return tuple(map(tiles.__getitem__, tiling.tile_of_position().tolist()))
+            found = tuple(map(tiles.__getitem__, tiling.tile_of_position().tolist()))
+            if not self._defines("tiling"):
+                self._check_mapped(shape, found)
+            return found
 
         return lru_cache(SHAPES_REMEMBERED)(indices)
 
@@ -229,6 +328,9 @@ class Sharding:
     def _partial_axes(self) -> tuple[frozenset[AxisName], frozenset[AxisName]]:
         """Axes along which values are partial sums, or their cotangents are."""
         return frozenset(), frozenset()
+
+    def _repr_html_(self) -> str | None:
+        return pictures.sharding_html(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_cached_")}

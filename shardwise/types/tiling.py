@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +93,33 @@ def tile_slices(size: int, tiles: int) -> list[slice]:
 def tile_indices(shape: tuple[int, ...], tiles: tuple[int, ...]) -> list[Index]:
     """What each tile of the grid holds, in row-major order."""
     return list(itertools.product(*map(tile_slices, shape, tiles)))
+
+
+def tiling_of_indices(shape: tuple[int, ...], indices: Sequence[Index]) -> Tiling:
+    """The tiling that gives each position its index; ValueError where there is none."""
+    bounds = [index_bounds(shape, index) for index in indices]
+    starts = [sorted({bound[dim] for bound in bounds}) for dim in range(len(shape))]
+    dims = tuple(map(len, starts))
+    tiles = {index_bounds(shape, t): i for i, t in enumerate(tile_indices(shape, dims))}
+    holders: list[list[int]] = [[] for _ in tiles]
+    for position, bound in enumerate(bounds):
+        if bound not in tiles:
+            raise ValueError(f"{indices[position]} is no tile of a grid of {dims} equal tiles")
+        holders[tiles[bound]].append(position)
+    if len({len(held) for held in holders}) > 1:
+        counts = f"between {min(map(len, holders))} and {max(map(len, holders))} devices"
+        raise ValueError(f"the tiles of the grid {dims} are held by {counts}, not by equally many")
+    assignment = tuple(itertools.chain.from_iterable(holders))
+    return Tiling(dims, (len(bounds),), (0,), len(holders[0]) > 1, assignment)
+
+
+def index_bounds(shape: tuple[int, ...], index: Any) -> tuple[tuple[int, int], ...]:
+    """An index as (start, stop) of each dimension; ValueError where it is not one of slices."""
+    parts: list[Any] = list(cast("Index", index)) if isinstance(index, tuple) else []
+    plain = [part.__class__ is slice and part.step in (None, 1) for part in parts]
+    if len(parts) != len(shape) or not all(plain):
+        raise ValueError(f"{index!r} is not a tuple of {len(shape)} slices with step 1")
+    return tuple(s.indices(n)[:2] for s, n in zip(parts, shape, strict=True))
 
 
 def replica_ids(shape: tuple[int, ...], tiling: Tiling) -> list[int]:

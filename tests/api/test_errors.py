@@ -37,13 +37,6 @@ def line(text):
 
 
 # ---------------------------------------------------------------------------------- shardings
-
-
-NOT_DIVISIBLE = (
-    "cannot shard an array of shape (3, 4) by P('x') over Mesh('x': 4, 'y': 2): dimension 0 of "
-    "size 3 is not divisible by 4, the number of shards along mesh axis 'x' (size 4). Pad the "
-    "dimension to 4, choose mesh axes that divide it, or leave it whole with None in the spec."
-)
 TOO_LONG = (
     "P('x', 'y') over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only 1 dimension. "
     "Remove entries from the end of the spec."
@@ -52,23 +45,6 @@ TOO_LONG = (
 
 def identity(a):
     return a
-
-
-def test_a_shape_that_does_not_divide():
-    x = np.ones((3, 4), np.float32)
-    fails(ValueError, f"device_put: x['w'][0]: {NOT_DIVISIBLE}",
-          sw.device_put, {"w": [x]}, over("x"))
-    fails(ValueError, f"device_put: x: {NOT_DIVISIBLE}", sw.device_put, jnp.ones((3, 4)), over("x"))
-    fails(ValueError, f"jit of identity: in_shardings: a['w'] of type f32[3,4]: {NOT_DIVISIBLE}",
-          sw.jit(identity, in_shardings=over("x")), {"w": x})
-    fails(ValueError,
-          f"jit of identity: out_shardings: result['w'] of type f32[3,4]: {NOT_DIVISIBLE}",
-          sw.jit(identity, out_shardings=over("x")), {"w": x})
-    fails(ValueError, f"with_sharding_constraint: x of type f32[3,4]: {NOT_DIVISIBLE}",
-          sw.jit(lambda a: sw.with_sharding_constraint(a, over("x"))), x)
-    fails(ValueError, f"with_sharding_constraint: x[0] of type f32[3,4]: {NOT_DIVISIBLE}",
-          sw.with_sharding_constraint, [x], over("x"))
-    fails(ValueError, NOT_DIVISIBLE, sw.make_array_from_callback, (3, 4), over("x"), identity)
 
 
 def test_a_spec_of_another_rank():

@@ -12,6 +12,7 @@ from shardwise.core.infer import infer, type_of
 from shardwise.core.op import INFERENCE_CACHE_SIZE, OPS, Op
 from shardwise.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
 from shardwise.ops.contract import dot_general
+from shardwise.ops.cumulative import cumsum
 from shardwise.ops.elementwise import add, sin
 from shardwise.ops.shape import concatenate, split
 from shardwise.types.array_type import ArrayType, array_type
@@ -126,7 +127,9 @@ def test_all_results_vary():
         (reduce_sum, [over((4, 2), "x", "y")], {"axes": (0,)}, "f32[2@y]"),
         (reshape, [over((4, 6), "x", None)], {"shape": (24,)}, "f32[24@x]"),
         (reshape, [over((24,), ("x", "y"))], {"shape": (4, 6)}, "f32[4@(x,y),6]"),
+        (reshape, [over((24,), ("x", "y"))], {"shape": (2, 12)}, "f32[2@x,12@y]"),
         (concatenate, [over((4, 2), "x", None)] * 2, {"dimension": 1}, "f32[4@x,4]"),
+        (concatenate, [over((4, 2), "x", None)] * 2, {"dimension": 0}, "f32[8@x,2]"),
         (dot_general, [over((4, 6), "x", None), over((6, 2), None, "y")], MATMUL, "f32[4@x,2@y]"),
     ],
 )
@@ -158,9 +161,10 @@ def test_one_axis_cannot_split_two_dimensions_of_the_result():
 
 
 def test_splitting_a_dimension_that_the_op_works_along():
-    assert error_of(concatenate, *[over((4, 2), None, "y")] * 2, dimension=1) == (
-        "[concatenate] cannot split dimension 1 of f32[4,2@y], which is sharded over ('y',): the "
-        "op works along it. Use `reshard` to gather it first."
+    assert error_of(cumsum, over((4, 2), None, "y"), axis=1) == (
+        "[cumsum] cannot split dimension 1 of f32[4,2@y], which is sharded over ('y',): the op "
+        "works along it. Use `reshard` to gather it first, or pass `out_sharding` to a function "
+        "that takes it."
     )
 
 

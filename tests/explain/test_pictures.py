@@ -1,5 +1,6 @@
 """Pictures of shardings and meshes, compared as text at a fixed width."""
 
+import time
 from textwrap import dedent
 from types import SimpleNamespace
 
@@ -185,42 +186,93 @@ def test_three_split_dimensions_are_slices():
     check(
         draw((4, 8, 16), P("a", "b", "c"), sizes=CUBE),
         """
-        [0:2, rows, columns]
-             0:8     8:16
-            ┌───────┬───────┐
-        0:4 │ CPU 0 │ CPU 1 │
-            ├───────┼───────┤
-        4:8 │ CPU 2 │ CPU 3 │
-            └───────┴───────┘
-        [2:4, rows, columns]
-             0:8     8:16
-            ┌───────┬───────┐
-        0:4 │ CPU 4 │ CPU 5 │
-            ├───────┼───────┤
-        4:8 │ CPU 6 │ CPU 7 │
-            └───────┴───────┘
+        [0:2, rows, columns]   [2:4, rows, columns]
+             0:8     8:16           0:8     8:16
+            ┌───────┬───────┐      ┌───────┬───────┐
+        0:4 │ CPU 0 │ CPU 1 │  0:4 │ CPU 4 │ CPU 5 │
+            ├───────┼───────┤      ├───────┼───────┤
+        4:8 │ CPU 2 │ CPU 3 │  4:8 │ CPU 6 │ CPU 7 │
+            └───────┴───────┘      └───────┴───────┘
+        """,
+    )
+    below = draw((4, 8, 16), P("a", "b", "c"), 40, sizes=CUBE).splitlines()
+    assert [line for line in below if "rows" in line] == [
+        "[0:2, rows, columns]",
+        "[2:4, rows, columns]",
+    ]
+
+
+def test_many_slices_leave_out_the_middle():
+    drawn = printed(ShardingPicture((32, 4, 4), simulated((32, 4, 4))), 60)
+    lines = drawn.splitlines()
+    headings = [line for line in lines if "rows" in line]
+    assert headings == [f"[{at}, rows, columns]" for at in ("0:1", "1:2", "31:32")]
+    assert lines[-2:] == [
+        "    └─────────┴─────────┴─────────┴─────────┘",
+        "512 blocks, of which the picture leaves some out.",
+    ]
+
+
+def test_many_blocks_leave_out_the_middle():
+    check(
+        printed(ShardingPicture((12, 1000), simulated((12, 1000))), 40),
+        """
+               0:1        1:2        …   999:1000
+              ┌──────────┬──────────┬───┬──────────┐
+          0:1 │  TPU 0   │  TPU 1   │ … │ TPU 999  │
         """,
     )
 
 
-def test_many_slices_are_a_table_with_an_end():
-    drawn = printed(ShardingPicture((32, 4, 4), simulated((32, 4, 4))), 60)
-    lines = drawn.splitlines()
-    assert lines[3] == "│ [0:1, 0:1, 0:1]   │ TPU 0   │"
-    assert lines[-2] == "│ … 448 more blocks │         │"
+def test_eight_thousand_devices_take_no_time():
+    started = time.perf_counter()
+    drawn = printed(ShardingPicture((128, 64), simulated((128, 64))), 80)
+    assert time.perf_counter() - started < 5
+    assert len(drawn.splitlines()) < 40
+    assert drawn.splitlines()[-1] == "8,192 blocks, of which the picture leaves some out."
 
 
 # ---- uneven, coloured, large ---------------------------------------------------------------------
 
 
-def test_uneven_and_empty_blocks():
-    expected = """
-  0:2     2:4     4:5     5:5
- ┌───────┬───────┬───────┬───────┐
- │ TPU 0 │ TPU 1 │ TPU 2 │ TPU 3 │
- └───────┴───────┴───────┴───────┘
-"""
-    assert printed(ShardingPicture((5,), simulated((4,)))) == expected.strip("\n")
+def test_sizes_are_drawn_in_proportion():
+    check(
+        printed(ShardingPicture((5, 3), simulated((2, 2)))),
+        """
+             0:2             2:3
+            ┌───────────────┬───────┐
+        0:3 │     TPU 0     │ TPU 1 │
+            │               │       │
+            ├───────────────┼───────┤
+        3:5 │     TPU 2     │ TPU 3 │
+            └───────────────┴───────┘
+        """,
+    )
+
+
+def test_blocks_without_elements():
+    check(
+        "\n" + printed(ShardingPicture((5,), simulated((4,))), 50),
+        """
+        """,
+    )
+    check(
+        printed(ShardingPicture((0, 4), simulated((2, 1)))),
+        """
+             0:4
+            ┌─────────────────┐
+        0:0 │ TPU 0,1 (empty) │
+            └─────────────────┘
+        """,
+    )
+
+
+def test_scale():
+    check(
+        draw((8, 16), P("model"), scale=2),
+        """
+        """,
+    )
 
 
 def test_long_device_lists_show_ends_and_length():
@@ -288,20 +340,13 @@ def test_mesh_of_three_axes(capsys):
         "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()),
         """
         mesh of 8 devices (a: 2, b: 2, c: 2)
-        a=0
-             c=0     c=1
-            ┌───────┬───────┐
-        b=0 │ CPU 0 │ CPU 1 │
-            ├───────┼───────┤
-        b=1 │ CPU 2 │ CPU 3 │
-            └───────┴───────┘
-        a=1
-             c=0     c=1
-            ┌───────┬───────┐
-        b=0 │ CPU 4 │ CPU 5 │
-            ├───────┼───────┤
-        b=1 │ CPU 6 │ CPU 7 │
-            └───────┴───────┘
+        a=0                    a=1
+             c=0     c=1            c=0     c=1
+            ┌───────┬───────┐      ┌───────┬───────┐
+        b=0 │ CPU 0 │ CPU 1 │  b=0 │ CPU 4 │ CPU 5 │
+            ├───────┼───────┤      ├───────┼───────┤
+        b=1 │ CPU 2 │ CPU 3 │  b=1 │ CPU 6 │ CPU 7 │
+            └───────┴───────┘      └───────┴───────┘
         """,
     )
 

@@ -15,5 +15,6 @@ if TYPE_CHECKING:
     from shardwise.types.pictures.html import array_html as array_html
     from shardwise.types.pictures.html import mesh_html as mesh_html
     from shardwise.types.pictures.html import sharding_html as sharding_html
+    from shardwise.types.pictures.panels import index_text as index_text
 
 __getattr__, __dir__ = lazy_names(__name__)

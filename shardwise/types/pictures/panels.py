@@ -22,8 +22,8 @@ from shardwise.types.devices import Device, is_addressable, process_of, process_
 # The same device has the same colour in all pictures: white text is readable on each, and each
 # is one of the 256 colours of terminals. Labels say what twelve colours cannot.
 COLORS = (
-    "#005f87", "#af5f00", "#008700", "#870087", "#870000", "#5f5f87",
-    "#5f5f00", "#000087", "#005f5f", "#875f00", "#5f0087", "#5f0000",
+    "#005f87", "#af5f00", "#008700", "#870087", "#af0000", "#5f5f87",
+    "#5f5f00", "#5f00d7", "#005f5f", "#875f00", "#af005f", "#005fd7",
 )  # fmt: skip
 
 Range = tuple[int, int]
@@ -32,7 +32,8 @@ Place = tuple[int, ...]
 
 def device_color(device: Device) -> str:
     """The colour of a device in every picture."""
-    return COLORS[device.id % len(COLORS)]
+    number: int = device.id
+    return COLORS[number % len(COLORS)]
 
 
 # ---- blocks --------------------------------------------------------------------------------------
@@ -56,6 +57,10 @@ class Blocks:
         """The ranges of the block at a position of the grid."""
         return tuple(ranges[at] for ranges, at in zip(self.ranges, place, strict=True))
 
+    def shape(self, place: Place) -> tuple[int, ...]:
+        """The shape of that block."""
+        return tuple(stop - start for start, stop in self.block(place))
+
 
 def blocks(shape: Sequence[int], sharding: Any) -> Blocks:
     """Reads the grid of blocks from `sharding.devices_indices_map(shape)`."""
@@ -77,31 +82,34 @@ def _range(part: slice, size: int) -> Range:
     return start, stop
 
 
+def index_text(index: Sequence[slice], shape: Sequence[int]) -> str:
+    """`[0:2, 8:16]`, of an index of an array of that shape."""
+    return block_text(_range(part, size) for part, size in zip(index, shape, strict=True))
+
+
 def range_text(part: Range) -> str:
     return f"{part[0]}:{part[1]}"
 
 
-def index_text(parts: Iterable[Range]) -> str:
-    """`[0:2, 8:16]`"""
+def block_text(parts: Iterable[Range]) -> str:
     return f"[{', '.join(map(range_text, parts))}]"
 
 
 def devices_text(devices: Sequence[Device], most: int = 16) -> str:
-    """`CPU 0,1,2`, those of other processes as `p1 CPU 3`; of many, the ends and how many."""
+    """`CPU 0,1,2`, those of other processes as `p1:3`; of many, the ends and how many."""
     if len(devices) > most:
         ids = sorted(device.id for device in devices)
         return f"{devices[0].platform.upper()} {ids[0]},{ids[1]},…,{ids[-1]} ({len(ids)})"
     groups: dict[str, list[str]] = {}
     for device in sorted(devices, key=lambda device: device.id):
-        groups.setdefault(f"{process_text(device)}{device.platform.upper()}", []).append(
-            str(device.id)
-        )
-    return ", ".join(f"{owner} {','.join(ids)}" for owner, ids in groups.items())
+        groups.setdefault(owner_text(device), []).append(str(device.id))
+    return ", ".join(owner + ",".join(ids) for owner, ids in groups.items())
 
 
-def process_text(device: Device) -> str:
-    """`p1 ` for a device of process 1; nothing for one of ours."""
-    return "" if is_addressable(device) else f"p{process_of(device)} "
+def owner_text(device: Device) -> str:
+    """What stands before its id: `CPU `, or `p1:` for a device of process 1."""
+    ours = is_addressable(device)
+    return f"{device.platform.upper()} " if ours else f"p{process_of(device)}:"
 
 
 def plain(name: Any) -> str:
@@ -209,9 +217,7 @@ def _block(cut: Blocks, at: dict[int | None, int | None]) -> Cell | None:
     if None in at.values():
         return None
     place = tuple(at.get(dim) or 0 for dim in range(len(cut.counts)))
-    ranges = cut.block(place)
-    shape = tuple(stop - start for start, stop in ranges)
-    return Cell(cut.holders.get(place, ()), index_text(ranges), shape)
+    return Cell(cut.holders.get(place, ()), block_text(cut.block(place)), cut.shape(place))
 
 
 def _heading(cut: Blocks, rows: int | None, columns: int | None, fixed: dict[int, int]) -> str:
@@ -231,7 +237,8 @@ def _process_notes(devices: Iterable[Device]) -> list[str]:
     numbers = sorted(foreign)
     listed = f"p{numbers[0]}" + (f" to p{numbers[-1]}" if len(numbers) > 1 else "")
     kind = "other processes" if len(numbers) > 1 else "another process"
-    return [f"{listed}: devices of {kind}; this is process {process_of_client(foreign[numbers[0]])}."]
+    here = process_of_client(foreign[numbers[0]])
+    return [f"{listed}: devices of {kind}; this is process {here}."]
 
 
 def mesh_picture(mesh: Any, limits: Limits) -> Picture:

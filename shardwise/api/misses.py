@@ -1,0 +1,149 @@
+"""Why a call of a jitted function found nothing compiled, in words (`explain_cache_misses`).
+
+The key of the call is compared with those of earlier calls: with the one that differs least.
+
+    jit of step (model.py:12): cache miss; differs from the nearest of 2 known calls:
+      batch['x'] has shape (16, 8), not (8, 8)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+from weakref import WeakSet
+
+from shardwise.api.signatures import names_of
+from shardwise.api.trees import tree_text
+from shardwise.base.config import FLAGS
+from shardwise.core.interpreter import name_of
+from shardwise.types.frozen import counted
+
+_log = logging.getLogger("shardwise.jit")
+_seen: WeakSet[Any] = WeakSet()  # the code of functions that were called for the first time
+
+
+def log_miss(
+    fun: Callable, key: tuple, known: Collection[tuple], names: Sequence[str]
+) -> None:
+    """Logs why `key` is new.
+
+    key:   (context key, tree, static arguments, signature or type of each leaf ...).
+    known: keys of earlier calls; those of another form are passed over.
+    names: of the leaves.
+    """
+    code = getattr(fun, "__code__", None)
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    _log.warning("jit of %s%s: cache miss; %s", name_of(fun), where, _reason(fun, key, known, names))
+
+
+def _reason(fun: Callable, key: tuple, known: Collection[tuple], names: Sequence[str]) -> str:
+    found = [_differences(fun, key, k, names) for k in known if _is_full(k)]
+    if not found:
+        return _first_call(fun)
+    best = min(found, key=len)
+    shown = "\n  ".join(best) or "nothing that can be told apart: it was forgotten meanwhile"
+    calls = counted(len(found), "known call")
+    return f"differs from {'the' if len(found) == 1 else 'the nearest of'} {calls}:\n  {shown}"
+
+
+def _is_full(key: tuple) -> bool:
+    """Whether a key has a tree; the short ones of calls with arrays only say nothing more."""
+    return len(key) >= 3 and hasattr(key[1], "num_leaves")
+
+
+def _first_call(fun: Callable) -> str:
+    code = getattr(fun, "__code__", None)
+    again = code is not None and code in _seen
+    if code is not None:
+        _seen.add(code)
+    if not again:
+        return "the function has not been called before."
+    return (
+        "this function object has not been called before, but another one with the same code has. "
+        "It is made anew each time: jit it once, outside of the loop or function that makes it."
+    )
+
+
+def _differences(fun: Callable, new: tuple, old: tuple, names: Sequence[str]) -> list[str]:
+    """What differs between two calls, one line each."""
+    lines = _of_contexts(new[0], old[0]) if new[0] is not old[0] else []
+    lines += _of_statics(fun, new[2], old[2])
+    if new[1] != old[1]:
+        return [*lines, f"the arguments have the tree {tree_text(new[1])}, not {tree_text(old[1])}"]
+    for name, a, b in zip(names, new[3:], old[3:], strict=True):
+        if a is not b:
+            lines += [f"{name} {what}" for what in _of_leaves(a, b)]
+    return lines
+
+
+def _of_contexts(new: Any, old: Any) -> list[str]:
+    (mesh, axes, flags), (old_mesh, old_axes, old_flags) = new.parts, old.parts
+    lines = []
+    if mesh != old_mesh:
+        lines.append(f"the mesh in scope is {mesh}, not {old_mesh}")
+    if axes != old_axes:
+        lines.append(f"the named axes in scope are {dict(axes)}, not {dict(old_axes)}")
+    values, old_values = dict(flags), dict(old_flags)
+    for name in sorted({*values, *old_values}):
+        default = FLAGS[name].default
+        a, b = values.get(name, default), old_values.get(name, default)
+        if a != b:
+            lines.append(f"the flag {name} is {a!r}, not {b!r}")
+    return lines
+
+
+def _of_statics(fun: Callable, new: Any, old: Any) -> list[str]:
+    if new == old:
+        return []
+    parameters = names_of(fun)
+
+    def by_name(static: Any) -> dict[str, tuple]:
+        numbered = {
+            parameters[i] if i < len(parameters) else f"args[{i}]": rest
+            for i, *rest in static[0]
+        }
+        return numbered | {name: rest for name, *rest in static[1]}
+
+    ours, theirs = by_name(new), by_name(old)
+    lines = []
+    for name in dict.fromkeys([*ours, *theirs]):
+        if name not in theirs:
+            lines.append(f"static argument {name} is given: {ours[name][1]!r}")
+        elif name not in ours:
+            lines.append(f"static argument {name} is not given; it was {theirs[name][1]!r}")
+        elif ours[name] != theirs[name]:
+            lines.append(_of_values(name, ours[name][1], theirs[name][1]))
+    return lines
+
+
+def _of_values(name: str, new: Any, old: Any) -> str:
+    if repr(new) != repr(old):
+        return f"static argument {name} is {new!r}, not {old!r}"
+    kind = type(new).__name__
+    return f"static argument {name} is {new!r}, which does not equal the earlier one of type {kind}"
+
+
+def _of_leaves(new: Any, old: Any) -> list[str]:
+    """What differs between two signatures (or types) of an argument."""
+    a, b = getattr(new, "type", new), getattr(old, "type", old)
+    lines = []
+    if a.shape != b.shape:
+        lines.append(f"has shape {a.shape}, not {b.shape}")
+    if a.dtype != b.dtype:
+        lines.append(f"has dtype {a.dtype}, not {b.dtype}")
+    if a.weak_type != b.weak_type:
+        weak = "weakly typed (from a Python scalar)"
+        lines.append(f"is {weak}" if a.weak_type else f"is not {weak}")
+    here, there = getattr(new, "sharding", a.sharding), getattr(old, "sharding", b.sharding)
+    if here is not there and here != there:
+        lines.append(f"is {_place(here)}, not {_place(there)}")
+    if getattr(new, "committed", None) != getattr(old, "committed", None):
+        lines.append("is committed to its device" if new.committed else "is not committed")
+    if a.varying != b.varying:
+        lines.append(f"varies along {sorted(a.varying)}, not {sorted(b.varying)}")
+    return lines or [f"is {new}, not {old}"]
+
+
+def _place(sharding: Any) -> str:
+    return "on the host" if sharding is None else f"on {sharding}"

@@ -1,0 +1,60 @@
+"""Flags on the command line of programs that use absl: `--shardwise_NAME`, else `--jax_NAME`.
+
+What another library defined already, under `jax_NAME`, is read and left as it is. absl is imported
+when a program asks for this, and must be installed then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+PREFIXES = ("shardwise_", "jax_")
+Update = Callable[[str, Any], None]
+
+
+def define(settings: Mapping[str, Any], update: Update) -> None:
+    """Defines an absl flag for each setting; `update` gets what is parsed, when absl has started.
+
+    settings: name → `Flag`.
+    """
+    flags = _absl().flags
+    for name, setting in settings.items():
+        for prefix in PREFIXES:
+            if prefix + name in flags.FLAGS:
+                continue
+            if isinstance(setting.default, bool):  # also --noNAME
+                flags.DEFINE_bool(prefix + name, setting.value, setting.__doc__)
+            else:  # `update` parses it
+                held = None if setting.value is None else str(setting.value)
+                flags.DEFINE_string(prefix + name, held, setting.__doc__)
+    _absl().app.call_after_init(lambda: _apply(settings, update))
+
+
+def parse(settings: Mapping[str, Any], update: Update) -> None:
+    """Defines the flags, and reads them from the command line now; others are left for absl."""
+    define(settings, update)
+    _absl().flags.FLAGS(sys.argv, known_only=True)
+    _apply(settings, update)
+
+
+def _apply(settings: Mapping[str, Any], update: Update) -> None:
+    flags = _absl().flags.FLAGS
+    for name in settings:
+        for prefix in PREFIXES:
+            if prefix + name in flags and not flags[prefix + name].using_default_value:
+                update(name, flags[prefix + name].value)
+                break
+
+
+def _absl() -> Any:
+    try:
+        import absl.app
+        import absl.flags
+    except ImportError as error:
+        raise ImportError(
+            "flags on the command line need absl, which is not installed: `pip install absl-py`. "
+            "Without it, use `config.update` or environment variables."
+        ) from error
+    return absl

@@ -1,0 +1,20 @@
+"""Older spellings of what the library does in one way now. Each is a thin alias.
+
+New code has a better way for each of these; the docstrings say which.
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise.compat.pmap_sharding import Chunked as Chunked
+    from shardwise.compat.pmap_sharding import NoSharding as NoSharding
+    from shardwise.compat.pmap_sharding import PmapSharding as PmapSharding
+    from shardwise.compat.pmap_sharding import Replicated as Replicated
+    from shardwise.compat.pmap_sharding import ShardedAxis as ShardedAxis
+    from shardwise.compat.pmap_sharding import ShardingSpec as ShardingSpec
+    from shardwise.compat.pmap_sharding import Unstacked as Unstacked
+    from shardwise.compat.positional import PositionalSharding as PositionalSharding
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,0 +1,11 @@
+"""Names that JAX keeps under `experimental`, for programs that import them from there."""
+
+from typing import TYPE_CHECKING
+
+from shardwise.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise.experimental import mesh_utils as mesh_utils
+    from shardwise.experimental import pjit as pjit
+
+__getattr__, __dir__ = lazy_names(__name__)
