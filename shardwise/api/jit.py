@@ -271,16 +271,15 @@ class Jitted(Generic[P, R]):
         sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
         ins = self._input_shardings(tree, len(leaves))
         types = tuple([s.type for s in sigs])
+        names = self._argument_names(args, kwargs)
         if ins is not None:  # over Explicit axes they are a part of the types
+            check_fit(ins, types, names, f"jit of {self._name}: in_shardings")
             pairs = zip(types, ins, strict=True)
             types = tuple([t if s is None else with_sharding(t, s) for t, s in pairs])
         program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         if captured:
             raise escaped(captured[0])
-        names = self._argument_names(args, kwargs)
         outs = self._output_shardings(out_tree)
-        if ins is not None:
-            check_fit(ins, types, names, f"jit of {self._name}: in_shardings")
         if outs is not None:
             results = ["result" + p for p in leaf_paths(out_tree.unflatten(range(len(outs))))]
             check_fit(outs, program.out_types, results, f"jit of {self._name}: out_shardings")

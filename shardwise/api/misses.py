@@ -8,6 +8,7 @@ The key of the call is compared with those of earlier calls: with the one that d
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -17,8 +18,8 @@ from shardwise.api.signatures import names_of
 from shardwise.api.trees import tree_text
 from shardwise.base.config import FLAGS
 from shardwise.core.interpreter import name_of
-from shardwise.types.frozen import counted
 
+_OTHER_TREE = "the arguments have the tree"
 _log = logging.getLogger("shardwise.jit")
 _seen: WeakSet[Any] = WeakSet()  # the code of functions that were called for the first time
 
@@ -32,7 +33,7 @@ def log_miss(
     known: keys of earlier calls; those of another form are passed over.
     names: of the leaves.
     """
-    code = getattr(fun, "__code__", None)
+    code = _code(fun)
     where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
     _log.warning("jit of %s%s: cache miss; %s", name_of(fun), where, _reason(fun, key, known, names))
 
@@ -41,10 +42,17 @@ def _reason(fun: Callable, key: tuple, known: Collection[tuple], names: Sequence
     found = [_differences(fun, key, k, names) for k in known if _is_full(k)]
     if not found:
         return _first_call(fun)
-    best = min(found, key=len)
-    shown = "\n  ".join(best) or "nothing that can be told apart: it was forgotten meanwhile"
-    calls = counted(len(found), "known call")
-    return f"differs from {'the' if len(found) == 1 else 'the nearest of'} {calls}:\n  {shown}"
+    shown = "\n  ".join(min(found, key=_distance)) or "nothing: what was known is forgotten"
+    count = "the only known call" if len(found) == 1 else f"the nearest of {len(found)} known calls"
+    return f"differs from {count}:\n  {shown}"
+
+
+def _code(fun: Callable) -> Any:
+    return getattr(inspect.unwrap(fun), "__code__", None)
+
+
+def _distance(lines: list[str]) -> tuple[bool, int]:
+    return any(line.startswith(_OTHER_TREE) for line in lines), len(lines)
 
 
 def _is_full(key: tuple) -> bool:
@@ -53,7 +61,7 @@ def _is_full(key: tuple) -> bool:
 
 
 def _first_call(fun: Callable) -> str:
-    code = getattr(fun, "__code__", None)
+    code = _code(fun)
     again = code is not None and code in _seen
     if code is not None:
         _seen.add(code)
@@ -70,7 +78,7 @@ def _differences(fun: Callable, new: tuple, old: tuple, names: Sequence[str]) ->
     lines = _of_contexts(new[0], old[0]) if new[0] is not old[0] else []
     lines += _of_statics(fun, new[2], old[2])
     if new[1] != old[1]:
-        return [*lines, f"the arguments have the tree {tree_text(new[1])}, not {tree_text(old[1])}"]
+        return [*lines, f"{_OTHER_TREE} {tree_text(new[1])}, not {tree_text(old[1])}"]
     for name, a, b in zip(names, new[3:], old[3:], strict=True):
         if a is not b:
             lines += [f"{name} {what}" for what in _of_leaves(a, b)]

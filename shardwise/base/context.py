@@ -100,7 +100,7 @@ def _keys(
     key = TraceKey((mesh, axes, relevant))
     if mesh is None:
         return key, key
-    return key, TraceKey((mesh.abstract_mesh, axes, relevant))
+    return key, TraceKey((getattr(mesh, "abstract_mesh", mesh), axes, relevant))
 
 
 ROOT = Context(None, None, (), {})

@@ -91,7 +91,7 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
         _check_opaque(op, types, result)
     if all(t.mesh is None and not t.varying for t in types):
         return result
-    if op.dims is None and (op.programs or op.family in ("custom", "reshard")):
+    if op.dims is None and (op.programs or op.family in ("custom", "sharding")):
         return result  # its types carry names and shardings already
     outs = list(result) if op.multiple else [result]
     varying = NO_NAMES.union(*[t.varying for t in types])

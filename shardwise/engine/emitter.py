@@ -91,7 +91,11 @@ _kept_literal_text = functools.lru_cache(4096, typed=True)(_literal_text)
 class Emitter:
     """Collects the lines of one module: the current function's body, and other functions."""
 
-    def __init__(self, mesh_texts: Callable[[Any, int], str] | None = None, devices: int = 1):
+    def __init__(
+        self, mesh_texts: Callable[[Any, int], str] | None = None, devices: int = 1,
+        leading_mesh: Callable[[], str] | None = None,
+    ):
+        self._leading_mesh = leading_mesh
         self.lines: list[str] = []
         self.functions: list[str] = []
         self.devices = devices
@@ -221,7 +225,7 @@ class Emitter:
         Shardy reshards those that it does not, where they pass the border of a function.
         """
         types = (*program.in_types, *program.out_types)
-        return all(n % self.devices == 0 for t in types for n in t.shape)
+        return all(self.divides(n) for t in types for n in t.shape)
 
     def _symbol(self, name: str) -> str:
         safe = "".join(c if c.isalnum() else "_" for c in name) or "f"
@@ -262,6 +266,21 @@ class Emitter:
         return _staged(fun, tuple(ins), exact, *params.items())
 
     # -- shardings --
+
+    def whole(self, name: str, t: ArrayType, dims: Sequence[int]) -> str:
+        """A value with some of its dimensions whole on each device, where there are several.
+
+        For ops that XLA's partitioner cannot split along them.
+        """
+        if self._leading_mesh is None or not dims:
+            return name
+        parts = ", ".join("{}" if d in dims else "{?}" for d in range(t.ndim))
+        place = f"<@{self._leading_mesh()}, [{parts}]>"
+        return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
+
+    def divides(self, size: int) -> bool:
+        """Whether any way to split a dimension of this size gives equal parts."""
+        return size % self.devices == 0
 
     def _placed(self, name: str, t: ArrayType) -> str:
         """A value where its type says that it is; where it says nothing, as it is."""

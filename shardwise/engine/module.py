@@ -13,6 +13,7 @@ from shardwise.core.program import Program
 from shardwise.engine.emitter import MAX_DENSE, Emitter, return_text, sharding_dims, tensor_text
 from shardwise.engine.padding import at_padded_sizes, cut, pad
 from shardwise.engine.signature import padded_type
+from shardwise.engine.storage import PLAIN, USUAL, Slot, Storage, placed
 from shardwise.runtime.shardy import propagated_results
 from shardwise.types.array_type import ArrayType
 from shardwise.types.mesh import AbstractMesh, Mesh
@@ -91,6 +92,12 @@ class _Meshes:
         tiling = Tiling(tiles, (total,), (0,), math.prod(tiles) < total, assignment)
         return GSPMDSharding(self._devices, tiling)
 
+    def leading(self) -> str:
+        """The symbol of the first mesh; of one over all devices, where there is none yet."""
+        if not self._symbols:
+            self._symbol((("devices", len(self._devices)),), tuple(range(len(self._devices))))
+        return next(iter(self._symbols.values()))
+
     def axis_sizes(self) -> set[int]:
         """The sizes of all mesh axes that split anything."""
         return {n for axes, _ in self._symbols for _, n in axes if n > 1}
@@ -122,6 +129,7 @@ def module_text(
     in_shardings: Sequence[Any],
     out_shardings: Sequence[Any],
     donated: Sequence[bool] = (),
+    storage: Storage = PLAIN,
 ) -> str:
     """The module of `program` over `devices`.
 
@@ -129,11 +137,12 @@ def module_text(
     in_shardings:  one per constant and argument; None on one device.
     out_shardings: one per result; None where the partitioner chooses.
     donated:       one per argument: whether its memory may be reused.
+    storage:       how arguments and results lie in memory, where that is not the usual way.
 
     Arguments and results with uneven shards have the padded sizes of their buffers; the module cuts
     the padding off first and adds it last, and is about logical values in between.
     """
-    return _module(program, devices, constants, in_shardings, out_shardings, donated)[0]
+    return _module(program, devices, constants, in_shardings, out_shardings, donated, storage)[0]
 
 
 def module_and_results(
@@ -143,6 +152,7 @@ def module_and_results(
     in_shardings: Sequence[Any],
     out_shardings: Sequence[Any],
     donated: Sequence[bool] = (),
+    storage: Storage = PLAIN,
 ) -> tuple[str, list[Any]]:
     """`module_text`, and shardings of the results, with those chosen that had to be known.
 
@@ -153,8 +163,10 @@ def module_and_results(
     plain = at_padded_sizes(program, in_shardings, outs) if len(devices) > 1 else None
     if plain is not None:
         program, outs = plain
-        return _module(program, devices, constants, in_shardings, outs, donated)[0], outs
-    text, meshes = _module(program, devices, constants, in_shardings, out_shardings, donated)
+        rest = constants, in_shardings, outs, donated, storage
+        return _module(program, devices, *rest)[0], outs
+    rest = donated, storage
+    text, meshes = _module(program, devices, constants, in_shardings, out_shardings, *rest)
     unknown = [
         i for i, (t, s) in enumerate(zip(program.out_types, outs, strict=True))
         if s is None and _may_be_uneven(t, meshes)
@@ -167,7 +179,7 @@ def module_and_results(
             outs[i] = _chosen(program.out_types[i], meshes, *found[i])
     if outs == list(out_shardings):
         return text, outs
-    return _module(program, devices, constants, in_shardings, outs, donated)[0], outs
+    return _module(program, devices, constants, in_shardings, outs, *rest)[0], outs
 
 
 def _may_be_uneven(t: ArrayType, meshes: _Meshes) -> bool:
@@ -185,27 +197,31 @@ def _chosen(t: ArrayType, meshes: _Meshes, symbol: str, dims: Sequence[tuple[str
 
 def _module(
     program: Program, devices: tuple, constants: Sequence[Any], in_shardings: Sequence[Any],
-    out_shardings: Sequence[Any], donated: Sequence[bool],
+    out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage,
 ) -> tuple[str, _Meshes]:
     meshes = _Meshes(devices)
-    emitter = Emitter(meshes.target if len(devices) > 1 else None, len(devices))
+    emitter = (
+        Emitter(meshes.target, len(devices), meshes.leading) if len(devices) > 1 else Emitter()
+    )
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
     args = [f"%arg{i}" for i in range(len(in_types))]
     rows = list(zip(args, in_types, in_shardings, strict=True))
-    names = [cut(emitter, *row) for row in rows]
+    kept = storage.ins or (USUAL,) * len(rows)
+    names = [_entered(emitter, *row, slot) for row, slot in zip(rows, kept, strict=True)]
     emitter.hoisted = {id(c): n for c, n in zip(constants, names, strict=False)}
     own = [emitter.hoisted[id(c)] for c in program.constants]
     results = emitter.program(program, own + names[count:])
     out_rows = list(zip(results, program.out_types, out_shardings, strict=True))
-    results = [pad(emitter, *row) for row in out_rows]
+    given = storage.outs or (USUAL,) * len(out_rows)
+    results = [_left(emitter, *row, slot) for row, slot in zip(out_rows, given, strict=True)]
     donors = [False] * count + (list(donated) or [False] * len(program.arguments))
-    pairs = zip(rows, donors, strict=True)
-    ins = ", ".join(_argument_text(meshes, *row, donor) for row, donor in pairs)
+    pairs = zip(rows, donors, kept, strict=True)
+    ins = ", ".join(_argument_text(meshes, *row, donor, slot) for row, donor, slot in pairs)
     held = [padded_type(t, s) for _, t, s in out_rows]
     outs = ", ".join(
-        tensor_text(p) + _attributes(meshes, p, s, False)
-        for p, (_, _, s) in zip(held, out_rows, strict=True)
+        tensor_text(p) + _attributes(meshes, p, s, False, slot)
+        for p, s, slot in zip(held, out_shardings, given, strict=True)
     )
     body = "\n".join([*emitter.lines, return_text("func.return", results, held)])
     safe = "".join(c if c.isalnum() else "_" for c in program.name)
@@ -218,14 +234,33 @@ def _module(
     return "\n".join(p for p in parts if p) + "\n", meshes
 
 
-def _argument_text(meshes: _Meshes, name: str, t: Any, sharding: Any, donated: bool) -> str:
+def _entered(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
+    """An argument in the device's memory, without its padding."""
+    if slot.kind is not None:
+        name = placed(emitter, name, padded_type(t, sharding), None)
+    return cut(emitter, name, t, sharding)
+
+
+def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
+    """A result with its padding, in the memory where it is wanted."""
+    name = pad(emitter, name, t, sharding)
+    if slot.kind is None:
+        return name
+    return placed(emitter, name, padded_type(t, sharding), slot.kind)
+
+
+def _argument_text(
+    meshes: _Meshes, name: str, t: Any, sharding: Any, donated: bool, slot: Slot
+) -> str:
     held = padded_type(t, sharding)
-    return f"{name}: {tensor_text(held)}{_attributes(meshes, held, sharding, donated)}"
+    return f"{name}: {tensor_text(held)}{_attributes(meshes, held, sharding, donated, slot)}"
 
 
-def _attributes(meshes: _Meshes, held: ArrayType, sharding: Any, donated: bool) -> str:
+def _attributes(
+    meshes: _Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot
+) -> str:
     """The attributes of an argument or result, whose buffer is of type `held`."""
-    parts = []
+    parts = slot.attributes()
     if sharding is not None:
         parts.append(f"sdy.sharding = {meshes.attribute(sharding, held.ndim)}")
     if donated:

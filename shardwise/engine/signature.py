@@ -19,10 +19,12 @@ from shardwise.runtime.program import result_handler
 from shardwise.types.array_type import ArrayType, array_type, with_sharding
 from shardwise.types.dtypes import iinfo, is_bool, is_integer
 from shardwise.types.extended import ExtendedDType
+from shardwise.types.layout import Layout
 
 
 class Signature:
     """type: the logical type; sharding: where it lives; committed: whether it must stay there.
+    layout: the order of elements in memory, of each shard; None for the default one.
 
     stored:   the type of the elements as stored: typed keys are integers.
     physical: that of the buffer: `stored` with the padding of uneven shards.
@@ -32,19 +34,22 @@ class Signature:
     """
 
     __slots__ = (
-        "type", "sharding", "committed", "stored", "physical", "even", "placement", "handler",
-        "devices", "ints", "__weakref__",
+        "type", "sharding", "committed", "layout", "stored", "physical", "even", "placement",
+        "handler", "devices", "ints", "__weakref__",
     )
     type: ArrayType
     sharding: Any
     committed: bool
+    layout: Layout | None
     stored: ArrayType
     physical: ArrayType
     even: bool
 
     def __repr__(self) -> str:
         where = "host" if self.sharding is None else self.sharding
-        return f"{self.type.str_short(True)} on {where}{'' if self.committed else ', uncommitted'}"
+        order = "" if self.layout is None else f" in {self.layout}"
+        free = "" if self.committed else ", uncommitted"
+        return f"{self.type.str_short(True)} on {where}{order}{free}"
 
 
 _table: dict[tuple, Signature] = {}
@@ -75,17 +80,19 @@ def padding_value(dtype: Any) -> Any:
     return np.asarray(iinfo(dtype).max if is_integer(dtype) else np.nan).astype(dtype)[()]
 
 
-def signature(t: ArrayType, sharding: Any, committed: bool) -> Signature:
+def signature(
+    t: ArrayType, sharding: Any, committed: bool, layout: Layout | None = None
+) -> Signature:
     """The signature of arrays of type `t` under a sharding, which the type then tells of."""
-    key = (t, sharding, committed)
+    key = (t, sharding, committed) if layout is None else (t, sharding, committed, layout)
     found = _table.get(key)
     if found is not None:
         return found
     typed = with_sharding(t, sharding) if sharding is not None else t
     if typed is not t:
-        return _table.setdefault(key, signature(typed, sharding, committed))
+        return _table.setdefault(key, signature(typed, sharding, committed, layout))
     new = object.__new__(Signature)
-    new.type, new.sharding, new.committed = t, sharding, committed
+    new.type, new.sharding, new.committed, new.layout = t, sharding, committed, layout
     new.stored, new.physical = stored_type(t), padded_type(t, sharding)
     new.even = new.stored.shape == new.physical.shape
     if sharding is None:

@@ -21,10 +21,13 @@ from shardwise.engine.array import Array, Gone, is_narrow, wrap
 from shardwise.engine.compiled import compiled_for
 from shardwise.engine.module import module_text
 from shardwise.engine.signature import Signature, padding_value, signature
+from shardwise.engine.storage import stated_kind, storage_of
 from shardwise.runtime import backend
 from shardwise.runtime.program import Compiled
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dtypes import canonicalize, too_large
+from shardwise.types.extended import ExtendedDType
+from shardwise.types.layout import AutoLayout, Format
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.types.tiling import Tiling
@@ -138,15 +141,20 @@ def whole_beside(sig: Signature) -> Any:
 
 
 def move(x: Any, target: Any) -> Array:
-    """`x` under another sharding, committed to it.
+    """`x` under another sharding, or in another `Format`, committed to it.
 
-    Over the same devices the data never visits the host; nor does it between accelerators.
+    Over the same devices the data never visits the host; nor does it between accelerators. Where
+    the target is no Format, the layout of an array stays only if its sharding does.
     """
+    if target.__class__ is Format:
+        return relayout(move(x, target.sharding), target.layout)
     if not isinstance(x, Array):
         return put_host(x, target, True)
     sig = x._sig
     if sig.sharding is target:
         return x if sig.committed else _relabelled(x, target)
+    if sig.layout is not None:
+        return move(relayout(x, None), target)
     if sig.devices == target.devices or sig.sharding.device_set == target.device_set:
         return _on_same_devices(x, target)
     if _same_tiles(x, target):
@@ -156,6 +164,31 @@ def move(x: Any, target: Any) -> Array:
     if len(sig.devices) == 1:
         return _spread(x, target)
     return _from_parts(x, target)
+
+
+# ---------------------------------------------------------------------------------- layouts
+
+
+def relayout(x: Array, layout: Any) -> Array:
+    """The array with its elements in another order in memory; None: in the default one."""
+    if isinstance(layout, AutoLayout):
+        raise ValueError(
+            "Layout.AUTO is the compiler's choice for a program, and here there is none. Give a "
+            "Layout, or leave it out for the default one."
+        )
+    if isinstance(x.dtype, ExtendedDType):
+        if layout is None:
+            return x
+        raise TypeError(f"{layout} is for arrays of numbers; this one has dtype {x.dtype}.")
+    wanted = None if layout is None else layout.for_rank(x.ndim)
+    if x._sig.layout is wanted:
+        return x
+    if stated_kind(x.sharding) is not None:  # programs work in the devices' own memory
+        near = _copy(x, x.sharding.with_memory_kind(None))
+        return _copy(relayout(near, layout), x.sharding)
+    sig = signature(x.aval, x.sharding, x._sig.committed, wanted)
+    (raw,) = _resharder(x._sig, sig).launch([x._live()], [sig.handler])
+    return wrap(raw, sig)
 
 
 # ------------------------------------------------------------------------ the same devices
@@ -187,7 +220,7 @@ def aligned(sharding: Any, devices: tuple, ndim: int) -> Any:
 
 def _relabelled(x: Array, target: Any) -> Array:
     """The same buffers under a sharding that puts the same data on each device."""
-    sig = signature(x.aval, target, True)
+    sig = signature(x.aval, target, True, x._sig.layout)
     raw = x._live()
     if x._sig.devices != target.devices:
         raw = backend.reorder(raw, sig.placement)
@@ -196,10 +229,13 @@ def _relabelled(x: Array, target: Any) -> Array:
 
 @functools.lru_cache(1024)
 def _resharder(sig: Signature, target: Signature) -> Compiled:
-    """A compiled identity between two shardings over the same devices, in one order."""
+    """A compiled identity between two places over the same devices, in one order."""
     var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")
-    text = module_text(program, sig.devices, [], [sig.sharding], [target.sharding])
+    several = len(sig.devices) > 1
+    ins, outs = [sig.sharding if several else None], [target.sharding if several else None]
+    storage = storage_of(ins, [sig.layout], outs, [target.layout])
+    text = module_text(program, sig.devices, [], ins, outs, storage=storage)
     return compiled_for(text, sig.devices, (False,))
 
 
@@ -227,7 +263,7 @@ def copy(x: Array) -> Array:
 
 
 def _copy(x: Array, target: Any) -> Array:
-    sig = signature(x.aval, target, True)
+    sig = signature(x.aval, target, True, x._sig.layout)
     impl = backend.copy_to_devices(x._live(), backend.device_list(target.devices), sig.placement)
     return wrap(backend.rewrap(impl, sig.physical, sig.placement), sig)
 

@@ -24,7 +24,7 @@ def create_device_mesh(
     contiguous_submeshes: bool = False,
     allow_split_physical_axes: bool = False,
 ) -> NDArray[np.object_]:
-    """The devices, in their order, as an array of shape `mesh_shape`.
+    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the order given.
 
     Args:
       mesh_shape: its product is the number of devices.

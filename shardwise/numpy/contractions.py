@@ -22,6 +22,7 @@ from shardwise.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise.ops.contract import DimensionNumbers, canonical_precision, dot_general
 from shardwise.ops.create import iota
 from shardwise.ops.shape import canonical_axis, concatenate, slice_in_dim
+from shardwise.ops.sharding import placed
 from shardwise.types.dtypes import is_complex
 
 Shape = tuple[int, ...]
@@ -98,7 +99,10 @@ def _matmul(a: Any, b: Any, precision: Any = None, preferred: Any = None) -> Any
     return out if perm is None else transpose(out, perm=perm)
 
 
-def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def matmul(
+    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """Matrix product over the last two dimensions; the others broadcast.
 
     Args:
@@ -106,11 +110,15 @@ def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any
       b: (…, k, m), or a vector of size k.
       precision: on devices that have several; a `Precision`, its name, or a pair for a and b.
       preferred_element_type: the dtype of sums and of the result.
+      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
 
     Raises:
       ValueError: for scalars, and for batch dimensions that do not broadcast.
       TypeError: if the summed dimensions differ in size.
     """
+    if out_sharding is not None:
+        p = {"precision": precision, "preferred_element_type": preferred_element_type}
+        return placed(matmul, out_sharding, a, b, **p)
     if precision is None and preferred_element_type is None:
         return _matmul(a, b)
     return _matmul(a, b, precision, checked_dtype(preferred_element_type, "matmul"))
@@ -130,8 +138,14 @@ def _dot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     return product(a, b, (((s.ndim - 1,), (axis,)), ((), ())), precision, preferred)
 
 
-def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def dot(
+    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """Sum over the last dimension of `a` and the second last (or only) of `b`; see `numpy.dot`."""
+    if out_sharding is not None:
+        p = {"precision": precision, "preferred_element_type": preferred_element_type}
+        return placed(dot, out_sharding, a, b, **p)
     return _dot(a, b, precision, checked_dtype(preferred_element_type, "dot"))
 
 
@@ -270,13 +284,17 @@ def _tensordot(a: Any, b: Any, axes: Any, precision: Any, preferred: Any) -> Any
 
 
 def tensordot(
-    a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None
+    a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """Sum of products over pairs of dimensions; all others stay, those of `a` first.
 
     Args:
       axes: how many of the last of `a` and first of `b`; or a list of those of `a` and one of `b`.
     """
+    if out_sharding is not None:
+        p = {"precision": precision, "preferred_element_type": preferred_element_type}
+        return placed(tensordot, out_sharding, a, b, axes, **p)
     if isinstance(axes, list | tuple):
         axes = tuple([tuple(x) if isinstance(x, list | tuple | np.ndarray) else x for x in axes])
     return _tensordot(a, b, axes, precision, checked_dtype(preferred_element_type, "tensordot"))

@@ -63,34 +63,46 @@ def _full(value: Any, shape: tuple, dtype: Any, weak: bool) -> Any:
     return create.full(value, shape, dtype, weak)
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """An array of zeros.
 
     shape:  a number or a sequence of numbers.
     dtype:  float32 when None (float64 under enable_x64).
     device: a device or sharding for the result.
+    out_sharding: how it is split over explicit mesh axes: a NamedSharding or a PartitionSpec.
     """
+    if out_sharding is not None:
+        return placed(zeros, out_sharding, shape, dtype)
     made = _zeros(shape_of(shape), dtype_of(dtype, "zeros"))
     return made if device is None else place(made, device)
 
 
-def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """An array of ones; see `zeros`."""
+    if out_sharding is not None:
+        return placed(ones, out_sharding, shape, dtype)
     made = _ones(shape_of(shape), dtype_of(dtype, "ones"))
     return made if device is None else place(made, device)
 
 
-def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """An array of zeros: memory is never left as it was."""
+    if out_sharding is not None:
+        return placed(empty, out_sharding, shape, dtype)
     made = _zeros(shape_of(shape), dtype_of(dtype, "empty"))
     return made if device is None else place(made, device)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """An array of `fill_value`, a scalar or an array that broadcasts to `shape`.
 
     dtype: that of the value when None; a Python scalar makes a weak type then.
     """
+    if out_sharding is not None:
+        return placed(full, out_sharding, shape, fill_value, dtype)
     value = as_operand(fill_value)
     t = type_of(value)
     weak = dtype is None and t.weak_type
@@ -99,17 +111,23 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
 
 
 def zeros_like(
-    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """Zeros in the shape and dtype of `a`, unless others are given."""
+    if out_sharding is not None:
+        return placed(_zeros, out_sharding, *_like(a, dtype, shape, "zeros_like"))
     made = _zeros(*_like(a, dtype, shape, "zeros_like"))
     return made if device is None else place(made, device)
 
 
 def ones_like(
-    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """Ones in the shape and dtype of `a`, unless others are given."""
+    if out_sharding is not None:
+        return placed(_ones, out_sharding, *_like(a, dtype, shape, "ones_like"))
     made = _ones(*_like(a, dtype, shape, "ones_like"))
     return made if device is None else place(made, device)
 
@@ -118,9 +136,12 @@ empty_like = zeros_like
 
 
 def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """`fill_value` in the shape and dtype of `a`, unless others are given."""
+    if out_sharding is not None:
+        return placed(_full, out_sharding, as_operand(fill_value), *_like(a, dtype, shape, "full_like"))
     made = _full(as_operand(fill_value), *_like(a, dtype, shape, "full_like"))
     return made if device is None else place(made, device)
 
@@ -137,7 +158,7 @@ def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bo
 
 def array(
     object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0,
-    *, device: Any = None,
+    *, device: Any = None, out_sharding: Any = None,
 ) -> Any:
     """An array of the given value.
 
@@ -150,6 +171,8 @@ def array(
     """
     if order not in (None, "K", "A", "C", "F"):
         raise ValueError(f"order must be 'K', 'A', 'C' or 'F'; got {order!r}.")
+    if out_sharding is not None:
+        device = target(out_sharding, "array: out_sharding", *_typed(object))
     wanted = None if dtype is None else dtype_of(dtype, "array")
     made = _array(object, wanted)
     if made is object and copy:

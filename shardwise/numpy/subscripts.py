@@ -381,7 +381,7 @@ def _einsum(*operands: Any, subscripts: Any, optimize: Any, precision: Any, pref
 
 def einsum(
     subscripts: Any, /, *operands: Any, out: None = None, optimize: Any = "auto",
-    precision: Any = None, preferred_element_type: Any = None,
+    precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None,
 ) -> Any:
     """Sums of products, by labels of dimensions (see `numpy.einsum`).
 
@@ -392,6 +392,7 @@ def einsum(
         or a path of opt_einsum.
       precision: of products, on devices that have several.
       preferred_element_type: the dtype of sums and of the result.
+      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
 
     Raises:
       ValueError: if subscripts and operands do not fit.
@@ -401,10 +402,13 @@ def einsum(
         subscripts, operands = _from_lists((subscripts, *operands))
     if optimize.__class__ is list:
         optimize = tuple(optimize)
-    return _einsum(
-        *operands, subscripts=subscripts, optimize="auto" if optimize is True else optimize,
-        precision=precision, preferred=checked_dtype(preferred_element_type, "einsum"),
-    )
+    how = {
+        "subscripts": subscripts, "optimize": "auto" if optimize is True else optimize,
+        "precision": precision, "preferred": checked_dtype(preferred_element_type, "einsum"),
+    }
+    if out_sharding is not None:
+        return placed(_einsum, out_sharding, *operands, **how)
+    return _einsum(*operands, **how)
 
 
 def _from_lists(args: tuple) -> tuple[Any, tuple]:

@@ -64,6 +64,8 @@ def reduction(
     def lower(e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
         dtype = ins[0].dtype
         value = identity(dtype)
+        if hlo == "xor":  # XLA's all-reduce knows none on CPU
+            x = e.whole(x, ins[0], axes)
         if not is_complex(dtype) or hlo == "multiply":
             return reduce_text(e, ins, outs, x, axes, hlo, e.literal(value, dtype))
         return reduce_lines(e, ins, outs, [x], [value], axes, body_of(op))[0]

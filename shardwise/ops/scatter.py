@@ -145,6 +145,7 @@ def _lower_rule(name: str, body: str) -> Callable:
             limits = tuple(ins[0].shape[d] - sizes[d] for d in axes)
             indices = e.via(clamped, (ins[1],), indices, limits=limits)[0]
         vector = ins[1].ndim - 1
+        indices, updates = _unsplit(e, ins, dims, indices, updates)
         numbers = attribute("scatter", {
             "update_window_dims": dims.update_window_dims,
             "inserted_window_dims": dims.inserted_window_dims,
@@ -170,6 +171,15 @@ def _lower_rule(name: str, body: str) -> Callable:
         )
 
     return rule
+
+
+def _unsplit(e: Any, ins: Any, dims: Any, indices: str, updates: str) -> tuple[str, str]:
+    """Indices and updates not split along scatter dimensions, where the parts may be unequal:
+    XLA would then scatter the padding too."""
+    along = [d for d in range(ins[2].ndim) if d not in dims.update_window_dims]
+    if all(e.divides(ins[2].shape[d]) for d in along):
+        return indices, updates
+    return e.whole(indices, ins[1], range(ins[1].ndim)), e.whole(updates, ins[2], along)
 
 
 def clamped(indices: Any, *, limits: tuple) -> Any:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from shardwise.base.context import current
+from shardwise.core.fused import VARIADIC, fused
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.types.array_type import ArrayType, with_sharding
-from shardwise.types.dims import Dims, letters
+from shardwise.types.frozen import listed
 from shardwise.types.mesh import AxisType, Mesh
 from shardwise.types.partition_spec import NO_AXES, PartitionSpec
 from shardwise.types.sharding import NamedSharding
@@ -22,12 +25,7 @@ from shardwise.types.sharding import NamedSharding
 
 def _type(x: ArrayType, *, sharding: Any) -> ArrayType:
     sharding.shard_shape(x.shape)  # raises where rank or sizes do not fit
-    return x
-
-
-def _dims(x: ArrayType, *, sharding: Any) -> Dims:
-    names = letters(x.ndim)
-    return Dims((names,), (names,))
+    return with_sharding(x, sharding)
 
 
 def _lower(e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
@@ -58,8 +56,8 @@ def _batch(
 
 sharding_constraint = Op(
     "sharding_constraint",
+    family="sharding",
     type_rule=_type,
-    dims=_dims,
     lower=_lower,
     jvp=_jvp,
     transpose=_transpose,
@@ -121,7 +119,7 @@ reshard = Op(
     transpose=lambda ct, x, **params: [settle(ct, cotangent_type(x.aval))],
     batch=_reshard_batch,
     eager=_reshard_eager,
-    family="reshard",
+    family="sharding",
 )
 
 
@@ -138,14 +136,6 @@ def free(x: Any) -> Any:
     return x if type_of(x).mesh is None else reshard(x, sharding=None)
 
 
-def freely(fun: Callable[..., Any], sharding: Any, *operands: Any) -> Any:
-    """`fun(*operands)` split as the partitioner likes inside, and by `sharding` when it is done.
-
-    What ops with an ambiguous sharding do with their `out_sharding`.
-    """
-    return reshard(fun(*map(free, operands)), sharding=sharding)
-
-
 def cotangent_type(t: ArrayType) -> ArrayType:
     """The type of cotangents of values of type `t`: reduced and unreduced axes change places."""
     spec = t.spec
@@ -153,3 +143,77 @@ def cotangent_type(t: ArrayType) -> ArrayType:
         return t.strong()
     spec = spec.update(unreduced=spec.reduced, reduced=spec.unreduced)
     return t.strong().update(spec=spec)
+
+
+# -- out_sharding: what a function does inside is free, and its result is resharded --
+
+
+def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
+    """What a user gives for `out_sharding`: a NamedSharding, or a spec over a mesh in scope.
+
+    operands: where no mesh is in scope, the spec is over the mesh in the type of one of them.
+    """
+    if isinstance(sharding, NamedSharding):
+        found = sharding
+    elif isinstance(sharding, PartitionSpec):
+        meshes = [t.mesh for t in map(type_of, operands) if t.mesh is not None]
+        mesh = current().mesh or (meshes[0] if meshes else None)
+        if mesh is None:
+            raise ValueError(
+                f"{name}: a bare {sharding} needs a mesh in scope. Use NamedSharding(mesh, "
+                f"{sharding}), or enter `with set_mesh(mesh):`."
+            )
+        found = NamedSharding(mesh, sharding)
+    else:
+        raise TypeError(
+            f"{name} takes a NamedSharding or a PartitionSpec; got {sharding!r} of type "
+            f"{type(sharding).__name__}."
+        )
+    other = [a for a in found.spec.axes if a not in found.mesh.explicit_axes]
+    if other:
+        raise ValueError(
+            f"{name}: {found.spec} names {listed(other)} of {found.mesh}, but only Explicit axes "
+            "are part of types. Use `with_sharding_constraint` for Auto axes."
+        )
+    return found
+
+
+def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any) -> Any:
+    """`fun(*args, **kwargs)` with its result split by `out_sharding`, as one program.
+
+    Inside, the partitioner chooses, so that nothing is ambiguous.
+    """
+    at = tuple([i for i, x in enumerate(args) if _is_array(x)])
+    named = tuple([k for k, x in kwargs.items() if _is_array(x)])
+    operands = [*[args[i] for i in at], *[kwargs[k] for k in named]]
+    sharding = target(out_sharding, f"{fun.__name__}: out_sharding", *operands)
+    fixed = tuple([None if i in at else _frozen(x) for i, x in enumerate(args)])
+    rest = tuple([(k, _frozen(x)) for k, x in kwargs.items() if k not in named])
+    general = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec)
+    here = current()
+    if isinstance(sharding.mesh, Mesh) and here.mesh is not sharding.mesh:
+        here = here.replace(mesh=sharding.mesh)
+    with here.entered():
+        return _placed(
+            *operands, fun=fun, sharding=general, at=at, named=named, fixed=fixed, rest=rest
+        )
+
+
+@fused(arrays=VARIADIC)
+def _placed(
+    *operands: Any, fun: Any, sharding: Any, at: tuple, named: tuple, fixed: tuple, rest: tuple
+) -> Any:
+    values = [free(x) for x in operands]
+    args = list(fixed)
+    for i, x in zip(at, values, strict=False):
+        args[i] = x
+    kwargs = dict(zip(named, values[len(at) :], strict=True)) | dict(rest)
+    return reshard(fun(*args, **kwargs), sharding=sharding)
+
+
+def _is_array(x: Any) -> bool:
+    return hasattr(x, "aval") or isinstance(x, np.ndarray)
+
+
+def _frozen(x: Any) -> Any:
+    return tuple(map(_frozen, x)) if isinstance(x, list | tuple) else x

@@ -109,6 +109,8 @@ def process_index(platform: str | None = None) -> int:
 
 
 def _reduced(device: Any) -> tuple[Any, ...]:
+    if _clients.get(_ALIASES.get(device.platform, device.platform)) is not device.client:
+        raise TypeError(f"cannot pickle the device {device}: another library started it.")
     return _device, (device.platform, device.id)
 
 
@@ -168,17 +170,54 @@ def _apart(shards: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
 
 def assemble(aval: Any, placement: Any, parts: Sequence[Any]) -> Any:
     """One raw buffer out of single-device raw buffers, in the order of the devices. No copy."""
-    return _jax.ArrayImpl(aval, placement, list(parts), committed=True, _skip_checks=True)
+    parts = list(parts)
+    raw = _jax.ArrayImpl(aval, placement, parts, committed=True, _skip_checks=True)
+    return _sharing(raw, parts)
 
 
 def rewrap(raw: Any, aval: Any, placement: Any) -> Any:
     """The same bytes under another type and placement. No copy."""
-    return raw._rewrap_with_aval_and_sharding(aval, placement)
+    return _sharing(raw._rewrap_with_aval_and_sharding(aval, placement), (raw,))
 
 
 def reorder(raw: Any, placement: Any) -> Any:
     """The same buffers, with the devices in the order of another placement. No copy."""
-    return _jax.reorder_shards(raw, placement, _jax.ArrayCopySemantics.REUSE_INPUT)
+    new = _jax.reorder_shards(raw, placement, _jax.ArrayCopySemantics.REUSE_INPUT)
+    return _sharing(new, (raw,))
+
+
+class Memory:
+    """Stands for memory that several raw buffers share. why: what ended it, where that is known."""
+
+    __slots__ = ("why",)
+
+    def __init__(self) -> None:
+        self.why = ""
+
+
+def _sharing(new: Any, raws: Sequence[Any]) -> Any:
+    """`new`, marked as on the memory of `raws`."""
+    for raw in raws:
+        if not hasattr(raw, "_shardwise_memory"):
+            raw._shardwise_memory = (Memory(),)
+    new._shardwise_memory = tuple([m for raw in raws for m in raw._shardwise_memory])
+    return new
+
+
+def memories(raw: Any) -> Sequence[Any]:
+    """What tells the memory of a raw buffer from that of others: itself, unless it is shared."""
+    return getattr(raw, "_shardwise_memory", None) or (raw,)
+
+
+def gone(raw: Any, why: str) -> None:
+    """Notes why the memory of a raw buffer is gone, for the others that share it."""
+    for memory in getattr(raw, "_shardwise_memory", ()):
+        memory.why = memory.why or why
+
+
+def why_gone(raw: Any) -> str:
+    """What ended the memory of a deleted raw buffer, where that is known."""
+    return next((m.why for m in getattr(raw, "_shardwise_memory", ()) if m.why), "")
 
 
 def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:
@@ -198,7 +237,18 @@ def single_buffers(raw: Any) -> list[Any]:
 
     jaxlib imports jax here, where that is installed (see `runtime.host` for the way on CPU).
     """
-    return raw._arrays
+    parts = raw._arrays
+    if len(parts) > 1:
+        _split(raw, parts)
+    return parts
+
+
+def _split(raw: Any, parts: Sequence[Any]) -> None:
+    """Marks the parts of one raw buffer, of which each call gives new ones."""
+    if not hasattr(raw, "_shardwise_parts"):
+        raw._shardwise_parts = [Memory() for _ in parts]
+    for part, memory in zip(parts, raw._shardwise_parts, strict=True):
+        part._shardwise_memory = (memory,)
 
 
 def start_fetch(raw: Any) -> None:

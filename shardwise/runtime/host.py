@@ -1,4 +1,4 @@
-"""Shards of CPU buffers as NumPy arrays, without a copy.
+"""Shards of CPU buffers as NumPy arrays, without a copy; exchange with other libraries by DLPack.
 
 jaxlib's own ways to one shard of a buffer (`_arrays`, `disassemble…`) import jax where it is
 installed, and try to, at some cost, where it is not. This way does neither: DLPack exports the
@@ -6,6 +6,9 @@ first shard of a buffer, and reordering the devices of a buffer, which moves no 
 shard the first. It takes about 5 µs per shard.
 
 The views keep the memory alive: a program to which the buffer is donated takes a copy then.
+
+Between libraries on CPU, NumPy makes and reads the capsules: jaxlib before 0.12 knows only those
+without a version, which cannot say that memory is not to be written to, and imports jax to read one.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ import ctypes
 import functools
 from typing import Any, cast
 
+import ml_dtypes
 import numpy as np
 from jaxlib import _jax
 from jaxlib import xla_client as xc
 from numpy.typing import NDArray
 
 _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
+ALIGNMENT = 64  # bytes: other memory cannot be a buffer's
 
 
 def shard_view(
@@ -35,11 +40,7 @@ def shard_view(
     if position:
         order = _rotated(devices, position, memory_kind)
         raw = _jax.reorder_shards(raw, order, _jax.ArrayCopySemantics.REUSE_INPUT)
-    capsule = export(raw)
-    if dtype.isbuiltin == 1:
-        return np.from_dlpack(_Exporter(capsule))
-    _declare_unsigned(capsule, dtype.itemsize)
-    return np.from_dlpack(_Exporter(capsule)).view(dtype)
+    return _imported(export(raw), dtype)
 
 
 def export(raw: Any, stream: Any = None) -> Any:
@@ -64,6 +65,37 @@ def _rotated(devices: tuple[Any, ...], position: int, memory_kind: str | None) -
     return _jax.GSPMDSharding(order, xc.HloSharding.replicate(), memory_kind=memory_kind)
 
 
+# ------------------------------------------------------------------------- DLPack, by way of NumPy
+
+
+def export_view(view: NDArray[Any], *, version: tuple[int, int], copy: bool | None = None) -> Any:
+    """A DLPack capsule with a version, of a read-only NumPy array, which it says."""
+    code = _CODES.get(view.dtype.name)
+    plain = view if code is None else view.view(f"u{view.dtype.itemsize}")
+    capsule: Any = plain.__dlpack__(max_version=version, copy=copy)  # pyright: ignore[reportCallIssue] (NumPy 2.1)
+    if code is not None:
+        _tensor(capsule).code = code
+    return capsule
+
+
+# Whether NumPy writes capsules with a version.
+EXPORTS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+
+
+def foreign_view(x: Any) -> NDArray[Any]:
+    """What another library's array on the CPU holds, as a NumPy array on its memory."""
+    capsule = capsule_of(x)
+    return _imported(capsule, _dtype_in(capsule))
+
+
+def capsule_of(x: Any, **how: Any) -> Any:
+    """The DLPack capsule of another library's array, with a version if the library knows of it."""
+    try:
+        return x.__dlpack__(max_version=(1, 0), **how)
+    except TypeError:  # from before versions
+        return x.__dlpack__(**how)
+
+
 class _Exporter:
     """A DLPack capsule in the form that NumPy imports."""
 
@@ -77,8 +109,16 @@ class _Exporter:
         return 1, 0  # kDLCPU
 
 
-class _Tensor(ctypes.Structure):
-    """`DLTensor` of the DLPack standard, the first field of `DLManagedTensor`."""
+def _imported(capsule: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype.name not in _CODES:
+        return np.from_dlpack(_Exporter(capsule))
+    # NumPy knows no bfloat16 or float8: the elements are handed over as unsigned integers.
+    _tensor(capsule).code = _UNSIGNED
+    return np.from_dlpack(_Exporter(capsule)).view(dtype)
+
+
+class Tensor(ctypes.Structure):
+    """`DLTensor` of the DLPack standard."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -88,19 +128,66 @@ class _Tensor(ctypes.Structure):
         ("code", ctypes.c_uint8),
         ("bits", ctypes.c_uint8),
         ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("byte_offset", ctypes.c_uint64),
     ]
 
 
 _UNSIGNED = 1  # kDLUInt
+_CODES = {
+    "bfloat16": 4, "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9,
+    "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13,
+    "float8_e8m0fnu": 14,
+}
+_NAMES = {code: name for name, code in _CODES.items()}
+_KINDS = {0: "int", 1: "uint", 2: "float", 5: "complex"}
+_name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
+    ("PyCapsule_GetName", ctypes.pythonapi)
+)
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
+_BEHIND_VERSION = 32  # bytes: version, context, deleter, flags
 
 
-def _declare_unsigned(capsule: Any, itemsize: int) -> None:
-    """NumPy knows no bfloat16 or float8: the elements are handed over as unsigned integers."""
-    tensor = _Tensor.from_address(cast(int, _pointer_of(capsule, b"dltensor")))
-    tensor.code, tensor.bits = _UNSIGNED, 8 * itemsize
+def _tensor(capsule: Any) -> Tensor:
+    """What a capsule describes. It is the first field, or behind the version and its company."""
+    name = _name_of(capsule)
+    offset = _BEHIND_VERSION if name == b"dltensor_versioned" else 0
+    return Tensor.from_address(cast(int, _pointer_of(capsule, name)) + offset)
+
+
+def _dtype_in(capsule: Any) -> np.dtype[Any]:
+    tensor = _tensor(capsule)
+    name = _NAMES.get(tensor.code)
+    if name is None:
+        name = "bool" if tensor.code == 6 else f"{_KINDS.get(tensor.code, '')}{tensor.bits}"
+    try:
+        if tensor.lanes != 1:
+            raise TypeError
+        return np.dtype(getattr(ml_dtypes, name, name))
+    except TypeError:
+        raise BufferError(
+            f"DLPack elements of type code {tensor.code}, {tensor.bits} bits and {tensor.lanes} "
+            "lanes have no dtype here."
+        ) from None
+
+
+# --------------------------------------------------------------------------------- DLPack of GPUs
+
+
+def foreign_buffer(x: Any, device: Any) -> tuple[Any, tuple[int, ...], np.dtype[Any]]:
+    """Another library's array on a GPU as a raw buffer on its memory; its shape and dtype."""
+    stream = device.get_stream_for_external_ready_events()
+    capsule = x.__dlpack__(stream=stream)  # without a version, as jaxlib before 0.12 takes it
+    tensor, dtype = _tensor(capsule), _dtype_in(capsule)
+    shape = tuple(tensor.shape[: tensor.ndim])
+    rows = np.cumprod((1, *shape[:0:-1]))[::-1].tolist()  # strides in row-major order
+    strides = tensor.strides[: tensor.ndim] if tensor.strides and shape else rows
+    if any(n > 1 and s != r for n, s, r in zip(shape, strides, rows, strict=False)):
+        raise BufferError(
+            f"an array of shape {shape} and strides {tuple(strides)} is not laid out row by row. "
+            "Make it contiguous first."
+        )
+    return _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream), shape, dtype

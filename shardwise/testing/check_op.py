@@ -4,8 +4,8 @@
 
 On each sample: the value, against NumPy; types, inferred against compiled; `jvp` to second order,
 against finite differences; `transpose`, by inner products; `batch`, against a loop; `dims`, every
-placement against the unsplit result. All faults come in one report. See `Sample` for what can be
-left out, and the modules beside this one for each check.
+placement against the unsplit result, and uneven ones with NaN as padding. All faults come in one
+report. See `Sample` for what can be left out, and the modules beside this one for each check.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardwise.engine.eager import EAGER
 from shardwise.engine.signature import stored_type
 from shardwise.testing.batching import check_batch
 from shardwise.testing.derivatives import check_derivatives
-from shardwise.testing.placements import check_placements
+from shardwise.testing.placements import check_placements, check_uneven
 from shardwise.testing.running import staged
 from shardwise.testing.sample import CheckFailure, Report, Sample
 from shardwise.transforms.linearize import linearize
@@ -55,6 +55,7 @@ def faults(op: Op, samples: Sequence[Sample | tuple]) -> list[Any]:
             check_batch(op, sample, report)
             if op.dims is not None:
                 check_placements(op, sample, report)
+                check_uneven(op, sample, report)
         with enable_x64(True):
             check_derivatives(op, sample, report, rng)
     return report.failures

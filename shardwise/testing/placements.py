@@ -1,9 +1,12 @@
-"""Checks of an op's `dims` rule against the partitioner, on a simulated mesh of two devices.
+"""Checks of an op under shardings: of its `dims` rule against the partitioner, and of its values
+where sizes do not divide. On simulated meshes of two and three devices.
 
 For each factor, every operand dimension that carries it is split and the compiled results compared
 with the unsplit ones. A factor of a result must split that result without communication; partial
 results over a contracted factor must go together by `combine`. Where the rule names no factor, a
 dimension that can nevertheless be split without communication is a missing rule.
+
+`check_uneven` splits every dimension into three parts of different sizes, the padding being NaN.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.config import poison_padding
 from shardwise.core.infer import infer, type_of
 from shardwise.core.op import Op
 from shardwise.core.program import evaluate
@@ -32,6 +36,7 @@ from shardwise.types.sharding import NamedSharding
 
 AXIS = "x"
 PARTS = 2
+UNEVEN_PARTS = 3
 _COMBINE: dict[str, Callable] = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
@@ -171,13 +176,47 @@ def _check_explicit(
             report.add(check, came.str_short(True), wanted.str_short(True))
 
 
+def check_uneven(op: Op, sample: Sample, report: Report) -> int:
+    """Compares the results with one dimension split unevenly with the truth, for all dimensions.
+
+    Returns how many placements were tried.
+    """
+    types = sample.types()
+    if not sample.placed or not types:
+        return 0
+    places = [frozenset({(i, d)}) for i, t in enumerate(types) for d in range(t.ndim)]
+    dims = op.dims(*types, **sample.params) if op.dims is not None else None
+    groups = [{_major(f) for f in g} for g in dims.inputs] if dims is not None else []
+    for factor in sorted({f for g in groups for f in g if f is not None}):
+        joint = frozenset((i, d) for i, g in enumerate(dims.inputs if dims else ())
+                          for d, f in enumerate(g) if _major(f) == factor)
+        if len(joint) > 1 and len({i for i, _ in joint}) == len(joint):
+            places.append(joint)
+    uneven = [p for p in places if any(types[i].shape[d] % UNEVEN_PARTS for i, d in p)]
+    splits = [_Split(
+        " and ".join(f"operand {i}, dimension {d}" for i, d in sorted(p)) + ", unevenly",
+        tuple(frozenset(d for k, d in p if k == i) for i in range(len(types))), (),
+    ) for p in uneven]
+    with poison_padding(True):
+        run = _Placed(op, sample, types, report, UNEVEN_PARTS)
+        if run.expected is None:
+            return 0
+        found = run.attempt(splits)
+        for split, arrays in zip(splits, found[1] if found is not None else (), strict=False):
+            run.same_values(split, arrays)
+    return len(splits)
+
+
 class _Placed:
     """Runs one sample under different placements, several in one compiled program."""
 
-    def __init__(self, op: Op, sample: Sample, types: tuple[ArrayType, ...], report: Report):
+    def __init__(
+        self, op: Op, sample: Sample, types: tuple[ArrayType, ...], report: Report,
+        parts: int = PARTS,
+    ):
         self.op, self.sample, self.report, self.types = op, sample, report, types
         self.given = [type_of(a) for a in sample.args]
-        self.mesh = simulated_mesh((PARTS,), (AXIS,))
+        self.mesh = simulated_mesh((parts,), (AXIS,))
         self.whole = NamedSharding(self.mesh, PartitionSpec())
         self.function = functools.partial(sample.apply, op)
         self.expected: list[np.ndarray] | None = None

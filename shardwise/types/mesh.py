@@ -163,6 +163,12 @@ class Mesh(BaseMesh):
     ) -> Mesh:
         grid: NDArray[np.object_] = np.array(devices, dtype=object)
         names = _names(axis_names)
+        if grid.size and isinstance(grid.flat[0], list):
+            lengths = [len(row) for row in grid.flat]
+            raise ValueError(
+                f"Mesh got nested lists of devices of the lengths {_some(lengths)}; those at one "
+                "level must be equally long."
+            )
         if grid.ndim != len(names):
             raise ValueError(
                 f"Mesh got devices in {counted(grid.ndim, 'dimension')}, shape {grid.shape}, "
@@ -296,7 +302,7 @@ def _interned_mesh(
 ) -> Mesh:
     key = (grid.shape, flat, names, types)
     with _lock:
-        found = _find(key)
+        found = _meshes.get(key)
         if found is not None:
             return found
         _check_distinct_devices(flat)
@@ -308,20 +314,6 @@ def _interned_mesh(
             mesh.__dict__.update(size=0)
         _meshes[key] = mesh
         return mesh
-
-
-def _find(key: _MeshKey) -> Mesh | None:
-    try:
-        return _meshes.get(key)
-    except TypeError:
-        for device in key[1]:
-            if isinstance(device, list):
-                lengths = [len(cast("list[Any]", row)) for row in key[1] if isinstance(row, list)]
-                raise ValueError(
-                    f"Mesh got nested lists of devices of the lengths {_some(lengths)}; those at "
-                    "one level must be equally long."
-                ) from None
-        raise
 
 
 def _check_distinct_devices(flat: tuple[Device, ...]) -> None:
@@ -480,13 +472,18 @@ def _split_pairs(pairs: Sequence[Any]) -> tuple[tuple[int, ...], tuple[AxisName,
 
 
 def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> NDArray[np.object_]:
-    """The devices, in the order given, as an array of shape `mesh_shape`."""
+    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the order given.
+
+    Ids of GPUs number neighbours in their network one after the other; a list of GPUs need not.
+    """
     shape = tuple(operator.index(size) for size in mesh_shape)
     if math.prod(shape) != len(devices):
         raise ValueError(
             f"a mesh of shape {shape} takes {counted(math.prod(shape), 'device')}, "
             f"but {counted(len(devices), 'device')} were given."
         )
+    if all(getattr(device, "platform", None) == "gpu" for device in devices):
+        devices = sorted(devices, key=lambda device: device.id)
     flat = np.empty(len(devices), dtype=object)
     flat[:] = list(devices)
     return flat.reshape(shape)

@@ -110,8 +110,12 @@ class Sharding:
     @cached_property
     def _cached_tiling(self) -> Callable[[int], Tiling]:
         def tiling(ndim: int) -> Tiling:
-            size = len(self.devices)  # divides by any number of equal tiles
-            return tiling_of_indices((size,) * ndim, self._mapped((size,) * ndim))
+            shape = (len(self.devices),) * ndim  # divides by any number of equal tiles
+            try:
+                return tiling_of_indices(shape, self._mapped(shape))
+            except ValueError as error:
+                what = f"{type(self).__name__}.devices_indices_map({shape})"
+                raise ValueError(f"{what} is not the map of a tiling: {error}.") from None
 
         return lru_cache(tiling)
 
@@ -119,10 +123,7 @@ class Sharding:
         """What the subclass's own map gives each device."""
         index_map = self.devices_indices_map(shape)
         if frozenset(index_map) != frozenset(self.device_set):
-            raise ValueError(
-                f"{type(self).__name__}.devices_indices_map({shape}) is for other devices than "
-                "those of `device_set`."
-            )
+            raise ValueError("it is for other devices than those of `device_set`")
         return [index_map[device] for device in self.devices]
 
     def _check_mapped(self, shape: Shape, indices: Sequence[Index]) -> None:

@@ -134,7 +134,7 @@ def _tiling_of_op(op: Any, devices: int) -> Tiling:
     """The tiling that an `OpSharding` describes, or an `HloSharding`, which can become one."""
     proto = op.to_proto() if hasattr(op, "to_proto") else op
     try:
-        kind, last = proto.type.name, [subgroup.name for subgroup in proto.last_tile_dims]
+        kind, last = proto.type.name, [type(proto.type)(n).name for n in proto.last_tile_dims]
     except AttributeError:
         raise TypeError(
             "the second argument of GSPMDSharding must be a Tiling, an OpSharding or an "

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ import shardwise as sw
 from shardwise.base import context
 from shardwise.base.config import (
     FLAGS,
+    Config,
     Flag,
     config,
     default_matmul_precision,
@@ -149,7 +151,85 @@ def test_text_that_is_no_truth_value():
 def test_names_with_and_without_prefix():
     assert config.read("jax_enable_x64") is config.read("enable_x64") is False
     assert config.jax_enable_x64 is config.enable_x64 is False
-    assert {"enable_x64", "update", "read"} <= set(dir(config))
+    assert {"enable_x64", "update", "read", "values"} <= set(dir(config))
+    assert config.values["enable_x64"] is False and config.values.keys() == FLAGS.keys()
+
+
+@pytest.mark.parametrize("name", [n for n in FLAGS if n not in ROOT.flags])
+def test_a_default_that_is_set_leaves_no_trace(name: str):
+    """Else what was traced before would be traced again."""
+    key, flags = current().key, dict(current().flags)
+    config.update(name, FLAGS[name].default)
+    assert current().key is key and dict(current().flags) == flags
+    with FLAGS[name](FLAGS[name].default):
+        assert current().key is key
+
+
+def test_going_back_to_the_default_inside_a_scope():
+    key = current().key
+    with enable_x64(True):
+        with enable_x64(False):
+            assert enable_x64.value is False and current().key is key
+        assert enable_x64.value is True
+    config.update("numpy_rank_promotion", "warn")
+    config.update("numpy_rank_promotion", "allow")
+    assert current().key is key
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("enable_x64", "perhaps",
+         "expected a truth value such as 1, true, 0 or false, got 'perhaps'"),
+        ("enable_x64", 3.5, "enable_x64 must be True or False; got 3.5"),
+        ("num_cpu_devices", "four", "num_cpu_devices must be an int; got 'four'"),
+        ("num_cpu_devices", 4.0, "num_cpu_devices must be an int; got 4.0 of type float"),
+        ("num_cpu_devices", True, "num_cpu_devices must be an int; got True of type bool"),
+        ("num_cpu_devices", None, "num_cpu_devices must be an int; got None of type NoneType"),
+        ("platforms", 1, "platforms must be a string or None; got 1 of type int"),
+        ("jax_compilation_cache_dir", ["a"],
+         "compilation_cache_dir must be a string or None; got ['a'] of type list"),
+        ("persistent_cache_min_compile_time_secs", "soon",
+         "persistent_cache_min_compile_time_secs must be a number; got 'soon'"),
+        ("default_matmul_precision", "exact",
+         "default_matmul_precision must be one of None, 'default', 'high', 'highest', 'bfloat16', "
+         "'tensorfloat32', 'float32'; got 'exact'"),
+    ],
+)
+def test_values_of_another_kind_are_refused(name: str, value: object, message: str):
+    flags = dict(ROOT.flags)
+    with pytest.raises((TypeError, ValueError)) as caught:
+        config.update(name, value)
+    assert str(caught.value) == message
+    assert dict(ROOT.flags) == flags
+
+
+def test_values_take_the_flags_kind():
+    config.update("enable_x64", 1)
+    assert enable_x64.value is True
+    config.update("persistent_cache_min_compile_time_secs", 2)
+    config.update("compilation_cache_dir", Path("/a/b"))
+    assert (config.persistent_cache_min_compile_time_secs, config.compilation_cache_dir) == (
+        2, "/a/b"
+    )
+    config.update("compilation_cache_dir", "none")
+    assert config.compilation_cache_dir is None
+
+
+def test_switches_of_earlier_times_do_nothing_and_say_so_once(caplog):
+    fresh, flags = Config(), dict(ROOT.flags)
+    for _ in range(2):
+        fresh.update("jax_array", False)
+        fresh.update("spmd_mode", "allow_jit")
+    assert [r.getMessage() for r in caplog.records] == [
+        "array=False has no effect: it is always True, as there is one type of array.",
+        "spmd_mode='allow_jit' has no effect: it is always 'allow_all', as programs may always "
+        "span processes.",
+    ]
+    assert fresh.jax_array is fresh.read("array") is True and fresh.jax_dynamic_shapes is False
+    assert dict(ROOT.flags) == flags and "array" not in FLAGS
+    for name in ("jax_enable_custom_prng", "jax_use_shardy_partitioner", "jax_cpp_jit"):
+        fresh.update(name, True)
 
 
 def test_unknown_names():
@@ -163,6 +243,57 @@ def test_unknown_names():
     assert str(error.value) == (
         f"unknown configuration name 'zzz'. Known names: {', '.join(sorted(FLAGS))}."
     )
+
+
+ABSL = """
+import sys
+import shardwise as sw
+from absl import app, flags
+if "other" in sys.argv:  # a library that came first
+    flags.DEFINE_bool("jax_enable_x64", False, "theirs")
+mine = flags.DEFINE_integer("mine", 1, "the program's own")
+if "later" in sys.argv:
+    sw.config.config_with_absl()
+else:
+    sw.config.parse_flags_with_absl()
+def show():
+    return sw.config.enable_x64, sw.config.num_cpu_devices, sw.config.numpy_rank_promotion
+before = show()
+app.run(lambda argv: print(before, show(), mine.value, argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("", "(False, -1, 'allow') (False, -1, 'allow') 1 []"),
+        ("--jax_enable_x64 --mine=3 rest --shardwise_num_cpu_devices=4",
+         "(True, 4, 'allow') (True, 4, 'allow') 3 ['rest']"),
+        ("later --jax_enable_x64 --jax_numpy_rank_promotion=warn",
+         "(False, -1, 'allow') (True, -1, 'warn') 1 ['later']"),
+        ("other --jax_enable_x64", "(True, -1, 'allow') (True, -1, 'allow') 1 ['other']"),
+        ("--jax_enable_x64 --noshardwise_enable_x64",
+         "(False, -1, 'allow') (False, -1, 'allow') 1 []"),
+    ],
+)
+def test_the_command_line(arguments: str, expected: str):
+    pytest.importorskip("absl")
+    done = subprocess.run(
+        [sys.executable, "-c", ABSL, *arguments.split()], capture_output=True, text=True,
+        timeout=60, check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
+
+
+def test_without_absl(monkeypatch):
+    monkeypatch.setitem(sys.modules, "absl.app", None)
+    for use in (config.config_with_absl, config.parse_flags_with_absl):
+        with pytest.raises(ImportError) as caught:
+            use()
+        assert str(caught.value) == (
+            "flags on the command line need absl, which is not installed: `pip install absl-py`. "
+            "Without it, use `config.update` or environment variables."
+        )
 
 
 PROGRAM = """

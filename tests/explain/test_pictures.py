@@ -1,5 +1,6 @@
 """Pictures of shardings and meshes, compared as text at a fixed width."""
 
+import io
 import time
 from textwrap import dedent
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
+import shardwise as sw
 from shardwise.explain.pictures import (
     MeshPicture,
     ShardingPicture,
@@ -19,6 +21,7 @@ from shardwise.explain.pictures import (
     visualize_mesh,
     visualize_sharding,
 )
+from shardwise.types.tiling import Tiling
 
 
 def mesh(**sizes: int) -> Mesh:
@@ -214,12 +217,23 @@ def test_many_slices_leave_out_the_middle():
 
 
 def test_many_blocks_leave_out_the_middle():
+    drawn = printed(ShardingPicture((12, 1000), simulated((12, 1000))), 40)
     check(
-        printed(ShardingPicture((12, 1000), simulated((12, 1000))), 40),
+        "\n".join([*drawn.splitlines()[:5], *drawn.splitlines()[-8:]]),
         """
-               0:1        1:2        …   999:1000
-              ┌──────────┬──────────┬───┬──────────┐
-          0:1 │  TPU 0   │  TPU 1   │ … │ TPU 999  │
+               0:1      1:2      …   999:1000
+              ┌────────┬────────┬───┬─────────┐
+          0:1 │ TPU 0  │ TPU 1  │ … │ TPU 999 │
+              ├────────┼────────┼───┼─────────┤
+          1:2 │  TPU   │  TPU   │ … │   TPU   │
+              ├────────┼────────┼───┼─────────┤
+            … │   …    │   …    │ … │    …    │
+              ├────────┼────────┼───┼─────────┤
+        11:12 │  TPU   │  TPU   │ … │   TPU   │
+              │ 11000  │ 11001  │   │  11999  │
+              └────────┴────────┴───┴─────────┘
+        12,000 blocks, of which the picture
+        leaves some out.
         """,
     )
 
@@ -239,23 +253,26 @@ def test_sizes_are_drawn_in_proportion():
     check(
         printed(ShardingPicture((5, 3), simulated((2, 2)))),
         """
-             0:2             2:3
-            ┌───────────────┬───────┐
-        0:3 │     TPU 0     │ TPU 1 │
-            │               │       │
-            ├───────────────┼───────┤
-        3:5 │     TPU 2     │ TPU 3 │
-            └───────────────┴───────┘
+             0:2            2:3
+            ┌──────────────┬───────┐
+        0:3 │    TPU 0     │ TPU 1 │
+            │              │       │
+            ├──────────────┼───────┤
+        3:5 │    TPU 2     │ TPU 3 │
+            └──────────────┴───────┘
         """,
     )
 
 
 def test_blocks_without_elements():
-    check(
-        "\n" + printed(ShardingPicture((5,), simulated((4,))), 50),
-        """
-        """,
-    )
+    expected = """
+  0:2          2:4          4:5      5:5
+ ┌────────────┬────────────┬────────┬──────────┐
+ │   TPU 0    │   TPU 1    │ TPU 2  │  TPU 3   │
+ │            │            │        │ (empty)  │
+ └────────────┴────────────┴────────┴──────────┘
+"""
+    assert printed(ShardingPicture((5,), simulated((4,))), 50) == expected.strip("\n")
     check(
         printed(ShardingPicture((0, 4), simulated((2, 1)))),
         """
@@ -271,6 +288,14 @@ def test_scale():
     check(
         draw((8, 16), P("model"), scale=2),
         """
+             0:16
+            ┌──────────────────────────┐
+        0:4 │       CPU 0,2,4,6        │
+            │                          │
+            ├──────────────────────────┤
+        4:8 │       CPU 1,3,5,7        │
+            │                          │
+            └──────────────────────────┘
         """,
     )
 
@@ -288,6 +313,83 @@ def test_blocks_lists_ranges_and_holders():
     assert cut.ranges == (((0, 8),), ((0, 8), (8, 16)))
     ids = {place: [device.id for device in devices] for place, devices in cut.holders.items()}
     assert ids == {(0, 0): [0, 2, 4, 6], (0, 1): [1, 3, 5, 7]}
+
+
+def test_devices_of_other_processes_are_marked():
+    devices = [Device(id=i, platform="gpu", process_index=i // 4) for i in range(12)]
+    spread = sw.sharding.NamedSharding(
+        sw.sharding.Mesh(np.array(devices).reshape(3, 4), ("host", "x")), sw.P("x")
+    )
+    expected = """
+  0:2              2:4              4:6              6:8
+ ┌────────────────┬────────────────┬────────────────┬────────────────┐
+ │  GPU 0, p1:4,  │  GPU 1, p1:5,  │  GPU 2, p1:6,  │  GPU 3, p1:7,  │
+ │      p2:8      │      p2:9      │     p2:10      │     p2:11      │
+ └────────────────┴────────────────┴────────────────┴────────────────┘
+p1 to p2: devices of other processes; this is process 0.
+"""
+    assert printed(ShardingPicture((8,), spread), 70) == expected.strip("\n")
+
+
+def test_any_kind_of_sharding():
+    devices = sw.devices("cpu")[:4]
+    by_hand = sw.sharding.GSPMDSharding(
+        devices, Tiling((1, 2), (4,), (0,), True, assignment=(3, 0, 1, 2))
+    )
+    check(
+        printed(ShardingPicture((2, 6), by_hand)),
+        """
+             0:3       3:6
+            ┌─────────┬─────────┐
+        0:2 │ CPU 0,3 │ CPU 1,2 │
+            └─────────┴─────────┘
+        """,
+    )
+    positional = sw.sharding.PositionalSharding(devices).reshape(2, 2)
+    check(
+        printed(ShardingPicture((3, 4), positional)),
+        """
+             0:2     2:4
+            ┌───────┬───────┐
+        0:2 │ CPU 0 │ CPU 1 │
+            │       │       │
+            ├───────┼───────┤
+        2:3 │ CPU 2 │ CPU 3 │
+            └───────┴───────┘
+        """,
+    )
+
+
+def test_names_of_axes_are_one_line_of_text():
+    named = mesh(**{"a\n\x1b[31m": 2, "[red]": 2})
+    check(
+        printed(MeshPicture(named)),
+        """
+        mesh of 4 devices (a��[31m: 2, [red]: 2)
+                   [red]=0   [red]=1
+                  ┌─────────┬─────────┐
+        a��[31m=0 │  CPU 0  │  CPU 1  │
+                  ├─────────┼─────────┤
+        a��[31m=1 │  CPU 2  │  CPU 3  │
+                  └─────────┴─────────┘
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    "environment, colored", [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colours_are_for_terminals_that_want_them(monkeypatch, environment, colored):
+    for name, value in {"TERM": "xterm-256color", "COLORTERM": "", **environment}.items():
+        monkeypatch.setenv(name, value)
+    out = Terminal()
+    visualize_sharding((8,), NamedSharding(mesh(**FLAT), P("data")), console=Console(file=out))
+    assert ("48;5;" in out.getvalue()) == colored
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("use_color", [True, False])

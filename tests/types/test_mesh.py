@@ -262,8 +262,8 @@ def test_abstract_mesh_has_the_axes():
 
 
 @pytest.mark.parametrize(
-    "name", ["devices", "flat_devices", "device_ids", "local_devices", "is_multi_process",
-             "local_mesh"],
+    "name", ["devices", "device_ids", "local_devices", "is_multi_process", "local_mesh",
+             "process_mesh"],
 )  # fmt: skip
 def test_abstract_mesh_has_no_devices(name):
     with pytest.raises(ValueError) as error:
@@ -307,6 +307,13 @@ def test_make_mesh_takes_the_first_devices_in_order():
          "axis_names must be a name or a sequence of names, got 1."),
         (lambda: Mesh([fake(0), fake(0)], "x"), ValueError,
          "Mesh got the device Fake(0) twice; each may occur once."),
+        (lambda: Mesh([[fake(0), fake(1)], [fake(2)]], ("x", "y")), ValueError,
+         "Mesh got nested lists of devices of the lengths [2, 1]; those at one level must be "
+         "equally long."),
+        (lambda: Mesh(grid(2, 2), (["x"], "y")), TypeError,
+         "the names of mesh axes must be hashable, got axis_names=(['x'], 'y')."),
+        (lambda: AbstractMesh(4, "x"), TypeError,
+         "AbstractMesh takes a sequence of axis sizes, got 4."),
         (lambda: Mesh(grid(2, 2), ("x", "y"), (AUTO,)), ValueError,
          "a mesh got 1 axis type, (Auto,), but 2 axis names, ('x', 'y')."),
         (lambda: Mesh(grid(2), "x", ("auto",)), TypeError,

@@ -1,0 +1,277 @@
+"""Making global arrays out of parts, in every process from the parts of its own devices.
+
+    make_array_from_callback(shape, sharding, cb)         # cb(index) gives the part at an index
+    make_array_from_process_local_data(sharding, data)    # what all devices of this process hold
+    make_array_from_single_device_arrays(shape, sharding, arrays)   # no copy
+
+A part is on its device before the next one is asked for, and nothing is kept on the host: the peak
+is the array and one part. Devices of other processes get their parts there.
+
+With uneven shards parts are logical: at an index that is shorter than the others, or empty, the
+part is as short. Padding is added on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.api.trees import broadcast_prefix, leaf_paths
+from shardwise.base.context import ROOT
+from shardwise.base.errors import UnexpectedTracerError
+from shardwise.core.infer import known
+from shardwise.engine import parts
+from shardwise.engine.array import Array
+from shardwise.engine.parts import Part
+from shardwise.engine.shardings import as_sharding, is_sharding_leaf
+from shardwise.runtime.pytree import flatten
+from shardwise.transforms.tracer import Tracer
+from shardwise.types.dtypes import canonicalize
+from shardwise.types.extended import ExtendedDType
+from shardwise.types.tiling import Index
+
+SMALL = 2**20  # bytes of parts that are kept, to be put in one call
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding: Any, data_callback: Callable[[Index], Any], dtype: Any = None
+) -> Array:
+    """An array from a function of the index of each part.
+
+    Args:
+      shape: of the whole array.
+      sharding: where its parts go: a sharding, a device, or a spec over the mesh in scope.
+      data_callback: gets a tuple of slices and gives that part of the array: a NumPy array, an
+        `Array` (no copy if it is on the right device), or what `numpy.asarray` takes. It is called
+        once for each distinct index that this process holds, replicas share the result; not for
+        empty parts, unless the whole array is empty.
+      dtype: of the result, to which parts are converted; by default that of the parts.
+
+    Raises:
+      ValueError: if a part does not have the shape of its index, or no part tells the dtype.
+      TypeError: if parts differ in dtype.
+      UnexpectedTracerError: if a part is a traced value.
+    """
+    new = _Making("make_array_from_callback", shape, sharding, dtype)
+    for part in new.parts:
+        if all(part.shape) or not all(new.shape):
+            new.put(part, part.devices, data_callback(part.index))
+    return new.finish()
+
+
+def make_array_from_batched_callback(
+    shape: Sequence[int], sharding: Any, data_callback: Callable[[list[Index]], Sequence[Any]],
+    dtype: Any = None,
+) -> Array:
+    """`make_array_from_callback` with one call for all parts.
+
+    data_callback gets the list of the indices of this process's devices, in the order of the
+    sharding (replicas repeat theirs), and gives a list of as many parts.
+    """
+    what = "make_array_from_batched_callback"
+    new = _Making(what, shape, sharding, dtype)
+    at = {device: part for part in new.parts for device in part.devices}
+    places = [(at[device], device) for device in parts.local_devices(new.sharding)]
+    return new.finish_with(data_callback([part.index for part, _ in places]), places)
+
+
+def make_array_from_batched_callback_with_devices(
+    shape: Sequence[int], sharding: Any,
+    data_callback: Callable[[tuple[tuple[Index, tuple[Any, ...]], ...]], Sequence[Any]],
+    dtype: Any = None,
+) -> Array:
+    """`make_array_from_callback` with one call for all parts, which says who holds each.
+
+    data_callback gets `((index, (device, ...)), ...)`, each distinct index once with the devices of
+    this process that hold it, so that it can read replicas once. It gives a flat list with a part
+    for each device, group by group; parts that are arrays on their device are not copied.
+    """
+    what = "make_array_from_batched_callback_with_devices"
+    new = _Making(what, shape, sharding, dtype)
+    groups = tuple([(part.index, part.devices) for part in new.parts])
+    places = [(part, device) for part in new.parts for device in part.devices]
+    return new.finish_with(data_callback(groups), places)
+
+
+def make_array_from_single_device_arrays(
+    shape: Sequence[int], sharding: Any, arrays: Sequence[Array], *, dtype: Any = None
+) -> Array:
+    """An array whose parts are there already. No copy: it shares their memory.
+
+    Args:
+      shape: of the whole array.
+      sharding: how the parts make it up.
+      arrays: one on each device of this process that the sharding has, in any order. Those at the
+        end of an uneven dimension are smaller, and are copied to be padded.
+      dtype: of the result, needed if this process has no parts; else that of `arrays`.
+
+    Raises:
+      TypeError: if `arrays` is not a sequence of arrays, or their dtypes differ.
+      ValueError: if one is traced; if their number, devices or shapes are not the sharding's.
+    """
+    what = "make_array_from_single_device_arrays"
+    if not isinstance(arrays, Sequence):
+        raise TypeError(
+            f"{what}: arrays must be a list or tuple of arrays; got {type(arrays).__name__}."
+        )
+    for i, x in enumerate(arrays):
+        if isinstance(x, Tracer):
+            raise ValueError(f"{what}: arrays[{i}] is a {x!r}. {_CONCRETE}")
+        if x.__class__ is not Array:
+            raise TypeError(
+                f"{what}: arrays[{i}] is a {type(x).__name__}, not an array on a device. Put it "
+                "there with `device_put`, or use make_array_from_callback."
+            )
+    sharding = _concrete_sharding(sharding, what)
+    wanted = None if dtype is None else _as_dtype(dtype)
+    return parts.assemble(tuple(shape), sharding, arrays, wanted, what)
+
+
+def make_array_from_process_local_data(
+    sharding: Any, local_data: Any, global_shape: Any = None
+) -> Any:
+    """An array from the data that each process has for its own devices.
+
+    Args:
+      sharding: of the result, or a prefix of the tree of `local_data`.
+      local_data: a NumPy array, or a tree of them. Each dimension has the global size, or the
+        number of elements along it that this process's devices hold. Elements that are not
+        adjacent in the global array are so here: of (8, 12) and (24, 28), the first are
+        local_data[0:4], the others local_data[4:8].
+      global_shape: of the result, or a tree of shapes. None, also for single dimensions, where it
+        follows from the local size and the share of the shards that this process holds.
+
+    Raises:
+      ValueError: if a dimension has neither size, or the global size cannot be inferred.
+    """
+    what = "make_array_from_process_local_data"
+    leaves, tree = flatten(local_data)
+    places = broadcast_prefix(sharding, local_data, f"{what}: sharding", is_sharding_leaf)
+    shapes = broadcast_prefix(global_shape, local_data, f"{what}: global_shape", _is_shape)
+    names = [f"local_data{path}" for path in leaf_paths(local_data)]
+    rows = zip(leaves, places, shapes, names, strict=True)
+    return tree.unflatten([_from_local(what, *row) for row in rows])
+
+
+def _is_shape(x: Any) -> bool:
+    sizes = (int, np.integer, type(None))
+    return isinstance(x, tuple | list) and all(isinstance(n, sizes) for n in x)
+
+
+def _from_local(what: str, data: Any, sharding: Any, shape: Any, name: str) -> Array:
+    if isinstance(data, Tracer):
+        raise UnexpectedTracerError(f"{what}: {name} is a {data!r}. {_CONCRETE}")
+    data = known(data)
+    data = data if data.__class__ is Array else np.asarray(data)
+    sharding = _concrete_sharding(sharding, what)
+    try:
+        shape = parts.global_shape(sharding, data.shape, shape)
+        offsets = parts.local_offsets(sharding, data.shape, shape)
+    except ValueError as error:
+        raise ValueError(f"{what}: {name} of shape {data.shape}: {error}") from None
+    new = _Making(what, shape, sharding, None)
+    for part in new.parts:
+        here = zip(part.index, offsets, shape, strict=True)
+        cut = tuple([parts.local_slice(s, held, n) for s, held, n in here])
+        with ROOT.under(ROOT.interpreter).entered():  # not traced, where it is an `Array`
+            value = data[cut]
+        new.put(part, part.devices, value)
+    return new.finish()
+
+
+_CONCRETE = (
+    "Arrays are made of concrete parts: call it outside of jit, grad, vmap, or compute the parts "
+    "with NumPy."
+)
+
+
+def _as_dtype(dtype: Any) -> Any:
+    return dtype if isinstance(dtype, ExtendedDType) else canonicalize(np.dtype(dtype))
+
+
+def _concrete_sharding(x: Any, what: str) -> Any:
+    sharding = as_sharding(x, what)
+    if sharding is None:
+        raise TypeError(f"{what}: a sharding is needed, got None. Pass a sharding or a device.")
+    return sharding
+
+
+class _Making:
+    """An array of which the parts arrive one by one.
+
+    Large parts go to their devices at once, small ones together at the end.
+    """
+
+    def __init__(self, what: str, shape: Sequence[int], sharding: Any, dtype: Any):
+        self.what = what
+        self.shape = tuple(shape)
+        self.sharding = _concrete_sharding(sharding, what)
+        self.dtype = None if dtype is None else _as_dtype(dtype)
+        self.converts = dtype is not None and not isinstance(self.dtype, ExtendedDType)
+        self.parts = parts.distinct_parts(self.sharding, self.shape)
+        self.done: dict[Any, Any] = {}  # device → its raw buffer
+        self.kept: dict[Any, np.ndarray] = {}  # device → its part, still here
+        self.kept_bytes = 0
+
+    def put(self, part: Part, devices: Sequence[Any], value: Any) -> None:
+        """Brings the value of a part to devices."""
+        value = self._checked(value, part)
+        if value.__class__ is not Array and self.kept_bytes + value.nbytes <= SMALL:
+            self.kept_bytes += value.nbytes
+            copied = np.array(value, self.dtype)  # the callback may use its memory again
+            self.kept.update(dict.fromkeys(devices, copied))
+        else:
+            self._to_devices(devices, value)
+
+    def _to_devices(self, devices: Sequence[Any], value: Any) -> None:
+        for device in devices:
+            self.done[device] = parts.shard(value, self.shape, self.dtype, self.sharding, device)
+
+    def _checked(self, value: Any, part: Part) -> Any:
+        if isinstance(value, Tracer):
+            raise UnexpectedTracerError(
+                f"{self.what}: the part at index {part.index} is a {value!r}. {_CONCRETE}"
+            )
+        value = known(value)
+        if value.__class__ is not Array:
+            value = np.asarray(value, dtype=self.dtype if self.converts else None)
+        if value.shape != part.shape:
+            raise ValueError(
+                f"{self.what}: the callback gave shape {value.shape} for index {part.index}; "
+                f"expected {part.shape}."
+            )
+        dtype = _as_dtype(value.dtype)
+        if self.dtype is None:
+            self.dtype = dtype
+        if dtype != self.dtype and (not self.converts or isinstance(dtype, ExtendedDType)):
+            raise TypeError(
+                f"{self.what}: the callback gave {dtype} for index {part.index}; expected "
+                f"{self.dtype}. All parts of an array have one dtype."
+            )
+        return value
+
+    def finish_with(self, values: Any, places: Sequence[tuple[Part, Any]]) -> Array:
+        """The array, of a value for each (part, device)."""
+        if not isinstance(values, Sequence | np.ndarray) or len(values) != len(places):
+            got = f"{len(values)}" if hasattr(values, "__len__") else f"a {type(values).__name__}"
+            raise ValueError(
+                f"{self.what}: the callback must give a list of {len(places)} parts, one for each "
+                f"device of this process; got {got}."
+            )
+        for (part, device), value in zip(places, values, strict=True):
+            self.put(part, (device,), value)
+        return self.finish()
+
+    def finish(self) -> Array:
+        if self.dtype is None:
+            raise ValueError(
+                f"{self.what}: this process has no parts of an array of shape {self.shape} under "
+                f"{self.sharding}, so that the dtype is not known. Pass `dtype`."
+            )
+        if self.kept and not self.done:
+            return parts.put_together(self.kept, self.shape, self.dtype, self.sharding)
+        for device, value in self.kept.items():
+            self._to_devices((device,), value)
+        return parts.joined(self.done, self.shape, self.dtype, self.sharding)

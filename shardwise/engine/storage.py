@@ -1,0 +1,78 @@
+"""How arguments and results of a program lie in memory: in which order, and in which kind of it.
+
+A program works on the devices' own memory. Arguments in host memory are brought there when it
+starts, and results that are wanted in host memory go there when they are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from shardwise.engine.emitter import Emitter, tensor_text
+from shardwise.types.array_type import ArrayType
+from shardwise.types.devices import canonical_memory_kind
+from shardwise.types.layout import AutoLayout, Layout
+
+Order = Layout | AutoLayout | None
+
+
+class Slot(NamedTuple):
+    """layout: the order of elements; kind: of memory. None is the default of either."""
+
+    layout: Order = None
+    kind: str | None = None
+
+    def attributes(self) -> list[str]:
+        parts = []
+        if self.layout is not None:
+            order = "auto" if isinstance(self.layout, AutoLayout) else self.layout.as_text()
+            parts.append(f'mhlo.layout_mode = "{order}"')
+        if self.kind is not None:
+            parts.append(f'mhlo.memory_kind = "{self.kind}"')
+        return parts
+
+
+USUAL = Slot()
+
+
+class Storage(NamedTuple):
+    """The slots of constants and arguments, and of results; empty where all are usual."""
+
+    ins: tuple[Slot, ...] = ()
+    outs: tuple[Slot, ...] = ()
+
+
+PLAIN = Storage()
+
+
+def storage_of(
+    in_shardings: Sequence[Any], in_layouts: Sequence[Order], out_shardings: Sequence[Any],
+    out_layouts: Sequence[Order],
+) -> Storage:
+    """The storage for these shardings and layouts, `PLAIN` where there is nothing to say."""
+    ins, outs = _slots(in_shardings, in_layouts), _slots(out_shardings, out_layouts)
+    return Storage(ins, outs) if ins or outs else PLAIN
+
+
+def _slots(shardings: Sequence[Any], layouts: Sequence[Order]) -> tuple[Slot, ...]:
+    pairs = zip(shardings, layouts, strict=True)
+    slots = tuple([Slot(layout, stated_kind(s)) for s, layout in pairs])
+    return slots if any(slot != USUAL for slot in slots) else ()
+
+
+def stated_kind(sharding: Any) -> str | None:
+    """The kind of memory of a sharding; None for the default one."""
+    if sharding is None:
+        return None
+    return canonical_memory_kind(sharding.devices, sharding.memory_kind)
+
+
+def placed(emitter: Emitter, name: str, t: ArrayType, kind: str | None) -> str:
+    """A value of the type `t` brought to memory of a kind; None for the default one."""
+    return emitter.let(
+        f'stablehlo.custom_call @annotate_device_placement({name}) {{backend_config = "", '
+        "has_side_effect = true, mhlo.frontend_attributes = "
+        f'{{_xla_buffer_placement = "{kind or "device"}"}}}} : '
+        f"({tensor_text(t)}) -> {tensor_text(t)}"
+    )

@@ -1,0 +1,126 @@
+"""Host memory that large arrays on CPU devices live in, and fast copies into it.
+
+The shards of an array are cut out of one block, next to each other, and the runtime takes them over
+where they are: every byte is copied once, with a thread per core; a block is large enough for huge
+pages; and an array that is split along its first dimension lies in memory as a whole, so that
+reading it takes no copy at all.
+
+The runtime never writes to memory that it took over: a program to which such a buffer is donated
+gets a copy. Who made a block forgets it when it is full, so nobody else writes there either.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxlib import _jax
+from numpy.typing import NDArray
+
+_ALIGNMENT = 64  # bytes; the runtime copies what is less aligned
+_CHUNK = 4 << 20  # bytes copied at a time, so that threads end together
+_MOST_THREADS = 8  # memory is busy by then
+
+
+def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+    """Uninitialised arrays in one allocation; without gaps where their size allows it."""
+    release()
+    size = math.prod(shape) * dtype.itemsize
+    stride = -(-size // _ALIGNMENT) * _ALIGNMENT
+    memory = np.empty(count * stride + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    starts = range(first, first + count * stride, stride) if stride else [first] * count
+    return [memory[s : s + size].view(dtype).reshape(shape) for s in starts]
+
+
+def release() -> None:
+    """Frees memory whose last buffer is gone. The runtime puts that off until it is asked."""
+    _jax.collect_garbage()
+
+
+def _release_after_collection(phase: str, info: dict[str, int]) -> None:
+    if phase == "stop":
+        _jax.collect_garbage()
+
+
+gc.callbacks.append(_release_after_collection)
+
+
+def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
+    """Copies each second array into the first of its pair; large ones with several threads."""
+    total = sum([to.nbytes for to, _ in pairs])
+    count = min(len(os.sched_getaffinity(0)), _MOST_THREADS, total // _CHUNK)
+    if count < 2:
+        for to, source in pairs:
+            np.copyto(to, source, casting="unsafe")
+        return
+    work = deque([chunk for to, source in pairs for chunk in _chunks(to, source)])
+    failures: list[BaseException] = []
+    threads = [
+        threading.Thread(target=_copy_chunks, args=(work, failures)) for _ in range(count - 1)
+    ]
+    for thread in threads:
+        thread.start()
+    _copy_chunks(work, failures)
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _chunks(to: NDArray[Any], source: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """The pair cut along the first dimension that has several elements."""
+    if to.nbytes <= _CHUNK:
+        return [(to, source)]
+    axis = next(i for i, n in enumerate(to.shape) if n > 1)
+    rows = max(1, _CHUNK * to.shape[axis] // to.nbytes)
+    at = [(slice(None),) * axis + (slice(i, i + rows),) for i in range(0, to.shape[axis], rows)]
+    return [(to[index], source[index]) for index in at]
+
+
+def _copy_chunks(work: deque[Any], failures: list[BaseException]) -> None:
+    try:
+        while not failures:
+            to, source = work.popleft()
+            np.copyto(to, source, casting="unsafe")
+    except IndexError:
+        return  # no more work
+    except BaseException as error:  # raised again by the thread that waits for all
+        failures.append(error)
+
+
+class _Span:
+    """Memory that others keep alive, in the form that NumPy takes."""
+
+    def __init__(self, address: int, size: int, owners: Any):
+        self.owners = owners
+        self.__array_interface__ = {
+            "version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True),
+        }
+
+
+def whole(
+    parts: Sequence[NDArray[Any]], shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> NDArray[Any] | None:
+    """Parts of an array in row-major order as one read-only array; None if that takes a copy.
+
+    It does not if they are cut along the first dimension and follow each other in memory.
+    """
+    address = end = None
+    for part in parts:
+        if not part.size:
+            continue
+        start = part.__array_interface__["data"][0]
+        if part.shape[1:] != shape[1:] or not part.flags.c_contiguous or end not in (None, start):
+            return None
+        address, end = address or start, start + part.nbytes
+    size = math.prod(shape) * dtype.itemsize
+    if address is None or end != address + size:
+        return None
+    return np.asarray(_Span(address, size, parts)).view(dtype).reshape(shape)

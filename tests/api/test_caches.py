@@ -1,0 +1,339 @@
+"""The caches in memory: clearing them, their bounds, why a call misses, where a program is from."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from beside_jax import MESH
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.api import jit as jit_module
+from shardwise.api import misses
+from shardwise.base import context
+from shardwise.base.context import ROOT
+from shardwise.engine import compiled
+from shardwise.engine.eager import EAGER
+from shardwise.runtime import backend, program
+from shardwise.sharding import NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+X = np.ones((8, 4), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def flags_restored() -> Iterator[None]:
+    before = dict(ROOT.flags)
+    yield
+    context.update_root(flags=before)
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged since the last call, without places and times."""
+    lines = [r.getMessage() for r in caplog.records if r.name == "shardwise.jit"]
+    caplog.clear()
+    lines = [re.sub(r" \(\S+:\d+\)", "", line) for line in lines]
+    return [re.sub(r" in [\d.]+ ms", "", line) for line in lines]
+
+
+# ------------------------------------------------------------------------------- clearing, bounds
+
+
+def test_clear_caches():
+    traces = []
+
+    @sw.jit
+    def f(a):
+        traces.append(1)
+        return jnp.sin(a) * 2
+
+    kept = f.lower(X).compile()
+    before = np.asarray(f(X)), np.asarray(jnp.cos(jnp.asarray(X)))
+    assert EAGER.cache and compiled._compiled and f._cache and f._traces
+    sw.clear_caches()
+    assert not (EAGER.cache or compiled._compiled or f._cache or f._traces)
+    np.testing.assert_array_equal(np.asarray(kept(X)), before[0])
+    np.testing.assert_array_equal(np.asarray(f(X)), before[0])
+    np.testing.assert_array_equal(np.asarray(jnp.cos(jnp.asarray(X))), before[1])
+    assert len(traces) == 2
+
+
+def test_clear_caches_frees_what_functions_closed_over():
+    held = jnp.arange(10.0) + 1
+    f = sw.jit(lambda a: a + held)
+    f(1.0)
+    exe = next(iter(f._cache.values()))
+    assert sum(1 for x in gc.get_referrers(held) if isinstance(x, tuple | list))
+    sw.clear_caches()
+    del exe
+    gc.collect()
+    assert not [x for x in gc.get_referrers(held) if isinstance(x, tuple | list)]
+
+
+def test_functions_that_are_made_again_leave_nothing_behind():
+    def step(scale):
+        return sw.jit(lambda a: jnp.sin(a) * scale)(X)
+
+    step(2.0)
+    gc.collect()
+    functions = len(jit_module._alive)
+    sizes = len(compiled._compiled), len(EAGER.cache)
+    for _ in range(50):
+        step(2.0)
+        sw.grad(lambda a: step_sum(a))(1.0)
+    gc.collect()
+    assert len(jit_module._alive) <= functions + 1  # `step_sum`
+    assert len(compiled._compiled) <= sizes[0] + 4 and len(EAGER.cache) <= sizes[1] + 4
+
+
+@sw.jit
+def step_sum(a):
+    return (a * 3).sum()
+
+
+def test_the_caches_are_bounded(monkeypatch):
+    monkeypatch.setattr(jit_module, "CACHE_SIZE", 3)
+    monkeypatch.setattr(compiled, "CACHE_SIZE", 4)
+    f = sw.jit(lambda a: a + 1)
+    for n in range(1, 8):
+        f(np.ones(n, np.float32))
+    assert len(f._traces) <= 3 and len(f._cache) <= 4  # two keys for calls with arrays
+    assert len(compiled._compiled) >= 4
+    sw.clear_caches()
+    for n in range(1, 8):
+        f(np.ones(n, np.float32))
+    assert len(compiled._compiled) <= 4
+    np.testing.assert_array_equal(np.asarray(f(np.ones(2, np.float32))), [2, 2])
+
+
+# --------------------------------------------------------------------------------- why it missed
+
+
+@pytest.fixture
+def explained() -> Iterator[None]:
+    misses._seen.clear()
+    with sw.explain_cache_misses(True):
+        yield
+
+
+FIRST = "jit of f: cache miss; the function has not been called before."
+ONLY = "jit of f: cache miss; differs from the only known call:\n  "
+
+
+def test_a_first_call_and_a_hit(explained, caplog):
+    f = sw.jit(named_f)
+    f(X)
+    f(X)
+    assert messages(caplog) == [FIRST]
+
+
+def named_f(x, n=2, *, mode="a"):
+    return x["a"] if isinstance(x, dict) else x * n
+
+
+named_f.__name__ = named_f.__qualname__ = "f"
+ON_X = NamedSharding(MESH, P("x"))
+ONE = "SingleDeviceSharding(device=CpuDevice(id=0))"
+
+
+def arrays(shape=(8, 4), dtype="float32"):
+    return sw.device_put(np.ones(shape, dtype))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ((arrays,), (lambda: arrays((8, 5)),), "x has shape (8, 5), not (8, 4)"),
+        ((arrays,), (lambda: arrays(dtype="int32"),), "x has dtype int32, not float32"),
+        ((lambda: np.float32(2),), (2.0,), "x is weakly typed (from a Python scalar)"),
+        ((2.0,), (lambda: np.float32(2),), "x is not weakly typed (from a Python scalar)"),
+        ((arrays,), (X,), f"x is on the host, not on {ONE}"),
+        ((arrays,), (lambda: sw.device_put(X, sw.devices()[0]),), "x is committed to its device"),
+        ((lambda: sw.device_put(X, sw.devices()[0]),), (arrays,), "x is not committed"),
+        ((lambda: sw.device_put(X, sw.devices()[0]),), (lambda: sw.device_put(X, ON_X),),
+         f"x is on {ON_X}, not on {ONE}"),
+        ((X, 3), (X, 4), "static argument n is 4, not 3"),
+        ((X,), (X, 4), "static argument n is given: 4"),
+        ((X, 3), (X,), "static argument n is not given; it was 3"),
+        ((X, 3), (X, 3.0), "static argument n is 3.0, not 3"),
+        (({"a": X},), ({"a": X, "b": 1},),
+         "the arguments have the tree (({'a': *, 'b': *},), {}), not (({'a': *},), {})"),
+        (({"a": X, "b": [X]},), ({"a": X, "b": [X[1:]]},),
+         "x['b'][0] has shape (7, 4), not (8, 4)"),
+    ],
+)
+def test_what_differs(explained, caplog, first, second, why):
+    f = sw.jit(named_f, static_argnames=("n", "mode"))
+    for call in (first, second):
+        f(*[a() if callable(a) else a for a in call])
+    assert messages(caplog) == [FIRST, ONLY + why]
+
+
+class Odd:
+    def __repr__(self):
+        return "Odd()"
+
+
+def test_static_values_that_look_alike(explained, caplog):
+    f = sw.jit(lambda a, how: a, static_argnums=1)
+    f(X, Odd())
+    f(X, Odd())
+    assert messages(caplog)[1].split("\n  ")[1] == (
+        "static argument how is Odd(), which does not equal the earlier one of type Odd"
+    )
+
+
+def test_the_context(explained, caplog):
+    f = sw.jit(named_f)
+    f(X)
+    with sw.enable_x64(True):
+        f(X)
+    with sw.numpy_rank_promotion("raise"):
+        f(X)
+    assert [m.split("\n  ")[1:] for m in messages(caplog)] == [
+        [], ["the flag enable_x64 is True, not False"],
+        ["the flag numpy_rank_promotion is 'raise', not 'allow'"],
+    ]
+
+
+def test_the_nearest_call_is_shown_and_another_tree_is_far(explained, caplog):
+    f = sw.jit(named_f)
+    f({"a": X})
+    f([X.astype(np.int32)[:2]])
+    f({"a": X[:4]})
+    with sw.enable_x64(True):
+        f({"a": X[:4].astype(np.float16)})
+    last = messages(caplog)[-1]
+    assert last == (
+        "jit of f: cache miss; differs from the nearest of 3 known calls:\n"
+        "  the flag enable_x64 is True, not False\n"
+        "  x['a'] has dtype float16, not float32"
+    )
+
+
+def test_a_function_that_is_made_each_time(explained, caplog):
+    for _ in range(2):
+        sw.jit(lambda a: a + 1)(X)
+    assert messages(caplog) == [
+        "jit of <lambda>: cache miss; the function has not been called before.",
+        "jit of <lambda>: cache miss; this function object has not been called before, but another "
+        "one with the same code has. It is made anew each time: jit it once, outside of the loop "
+        "or function that makes it.",
+    ]
+
+
+def test_the_place_of_the_function_is_named(explained, caplog):
+    @sw.jit
+    @functools.wraps(named_f)
+    def outer(x):
+        return x
+
+    outer(X)
+    line = named_f.__code__.co_firstlineno
+    assert caplog.records[0].getMessage().startswith(f"jit of f ({__file__}:{line}): cache miss")
+    sw.jit(functools.partial(named_f, n=3))(X)
+    assert messages(caplog)[-1].endswith("the function has not been called before.")
+
+
+def test_calls_under_transforms(explained, caplog):
+    f = sw.jit(named_f)
+    for n in (8, 8, 4):
+        sw.grad(lambda a: f(a).sum())(X[:n])
+    assert messages(caplog) == [FIRST, ONLY + "x has shape (4, 4), not (8, 4)"]
+
+
+def test_nothing_is_logged_by_default(caplog):
+    sw.jit(lambda a: a + 3)(X)
+    assert messages(caplog) == []
+
+
+# ------------------------------------------------------------------------ where programs are from
+
+
+def test_log_compiles(caplog):
+    sw.clear_caches()
+
+    def f(a):
+        return jnp.sin(a) - 3
+
+    with sw.log_compiles(True):
+        sw.jit(f)(X)
+        sw.jit(f)(X)
+        x = jnp.asarray(X)
+        messages_so_far = messages(caplog)
+        jnp.tanh(x)
+    assert messages_so_far[:4] == ["traced f", "compiled f", "traced f", "found f in memory"]
+    assert messages(caplog) == ["compiled tanh"]
+
+
+# ------------------------------------------------------------------------------ compiler options
+
+
+def test_an_unknown_option_is_named():
+    f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_mth": True})
+    with pytest.raises(backend.RuntimeFailure) as caught:
+        f(X)
+    assert str(caught.value) == (
+        "compiler_options: No such compile option: 'xla_cpu_enable_fast_mth' in jaxlib "
+        f"{backend.JAXLIB_VERSION}. Did you mean 'xla_cpu_enable_fast_math'?"
+    )
+    with pytest.raises(backend.RuntimeFailure) as caught:
+        sw.jit(lambda a: a * 7, compiler_options={"zzz": True})(X)
+    assert str(caught.value) == (
+        f"compiler_options: No such compile option: 'zzz' in jaxlib {backend.JAXLIB_VERSION}."
+    )
+
+
+def test_a_value_that_an_option_cannot_have():
+    f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_math": "quick"})
+    with pytest.raises(backend.RuntimeFailure) as caught:
+        f(X)
+    assert str(caught.value) == (
+        "compiler_options: 'quick' is not a valid value of 'xla_cpu_enable_fast_math'; it takes a "
+        "value of type bool."
+    )
+    with pytest.raises(TypeError) as error:
+        sw.jit(named_f, compiler_options={"xla_disable_hlo_passes": ["fusion"]})
+    assert str(error.value) == (
+        "jit of f: compiler_options['xla_disable_hlo_passes'] must be a bool, an int, a float or a "
+        "string; got ['fusion'] of type list."
+    )
+    with pytest.raises(TypeError) as error:
+        sw.jit(named_f, compiler_options={1: True})
+    assert str(error.value) == (
+        "jit of f: compiler_options has the name 1; names of options are strings."
+    )
+    with pytest.raises(TypeError) as error:
+        sw.jit(named_f, compiler_options=["xla_dump_to"])
+    assert str(error.value) == (
+        "jit of f: compiler_options must be a dict of XLA options by name; got ['xla_dump_to']."
+    )
+
+
+def test_values_that_are_equal_but_of_another_type_are_other_options():
+    def run(value):
+        options = {"xla_cpu_enable_fast_math": value}
+        return sw.jit(lambda a: a * 7.5, compiler_options=options)(X)
+
+    np.testing.assert_array_equal(np.asarray(run(True)), X * 7.5)
+    with pytest.raises(backend.RuntimeFailure):
+        run(1)  # XLA wants a bool
+
+
+def test_options_reach_the_compiler(monkeypatch):
+    seen = []
+    compile_options = program.compile_options
+
+    def spy(*args, overrides, **kwargs):
+        seen.append(overrides)
+        return compile_options(*args, overrides=overrides, **kwargs)
+
+    monkeypatch.setattr(compiled, "compile_options", spy)
+    options = {"xla_cpu_enable_fast_math": True, "xla_backend_optimization_level": 1}
+    sw.jit(lambda a: a * 9, compiler_options=options)(X)
+    assert seen == [options]
