@@ -7,7 +7,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-matrix lint bench size clean
+.PHONY: help install demo test test-matrix browser lint bench size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test: install      ## all tests; WORKERS=n to change the number of processes
 
 test-matrix: install  ## smoke tests on every supported pair of Python and jaxlib found here
 	$(BIN)/python tools/test_matrix.py $(ARGS)
+
+browser:           ## Chromium, in which tests look at pictures (on Debian, as root)
+	@sh tools/browser.sh
 
 lint: install      ## ruff and pyright
 	$(BIN)/ruff check .

@@ -17,7 +17,6 @@ from shardwise.api.placement import device_put as device_put
 from shardwise.api.placement import devices as devices
 from shardwise.api.placement import local_device_count as local_device_count
 from shardwise.api.placement import local_devices as local_devices
-from shardwise.api.placement import make_array_from_callback as make_array_from_callback
 from shardwise.api.placement import make_mesh as make_mesh
 from shardwise.api.placement import process_count as process_count
 from shardwise.api.placement import process_index as process_index
@@ -40,7 +39,9 @@ from shardwise.types.partition_spec import P as P
 from shardwise.types.sharding import NamedSharding as NamedSharding
 
 if TYPE_CHECKING:
+    from shardwise import compat as compat
     from shardwise import debug as debug
+    from shardwise import experimental as experimental
     from shardwise import explain as explain
     from shardwise import lax as lax
     from shardwise import nn as nn
@@ -50,9 +51,25 @@ if TYPE_CHECKING:
     from shardwise import tree as tree
     from shardwise import tree_util as tree_util
     from shardwise.api.caches import clear_caches as clear_caches
+    from shardwise.api.explicit import set_mesh as set_mesh
     from shardwise.api.jacobian import hessian as hessian
     from shardwise.api.jacobian import jacfwd as jacfwd
     from shardwise.api.jacobian import jacrev as jacrev
+    from shardwise.api.making import device_put_replicated as device_put_replicated
+    from shardwise.api.making import device_put_sharded as device_put_sharded
+    from shardwise.api.making import (
+        make_array_from_batched_callback as make_array_from_batched_callback,
+    )
+    from shardwise.api.making import (
+        make_array_from_batched_callback_with_devices as make_array_from_batched_callback_with_devices,  # noqa: E501
+    )
+    from shardwise.api.making import make_array_from_callback as make_array_from_callback
+    from shardwise.api.making import (
+        make_array_from_process_local_data as make_array_from_process_local_data,
+    )
+    from shardwise.api.making import (
+        make_array_from_single_device_arrays as make_array_from_single_device_arrays,
+    )
     from shardwise.api.tracing import eval_shape as eval_shape
     from shardwise.api.tracing import make_jaxpr as make_jaxpr
     from shardwise.base.config import explain_cache_misses as explain_cache_misses
@@ -60,5 +77,6 @@ if TYPE_CHECKING:
     from shardwise.base.config import threefry_partitionable as threefry_partitionable
     from shardwise.control.custom_jvp import custom_jvp as custom_jvp
     from shardwise.control.custom_vjp import custom_vjp as custom_vjp
+    from shardwise.engine.live import live_arrays as live_arrays
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise import explain, tree, tree_util
-from shardwise.engine.conversions import Concrete
+from shardwise import explain, tree
+from shardwise.engine.array import Array
+from shardwise.ops.inspect import inspect_sharding
 
 
 def visualize_sharding(shape: Any, sharding: Any, **options: Any) -> None:
@@ -29,15 +30,14 @@ def visualize_array_sharding(arr: Any, **options: Any) -> None:
 def inspect_array_sharding(value: Any, /, *, callback: Callable[[Any], Any]) -> None:
     """Calls `callback` with the sharding of each array in `value`, a tree of arrays.
 
-    Raises NotImplementedError for values that are being traced: those have no sharding until the
-    function is compiled.
+    Inside a jitted function that happens when the function is compiled, with the sharding that the
+    compiler chose; it is compiled a second time for that. Inside loops, branches and functions with
+    derivatives of their own there is no saying: NotImplementedError.
     """
-    for path, x in tree.leaves_with_path(value):
-        if not isinstance(x, Concrete):
-            at = f" at {tree_util.keystr(path)}" if path else ""
-            raise NotImplementedError(
-                f"inspect_array_sharding{at} needs an array with a value; got {x!r} of type "
-                f"{type(x).__name__}. What is traced has no sharding until it is compiled: "
-                "return it from the jitted function, and inspect the result."
+    for x in tree.leaves(value):
+        if not isinstance(x, Array):
+            raise TypeError(
+                f"inspect_array_sharding takes a tree of arrays; got {x!r} of type "
+                f"{type(x).__name__}, which is on no device. Make it an array with `device_put`."
             )
-        callback(x.sharding)
+        inspect_sharding(x, callback=callback)

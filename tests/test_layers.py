@@ -35,7 +35,8 @@ LAZY_NAMESPACES = {"shardwise", "shardwise.explain"}
 
 # Packages that may be missing, or that are too slow to import before they are needed.
 ON_FIRST_USE = {
-    *("absl", "click", "hypothesis", "IPython", "jaxlib", "matplotlib", "ml_dtypes", "opt_einsum"),
+    *("absl", "click", "hashlib", "hypothesis", "IPython", "jaxlib", "matplotlib", "ml_dtypes"),
+    "opt_einsum",
     *("psutil", "pytest", "rich", "scipy", "tensorstore", "typer", "zarr"),
 }
 

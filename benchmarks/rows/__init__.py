@@ -1,11 +1,21 @@
 """All rows, in the order of the report."""
 
-from benchmarks.rows import arrays, calls, compiling, memory, processes, steps, transforms
+from benchmarks.rows import (
+    arrays,
+    calls,
+    compiling,
+    memory,
+    processes,
+    shardings,
+    steps,
+    transforms,
+)
 from benchmarks.runner import Row
 
 ROWS: tuple[Row, ...] = (
     *calls.ROWS,
     *arrays.ROWS,
+    *shardings.ROWS,
     *transforms.ROWS,
     *compiling.ROWS,
     *steps.ROWS,

@@ -15,10 +15,12 @@ from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.engine.array import Array, wrap
 from shardwise.engine.eager import EAGER
+from shardwise.engine.shardings import explicit_mesh, in_mesh
 from shardwise.engine.signature import signature
 from shardwise.numpy.value import Value
 from shardwise.ops.cast import convert_element_type
 from shardwise.ops.create import full
+from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.jvp import push_forward
 from shardwise.transforms.linearize import LinearFunction
@@ -45,7 +47,7 @@ def zeros(t: ArrayType) -> Any:
     """Zeros of a type; of an integer type, the trivial tangents (NumPy's `float0`)."""
     if not is_inexact(t.dtype):
         return np.zeros(t.shape, float0)
-    return full(0, t.shape, t.dtype, t.weak_type)
+    return settle(full(0, t.shape, t.dtype, t.weak_type), t)
 
 
 def _flat_function(fun: Callable, trees: list[Any], rebuild: Callable, has_aux: bool) -> Callable:
@@ -125,7 +127,8 @@ def value_and_grad(
         count = out_tree.num_leaves
         _check_output(name, out_tree, outs[:count], holomorphic)
         one = np.ones((), type_of(outs[0]).dtype)[()]
-        grads = tree.unflatten(pull_back(linear, [one]))
+        with in_mesh(explicit_mesh(values)):
+            grads = tree.unflatten(pull_back(linear, [one]))
         value = out_tree.unflatten(outs[:count])
         gradient = grads if not isinstance(argnums, int) else grads[0]
         if has_aux:
@@ -254,7 +257,8 @@ def jvp(
     )
     count = trees[0].num_leaves
     pairs = zip(outs[:count], out_tangents[:count], strict=True)
-    given = [settled(t, type_of(o)) for o, t in pairs]
+    with in_mesh(explicit_mesh(values)):
+        given = [settled(t, type_of(o)) for o, t in pairs]
     result = (trees[0].unflatten(outs[:count]), trees[0].unflatten(given))
     return (*result, trees[1].unflatten(outs[count:])) if has_aux else result
 
@@ -305,7 +309,7 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
       result's tree and gives a tuple with one of each primal.
     """
     result, linear, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
-    name = name_of(fun)
+    name, mesh = name_of(fun), explicit_mesh(flatten(primals)[0])
 
     def backwards(ct: Any) -> tuple:
         cts, ct_tree = flatten(ct)
@@ -316,7 +320,8 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
             )
         types = linear.out_types[: len(cts)]
         given = [_checked_cotangent(name, x, t) for x, t in zip(cts, types, strict=True)]
-        return tree.unflatten(pull_back(linear, given))
+        with in_mesh(mesh):
+            return tree.unflatten(pull_back(linear, given))
 
     return (result, backwards, aux) if has_aux else (result, backwards)
 
@@ -350,7 +355,7 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
     The derivative is staged: calling it many times costs no new trace.
     """
     result, linear, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "linearize")
-    name = name_of(fun)
+    name, mesh = name_of(fun), explicit_mesh(flatten(primals)[0])
     types = [type_of(x) for x in flatten(result)[0]]
 
     def derivative(*tangents: Any) -> Any:
@@ -362,7 +367,9 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
             )
         pairs = zip(linear.in_types, given, strict=True)
         values = [_checked_tangent(f"linearize of {name}", t, x) for t, x in pairs]
-        outs = linear(values)[: len(types)]
-        return out_tree.unflatten([settled(o, t) for o, t in zip(outs, types, strict=True)])
+        with in_mesh(mesh):
+            outs = linear(values)[: len(types)]
+            outs = [settled(o, t) for o, t in zip(outs, types, strict=True)]
+        return out_tree.unflatten(outs)
 
     return (result, derivative, aux) if has_aux else (result, derivative)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.api.misses import log_miss
 from shardwise.api.signatures import both, names_of
-from shardwise.api.stages import ShapeDtypeStruct, Traced, shapes_of
+from shardwise.api.stages import ShapeDtypeStruct, Traced, compiler_overrides, shapes_of
 from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
 from shardwise.base.config import disable_jit, explain_cache_misses, log_compiles
 from shardwise.base.context import CURRENT
@@ -24,8 +24,9 @@ from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
-from shardwise.engine.shardings import as_sharding, check_fit, is_sharding_leaf
+from shardwise.engine.shardings import as_format, check_fit, is_sharding_leaf
 from shardwise.engine.signature import Signature, signature
+from shardwise.engine.storage import bare
 from shardwise.numpy.value import Value
 from shardwise.ops.sharding import sharding_constraint
 from shardwise.runtime.backend import devices
@@ -237,7 +238,7 @@ class Jitted(Generic[P, R]):
         what = f"jit of {self._name}: in_shardings"
         found = broadcast_prefix(wanted, args, what, is_sharding_leaf)
         found += [None] * (count - len(found))
-        return [as_sharding(s, what) for s in found]
+        return [as_format(s, what) for s in found]
 
     def _output_shardings(self, tree: Any) -> list[Any] | None:
         wanted = self._options.out_shardings
@@ -246,7 +247,7 @@ class Jitted(Generic[P, R]):
         outs = tree.unflatten(range(tree.num_leaves))
         what = f"jit of {self._name}: out_shardings"
         found = broadcast_prefix(wanted, outs, what, is_sharding_leaf)
-        return [as_sharding(s, what) for s in found]
+        return [as_format(s, what) for s in found]
 
     def _donated(self, tree: Any, count: int) -> tuple[int, ...]:
         options = self._options
@@ -275,6 +276,7 @@ class Jitted(Generic[P, R]):
         if ins is not None:  # over Explicit axes they are a part of the types
             check_fit(ins, types, names, f"jit of {self._name}: in_shardings")
             pairs = zip(types, ins, strict=True)
+            pairs = [(t, bare(s)) for t, s in pairs]
             types = tuple([t if s is None else with_sharding(t, s) for t, s in pairs])
         program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         if captured:
@@ -392,22 +394,6 @@ def _check_disjoint(fun: Callable, options: Options) -> None:
         )
 
 
-def _checked_options(fun: Callable, options: Any) -> tuple[tuple[str, Any], ...]:
-    """XLA's options in a fixed order; what they may be, XLA says when it compiles."""
-    what = f"jit of {name_of(fun)}: compiler_options"
-    if not isinstance(options, dict | None):
-        raise TypeError(f"{what} must be a dict of XLA options by name; got {options!r}.")
-    for name, value in (options or {}).items():
-        if not isinstance(name, str):
-            raise TypeError(f"{what} has the name {name!r}; names of options are strings.")
-        if not isinstance(value, bool | int | float | str):
-            raise TypeError(
-                f"{what}[{name!r}] must be a bool, an int, a float or a string; got {value!r} of "
-                f"type {type(value).__name__}."
-            )
-    return tuple(sorted((options or {}).items()))
-
-
 def _exactly(value: Any) -> Any:
     """What tells a static argument from one that is equal: 1, 1.0, True; 0.0 and -0.0."""
     return type(value), repr(value) if isinstance(value, float | complex) else None
@@ -440,10 +426,11 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
 
 def _host_signature(x: Any) -> Signature:
     sharding = getattr(x, "sharding", None)
-    return signature(type_of(x), sharding, sharding is not None)
+    return signature(type_of(x), sharding, sharding is not None, getattr(x, "layout", None))
 
 
 def _constrained(x: Any, sharding: Any) -> Any:
+    sharding = bare(sharding)  # layouts are a matter of whole programs
     return x if sharding is None else sharding_constraint(x, sharding=sharding)
 
 
@@ -502,5 +489,5 @@ def jit(
         device = devices(backend)[0]
     options.device = device
     options.inline = inline
-    options.compiler_options = _checked_options(fun, compiler_options)
+    options.compiler_options = compiler_overrides(name_of(fun), compiler_options)
     return Jitted(fun, options)

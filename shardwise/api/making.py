@@ -18,18 +18,25 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.api.trees import broadcast_prefix, leaf_paths
+from shardwise.api.trees import broadcast_prefix, leaf_paths, tree_text
 from shardwise.base.context import ROOT
 from shardwise.base.errors import UnexpectedTracerError
 from shardwise.core.infer import known
 from shardwise.engine import parts
 from shardwise.engine.array import Array
 from shardwise.engine.parts import Part
-from shardwise.engine.shardings import as_sharding, is_sharding_leaf
+from shardwise.engine.shardings import as_placement, as_sharding, is_sharding_leaf
+from shardwise.engine.storage import bare
+from shardwise.engine.transfer import relayout
+from shardwise.ops.placement import placed_over
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
 from shardwise.types.dtypes import canonicalize
 from shardwise.types.extended import ExtendedDType
+from shardwise.types.layout import Format
+from shardwise.types.mesh import Mesh
+from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.sharding import NamedSharding
 from shardwise.types.tiling import Index
 
 SMALL = 2**20  # bytes of parts that are kept, to be put in one call
@@ -42,7 +49,8 @@ def make_array_from_callback(
 
     Args:
       shape: of the whole array.
-      sharding: where its parts go: a sharding, a device, or a spec over the mesh in scope.
+      sharding: where its parts go: a sharding, a `Format`, a device, or a spec over the mesh in
+        scope.
       data_callback: gets a tuple of slices and gives that part of the array: a NumPy array, an
         `Array` (no copy if it is on the right device), or what `numpy.asarray` takes. It is called
         once for each distinct index that this process holds, replicas share the result; not for
@@ -181,6 +189,59 @@ def _from_local(what: str, data: Any, sharding: Any, shape: Any, name: str) -> A
     return new.finish()
 
 
+def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
+    """An older spelling of `make_array_from_callback` for one part per device.
+
+    Args:
+      shards: a tree for each of the devices, all alike.
+      devices: as many devices.
+
+    Returns:
+      The tree with arrays of shape (number of devices, *shape): element i is on device i.
+
+    Raises:
+      ValueError: if there are not as many shards as devices, or they differ in structure or shape.
+    """
+    what = "device_put_sharded"
+    if not isinstance(shards, Sequence) or len(shards) != len(devices) or not shards:
+        got = len(shards) if isinstance(shards, Sequence) else f"a {type(shards).__name__}"
+        raise ValueError(
+            f"{what}: shards must be a list with a tree for each of the {len(devices)} devices; "
+            f"got {got}."
+        )
+    flat = [flatten(shard) for shard in shards]
+    for i, (_, tree) in enumerate(flat):
+        if tree != flat[0][1]:
+            raise ValueError(
+                f"{what}: shards[{i}] has the structure {tree_text(tree)}, shards[0] "
+                f"{tree_text(flat[0][1])}. All must be alike."
+            )
+    rows = zip(*[leaves for leaves, _ in flat], strict=True)
+    return flat[0][1].unflatten([_stacked(what, row, devices) for row in rows])
+
+
+def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:
+    """An older spelling of `device_put` to all of some devices, with a new leading dimension.
+
+    Returns:
+      The tree `x` with arrays of shape (number of devices, *shape): each device has all of `x`.
+    """
+    leaves, tree = flatten(x)
+    what = "device_put_replicated"
+    return tree.unflatten([_stacked(what, [v] * len(devices), devices) for v in leaves])
+
+
+def _stacked(what: str, values: Sequence[Any], devices: Sequence[Any]) -> Array:
+    """Values of one shape along a new dimension, each on its device."""
+    values = [known(v) for v in values]
+    shape = np.shape(values[0])
+    mesh = Mesh(np.array(devices, object), ("devices",))
+    new = _Making(what, (len(devices), *shape), NamedSharding(mesh, PartitionSpec("devices")), None)
+    for part, value in zip(new.parts, values, strict=True):
+        new.put(part, part.devices, value[None] if np.ndim(value) else np.asarray(value)[None])
+    return new.finish()
+
+
 _CONCRETE = (
     "Arrays are made of concrete parts: call it outside of jit, grad, vmap, or compute the parts "
     "with NumPy."
@@ -195,7 +256,7 @@ def _concrete_sharding(x: Any, what: str) -> Any:
     sharding = as_sharding(x, what)
     if sharding is None:
         raise TypeError(f"{what}: a sharding is needed, got None. Pass a sharding or a device.")
-    return sharding
+    return placed_over(sharding, None)
 
 
 class _Making:
@@ -207,7 +268,8 @@ class _Making:
     def __init__(self, what: str, shape: Sequence[int], sharding: Any, dtype: Any):
         self.what = what
         self.shape = tuple(shape)
-        self.sharding = _concrete_sharding(sharding, what)
+        self.place = as_placement(sharding, what)
+        self.sharding = _concrete_sharding(bare(self.place), what)
         self.dtype = None if dtype is None else _as_dtype(dtype)
         self.converts = dtype is not None and not isinstance(self.dtype, ExtendedDType)
         self.parts = parts.distinct_parts(self.sharding, self.shape)
@@ -226,8 +288,7 @@ class _Making:
             self._to_devices(devices, value)
 
     def _to_devices(self, devices: Sequence[Any], value: Any) -> None:
-        for device in devices:
-            self.done[device] = parts.shard(value, self.shape, self.dtype, self.sharding, device)
+        self.done.update(parts.shards(value, self.shape, self.dtype, self.sharding, devices))
 
     def _checked(self, value: Any, part: Part) -> Any:
         if isinstance(value, Tracer):
@@ -265,6 +326,10 @@ class _Making:
         return self.finish()
 
     def finish(self) -> Array:
+        whole = self._whole()
+        return relayout(whole, self.place.layout) if self.place.__class__ is Format else whole
+
+    def _whole(self) -> Array:
         if self.dtype is None:
             raise ValueError(
                 f"{self.what}: this process has no parts of an array of shape {self.shape} under "

@@ -35,7 +35,8 @@ def log_miss(
     """
     code = _code(fun)
     where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
-    _log.warning("jit of %s%s: cache miss; %s", name_of(fun), where, _reason(fun, key, known, names))
+    why = _reason(fun, key, known, names)
+    _log.warning("jit of %s%s: cache miss; %s", name_of(fun), where, why)
 
 
 def _reason(fun: Callable, key: tuple, known: Collection[tuple], names: Sequence[str]) -> str:
@@ -106,8 +107,8 @@ def _of_statics(fun: Callable, new: Any, old: Any) -> list[str]:
         return []
     parameters = names_of(fun)
 
-    def by_name(static: Any) -> dict[str, tuple]:
-        numbered = {
+    def by_name(static: Any) -> dict[str, list[Any]]:
+        numbered: dict[str, list[Any]] = {
             parameters[i] if i < len(parameters) else f"args[{i}]": rest
             for i, *rest in static[0]
         }

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from shardwise.api.grad import as_value
 from shardwise.api.trees import broadcast_prefix, leaf_paths
-from shardwise.core.infer import type_of
-from shardwise.engine import transfer
-from shardwise.engine.array import Array, Gone
+from shardwise.core.infer import known
+from shardwise.engine import parts, transfer
+from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.eager import EAGER
-from shardwise.engine.shardings import as_sharding, check_fit, is_sharding_leaf
-from shardwise.engine.signature import signature
+from shardwise.engine.shardings import as_placement, as_sharding, check_fit, is_sharding_leaf
 from shardwise.numpy.value import Value
-from shardwise.ops.sharding import sharding_constraint
+from shardwise.ops.placement import device_put as put_op
+from shardwise.ops.placement import placed_over
+from shardwise.ops.sharding import constrained
 from shardwise.runtime import backend as runtime
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
 from shardwise.types import mesh as _mesh
+from shardwise.types.extended import ExtendedDType
+from shardwise.types.layout import Format
 from shardwise.types.mesh import AxisType, Mesh
 from shardwise.types.sharding import SingleDeviceSharding
 
@@ -68,82 +72,182 @@ def make_mesh(
     return _mesh.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=types)
 
 
-def device_put(x: Any, device: Any = None, *, donate: Any = False, may_alias: Any = None) -> Any:
+def device_put(
+    x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
+) -> Any:
     """A tree of values on a device or under shardings.
 
     Args:
       x: a tree of arrays, NumPy arrays and scalars.
-      device: a device, a sharding, None (leave placed values where they are), or a tree of them
-        that is a prefix of `x`'s.
-      donate: whether the sources are given up, so that their memory can be reused.
-      may_alias: whether the result may share memory with `x`; None: where that is free.
+      device: a device, a sharding, a `Format`, None (leave placed values where they are), or a tree
+        of them that is a prefix of `x`'s, as may be all that follow. Without a Format an array
+        keeps its layout only where it keeps its sharding.
+      src: where `x` is, for traced values: their cotangents are brought back there. Where `x` is
+        known, as under `grad` outside of `jit`, that need not be said.
+      donate: whether arrays in `x` are given up, so that their memory is free or is the result's.
+      may_alias: whether the result may share memory with `x`. None: with arrays of `x` that are in
+        place; True: also with NumPy arrays, which must not be written to any more, if they are
+        C-contiguous, aligned to 64 bytes and bound for a CPU device; False: with nothing.
 
     Returns:
-      The same tree of arrays, committed to where they were put.
+      The same tree of arrays, committed to where they were put. Traced values are put there when
+      they are computed.
 
     Raises:
-      ValueError: if a sharding does not fit a value's shape.
+      ValueError: if a sharding does not fit a value's shape, or a tree is not a prefix of `x`'s.
+      TypeError: if a leaf of `x` is no array.
     """
     leaves, tree = flatten(x)
-    if device is None or is_sharding_leaf(device):
-        target = as_sharding(device, "device_put")
-        if all([v.__class__ is np.ndarray for v in leaves]):
+    single = device is None or is_sharding_leaf(device)
+    if single and src is None and donate is False and may_alias is None:
+        target = as_placement(device, "device_put")
+        if target.__class__ is not Format and all([v.__class__ is np.ndarray for v in leaves]):
             try:
                 committed = target is not None
-                there = target if committed else SingleDeviceSharding(transfer.default_single())
+                there = placed_over(target, None) if committed else _default()
                 placed = [transfer.put_host(v, there, committed) for v in leaves]
                 return placed[0] if leaves and leaves[0] is x else tree.unflatten(placed)
             except (ValueError, TypeError):
                 pass  # raised again below, with the name of the leaf
-        elif len(leaves) == 1 and leaves[0] is x:
-            return _put(x, target, donate, may_alias, lambda: "x")
-        targets = [target] * len(leaves)
+        plans = [_Plan(target)] * len(leaves)
     else:
-        found = broadcast_prefix(device, x, "device_put: device", is_sharding_leaf)
-        targets = [as_sharding(d, "device_put") for d in found]
-    pairs = enumerate(zip(leaves, targets, strict=True))
-    return tree.unflatten(
-        [_put(v, t, donate, may_alias, lambda i=i: f"x{leaf_paths(x)[i]}") for i, (v, t) in pairs]
-    )
+        plans = _plans(x, len(leaves), device, src, donate, may_alias)
+    if len(leaves) == 1 and leaves[0] is x:
+        return _put(x, plans[0], lambda: "x")
+    last = {id(v): i for i, v in enumerate(leaves)}  # an array that occurs twice is donated once
+    out = []
+    for i, (v, plan) in enumerate(zip(leaves, plans, strict=True)):
+        if plan.donate and last[id(v)] != i:
+            plan = dataclasses.replace(plan, donate=False)
+        out.append(_put(v, plan, lambda i=i: f"x{leaf_paths(x)[i]}"))
+    return tree.unflatten(out)
 
 
-def _put(x: Any, target: Any, donate: bool, may_alias: Any, name: Callable[[], str]) -> Any:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    """What `device_put` does with a leaf; see there."""
+
+    target: Any
+    src: Any = None
+    donate: bool = False
+    may_alias: bool | None = None
+
+
+def _plans(x: Any, n: int, device: Any, src: Any, donate: Any, may_alias: Any) -> list[_Plan]:
+    """One plan for each of the `n` leaves of `x`."""
+    what = "device_put"
+    columns = {
+        "device": (device, is_sharding_leaf), "src": (src, is_sharding_leaf),
+        "donate": (donate, _is_switch), "may_alias": (may_alias, _is_switch),
+    }
+    found = {
+        name: [value] * n if value is None or is_leaf(value)
+        else broadcast_prefix(value, x, f"{what}: {name}", is_leaf)
+        for name, (value, is_leaf) in columns.items()
+    }
+    found["device"] = [as_placement(value, what) for value in found["device"]]
+    found["src"] = [as_sharding(value, what) for value in found["src"]]
+    for name in ("donate", "may_alias"):
+        wrong = [v for v in found[name] if not (v is None or _is_switch(v))]
+        if wrong:
+            raise TypeError(f"{what}: {name} must be True or False; got {wrong[0]!r}.")
+    plans = list(map(_Plan, *found.values()))
+    if any(plan.donate and plan.may_alias for plan in plans):
+        raise ValueError(
+            f"{what}: donate and may_alias are both True. What is donated is the result's alone: "
+            "leave out may_alias."
+        )
+    return plans
+
+
+def _is_switch(x: Any) -> bool:
+    return isinstance(x, bool | np.bool_)
+
+
+def _default() -> SingleDeviceSharding:
+    return SingleDeviceSharding(transfer.default_single())
+
+
+def _put(x: Any, plan: _Plan, name: Callable[[], str]) -> Any:
     try:
-        return _placed(x, target, donate, may_alias)
+        return _placed(x, plan)
     except (ValueError, TypeError) as error:
         raise type(error)(f"device_put: {name()}: {error}") from None
 
 
-def _placed(x: Any, target: Any, donate: bool, may_alias: Any) -> Any:
-    if x.__class__ is np.ndarray and target is not None:
-        return transfer.put_host(x, target, True)
+def _placed(x: Any, plan: _Plan) -> Any:
+    if plan.target.__class__ is Format:
+        near = _placed(x, dataclasses.replace(plan, target=plan.target.sharding))
+        return near if isinstance(near, Tracer) else transfer.relayout(near, plan.target.layout)
+    if not isinstance(x, Value):
+        return _from_host(x, plan)
     if isinstance(x, Tracer):
-        return x if target is None else sharding_constraint(x, sharding=target)
+        to = plan.target
+        return as_value(x) if to is None else put_op(x, sharding=to, src=plan.src)
+    return _moved(cast(Array, x), plan)
+
+
+def _moved(x: Array, plan: _Plan) -> Array:
+    target = plan.target
     if target is None:
-        return as_value(x)
-    if not isinstance(x, Value | np.ndarray | np.generic | int | float | complex):
-        x = EAGER.array(x)
-    result = transfer.move(x, target)
-    if not isinstance(x, Array):
-        return result
-    if result.sharding is x.sharding and may_alias is False and not donate:
-        return transfer.copy(result)
-    if donate and result is not x:  # what the result does not share is freed with its last owner
-        x._impl = Gone("was donated to device_put")
+        result = x
+    else:
+        target = placed_over(target, x.sharding)
+        result = transfer.move(x, target)
+    if plan.donate:
+        if result is x:
+            result = wrap(x._live(), x._sig)
+        x._impl = Gone("was donated to device_put")  # what the result does not share is freed
         x._host = None
+    elif plan.may_alias is False and (target is None or _in_place(x, target)):
+        result = wrap(transfer.copy(result)._impl, result._sig)
     return result
 
 
-def device_get(x: Any) -> Any:
-    """A tree of arrays as NumPy arrays; all copies start before the first is waited for.
+def _in_place(x: Array, target: Any) -> bool:
+    """Whether each device holds already what the target wants there, so that no data moves."""
+    here, ndim = x.sharding, x._sig.physical.ndim
+    if here is target:
+        return True
+    same = here.device_set == target.device_set
+    return same and here.is_equivalent_to(transfer.aligned(target, here.devices, ndim), ndim)
 
-    Traced values are left as they are.
+
+def _from_host(x: Any, plan: _Plan) -> Any:
+    """A value that is no array of ours, on its devices."""
+    x = known(x)
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(
+            "masked arrays have no place on a device, where the mask would be lost. Use "
+            "x.filled(value)."
+        )
+    committed = plan.target is not None
+    there = placed_over(plan.target, None) if committed else _default()
+    if plan.may_alias and isinstance(x, np.ndarray):
+        return parts.aliased(x, there, committed)
+    if isinstance(x, np.ndarray | np.generic | int | float | complex):
+        return transfer.put_host(x, there, committed)
+    return transfer.move(EAGER.array(x), there)  # raises for what is no array
+
+
+def device_get(x: Any) -> Any:
+    """A tree with NumPy arrays for its arrays; all copies start before the first is waited for.
+
+    So for objects of other libraries that NumPy takes. Typed keys, which NumPy cannot hold, traced
+    values and all other leaves are left as they are.
     """
     leaves, tree = flatten(x)
     for leaf in leaves:
         if leaf.__class__ is Array:
             leaf.copy_to_host_async()
-    return tree.unflatten([np.asarray(v) if v.__class__ is Array else v for v in leaves])
+    return tree.unflatten([_fetched(v) for v in leaves])
+
+
+def _fetched(x: Any) -> Any:
+    if isinstance(x, Value):
+        keys = isinstance(x.dtype, ExtendedDType)
+        return x if x.__class__ is not Array or keys else np.asarray(x)
+    return np.asarray(x) if hasattr(x, "__array__") else x
 
 
 def block_until_ready(x: Any) -> Any:
@@ -166,49 +270,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     found = broadcast_prefix(shardings, x, what, is_sharding_leaf)
     targets = [as_sharding(wanted, what) for wanted in found]
     values = [as_value(leaf) for leaf in leaves]
-    check_fit(targets, [v.aval for v in values], [f"x{p}" for p in leaf_paths(x)], what)
-    pairs = zip(values, targets, strict=True)
-    return tree.unflatten(
-        [v if t is None else sharding_constraint(v, sharding=t) for v, t in pairs]
-    )
-
-
-def make_array_from_callback(
-    shape: Sequence[int], sharding: Any, data_callback: Callable, dtype: Any = None
-) -> Array:
-    """An array from a function of the index of each shard.
-
-    Args:
-      shape: of the whole array.
-      sharding: where its parts go.
-      data_callback: gets a tuple of slices and gives that part of the array.
-      dtype: of the result; by default that of the parts.
-
-    Raises:
-      ValueError: if a part does not have the shard's shape.
-    """
-    shape = tuple(shape)
-    sharding = as_sharding(sharding, "make_array_from_callback")
-    local = sharding.addressable_devices_indices_map(shape)
-    parts: dict[tuple, np.ndarray] = {}
-    shards = []
-    for index in local.values():
-        key = tuple((s.start, s.stop) for s in index)
-        if key not in parts:
-            parts[key] = _checked_part(data_callback(index), index, shape, dtype)
-        shards.append(parts[key])
-    t = type_of(shards[0]).update(shape=shape)
-    sig = signature(t, sharding, True)
-    shards = [np.asarray(s, dtype=t.dtype, order="C") for s in shards]
-    return transfer.put_parts(sig, shards, list(local))
-
-
-def _checked_part(part: Any, index: tuple, shape: tuple, dtype: Any) -> np.ndarray:
-    value = np.asarray(part, dtype=dtype)
-    expected = tuple(len(range(*s.indices(n))) for s, n in zip(index, shape, strict=True))
-    if value.shape != expected:
-        raise ValueError(
-            f"make_array_from_callback: the callback gave shape {value.shape} for index {index}; "
-            f"expected {expected}."
-        )
-    return value
+    names = [f"x{p}" for p in leaf_paths(x)]
+    check_fit(targets, [v.aval for v in values], names, what)
+    rows = zip(values, targets, names, strict=True)
+    return tree.unflatten([v if t is None else constrained(v, t, n) for v, t, n in rows])

@@ -10,32 +10,42 @@ from shardwise.core.program import Program
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
 from shardwise.engine.executable import Executable, Lowering, lower
+from shardwise.engine.shardings import as_placement
 from shardwise.engine.signature import Signature
+from shardwise.engine.storage import bare, order_of, place_in
 from shardwise.runtime.pytree import flatten
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dtypes import canonicalize
+from shardwise.types.layout import Format, Layout
 
 
 class ShapeDtypeStruct:
     """The type of an array, and where it is wanted, without data.
 
-    shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding or None.
+    shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding, a `Format` or
+    None.
     """
 
-    __slots__ = ("aval", "sharding")
+    __slots__ = ("aval", "sharding", "layout")
 
     def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None,
                  weak_type: bool = False):
         self.aval: ArrayType = array_type(
             tuple(int(n) for n in shape), canonicalize(dtype), weak_type
         )
-        self.sharding = sharding
+        format = as_placement(sharding, "ShapeDtypeStruct: sharding")
+        self.sharding = bare(format)
+        self.layout: Any = order_of(format, self.aval)  # None: the default one
 
     shape = property(lambda self: self.aval.shape)
     dtype = property(lambda self: self.aval.dtype)
     ndim = property(lambda self: self.aval.ndim)
     size = property(lambda self: self.aval.size)
     weak_type = property(lambda self: self.aval.weak_type)
+
+    @property
+    def format(self) -> Format:
+        return Format(self.layout, self.sharding)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -45,13 +55,15 @@ class ShapeDtypeStruct:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ShapeDtypeStruct):
             return NotImplemented
-        return self.aval is other.aval and self.sharding == other.sharding
+        mine, theirs = (self.sharding, self.layout), (other.sharding, other.layout)
+        return self.aval is other.aval and mine == theirs
 
     def __hash__(self) -> int:
-        return hash((self.aval, self.sharding))
+        return hash((self.aval, self.sharding, self.layout))
 
     def __repr__(self) -> str:
         place = "" if self.sharding is None else f", sharding={self.sharding}"
+        place += "" if self.layout is None else f", layout={self.layout}"
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{place}{weak})"
 
@@ -61,6 +73,25 @@ def shapes_of(program: Program, out_tree: Any) -> Any:
     types = program.out_types
     leaves = [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
     return out_tree.unflatten(leaves)
+
+
+def compiler_overrides(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
+    """XLA's options in a fixed order; what each may be, XLA says when it compiles.
+
+    name: of the function, for messages.
+    """
+    what = f"jit of {name}: compiler_options"
+    if not isinstance(options, dict | None):
+        raise TypeError(f"{what} must be a dict of XLA options by name; got {options!r}.")
+    for option, value in (options or {}).items():
+        if not isinstance(option, str):
+            raise TypeError(f"{what} has the name {option!r}; names of options are strings.")
+        if not isinstance(value, bool | int | float | str):
+            raise TypeError(
+                f"{what}[{option!r}] must be a bool, an int, a float or a string; got {value!r} "
+                f"of type {type(value).__name__}."
+            )
+    return tuple(sorted((options or {}).items()))
 
 
 class Traced:
@@ -135,14 +166,21 @@ class Lowered:
     def as_text(self) -> str:
         return self._plan.text
 
-    def compile(self) -> Compiled:
+    def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
+        """The program for its devices; `compiler_options` go before those of `jit`."""
         traced = self._traced
+        more = compiler_overrides(traced.program.name, compiler_options)
+        overrides = tuple(sorted(dict((*traced._overrides, *more)).items()))
         tree = traced.out_tree
         one_array = tree.num_nodes == 1 and tree.num_leaves == 1
         exe = self._plan.compile(
-            out_tree=None if one_array else tree, overrides=traced._overrides
+            out_tree=None if one_array else tree, overrides=overrides
         )
         return Compiled(exe, traced)
+
+
+def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
+    return Format(layout or Layout(range(t.ndim)), sharding)
 
 
 class Compiled:
@@ -163,9 +201,9 @@ class Compiled:
             )
         arrays = [a if a.__class__ is Array else EAGER.array(a) for a in leaves]
         self._check(arrays)
-        targets = self.executable.in_shardings
-        rows = zip(self._traced.names, arrays, targets, strict=True)
-        placed = [self._placed(name, a, t) for name, a, t in rows]
+        targets, layouts = self.executable.in_shardings, self.executable.in_layouts
+        rows = zip(self._traced.names, arrays, targets, layouts, strict=True)
+        placed = [self._placed(*row) for row in rows]
         return self.out_tree.unflatten(self.executable(placed))
 
     def _check(self, arrays: list[Array]) -> None:
@@ -177,8 +215,9 @@ class Compiled:
                     f"{t.str_short(True)}; got {a.aval.str_short(True)}."
                 )
 
-    def _placed(self, name: str, x: Array, target: Any) -> Array:
-        if x.sharding is target:
+    def _placed(self, name: str, x: Array, target: Any, layout: Any) -> Array:
+        place = place_in(layout, x._sig, target)
+        if place is None:
             return x
         if x.committed and x.sharding.device_set != target.device_set:
             raise ValueError(
@@ -186,7 +225,7 @@ class Compiled:
                 f"is on {x.sharding}, but the program was compiled for {target}. Use `device_put` "
                 "to bring it there."
             )
-        return self.executable.moved([x], ((0, target),))[0]
+        return self.executable.moved([x], ((0, place),))[0]
 
     @property
     def in_tree(self) -> Any:
@@ -204,6 +243,18 @@ class Compiled:
     @property
     def output_shardings(self) -> Any:
         return self.out_tree.unflatten([s.sharding for s in self.executable.out_sigs])
+
+    @property
+    def input_formats(self) -> Any:
+        """Formats of the arguments, as (positional, named): what to `device_put` them to."""
+        exe, types = self.executable, self._traced.program.in_types
+        rows = zip(exe.in_layouts, exe.in_shardings, types, strict=True)
+        return self.in_tree.unflatten([_format(*row) for row in rows])
+
+    @property
+    def output_formats(self) -> Any:
+        sigs = self.executable.out_sigs
+        return self.out_tree.unflatten([_format(s.layout, s.sharding, s.type) for s in sigs])
 
     def as_text(self) -> str:
         """The compiled module, in HLO."""

@@ -13,7 +13,8 @@ from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import batch, to_dim
+from shardwise.transforms.batch import batch, hidden_sharding, to_dim
+from shardwise.types.sharding import NamedSharding
 
 
 def vmap(
@@ -64,6 +65,7 @@ def vmap(
             out_trees.append(out_tree)
             return outs
 
+        hidden = hidden_sharding(values, dims)
         run = functools.partial(
             batch, flat, values, dims, size, axis_name, "vmap", name,
             spmd_axis_name=spmd_axis_name,
@@ -81,7 +83,7 @@ def vmap(
             skeleton = out_tree.unflatten(range(out_tree.num_leaves))
             wanted = broadcast_prefix(out_axes, skeleton, f"vmap of {name}: out_axes")
         moved = [
-            _placed(name, o, d, w, size)
+            _placed(name, o, d, w, size, hidden)
             for o, d, w in zip(outs, out_dims, wanted, strict=True)
         ]
         return out_tree.unflatten(moved)
@@ -124,7 +126,9 @@ def _size(
     return sizes.pop()
 
 
-def _placed(name: str, x: Any, dim: int | None, wanted: Any, size: int) -> Any:
+def _placed(
+    name: str, x: Any, dim: int | None, wanted: Any, size: int, hidden: NamedSharding | None
+) -> Any:
     if wanted is None:
         if dim is not None:
             raise ValueError(
@@ -135,4 +139,4 @@ def _placed(name: str, x: Any, dim: int | None, wanted: Any, size: int) -> Any:
     ndim = type_of(x).ndim + (dim is None)
     if not isinstance(wanted, int) or not -ndim <= wanted < ndim:
         raise ValueError(f"vmap of {name}: a result with {ndim} dimensions has no axis {wanted!r}.")
-    return to_dim(x, dim, wanted % ndim, size)
+    return to_dim(x, dim, wanted % ndim, size, hidden)

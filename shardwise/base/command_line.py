@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 PREFIXES = ("shardwise_", "jax_")
@@ -19,7 +20,7 @@ def define(settings: Mapping[str, Any], update: Update) -> None:
 
     settings: name → `Flag`.
     """
-    flags = _absl().flags
+    app, flags = _absl()
     for name, setting in settings.items():
         for prefix in PREFIXES:
             if prefix + name in flags.FLAGS:
@@ -29,18 +30,18 @@ def define(settings: Mapping[str, Any], update: Update) -> None:
             else:  # `update` parses it
                 held = None if setting.value is None else str(setting.value)
                 flags.DEFINE_string(prefix + name, held, setting.__doc__)
-    _absl().app.call_after_init(lambda: _apply(settings, update))
+    app.call_after_init(lambda: _apply(settings, update))
 
 
 def parse(settings: Mapping[str, Any], update: Update) -> None:
     """Defines the flags, and reads them from the command line now; others are left for absl."""
     define(settings, update)
-    _absl().flags.FLAGS(sys.argv, known_only=True)
+    _absl()[1].FLAGS(sys.argv, known_only=True)
     _apply(settings, update)
 
 
 def _apply(settings: Mapping[str, Any], update: Update) -> None:
-    flags = _absl().flags.FLAGS
+    flags = _absl()[1].FLAGS
     for name in settings:
         for prefix in PREFIXES:
             if prefix + name in flags and not flags[prefix + name].using_default_value:
@@ -48,13 +49,11 @@ def _apply(settings: Mapping[str, Any], update: Update) -> None:
                 break
 
 
-def _absl() -> Any:
+def _absl() -> tuple[Any, Any]:
     try:
-        import absl.app
-        import absl.flags
+        return import_module("absl.app"), import_module("absl.flags")
     except ImportError as error:
         raise ImportError(
             "flags on the command line need absl, which is not installed: `pip install absl-py`. "
             "Without it, use `config.update` or environment variables."
         ) from error
-    return absl

@@ -4,8 +4,8 @@
     with enable_x64(True): ...       # for this thread, in this block
     config.update("enable_x64", True)    # everywhere; also "jax_enable_x64"
 
-A flag is read from `SHARDWISE_NAME`, else from `JAX_NAME`, when shardwise is imported. Programs that
-use absl can give it on the command line, see `base.command_line`.
+A flag is read from `SHARDWISE_NAME`, else from `JAX_NAME`, when shardwise is imported. Programs
+that use absl can give it on the command line, see `base.command_line`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import PurePath
 from typing import Any, Generic, TypeVar
 
 from shardwise.base import command_line
@@ -96,8 +97,8 @@ class Flag(Generic[T]):
             if value not in (True, False):
                 raise ValueError(f"{self.name} must be True or False; got {value!r}")
             return bool(value)
-        if self.parse is str and isinstance(value, os.PathLike):
-            value = os.fspath(value)
+        if self.parse is str and isinstance(value, PurePath):
+            value = str(value)
         if self.parse in _KINDS and not (value is None and self.default is None):
             allowed = (int, float) if self.parse is float else self.parse
             if not isinstance(value, allowed) or isinstance(value, bool):  # pyright: ignore[reportArgumentType]
@@ -188,7 +189,7 @@ threefry_partitionable = Flag(
 
 poison_padding = Flag(
     "poison_padding", False,
-    "Fill the padding of uneven shards with NaN, or the largest integer, to show that it is unused.",
+    "Fill the padding of uneven shards with NaN, or the largest integer, to show it is unused.",
     parse=_parse_bool, trace=True,
 )
 

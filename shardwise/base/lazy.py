@@ -21,7 +21,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-_EXPORT = re.compile(r"^    from (\S+) import (\w+) as (\w+)", re.MULTILINE)
+_EXPORT = re.compile(r"^    from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re.MULTILINE)
 
 
 @functools.cache

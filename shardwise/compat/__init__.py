@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardwise.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise.compat.global_device_array import GlobalDeviceArray as GlobalDeviceArray
     from shardwise.compat.pmap_sharding import Chunked as Chunked
     from shardwise.compat.pmap_sharding import NoSharding as NoSharding
     from shardwise.compat.pmap_sharding import PmapSharding as PmapSharding

@@ -16,18 +16,21 @@ import numpy as np
 
 from shardwise.base.config import disable_jit
 from shardwise.base.context import CURRENT
+from shardwise.base.errors import ShardingTypeError
 from shardwise.control.programs import Extension, opened, shared
 from shardwise.control.scan import scan as scan_op
 from shardwise.control.scan import sliced_type
-from shardwise.core.infer import type_of
+from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
 from shardwise.numpy.convert import cast, device_array
 from shardwise.ops.basis import reshape
 from shardwise.ops.shape import concatenate, slice_in_dim
+from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten, flatten_with_path
 from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType
+from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.promotion import lattice_join
 
 BODIES_PER_FUNCTION = 256
@@ -39,7 +42,7 @@ class Body:
     """A staged body with all that a call needs.
 
     consts: values of the body's first arguments.
-    casts:  (position, dtype, weak) of leaves of `init` that the body wants in another type.
+    casts:  (position, type) of leaves of `init` that the body wants in another type.
     tree:   of the pair (carry, ys).
     """
 
@@ -52,8 +55,8 @@ class Body:
         self.tree = tree
 
     def __call__(self, leaves: list[Any]) -> Any:
-        for position, dtype, weak in self.casts:
-            leaves[position] = cast(leaves[position], dtype, weak)
+        for position, t in self.casts:
+            leaves[position] = settle(cast(leaves[position], t.dtype, t.weak_type), t)
         return self.tree.unflatten(scan_op(*self.consts, *leaves, **self.params))
 
 
@@ -186,16 +189,14 @@ class _Call:
     def staged(self, types: Sequence[ArrayType]) -> tuple[Body, bool]:
         """The staged body, and whether it may be kept: not if it uses values of outer traces."""
         count = len(self.init)
-        carry, slices = list(types[:count]), [sliced_type(t) for t in types[count:]]
+        carry, slices = list(types[:count]), self._slices(types[count:])
         program, tree, captured = self._staged_once([*carry, *slices])
         wider = [_widened(a, b) for a, b in zip(carry, program.out_types, strict=False)]
         if wider != carry:
             program, tree, captured = self._staged_once([*wider, *slices])
         self._check_carry(wider, program)
-        casts = [
-            (i, new.dtype, new.weak_type)
-            for i, (old, new) in enumerate(zip(carry, wider, strict=True)) if old is not new
-        ]
+        pairs = enumerate(zip(carry, wider, strict=True))
+        casts = [(i, new) for i, (old, new) in pairs if old is not new]
         program, constants = opened(program)
         consts = [*constants, *captured]
         params = {
@@ -204,6 +205,16 @@ class _Call:
             "unroll": self.unroll,
         }
         return Body(params, consts, casts, tree), not captured
+
+    def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:
+        for i, t in enumerate(types):
+            if t.spec is not None and t.spec[0] is not None:
+                raise ShardingTypeError(
+                    f"scan: {_path('xs', self.xs_tree, i)} is of type {t.str_short(True)}: its "
+                    "dimension 0, which scan goes along, is split over a mesh. Use `reshard` to "
+                    "gather that dimension first."
+                )
+        return [sliced_type(t) for t in types]
 
     def _staged_once(self, types: Sequence[ArrayType]) -> tuple[Program, Any, list[Any]]:
         trees: list[Any] = []
@@ -241,7 +252,7 @@ class _Call:
     def _check_carry(self, types: Sequence[ArrayType], program: Program) -> None:
         rows = []
         for i, (a, b) in enumerate(zip(types, program.out_types, strict=False)):
-            if a.strong() is not b.strong():
+            if a.strong() is not on_mesh_of(b, a).strong():
                 rows.append(
                     f"{_path('carry', self.init_tree, i)} came in as {a.str_short(True)} and was "
                     f"returned as {b.str_short(True)}"
@@ -274,12 +285,20 @@ class _Call:
 
 
 def _widened(given: ArrayType, returned: ArrayType) -> ArrayType:
-    """The type of a carry: a weak one gives way to what the body returns."""
+    """The type of a carry: one that is weak, or has no mesh, gives way to what the body returns."""
+    given = on_mesh_of(given, returned)
     if not given.weak_type or given.shape != returned.shape:
         return given
     pairs = (given.dtype, True), (returned.dtype, returned.weak_type)
     dtype, weak = lattice_join(*pairs)
     return given.update(dtype=dtype, weak_type=weak)
+
+
+def on_mesh_of(t: ArrayType, other: ArrayType) -> ArrayType:
+    """The type with the mesh of another one: a value without a mesh is whole on every device."""
+    if t.mesh is not None or other.mesh is None:
+        return t
+    return t.update(mesh=other.mesh, spec=PartitionSpec())
 
 
 def _with_carry(program: Program, types: Sequence[ArrayType]) -> Program:
@@ -294,10 +313,9 @@ def _with_carry(program: Program, types: Sequence[ArrayType]) -> Program:
 
 def _leaf(x: Any, what: str, tree: Any, i: int) -> Any:
     """A leaf as something with a type."""
-    if hasattr(x, "aval") or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
+    x = known(x)
+    if is_value(x) or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
         return x
-    if hasattr(x, "__jax_array__"):
-        return x.__jax_array__()
     raise TypeError(f"scan: {_path(what, tree, i)} is {_shown(x)}, which is not an array.")
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from shardwise.base.context import TraceKey, current
+from shardwise.base.context import ROOT, TraceKey, current
 from shardwise.core.explicit import with_specs
 from shardwise.core.op import INFERENCE_CACHE_SIZE, Op
 from shardwise.core.source import public_call
@@ -24,7 +24,7 @@ from shardwise.types.promotion import dtype_and_weak
 def type_of(x: Any) -> ArrayType:
     """The type of an array, a tracer, a NumPy array or scalar, or a Python scalar."""
     found = getattr(x, "aval", None)
-    if found is not None:
+    if found.__class__ is ArrayType:  # jax's arrays have avals too
         return found
     key = (x.__class__, current().key)
     found = _scalar_types.get(key)
@@ -33,6 +33,9 @@ def type_of(x: Any) -> ArrayType:
     if isinstance(x, np.ndarray):
         host = cast("np.ndarray[Any, Any]", x)
         return array_type(host.shape, canonicalize(host.dtype))
+    converted = known(x)
+    if converted is not x:
+        return type_of(converted)
     try:
         dtype, weak = dtype_and_weak(x)
     except TypeError as error:
@@ -60,11 +63,20 @@ def known(x: Any) -> Any:
     """An operand as ops take it: what another library's object converts itself to, else `x`."""
     if isinstance(x, _AS_IS):
         return x
-    if isinstance(getattr(x, "aval", None), ArrayType):  # jax's arrays have avals too
+    if is_value(x):
         return x
     if hasattr(x, "__jax_array__"):
         return x.__jax_array__()
-    return np.asarray(x) if hasattr(x, "__array__") else x
+    if hasattr(x, "__array__"):
+        return np.asarray(x)
+    if hasattr(x, "__dlpack__"):  # copied: an operand may be read after its owner has changed it
+        return ROOT.interpreter.from_dlpack(x, None, True)
+    return x
+
+
+def is_value(x: Any) -> bool:
+    """Whether `x` is an array or a tracer of this library."""
+    return getattr(x, "aval", None).__class__ is ArrayType
 
 
 def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:

@@ -47,7 +47,7 @@ class Interpreter:
     def call(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function (see `core.fused`): inline, unless this is the eager one."""
         n = fused.arrays
-        operands = [a if hasattr(a, "aval") else known(a) for a in args[:n]]
+        operands = [known(a) for a in args[:n]]
         return fused.fun(*operands, *args[n:], **static)
 
     def parent_context(self) -> Context:

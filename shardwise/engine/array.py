@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.context import ROOT
-from shardwise.engine.conversions import Concrete
+from shardwise.engine.interchange import NARROW, Interchange, is_narrow
 from shardwise.engine.signature import Signature, signature
 from shardwise.numpy.value import Value
 from shardwise.ops.cast import convert_element_type
 from shardwise.ops.shape import slice_
-from shardwise.runtime import backend, host
+from shardwise.runtime import backend, host, memory
 from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.layout import Format, Layout
 from shardwise.types.sharding import SingleDeviceSharding
 
 
@@ -68,7 +69,7 @@ class Shard:
         )
 
 
-class Array(Concrete, metaclass=_ArrayMeta):
+class Array(Interchange, metaclass=_ArrayMeta):
     """A NumPy-like array over one or many devices. Made by functions, not by its constructor.
 
     `shape` and `dtype` are logical and global; `sharding` says which device holds which part.
@@ -95,6 +96,12 @@ class Array(Concrete, metaclass=_ArrayMeta):
     @property
     def sharding(self) -> Any:
         return self._sig.sharding
+
+    @property
+    def format(self) -> Format:
+        """The order of the elements in memory, and the sharding."""
+        layout = self._sig.layout or Layout(range(self.aval.ndim))
+        return Format(layout, self._sig.sharding)
 
     @property
     def committed(self) -> bool:
@@ -151,19 +158,33 @@ class Array(Concrete, metaclass=_ArrayMeta):
         raise RuntimeError(self._gone_message())
 
     def _gone_message(self) -> str:
-        why = "has been deleted or donated, by way of another array that shared its memory"
         if self._impl.__class__ is Gone:
             why = self._impl.why
+        else:
+            known = backend.why_gone(self._impl) or "has been deleted or donated"
+            why = f"{known}, by way of another array that shared its memory"
         return f"array of type {self.aval.str_short(True)} {why}."
 
     def delete(self) -> None:
+        """Frees the memory now, and that of all arrays that share it."""
+        self._end("has been deleted: `delete()` was called on it", "has been deleted")
+
+    def _end(self, why: str, others: str) -> None:
+        """Deletes the data. why: what its later use is told; others: the use of sharing arrays."""
         if self._impl.__class__ is not Gone:
+            backend.gone(self._impl, others)
             self._impl.delete()
-            self._impl = Gone("has been deleted: `delete()` was called on it")
+            self._impl = Gone(why)
             self._host = None
 
     def is_deleted(self) -> bool:
         return self._impl.is_deleted()
+
+    def __copy__(self) -> Array:
+        return ROOT.interpreter.copied(self)
+
+    def __deepcopy__(self, memo: dict) -> Array:
+        return ROOT.interpreter.copied(self)
 
     def block_until_ready(self) -> Array:
         self._live().block_until_ready()
@@ -173,52 +194,8 @@ class Array(Concrete, metaclass=_ArrayMeta):
         return self._live().is_ready()
 
     def on_device_size_in_bytes(self) -> int:
+        """Bytes on the devices of this process together: replicas and padding count."""
         return self._live().on_device_size_in_bytes()
-
-    def unsafe_buffer_pointer(self) -> int:
-        """The address of the data, of an array on one device. Nothing keeps it valid."""
-        self._check_one_device("has no single address")
-        if self._is_on_cpu():
-            return self._host_parts([0])[0].__array_interface__["data"][0]
-        return self._live().unsafe_buffer_pointer()
-
-    # -- interchange --
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        self._check_one_device("has no DLPack device")
-        device = self._sig.devices[0]
-        kinds = {"cpu": 1, "gpu": 2, "cuda": 2, "rocm": 10}
-        return kinds[device.platform], device.local_hardware_id if device.platform != "cpu" else 0
-
-    def __dlpack__(
-        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """The array for another library, without a copy unless `copy` asks for one."""
-        here = self.__dlpack_device__()
-        if dl_device is not None and tuple(dl_device) != here:
-            raise BufferError(
-                f"array of type {self.aval.str_short(True)} is on the DLPack device {here}, not "
-                f"on {tuple(dl_device)}. Use `device_put` first, or `numpy.asarray` for the host."
-            )
-        if is_narrow(self):
-            raise BufferError(
-                f"DLPack has no form for elements of {self.dtype}, of less than a byte. Convert "
-                "the array with `astype` first."
-            )
-        raw = self._live()
-        if copy:
-            devices = backend.device_list(self._sig.devices)
-            raw = backend.copy_to_devices(raw, devices, self._sig.placement)
-        return host.export(raw, stream)
-
-    def _check_one_device(self, what: str) -> None:
-        count = len(self._sig.devices)
-        if count > 1:
-            raise BufferError(
-                f"array of type {self.aval.str_short(True)} is sharded over {count} devices, so it "
-                f"{what}. Take one of its `addressable_shards`, or gather it with `device_put`."
-            )
 
     # -- host --
 
@@ -227,9 +204,6 @@ class Array(Concrete, metaclass=_ArrayMeta):
         if self._host is None and not self._is_on_cpu():
             for raw in self._single_buffers(self._distinct()[1]):
                 backend.start_fetch(raw)
-
-    def _is_on_cpu(self) -> bool:
-        return self._sig.devices[0].platform == "cpu"
 
     def _distinct(self) -> tuple[list[tuple], list[int]]:
         """The indices that this process holds, each once, and positions that hold them."""
@@ -268,7 +242,8 @@ class Array(Concrete, metaclass=_ArrayMeta):
     def _raw_parts(self, positions: list[int]) -> list[np.ndarray]:
         """The shards at positions of the sharding with their padding, on the host."""
         impl, devices, dtype = self._live(), self._sig.devices, self._sig.physical.dtype
-        if len(devices) == 1:
+        usual = self._sig.layout is None or not self._is_on_cpu()
+        if len(devices) == 1 and usual:
             return [backend.fetch_one(impl, dtype)]
         if self._is_on_cpu() and self.is_fully_addressable:
             kind = self._sig.sharding.memory_kind
@@ -292,6 +267,11 @@ class Array(Concrete, metaclass=_ArrayMeta):
                 "this process cannot read its value. Use `process_allgather` to collect it, or "
                 "`addressable_shards` for the local parts."
             )
+        if self._sig.sharding.partial_axes[0]:
+            raise RuntimeError(
+                f"array of type {self.aval.str_short(True)} is a sum that is not taken yet: its "
+                "devices hold addends. Use `reshard` to a spec without `unreduced`, then read it."
+            )
         t = self._sig.stored
         if not t.size:  # the partitioner leaves arrays without elements whole
             value = np.empty(t.shape, t.dtype)
@@ -303,10 +283,11 @@ class Array(Concrete, metaclass=_ArrayMeta):
         parts = self._host_parts(positions)
         if len(parts) == 1:
             return parts[0]
-        value = np.empty(t.shape, t.dtype)
-        for index, part in zip(indices, parts, strict=True):
-            value[index] = part
-        value.flags.writeable = False
+        value = memory.whole(parts, t.shape, t.dtype)
+        if value is None:
+            (value,) = memory.blocks(1, t.shape, t.dtype)
+            memory.copy_all([(value[i], p) for i, p in zip(indices, parts, strict=True)])
+            value.flags.writeable = False
         return value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -321,20 +302,10 @@ class Array(Concrete, metaclass=_ArrayMeta):
         return value.copy() if copy else value
 
 
-# Types of less than a byte, which are packed on devices, and what holds their values on the way.
-_NARROW = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8",
-           "float4_e2m1fn": "float32"}
-
-
-def is_narrow(x: Array) -> bool:
-    """Whether elements take less than a byte, so that NumPy cannot read them from a device."""
-    return x._sig.physical.dtype.name in _NARROW
-
-
 def _through_bytes(x: Array) -> np.ndarray:
     """The host value of an array of a narrow type, by way of a wider one."""
     with ROOT.under(ROOT.interpreter).entered():
-        wide = convert_element_type(x, dtype=np.dtype(_NARROW[x.dtype.name]))
+        wide = convert_element_type(x, dtype=np.dtype(NARROW[x.dtype.name]))
     value = wide._value().astype(x.dtype)
     value.flags.writeable = False
     return value
@@ -348,12 +319,14 @@ def _part(array: Array, position: int) -> Array:
     index = sharding.indices(array.shape)[position]
     shape = tuple([len(range(*s.indices(n))) for s, n in zip(index, array.shape, strict=True)])
     there = SingleDeviceSharding(device, sharding.memory_kind)
-    sig = signature(array.aval.update(shape=shape, spec=None, mesh=None), there, True)
-    t = sig.physical
+    t, layout = array.aval.update(shape=shape, spec=None, mesh=None), array._sig.layout
+    sig = signature(t, there, True, layout)  # of what shares the memory
     if len(array._sig.devices) == 1:
-        return wrap(backend.rewrap(array._live(), t, sig.placement), sig)
+        return wrap(backend.rewrap(array._live(), sig.physical, sig.placement), sig)
     if not (array._is_on_cpu() and array.is_fully_addressable):
         return _device_part(array, position, sig)
+    sig = signature(t, there, True)
+    t = sig.physical
     if is_narrow(array):
         view = array._value()[index]
         return wrap(backend.put(t, sig.placement, [view], [device]), sig)
@@ -369,11 +342,12 @@ def _device_part(array: Array, position: int, sig: Signature) -> Array:
     full = array._sig.sharding.shard_shape(stored.shape)
     if full == sig.stored.shape:
         return wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
-    padded = signature(array_type(full, stored.dtype), sig.sharding, True)
+    padded = signature(array_type(full, stored.dtype), sig.sharding, True, sig.layout)
     whole = wrap(backend.rewrap(raw, padded.physical, padded.placement), padded)
     with ROOT.under(ROOT.interpreter).entered():
         cut = slice_(whole, start_indices=(0,) * stored.ndim, limit_indices=sig.stored.shape)
-    return wrap(backend.rewrap(cut._live(), sig.physical, sig.placement), sig)
+    plain = signature(sig.type, sig.sharding, True)
+    return wrap(backend.rewrap(cut._live(), plain.physical, plain.placement), plain)
 
 
 _new = object.__new__

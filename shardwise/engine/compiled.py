@@ -16,7 +16,7 @@ from typing import Any
 from shardwise.base import config
 from shardwise.engine.disk_cache import DiskCache, disk_cache, key_of
 from shardwise.runtime import backend
-from shardwise.runtime.fingerprint import fingerprint
+from shardwise.runtime.fingerprint import dumps, fingerprint
 from shardwise.runtime.program import Compiled, compile_options, compile_text, load
 
 CACHE_SIZE = 2048
@@ -55,9 +55,7 @@ def compiled_for(
     )
     if callbacks:
         return _compile(text, devices, options, callbacks)
-    files = disk_cache()
-    new = _compile(text, devices, options) if files is None else _kept(files, text, devices, options)
-    _compiled[key] = new
+    new = _compiled[key] = _kept(disk_cache(), text, devices, options)
     if len(_compiled) > CACHE_SIZE:
         _compiled.popitem(last=False)
     return new
@@ -75,8 +73,10 @@ def _compile(text: str, devices: tuple, options: Any, callbacks: tuple = ()) -> 
     return new
 
 
-def _kept(files: DiskCache, text: str, devices: tuple, options: Any) -> Compiled:
+def _kept(files: DiskCache | None, text: str, devices: tuple, options: Any) -> Compiled:
     """The program from its file; else compiled, and kept there if that took its time."""
+    if files is None or dumps(options):
+        return _compile(text, devices, options)
     begin = time.perf_counter()
     key = key_of([*fingerprint(devices, options), text.encode()])
     content = files.read(key)

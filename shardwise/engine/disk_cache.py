@@ -11,7 +11,6 @@ What a file is good for is the business of its key: see `runtime.fingerprint`.
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import os
 import time
@@ -30,7 +29,9 @@ _log = logging.getLogger("shardwise.cache")
 
 def key_of(parts: Iterable[bytes]) -> str:
     """A name for the program that is made of these parts."""
-    digest = hashlib.sha256(FORMAT)
+    from hashlib import sha256  # OpenSSL takes a while to load
+
+    digest = sha256(FORMAT)
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
@@ -129,7 +130,9 @@ class DiskCache:
 
 
 def _head(content: bytes) -> bytes:
-    return FORMAT + hashlib.sha256(content).digest()
+    from hashlib import sha256
+
+    return FORMAT + sha256(content).digest()
 
 
 def disk_cache() -> DiskCache | None:

@@ -14,7 +14,9 @@ from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.program import Equation, Program, Var
 from shardwise.engine.array import Array
+from shardwise.engine.copying import copied
 from shardwise.engine.executable import Executable, build
+from shardwise.engine.foreign import from_dlpack
 from shardwise.engine.shardings import as_sharding
 from shardwise.engine.signature import Signature
 from shardwise.engine.transfer import default_single, move, put_host, scalar, whole_beside
@@ -137,6 +139,14 @@ class Eager(Interpreter):
         if isinstance(x, Tracer):
             return sharding_constraint(x, sharding=sharding)
         return move(self.array(x), sharding)
+
+    def copied(self, x: Array) -> Array:
+        """`x` in memory of its own, uncommitted on the default device."""
+        return copied(x)
+
+    def from_dlpack(self, x: Any, target: Any, copy: bool | None) -> Array:
+        """Another library's array, on its memory where that is possible."""
+        return from_dlpack(x, as_sharding(target, "device"), copy)
 
     def index(self, i: int, sig: Signature) -> Array:
         """An integer as an uncommitted scalar on the devices of a signature, kept in its `ints`."""

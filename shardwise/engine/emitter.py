@@ -284,7 +284,7 @@ class Emitter:
 
     def _placed(self, name: str, t: ArrayType) -> str:
         """A value where its type says that it is; where it says nothing, as it is."""
-        if t.mesh is None or not t.ndim or t.sharding.spec.unreduced:
+        if t.mesh is None or not (t.ndim or t.sharding.spec.unreduced):
             return name
         stored = stored_type(t)
         place = self.sharding(t.sharding, stored.ndim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,11 +12,25 @@ from shardwise.base.context import current
 from shardwise.core.program import Program
 from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.compiled import compiled_for
+from shardwise.engine.inspection import report_shardings
 from shardwise.engine.module import hoisted_constants, module_and_results
 from shardwise.engine.signature import Signature, signature
+from shardwise.engine.storage import (
+    Storage,
+    bare,
+    order_in,
+    order_of,
+    place_in,
+    settled,
+    storage_of,
+)
 from shardwise.engine.transfer import aligned, default_single, move
+from shardwise.ops.inspect import INSPECT
 from shardwise.runtime import placement
+from shardwise.runtime.backend import memories
+from shardwise.runtime.pytree import flatten
 from shardwise.types.frozen import listed
+from shardwise.types.layout import AutoLayout
 from shardwise.types.mesh import AbstractMesh, Mesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import (
@@ -39,7 +54,7 @@ class Executable:
 
     __slots__ = (
         "compiled", "run", "handlers", "out_sigs", "in_shardings", "moves", "hidden", "donated",
-        "text", "program", "out_tree", "names",
+        "text", "program", "out_tree", "names", "in_layouts",
     )
 
     def __call__(self, args: Sequence[Any]) -> list[Array]:
@@ -48,10 +63,10 @@ class Executable:
         if self.moves:
             args = self.moved(args, self.moves)
         buffers = [a._impl for a in args]
-        if self.donated:
-            self._check_donated(buffers)
         if self.hidden:
             buffers = self.hidden + buffers
+        if self.donated:
+            self._check_donated(buffers)
         try:
             raws = self.compiled.launch(buffers, self.handlers)
         except Exception as error:
@@ -120,24 +135,32 @@ class Executable:
         """Marks the donated arrays as gone, as they were given and as they were moved."""
         for array in (args[position] for args in calls for position in self.donated):
             if array.__class__ is Array and array._impl.__class__ is not Gone:
-                array._impl.delete()
-                array._impl = Gone(f"was donated to {self.program.name}")
-                array._host = None
+                why = f"was donated to {self.program.name}"
+                array._end(why, why)
 
     def _check_donated(self, buffers: Sequence[Any]) -> None:
-        seen = {id(b): i for i, b in reversed(list(enumerate(buffers)))}
-        for i, b in enumerate(buffers):
-            first = seen[id(b)]
-            if first != i and (i in self.donated or first in self.donated):
-                both = f"{self.name_of(first)} and {self.name_of(i)}"
-                donated = self.name_of(i if i in self.donated else first)
-                raise ValueError(
-                    f"{self.program.name}: {both} are the same array, but {donated} is donated: "
-                    "its memory is to be reused. Pass a copy as one of them, or do not donate it."
-                )
+        """Raises where donated memory comes in twice: XLA's checks of that may crash."""
+        places = [[id(m) for m in memories(b)] for b in buffers]
+        if len(set(chain.from_iterable(places))) == sum(map(len, places)):
+            return
+        first: dict[int, int] = {}
+        extra = len(self.hidden)
+        for j, i in ((j, k - extra) for k, place in enumerate(places) for j in place):
+            other = first.setdefault(j, i)
+            if other == i or not {i, other} & set(self.donated):
+                continue
+            same = "the same array" if buffers[i + extra] is buffers[other + extra] else "on one memory"
+            donated = self.name_of(i if i in self.donated else other)
+            raise ValueError(
+                f"{self.program.name}: {self.name_of(other)} and {self.name_of(i)} are {same}, but "
+                f"{donated} is donated: its memory is to be reused. Pass a copy as one of them, or "
+                "do not donate it."
+            )
 
     def name_of(self, position: int) -> str:
-        """An argument's name, for messages."""
+        """An argument's name, for messages; that of a constant if negative."""
+        if position < 0:
+            return "an array that it closes over"
         return self.names[position] if position < len(self.names) else f"argument {position}"
 
     def unused_donations(self) -> list[int]:
@@ -164,7 +187,7 @@ class Lowering:
 
     __slots__ = (
         "program", "sigs", "text", "devices", "committed", "meshes", "constants", "held", "targets",
-        "outs", "donated", "names",
+        "outs", "donated", "names", "in_orders", "out_orders",
     )
 
     def compile(
@@ -180,18 +203,35 @@ class Lowering:
         small = quick and _is_small(self.program)
         exe.compiled = compiled_for(self.text, self.devices, free, quick, small, overrides)
         exe.in_shardings = self.targets
-        pairs = enumerate(zip(self.sigs, self.targets, strict=True))
-        exe.moves = tuple((i, t) for i, (s, t) in pairs if s.sharding is not t)
+        orders, skipped = self.in_orders, len(self.constants)
+        exe.in_layouts = orders
+        if any(orders):
+            exe.in_layouts = settled(orders, exe.compiled.parameter_layouts()[skipped:])
+        rows = zip(exe.in_layouts, self.sigs, self.targets, strict=True)
+        places = [place_in(*row) for row in rows]
+        exe.moves = tuple((i, place) for i, place in enumerate(places) if place is not None)
         pairs = zip(self.constants, self.held, strict=True)
         exe.hidden = [move(c, place)._live() for c, place in pairs]
         exe.donated = self.donated
         shardings = _result_shardings(exe, self.outs, self.devices, self.meshes)
-        pairs = zip(self.program.out_types, shardings, strict=True)
-        exe.out_sigs = [signature(t, s, self.committed) for t, s in pairs]
+        orders = self.out_orders
+        if any(orders):
+            orders = settled(orders, exe.compiled.output_layouts())
+        rows = zip(self.program.out_types, shardings, orders, strict=True)
+        exe.out_sigs = [signature(t, s, self.committed, order) for t, s, order in rows]
         exe.handlers = [s.handler for s in exe.out_sigs]
         exe.out_tree = out_tree
         exe.run = exe.runner()
+        if INSPECT in self.program.effects:
+            report_shardings(self.program, self._compiled_with)
         return exe
+
+    def _compiled_with(self, wider: Program) -> Executable:
+        """A program with more results, compiled as this one is."""
+        outs = [*self.outs, *[None] * (len(wider.outputs) - len(self.outs))]
+        tree = flatten([0] * len(outs))[1]
+        given = {"in_shardings": self.targets, "out_shardings": outs}
+        return build(wider, self.sigs, out_tree=tree, **given)
 
 
 def lower(
@@ -206,15 +246,17 @@ def lower(
     """Lowers a program for arguments of the given signatures.
 
     names:         of the arguments, for messages.
-    in_shardings:  per argument, what it must have; None where it stays as it is.
+    in_shardings:  per argument, the sharding or format that it must have; None where it stays as
+                   it is.
     out_shardings: per result; None where the partitioner chooses.
     donated:       positions of arguments whose memory the program may take.
     """
-    wanted = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
-    outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
+    formats = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
+    given = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
+    wanted, outs = [bare(f) for f in formats], [bare(f) for f in given]
     new = Lowering()
     new.program, new.sigs, new.donated, new.names = program, sigs, tuple(donated), names
-    _check_committed(program, sigs, names, wanted)
+    _check_committed(program, sigs, names, formats)
     new.constants = hoisted_constants(program)
     held = [c._sig for c in new.constants if c.__class__ is Array]
     new.devices, new.committed = choose_devices(program, sigs, names, wanted, outs, held)
@@ -230,31 +272,38 @@ def lower(
     several = len(new.devices) > 1
     new.held = [_place_of(c, new.devices, mesh) for c in new.constants]
     places = new.held + new.targets
+    rows = zip(formats, sigs, new.targets, strict=True)
+    new.in_orders = [order_in(*row) for row in rows]
+    new.out_orders = [order_of(*row) for row in zip(given, program.out_types, strict=True)]
+    orders = [_order_of_held(*row) for row in zip(new.constants, new.held, strict=True)]
+    storage = storage_of(places, orders + new.in_orders, new.outs, new.out_orders)
     new.text, chosen = _text_for(
         new,
         places if several else [None] * len(places),
         new.outs if several else [None] * len(outs),
         tuple([i in donated for i in range(len(sigs))]),
+        storage,
     )
     new.outs = chosen if several else new.outs
     return new
 
 
 def _text_for(
-    plan: Lowering, places: Sequence[Any], outs: Sequence[Any], donated: tuple[bool, ...]
+    plan: Lowering, places: Sequence[Any], outs: Sequence[Any], donated: tuple[bool, ...],
+    storage: Storage,
 ) -> tuple[str, list[Any]]:
     """The module's text and the results' shardings; made once for all meshes of equal shape."""
 
     def make() -> tuple[str, list[Any]]:
         return module_and_results(
-            plan.program, plan.devices, plan.constants, places, outs, donated
+            plan.program, plan.devices, plan.constants, places, outs, donated, storage
         )
 
     forms = [_form(s, plan.devices) for s in (*places, *outs)]
     if False in forms or not all(map(_is_abstract, constraint_shardings(plan.program))):
         return make()
     platform, count = plan.devices[0].platform, len(plan.devices)
-    key = (module_and_results, current().trace_key, platform, count, *forms, donated)
+    key = (module_and_results, current().trace_key, platform, count, *forms, donated, storage)
     kept = plan.program.derived
     if key not in kept:
         text, chosen = make()
@@ -310,8 +359,20 @@ def _check_committed(
     program: Program, sigs: Sequence[Signature], names: Sequence[str], wanted: Sequence[Any]
 ) -> None:
     """Raises where an argument was placed otherwise than `in_shardings` asks for."""
-    for i, (sig, want) in enumerate(zip(sigs, wanted, strict=True)):
-        if want is None or not sig.committed or want is sig.sharding:
+    for i, (sig, asked) in enumerate(zip(sigs, wanted, strict=True)):
+        want = bare(asked)
+        if asked is None or not sig.committed or asked is sig.sharding:
+            continue
+        order = order_in(asked, sig, sig.sharding)
+        if order is not sig.layout and not isinstance(order, AutoLayout):
+            name = names[i] if i < len(names) else f"argument {i}"
+            raise ValueError(
+                f"{program.name}: {name} of type {sig.type.str_short(True)} is in the "
+                f"{_layout_text(sig.layout)}, but in_shardings asks for the {_layout_text(order)}. "
+                f"Use `device_put` with a Format to change it, or None in in_shardings to take it "
+                "as it is."
+            )
+        if want is None or want is sig.sharding:
             continue
         if sig.sharding.device_set != want.device_set or not _alike(sig, want):
             name = names[i] if i < len(names) else f"argument {i}"
@@ -320,6 +381,10 @@ def _check_committed(
                 f"but in_shardings asks for {want}. Use `device_put` to move it, or None in "
                 "in_shardings to take it as it is."
             )
+
+
+def _layout_text(layout: Any) -> str:
+    return "default layout" if layout is None else f"layout {layout}"
 
 
 def _alike(sig: Signature, sharding: Any) -> bool:
@@ -365,6 +430,11 @@ def _place_of(constant: Any, devices: tuple, mesh: Any) -> Any:
     return _replicated(devices, mesh)
 
 
+def _order_of_held(constant: Any, place: Any) -> Any:
+    """The layout of a constant at its place."""
+    return order_in(None, constant._sig, place) if constant.__class__ is Array else None
+
+
 def _target(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:
     if wanted is not None:
         return aligned(wanted, devices, sig.physical.ndim)
@@ -402,8 +472,12 @@ def choose_devices(
             raise ValueError(_mismatch(program, by, found, shown, here))
     asked = [s for s in [*outs, *constraint_shardings(program)] if s is not None]
     for sharding in asked:
-        if found is None and not _is_abstract(sharding):
-            found = sharding.devices
+        if _is_abstract(sharding):
+            continue
+        if found is None:
+            found, by = sharding.devices, f"a value within ({sharding})"
+        elif set(sharding.devices) != set(found):
+            raise ValueError(_elsewhere(program, by, found, sharding))
     scope = current().mesh
     if found is None and isinstance(scope, Mesh) and any(map(_is_abstract, asked)):
         found = scope.flat_devices
@@ -423,6 +497,14 @@ def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple
     return (
         f"{program.name} got arguments on different devices: {one} is on {_shown(ones)}, {other} "
         f"on {_shown(others)}. Move one of them with `device_put(x, sharding)`."
+    )
+
+
+def _elsewhere(program: Program, by: str, devices: tuple, sharding: Any) -> str:
+    return (
+        f"{program.name} runs on one set of devices: {by} is on {_shown(devices)}, but a result or "
+        f"a value within is to be on {_shown(sharding.devices)} ({sharding}). Use `device_put` "
+        "outside of it."
     )
 
 

@@ -40,7 +40,10 @@ class _Meshes:
             symbol = self._symbol(tuple(sharding.mesh.shape.items()), self._order(sharding))
             if isinstance(sharding.mesh, Mesh):
                 self._named.setdefault(symbol, sharding.mesh)
-            return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]>"
+            sums = ", ".join(f'"{a}"' for a in sharding.mesh.axis_names
+                             if a in sharding.spec.unreduced)
+            more = f", unreduced={{{sums}}}" if sums else ""
+            return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]{more}>"
         tiling = sharding.tiling(ndim)
         grid = tiling.tile_assignment()
         axes = tuple((f"t{i}", n) for i, n in enumerate(grid.shape))

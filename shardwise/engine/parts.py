@@ -14,14 +14,18 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.context import ROOT
+from shardwise.core.infer import type_of
 from shardwise.engine import transfer
 from shardwise.engine.array import Array, wrap
 from shardwise.engine.signature import Signature, padding_value, signature
+from shardwise.engine.tiles import is_large
 from shardwise.ops.cast import convert_element_type
 from shardwise.ops.shape import pad
-from shardwise.runtime import backend
+from shardwise.runtime import backend, memory
+from shardwise.runtime.host import from_view
 from shardwise.types.array_type import array_type
 from shardwise.types.frozen import counted
+from shardwise.types.layout import Format
 from shardwise.types.sharding import SingleDeviceSharding
 from shardwise.types.tiling import Index
 
@@ -71,23 +75,42 @@ def put_together(
     return transfer.put_parts(sig, [values.get(d, none) for d in devices], devices)
 
 
-def shard(part: Any, shape: Shape, dtype: Any, sharding: Any, device: Any) -> Any:
-    """The raw buffer of a device's shard of an array, of the part that it holds.
+def shards(
+    part: Any, shape: Shape, dtype: Any, sharding: Any, devices: Sequence[Any]
+) -> dict[Any, Any]:
+    """The raw buffers of the shards of an array on devices that hold the same part.
 
-    part: a NumPy array, which is copied, or an `Array`, which is not if it is on the device and of
-    full size.
+    part: a NumPy array, which is copied, or an `Array`, which is not where it is on the device and
+    of full size.
     """
-    sig = _shard_signature(shape, dtype, sharding, device)
-    if part.__class__ is Array:
-        with ROOT.under(ROOT.interpreter).entered():
+    sigs = [_shard_signature(shape, dtype, sharding, d) for d in devices]
+    if part.__class__ is not Array:
+        raws = _from_host(np.asarray(part, dtype=sigs[0].physical.dtype), sigs)
+    else:
+        with ROOT.under(ROOT.interpreter).entered():  # not traced
             if part.dtype != dtype:
                 part = convert_element_type(part, dtype=dtype)
-            return _padded(transfer.move(part, sig.sharding), sig)._live()
-    full = sig.stored.shape
-    host = np.asarray(part, dtype=sig.physical.dtype, order="C")
-    if host.shape != full:
-        host = _filled(sig, host)
-    return backend.put(sig.physical, sig.placement, (host,), (device,))
+            raws = [_from_array(part, sig)._live() for sig in sigs]
+    return dict(zip(devices, raws, strict=True))
+
+
+def _from_host(host: np.ndarray, sigs: Sequence[Signature]) -> list[Any]:
+    """One buffer for each signature, of the same part; CPU devices share it if it is large."""
+    stored = sigs[0].stored
+    if is_large(sigs[0]):
+        (whole,) = memory.blocks(1, stored.shape, stored.dtype)
+        if host.shape != stored.shape:
+            whole[...] = padding_value(stored.dtype)
+        memory.copy_all([(whole[tuple([slice(n) for n in host.shape])], host)])
+        return [from_view(s.physical, s.placement, whole, s.devices[0]) for s in sigs]
+    if host.shape != stored.shape:
+        host = _filled(sigs[0], host)
+    host = np.asarray(host, order="C")
+    return [backend.put(s.physical, s.placement, (host,), s.devices) for s in sigs]
+
+
+def _from_array(part: Array, sig: Signature) -> Array:
+    return _padded(transfer.relayout(transfer.move(part, sig.sharding), None), sig)
 
 
 def _shard_signature(shape: Shape, dtype: Any, sharding: Any, device: Any) -> Signature:
@@ -112,6 +135,25 @@ def _padded(part: Array, sig: Signature) -> Array:
     pairs = zip(stored.stored.shape, sig.stored.shape, strict=True)
     fill = padding_value(sig.stored.dtype)
     return pad(plain, np.asarray(fill), padding_config=tuple([(0, n - m, 0) for m, n in pairs]))
+
+
+def aliased(host: np.ndarray, sharding: Any, committed: bool) -> Array:
+    """An array on the memory of a NumPy array where that is possible; a copy elsewhere."""
+    t = type_of(host)
+    sig = signature(t, sharding, committed)
+    devices = local_devices(sharding)
+    fits = host.dtype == t.dtype and sig.even and t.size
+    if not fits or any(d.platform != "cpu" for d in devices):
+        return transfer.put_host(host, sharding, committed)
+    raws = {}
+    for part in distinct_parts(sharding, t.shape):
+        view = host[part.index]
+        for device in part.devices:
+            one = _shard_signature(t.shape, t.dtype, sharding, device)
+            raws[device] = from_view(one.physical, one.placement, view, device)
+    if len(sig.devices) == 1:
+        return wrap(backend.rewrap(raws[devices[0]], sig.physical, sig.placement), sig)
+    return wrap(backend.assemble(sig.physical, sig.placement, [raws[d] for d in devices]), sig)
 
 
 def joined(raws: Mapping[Any, Any], shape: Shape, dtype: Any, sharding: Any) -> Array:
@@ -148,7 +190,7 @@ def assemble(
                 f"{what}: the array on device {device.id} has shape {x.shape}; the shard of an "
                 f"array of shape {shape} there has shape {wanted}, under {sharding}."
             )
-        raws[device] = shard(x, shape, dtype, sharding, device)
+        raws.update(shards(x, shape, dtype, sharding, [device]))
     return joined(raws, shape, dtype, sharding)
 
 
@@ -189,7 +231,8 @@ def _by_device(
         )
     found = {x._sig.devices[0]: x for x in arrays}
     if found.keys() != set(wanted):
-        theirs, ours = sorted(d.id for d in found), sorted(d.id for d in wanted)
+        ours = sorted(d.id for d in wanted)
+        theirs = sorted(x._sig.devices[0].id for x in arrays)
         raise ValueError(
             f"{what}: the arrays are on devices {theirs}, but {sharding} has devices {ours} of "
             "this process. Move them with `device_put`, one to each device."

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,8 +134,3 @@ def overlap(a: Bounds, b: Bounds) -> Bounds:
     """What two boxes share; of no elements where they do not meet."""
     corners = [(max(a0, b0), min(a1, b1)) for (a0, a1), (b0, b1) in zip(a, b, strict=True)]
     return tuple([(low, max(low, high)) for low, high in corners])
-
-
-def select(parts: Sequence[Any], piece: Piece) -> Any:
-    """A piece out of the tiles, which are given by number."""
-    return parts[piece.tile][piece.inside]

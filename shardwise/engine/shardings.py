@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from shardwise.base.context import current
+from shardwise.engine.array import Array
+from shardwise.engine.storage import bare, order_of
 from shardwise.runtime.backend import Device
+from shardwise.types.layout import AUTO, AutoLayout, Format, Layout
+from shardwise.types.mesh import Mesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 
 def is_sharding_leaf(x: Any) -> bool:
-    return isinstance(x, Sharding | PartitionSpec | Device)
+    return isinstance(x, Sharding | PartitionSpec | Device | Format | Layout | AutoLayout)
 
 
 def as_sharding(x: Any, what: str) -> Any:
@@ -37,6 +42,31 @@ def as_sharding(x: Any, what: str) -> Any:
     )
 
 
+def as_format(x: Any, what: str) -> Any:
+    """`as_sharding`, where a format is allowed: it is given as it is."""
+    if x.__class__ is Format:
+        return x
+    if isinstance(x, Layout | AutoLayout):
+        raise TypeError(
+            f"{what} takes no bare layout; got {x}. Wrap it with the sharding: "
+            f"Format({'Layout.' if x is AUTO else ''}{x}, sharding)."
+        )
+    return as_sharding(x, what)
+
+
+def as_placement(x: Any, what: str) -> Any:
+    """`as_format` of where a value is to be put now: a layout in a given order, or none."""
+    found = as_format(x, what)
+    if found.__class__ is not Format or (found.sharding is not None and found.layout is not AUTO):
+        return found
+    if found.layout is AUTO:
+        raise ValueError(
+            f"{what}: Layout.AUTO is the compiler's choice for a program, and here there is none. "
+            "Compile a program with it, and use its input_formats."
+        )
+    return None
+
+
 def check_fit(
     shardings: Sequence[Any], types: Sequence[Any], names: Sequence[str], what: str
 ) -> None:
@@ -45,6 +75,27 @@ def check_fit(
         if sharding is None:
             continue
         try:
-            sharding.shard_shape(t.shape)
-        except ValueError as error:
-            raise ValueError(f"{what}: {name} of type {t.str_short(True)}: {error}") from None
+            if bare(sharding) is not None:
+                bare(sharding).shard_shape(t.shape)
+            order_of(sharding, t)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{what}: {name} of type {t.str_short(True)}: {error}") from None
+
+
+def explicit_mesh(values: Sequence[Any]) -> Mesh | None:
+    """The mesh of the first array whose type tells of its sharding."""
+    for x in values:
+        if x.__class__ is Array and x._sig.type.mesh is not None:
+            return x._sig.sharding.mesh
+    return None
+
+
+def in_mesh(mesh: Mesh | None) -> AbstractContextManager[Any]:
+    """Where types name a mesh of this shape, they mean this one. Nothing, if there is one already.
+
+    For eager transforms: what they make from types alone (zeros, say) must be put somewhere.
+    """
+    here = current()
+    if mesh is None or here.mesh is not None:
+        return nullcontext()
+    return here.replace(mesh=mesh).entered()

@@ -56,6 +56,11 @@ _table: dict[tuple, Signature] = {}
 _ints: dict[tuple, dict[Any, Any]] = {}  # place → number → the scalar array of it there
 
 
+def kept_near() -> list[dict[Any, Any]]:
+    """The scalar arrays that are kept at each place (`Signature.ints`)."""
+    return list(_ints.values())
+
+
 def stored_type(t: ArrayType) -> ArrayType:
     """The type of the elements behind a value: typed keys are stored as integers."""
     if isinstance(t.dtype, ExtendedDType):

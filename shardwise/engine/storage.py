@@ -10,11 +10,55 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardwise.engine.emitter import Emitter, tensor_text
+from shardwise.engine.signature import Signature
 from shardwise.types.array_type import ArrayType
 from shardwise.types.devices import canonical_memory_kind
-from shardwise.types.layout import AutoLayout, Layout
+from shardwise.types.extended import ExtendedDType
+from shardwise.types.layout import AutoLayout, Format, Layout, layout_from_text
 
-Order = Layout | AutoLayout | None
+Order = Layout | AutoLayout | None  # None: the default one
+
+
+def order_of(format: Any, t: ArrayType) -> Order:
+    """The layout that a format asks for; the default one where `format` is a bare sharding.
+
+    Raises ValueError or TypeError where it does not fit a value of type `t`.
+    """
+    if format.__class__ is not Format or format.layout is None:
+        return None
+    if isinstance(format.layout, AutoLayout):
+        return format.layout
+    if isinstance(t.dtype, ExtendedDType):
+        raise TypeError(f"{format.layout} is for arrays of numbers, not of dtype {t.dtype}.")
+    return format.layout.for_rank(t.ndim)
+
+
+def order_in(asked: Any, sig: Signature, target: Any) -> Order:
+    """The layout in which a program takes an argument: as asked, else as it is."""
+    if asked.__class__ is Format:
+        return order_of(asked, sig.type)
+    return sig.layout if sig.sharding is target else None
+
+
+def place_in(order: Layout | None, sig: Signature, target: Any) -> Any:
+    """Where to move an argument before a call; None where it is there already."""
+    if sig.sharding is not target:
+        return target if order is None else Format(order, target)
+    return None if sig.layout is order else Format(order, target)
+
+
+def bare(format: Any) -> Any:
+    """The sharding of a format, or a bare sharding as it is."""
+    return format.sharding if format.__class__ is Format else format
+
+
+def settled(orders: Sequence[Order], compiled: Sequence[str]) -> list[Layout | None]:
+    """What became of layouts that were asked for, from what the compiler says of all."""
+    found = [
+        None if order is None else layout_from_text(text)
+        for order, text in zip(orders, compiled, strict=True)
+    ]
+    return [None if layout is None or layout.is_default else layout for layout in found]
 
 
 class Slot(NamedTuple):

@@ -1,14 +1,13 @@
 """Moving values: host to devices, and arrays from one sharding to another.
 
-Sharded arrays are resharded on the devices, by a compiled identity program. Host values are cut
-into shards and put in one call.
+Host values are cut into shards and put in one call. For arrays there are several ways from one
+sharding to another; `strategy` chooses, and docs/design/0010-moving-arrays.md says why.
 """
 
 from __future__ import annotations
 
-import copyreg
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,19 @@ from shardwise.base.config import default_device
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.program import Program, Var
-from shardwise.engine.array import Array, Gone, is_narrow, wrap
+from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.compiled import compiled_for
 from shardwise.engine.module import module_text
-from shardwise.engine.signature import Signature, padding_value, signature
-from shardwise.engine.storage import stated_kind, storage_of
+from shardwise.engine.pieces import by_pieces
+from shardwise.engine.regions import within_processes
+from shardwise.engine.signature import Signature, kept_near, signature
+from shardwise.engine.storage import order_of, stated_kind, storage_of
+from shardwise.engine.tiles import by_host, from_host, is_large
+from shardwise.engine.tiles import put_parts as put_parts
 from shardwise.runtime import backend
 from shardwise.runtime.program import Compiled
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dtypes import canonicalize, too_large
-from shardwise.types.extended import ExtendedDType
 from shardwise.types.layout import AutoLayout, Format
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
@@ -50,6 +52,8 @@ def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = N
         sig, indices, apart = _plan(value.shape, value.dtype, sharding, committed, current().key)
     else:
         sig, indices, apart = _plan_of(t or type_of(value), sharding, committed)
+    if indices is not None and value.__class__ is np.ndarray and is_large(sig):
+        return from_host(sig, value)
     try:
         host = np.asarray(value, dtype=sig.physical.dtype, order="C")
     except OverflowError:
@@ -59,32 +63,7 @@ def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = N
     return put_parts(sig, [host[index] for index in indices.values()], list(indices), apart)
 
 
-def put_parts(
-    sig: Signature, parts: Sequence[np.ndarray], on: Sequence[Any], apart: bool = False
-) -> Array:
-    """An array from what each device of this process is to hold, without padding.
-
-    parts: of the stored dtype; `on`: their devices; apart: see `backend.put`.
-    """
-    if not sig.even:
-        parts, apart = _padded_parts(sig, parts), False
-    return wrap(backend.put(sig.physical, sig.placement, parts, on, apart), sig)
-
-
-def _padded_parts(sig: Signature, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The parts with padding where they are smaller than a shard."""
-    full = sig.sharding.shard_shape(sig.stored.shape)
-    fill = padding_value(sig.stored.dtype)
-    done: dict[int, np.ndarray] = {}  # replicas share a part
-    for part in parts:
-        if part.shape != full and id(part) not in done:
-            whole = np.full(full, fill, part.dtype)
-            whole[tuple([slice(n) for n in part.shape])] = part
-            done[id(part)] = whole
-    return [done.get(id(part), part) for part in parts]
-
-
-@functools.lru_cache(8192)
+@functools.lru_cache(4096)
 def _plan(shape: tuple, dtype: Any, sharding: Any, committed: bool, key: Any) -> tuple:
     """`_plan_of` a NumPy array's type, which flags in the context's key decide."""
     return _plan_of(array_type(shape, canonicalize(dtype)), sharding, committed)
@@ -95,6 +74,11 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
 
     The last result says whether no two devices get the same, or all do (see `backend.put`).
     """
+    if sharding.partial_axes[0]:
+        raise ValueError(
+            f"a value of type {t.str_short(True)} cannot be put as addends, which {sharding} asks "
+            "for. Put it as a whole, and use `reshard`."
+        )
     sig = signature(t, sharding, committed)
     if len(sig.devices) == 1:
         return sig, None, True
@@ -122,6 +106,12 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
         held.clear()
     held[key] = new = put_host(value, sharding, False)
     return new
+
+
+def kept_scalars() -> list[Array]:
+    """The arrays that `scalar` and the eager interpreter keep for use as operands."""
+    near = [v for held in kept_near() for v in held.values()]
+    return [*_scalars.values(), *near]
 
 
 def _exact(value: Any) -> Any:
@@ -155,15 +145,38 @@ def move(x: Any, target: Any) -> Array:
         return x if sig.committed else _relabelled(x, target)
     if sig.layout is not None:
         return move(relayout(x, None), target)
-    if sig.devices == target.devices or sig.sharding.device_set == target.device_set:
-        return _on_same_devices(x, target)
-    if _same_tiles(x, target):
-        return _copy(x, target)
-    if x._is_on_cpu() and target.devices[0].platform == "cpu":
-        return _by_host(x, target)
-    if len(sig.devices) == 1:
-        return _spread(x, target)
-    return _from_parts(x, target)
+    return PLANS[strategy(x, target)](x, target)
+
+
+def strategy(x: Array, target: Any) -> str:
+    """The way of an array to another sharding, one of `PLANS`.
+
+    Over the same devices a program moves the data between them ("program"). On CPU, where all
+    devices share the host's memory, large arrays are put together there in a third of the time
+    ("host"), unless `x` is still being computed: a program waits for it, and the caller does not.
+    Other devices get whole shards ("copy") or what they need out of several ("pieces"; on CPU, and
+    between platforms, "host"). "gather" is for processes that do not hold what their devices need.
+    """
+    sig, here = x._sig, x._sig.sharding
+    if sig.devices == target.devices or here.device_set == target.device_set:
+        return "host" if x._is_on_cpu() and _better_on_host(x, target) else "program"
+    same_platform = sig.devices[0].platform == target.devices[0].platform
+    if same_platform and _same_tiles(x, target):
+        return "copy"
+    if not within_processes(here, target, sig.stored.shape):
+        return "gather"
+    return "host" if x._is_on_cpu() or not same_platform else "pieces"
+
+
+def _better_on_host(x: Array, target: Any) -> bool:
+    here, ndim = x.sharding, x._sig.physical.ndim
+    return (
+        is_large(x._sig)
+        and stated_kind(target) is None
+        and here.is_fully_addressable
+        and not here.is_equivalent_to(aligned(target, here.devices, ndim), ndim)
+        and x.is_ready()
+    )
 
 
 # ---------------------------------------------------------------------------------- layouts
@@ -171,24 +184,15 @@ def move(x: Any, target: Any) -> Array:
 
 def relayout(x: Array, layout: Any) -> Array:
     """The array with its elements in another order in memory; None: in the default one."""
-    if isinstance(layout, AutoLayout):
+    wanted = order_of(Format(layout, x.sharding), x.aval)
+    if isinstance(wanted, AutoLayout):
         raise ValueError(
             "Layout.AUTO is the compiler's choice for a program, and here there is none. Give a "
             "Layout, or leave it out for the default one."
         )
-    if isinstance(x.dtype, ExtendedDType):
-        if layout is None:
-            return x
-        raise TypeError(f"{layout} is for arrays of numbers; this one has dtype {x.dtype}.")
-    wanted = None if layout is None else layout.for_rank(x.ndim)
     if x._sig.layout is wanted:
         return x
-    if stated_kind(x.sharding) is not None:  # programs work in the devices' own memory
-        near = _copy(x, x.sharding.with_memory_kind(None))
-        return _copy(relayout(near, layout), x.sharding)
-    sig = signature(x.aval, x.sharding, x._sig.committed, wanted)
-    (raw,) = _resharder(x._sig, sig).launch([x._live()], [sig.handler])
-    return wrap(raw, sig)
+    return _passed(x, signature(x.aval, x.sharding, x._sig.committed, wanted))
 
 
 # ------------------------------------------------------------------------ the same devices
@@ -232,15 +236,20 @@ def _resharder(sig: Signature, target: Signature) -> Compiled:
     """A compiled identity between two places over the same devices, in one order."""
     var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")
-    several = len(sig.devices) > 1
-    ins, outs = [sig.sharding if several else None], [target.sharding if several else None]
+    ins, outs = [sig.sharding], [target.sharding]
     storage = storage_of(ins, [sig.layout], outs, [target.layout])
+    if len(sig.devices) == 1:
+        ins, outs = [None], [None]
     text = module_text(program, sig.devices, [], ins, outs, storage=storage)
     return compiled_for(text, sig.devices, (False,))
 
 
 def _reshard(x: Array, target: Any) -> Array:
-    sig = signature(x.aval, target, True)
+    return _passed(x, signature(x.aval, target, True))
+
+
+def _passed(x: Array, sig: Signature) -> Array:
+    """The array as a program gives it that changes nothing but its place."""
     (raw,) = _resharder(x._sig, sig).launch([x._live()], [sig.handler])
     return wrap(raw, sig)
 
@@ -259,104 +268,45 @@ def _same_tiles(x: Array, target: Any) -> bool:
 
 def copy(x: Array) -> Array:
     """The same value in new memory, on the same devices."""
-    return _copy(x, x.sharding)
+    return _copy(x, x.sharding) if x._sig.layout is None else _passed(x, x._sig)
 
 
 def _copy(x: Array, target: Any) -> Array:
-    sig = signature(x.aval, target, True, x._sig.layout)
+    """In the default layout: on CPU jaxlib copies others wrongly."""
+    assert x._sig.layout is None
+    sig = signature(x.aval, target, True)
     impl = backend.copy_to_devices(x._live(), backend.device_list(target.devices), sig.placement)
     return wrap(backend.rewrap(impl, sig.physical, sig.placement), sig)
 
 
-def _by_host(x: Array, target: Any) -> Array:
-    """Between CPU devices, whose memory the host reads: each shard is copied once."""
-    sig = signature(x.aval, target, True)
-    wanted = target.addressable_devices_indices_map(x.shape)
-    held = _positions(x)
-    if x._host is None and all(_key(i) in held for i in wanted.values()) and not is_narrow(x):
-        keys = [_key(i) for i in wanted.values()]
-        distinct = list(dict.fromkeys(keys))
-        views = dict(zip(distinct, x._host_parts([held[k] for k in distinct]), strict=True))
-        shards = [views[k] for k in keys]
-        return put_parts(sig, shards, list(wanted))
-    if x._host is not None or is_narrow(x) or not x.is_fully_addressable:
-        return put_host(x._value(), target, True, x.aval)
-    indices, positions = x._distinct()
-    bounds = [_bounds(i, x.shape) for i in indices]
-    parts = list(zip(bounds, x._host_parts(positions), strict=True))
-    keys = [_bounds(i, x.shape) for i in wanted.values()]
-    cut = {key: _cut_out(key, parts) for key in dict.fromkeys(keys)}
-    shards = [cut[key] for key in keys]
-    return put_parts(sig, shards, list(wanted))
+def _by_pieces(x: Array, target: Any) -> Array:
+    """`by_pieces`, which works in the devices' own memory."""
+    if stated_kind(x.sharding) is not None:
+        x = _copy(x, x.sharding.with_memory_kind(None))
+    if stated_kind(target) is None:
+        return by_pieces(x, target)
+    return _copy(by_pieces(x, target.with_memory_kind(None)), target)
 
 
-def _bounds(index: tuple, shape: tuple) -> tuple:
-    """An index as a (start, stop) pair for each dimension."""
-    return tuple([s.indices(n)[:2] for s, n in zip(index, shape, strict=True)])
+def _gathered(x: Array, target: Any) -> Array:
+    """By way of a copy of all in each process that holds a part."""
+    whole = GSPMDSharding.get_replicated(x._sig.devices)
+    if within_processes(whole, target, x._sig.stored.shape):
+        return move(_on_same_devices(x, whole), target)
+    theirs, ours = [{d.process_index for d in s.devices} for s in (whole, target)]
+    raise RuntimeError(
+        f"array of type {x.aval.str_short(True)} is on devices of the processes {sorted(theirs)}; "
+        f"the target needs it in the processes {sorted(ours - theirs)}, too, which hold nothing of "
+        "it. Put it on devices of all of them when it is made, or use `broadcast_one_to_all`."
+    )
 
 
-def _cut_out(wanted: tuple, parts: list[tuple[tuple, np.ndarray]]) -> np.ndarray:
-    """What an index, as (start, stop) pairs, picks from parts of an array at such indices."""
-    example = parts[0][1]
-    shape = tuple([stop - start for start, stop in wanted])
-    whole = np.empty(shape + example.shape[len(wanted) :], example.dtype)
-    for held, part in parts:
-        both = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(wanted, held, strict=True)]
-        if any(low >= high for low, high in both):
-            continue
-        pairs = [*zip(both, held, strict=True)]
-        piece = part[tuple([slice(low - c, high - c) for (low, high), (c, _) in pairs])]
-        if piece.shape == whole.shape:
-            return piece
-        pairs = [*zip(both, wanted, strict=True)]
-        whole[tuple([slice(low - a, high - a) for (low, high), (a, _) in pairs])] = piece
-    return whole
+PLANS: dict[str, Callable[[Array, Any], Array]] = {
+    "program": _on_same_devices,
+    "copy": _copy,
+    "host": by_host,
+    "pieces": _by_pieces,
+    "gather": _gathered,
+}
 
 
-def _positions(x: Array) -> dict[tuple, int]:
-    """Where in the sharding of `x` an index is held, for those that this process holds."""
-    indices, positions = x._distinct()
-    return {_key(index): p for index, p in zip(indices, positions, strict=True)}
-
-
-def _key(index: tuple) -> tuple:
-    return tuple([(s.start, s.stop) for s in index])
-
-
-def _spread(x: Array, target: Any) -> Array:
-    """From one device to several: the whole value goes to each, which then keeps its part."""
-    replicated = GSPMDSharding.get_replicated(target.devices)
-    sig = signature(x.aval, replicated, True)
-    copies = []
-    for device in target.devices:
-        copies.append(_copy(x, SingleDeviceSharding(device))._impl)
-    return move(wrap(backend.assemble(sig.physical, sig.placement, copies), sig), target)
-
-
-def _from_parts(x: Array, target: Any) -> Array:
-    """From several devices to others: as shards where the source has them, else as a whole."""
-    wanted = target.addressable_devices_indices_map(x.shape)
-    if not all(_key(i) in _positions(x) for i in wanted.values()):
-        whole = move(x, GSPMDSharding.get_replicated(x._sig.devices))
-        return move(whole.addressable_data(0), target)
-    held = _positions(x)
-    shards = {s._position: s for s in x.addressable_shards}
-    parts = [move(shards[held[_key(i)]].data, SingleDeviceSharding(d)) for d, i in wanted.items()]
-    sig = signature(x.aval, target, True)
-    return wrap(backend.assemble(sig.physical, sig.placement, [p._impl for p in parts]), sig)
-
-
-# ---------------------------------------------------------------------------------- pickling
-
-
-def _reduced(x: Array) -> tuple:
-    return _restored, (np.array(x._value()), x.dtype, x.shape, x.aval.weak_type)
-
-
-def _restored(value: np.ndarray, dtype: Any, shape: tuple, weak: bool) -> Array:
-    """A pickled array: value and type survive, its place does not."""
-    t = array_type(shape, dtype, weak)
-    return put_host(value, SingleDeviceSharding(default_single()), False, t)
-
-
-copyreg.pickle(Array, _reduced)

@@ -10,6 +10,7 @@ from shardwise.lax.axes import sizes
 from shardwise.ops import contract
 from shardwise.ops.contract import DotAlgorithmPreset as DotAlgorithmPreset
 from shardwise.ops.contract import Precision as Precision
+from shardwise.ops.sharding import placed
 from shardwise.types.dtypes import check_user_dtype
 
 Dimensions = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
@@ -21,6 +22,8 @@ def dot_general(
     dimension_numbers: Dimensions,
     precision: Any = None,
     preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
 ) -> Any:
     """Sums of products over pairs of dimensions.
 
@@ -28,6 +31,7 @@ def dot_general(
       dimension_numbers: ((contracted of lhs, of rhs), (batch of lhs, of rhs)).
       precision: on devices that have several; a `Precision`, its name, or a pair for lhs and rhs.
       preferred_element_type: the dtype of the sums and of the result.
+      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
 
     Returns:
       An array with the batch dimensions, then what is left of lhs, then what is left of rhs.
@@ -40,11 +44,15 @@ def dot_general(
     preferred = preferred_element_type
     if preferred is not None:
         preferred = check_user_dtype(preferred, "dot_general")
-    return contract.dot(lhs, rhs, numbers, precision, preferred)
+    args = lhs, rhs, numbers, precision, preferred
+    if out_sharding is not None:
+        return placed(contract.dot, out_sharding, *args)
+    return contract.dot(*args)
 
 
 def dot(
-    lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None
+    lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None, *,
+    out_sharding: Any = None,
 ) -> Any:
     """Product of vectors and matrices: the last dimension of lhs with the first of rhs."""
     left, right = type_of(lhs), type_of(rhs)
@@ -54,7 +62,8 @@ def dot(
             f"{left.str_short(True)} and {right.str_short(True)}. Use dot_general."
         )
     numbers = ((left.ndim - 1,), (0,)), ((), ())
-    return dot_general(lhs, rhs, numbers, precision, preferred_element_type)
+    how = precision, preferred_element_type
+    return dot_general(lhs, rhs, numbers, *how, out_sharding=out_sharding)
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 
 from shardwise.core.infer import type_of
+from shardwise.core.op import Op
 from shardwise.lax.axes import axis_of, sizes
 from shardwise.ops import basis, cast, create, shape
+from shardwise.ops.sharding import own_sharding, placed
 from shardwise.types.dtypes import check_user_dtype
 
 # -- broadcasting --
 
 
 def broadcast_in_dim(
-    operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+    operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *,
+    out_sharding: Any = None,
 ) -> Any:
     """The operand repeated to `shape`.
 
@@ -25,14 +28,22 @@ def broadcast_in_dim(
       broadcast_dimensions: where each dimension of the operand goes, in increasing order. Its size
         is 1 or that of the result.
     """
-    return basis.broadcast_in_dim(operand, shape=sizes(shape), dims=sizes(broadcast_dimensions))
+    how = {"shape": sizes(shape), "dims": sizes(broadcast_dimensions)}
+    return _by(basis.broadcast_in_dim, out_sharding, operand, **how)
 
 
-def broadcast(operand: Any, sizes: Sequence[int]) -> Any:
+def _by(op: Op, out_sharding: Any, *operands: Any, **params: Any) -> Any:
+    """An op, with its result split over explicit mesh axes as asked for, if it is."""
+    if out_sharding is None:
+        return op(*operands, **params)
+    return placed(op, out_sharding, *operands, **params)
+
+
+def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Any:
     """The operand repeated along new leading dimensions of the given sizes."""
     old = type_of(operand).shape
     dims = range(len(sizes), len(sizes) + len(old))
-    return broadcast_in_dim(operand, (*sizes, *old), tuple(dims))
+    return broadcast_in_dim(operand, (*sizes, *old), tuple(dims), out_sharding=out_sharding)
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Any:
@@ -61,17 +72,19 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
 
 
 def reshape(
-    operand: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None
+    operand: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, *,
+    out_sharding: Any = None,
 ) -> Any:
     """The elements in row-major order, in another shape.
 
     Args:
       new_sizes: the new shape; all sizes are given (`shardwise.numpy.reshape` takes a -1).
       dimensions: an order of the operand's dimensions to bring them in first.
+      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
     """
     if dimensions is not None:
         operand = transpose(operand, dimensions)
-    return basis.reshape(operand, shape=sizes(new_sizes))
+    return _by(basis.reshape, out_sharding, operand, shape=sizes(new_sizes))
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Any:
@@ -195,7 +208,10 @@ def full_like(
     t = type_of(x)
     weak = dtype is None and t.weak_type
     dtype = t.dtype if dtype is None else check_user_dtype(dtype, "full_like")
-    return create.full(fill_value, t.shape if shape is None else sizes(shape), dtype, weak)
+    size = type_of(x).shape if shape is None else sizes(shape)
+    own = own_sharding(x, size)
+    args = fill_value, size, dtype, weak
+    return create.full(*args) if own is None else placed(create.full, own, *args)
 
 
 def iota(dtype: Any, size: int) -> Any:
@@ -203,11 +219,13 @@ def iota(dtype: Any, size: int) -> Any:
     return broadcasted_iota(dtype, (size,), 0)
 
 
-def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int) -> Any:
+def broadcasted_iota(
+    dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None
+) -> Any:
     """Each element's index along `dimension`."""
-    return create.iota(
-        dtype=check_user_dtype(dtype, "iota"), shape=sizes(shape), dimension=int(dimension)
-    )
+    dtype = check_user_dtype(dtype, "iota")
+    how = {"dtype": dtype, "shape": sizes(shape), "dimension": int(dimension)}
+    return _by(create.iota, out_sharding, **how)
 
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:

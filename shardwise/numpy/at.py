@@ -28,6 +28,7 @@ from shardwise.ops.basis import reshape
 from shardwise.ops.index import GatherScatterMode, dynamic_update_slice
 from shardwise.ops.scatter import SCATTERS, as_scatter
 from shardwise.ops.shape import rev
+from shardwise.ops.sharding import placed
 from shardwise.types.dtypes import is_bool
 from shardwise.types.promotion import lattice_join
 
@@ -74,11 +75,10 @@ class AtIndex:
     ) -> Any:
         """`x[idx]`. With mode "fill", `fill_value` stands for what is out of bounds: by default
         NaN, the least integer (the greatest of an unsigned type), or True."""
-        _refuse_out_sharding(out_sharding)
         return get(
             self.array, self.index, mode=mode, fill_value=fill_value,
             indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
-            wrap=wrap_negative_indices,
+            wrap=wrap_negative_indices, out_sharding=out_sharding,
         )
 
     def set(self, values: Any, **how: Any) -> Any:
@@ -137,11 +137,6 @@ def _ones(x: Any) -> Any:
     return broadcast_to(np.ones((), t.dtype)[()], t.shape)
 
 
-def _refuse_out_sharding(out_sharding: Any) -> None:
-    if out_sharding is not None:
-        raise NotImplementedError("`out_sharding` is not supported here; reshard the result.")
-
-
 # -- writing --
 
 
@@ -151,8 +146,6 @@ def write(
     wrap_negative_indices: bool = True,
 ) -> Any:
     """`x` with `values` combined into the places `idx` by one of the `SCATTERS`."""
-    if out_sharding is not None:
-        _refuse_out_sharding(out_sharding)
     chosen = "fill" if mode is None else GatherScatterMode.from_any(mode).value
     interpreter = current().interpreter
     eager = interpreter.eager
@@ -173,6 +166,8 @@ def write(
     if chosen != "fill" or indices_are_sorted or unique_indices:
         static |= {"mode": chosen, "indices_are_sorted": indices_are_sorted,
                    "unique_indices": unique_indices}
+    if out_sharding is not None:
+        return placed(update, out_sharding, x, values, *index.operands, **static)
     if eager:
         operands = placed_ints(interpreter, index, sig)
         return interpreter.call(_UPDATE, (x, values, *operands), static)

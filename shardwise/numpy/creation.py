@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.core.fused import fused
-from shardwise.core.infer import type_of
+from shardwise.core.infer import is_value, known, type_of
 from shardwise.numpy.convert import broadcast_to, cast, device_array, place
 from shardwise.numpy.shapes import shape_of as given_shape
 from shardwise.ops import create
@@ -20,6 +20,7 @@ from shardwise.ops.basis import reshape
 from shardwise.ops.cast import bit_width, bitcast_convert_type
 from shardwise.ops.elementwise import copy as copy_op
 from shardwise.ops.shape import concatenate
+from shardwise.ops.sharding import own_sharding, placed, target
 from shardwise.types.dtypes import canonicalize, check_user_dtype, is_bool
 from shardwise.types.promotion import dtype_and_weak, lattice_join
 
@@ -115,10 +116,8 @@ def zeros_like(
     out_sharding: Any = None,
 ) -> Any:
     """Zeros in the shape and dtype of `a`, unless others are given."""
-    if out_sharding is not None:
-        return placed(_zeros, out_sharding, *_like(a, dtype, shape, "zeros_like"))
-    made = _zeros(*_like(a, dtype, shape, "zeros_like"))
-    return made if device is None else place(made, device)
+    args = _like(a, dtype, shape, "zeros_like")
+    return _filled_like(a, _zeros, args, device, out_sharding)
 
 
 def ones_like(
@@ -126,10 +125,8 @@ def ones_like(
     out_sharding: Any = None,
 ) -> Any:
     """Ones in the shape and dtype of `a`, unless others are given."""
-    if out_sharding is not None:
-        return placed(_ones, out_sharding, *_like(a, dtype, shape, "ones_like"))
-    made = _ones(*_like(a, dtype, shape, "ones_like"))
-    return made if device is None else place(made, device)
+    args = _like(a, dtype, shape, "ones_like")
+    return _filled_like(a, _ones, args, device, out_sharding)
 
 
 empty_like = zeros_like
@@ -140,9 +137,17 @@ def full_like(
     out_sharding: Any = None,
 ) -> Any:
     """`fill_value` in the shape and dtype of `a`, unless others are given."""
+    args = as_operand(fill_value), *_like(a, dtype, shape, "full_like")
+    return _filled_like(a, _full, args, device, out_sharding)
+
+
+def _filled_like(a: Any, make: Callable, args: tuple, device: Any, out_sharding: Any) -> Any:
+    """Split as `a` is over explicit mesh axes, unless something else is asked for."""
+    if out_sharding is None and device is None:
+        out_sharding = own_sharding(a, args[-3])
     if out_sharding is not None:
-        return placed(_full, out_sharding, as_operand(fill_value), *_like(a, dtype, shape, "full_like"))
-    made = _full(as_operand(fill_value), *_like(a, dtype, shape, "full_like"))
+        return placed(make, out_sharding, *args)
+    made = make(*args)
     return made if device is None else place(made, device)
 
 
@@ -172,7 +177,7 @@ def array(
     if order not in (None, "K", "A", "C", "F"):
         raise ValueError(f"order must be 'K', 'A', 'C' or 'F'; got {order!r}.")
     if out_sharding is not None:
-        device = target(out_sharding, "array: out_sharding", *_typed(object))
+        device = target(out_sharding, "array: out_sharding")
     wanted = None if dtype is None else dtype_of(dtype, "array")
     made = _array(object, wanted)
     if made is object and copy:
@@ -187,7 +192,7 @@ def asarray(
     device: Any = None,
 ) -> Any:
     """An array of the given value; an array of this library is returned as it is."""
-    plain = order is None and not copy and device is None and hasattr(a, "aval")
+    plain = order is None and not copy and device is None and is_value(a)
     if plain and (dtype is None or _has_dtype(a, dtype_of(dtype, "asarray"))):
         return a
     return array(a, dtype, bool(copy), order, device=device)
@@ -199,7 +204,7 @@ def _has_dtype(x: Any, dtype: Any) -> bool:
 
 def _array(x: Any, dtype: Any) -> Any:
     """`x` as an array; in its own dtype when None."""
-    if hasattr(x, "aval"):
+    if is_value(x):
         return x if dtype is None else cast(x, dtype)
     if isinstance(x, np.ndarray | np.generic) and x.dtype != object:
         return device_array(_host(x, dtype or canonicalize(x.dtype)))
@@ -227,7 +232,7 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
     if hasattr(x, "__array__") or isinstance(x, memoryview | bytearray):
         return _from_numpy(np.asarray(x), dtype)
     if hasattr(x, "__dlpack__"):
-        return _from_numpy(np.from_dlpack(x), dtype)
+        return _array(known(x), dtype)
     if x is None:
         raise ValueError("None is no value of an array. Use nan for a missing number.")
     if isinstance(x, Sequence) and not isinstance(x, str | bytes):
@@ -320,7 +325,7 @@ def _nesting(x: Any) -> tuple[int, ...]:
 
 def as_operand(x: Any) -> Any:
     """A value that functions take: arrays and scalars as they are, other libraries' converted."""
-    if hasattr(x, "aval") or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
+    if is_value(x) or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
         return x
     if isinstance(x, list | tuple):
         type_of(x)  # raises
@@ -345,7 +350,7 @@ def _astype(x: Any, dtype: Any) -> Any:
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
     """`x` in another dtype; a complex number loses its imaginary part."""
     wanted = dtype_of(dtype, "astype")
-    if hasattr(x, "aval") and _has_dtype(x, wanted):
+    if is_value(x) and _has_dtype(x, wanted):
         made = _copy(x) if copy else x
     else:
         made = _astype(as_operand(x), wanted)

@@ -32,6 +32,7 @@ from shardwise.ops.index import (
 )
 from shardwise.ops.logical import lt, where
 from shardwise.ops.shape import concatenate, rev, slice_, split
+from shardwise.ops.sharding import placed
 from shardwise.types.dtypes import is_unsigned
 
 BOOL = np.dtype(bool)
@@ -438,6 +439,7 @@ def _read_scattered(
 def get(
     x: Any, idx: Any, *, mode: Any = None, fill_value: Any = None,
     indices_are_sorted: bool = False, unique_indices: bool = False, wrap: bool = True,
+    out_sharding: Any = None,
 ) -> Any:
     """`x[idx]` with a say in what happens out of bounds (see `At.get`)."""
     chosen = None if mode is None else GatherScatterMode.from_any(mode).value
@@ -457,6 +459,8 @@ def get(
         "pattern": index.pattern, "mode": chosen, "fill_value": fill_value,
         "indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices,
     }
+    if out_sharding is not None:
+        return placed(read, out_sharding, x, *index.operands, **static)
     if eager:
         operands = placed_ints(interpreter, index, interpreter.array(x)._sig)
         return interpreter.call(_READ, (x, *operands), static)

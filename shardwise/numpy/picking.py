@@ -22,6 +22,7 @@ from shardwise.ops.index import GatherDimensionNumbers, GatherScatterMode, gathe
 from shardwise.ops.logical import clamp, where
 from shardwise.ops.scatter import as_scatter, scatter
 from shardwise.ops.shape import canonical_axis, tile
+from shardwise.ops.sharding import placed
 from shardwise.types.dtypes import is_integer
 
 
@@ -71,6 +72,7 @@ def clamped(indices: Any, n: int) -> Any:
 def take(
     a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
     unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
+    *, out_sharding: Any = None,
 ) -> Any:
     """The elements of `a` at `indices` along `axis`; without an axis, of the flat array.
 
@@ -92,7 +94,10 @@ def take(
     axis = canonical_axis(axis, type_of(a).ndim)
     if not type_of(a).shape[axis] and type_of(indices).size:
         raise IndexError(f"take: dimension {axis} is empty, so there is nothing to take.")
-    return _take(a, indices, axis, chosen, fill_value, unique_indices, indices_are_sorted)
+    how = axis, chosen, fill_value, unique_indices, indices_are_sorted
+    if out_sharding is not None:
+        return placed(_take, out_sharding, a, indices, *how)
+    return _take(a, indices, *how)
 
 
 # -- along an axis --

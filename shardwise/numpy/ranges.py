@@ -29,6 +29,7 @@ from shardwise.ops import create
 from shardwise.ops import elementwise as ew
 from shardwise.ops.basis import broadcast_in_dim, move_axis, reshape
 from shardwise.ops.shape import canonical_axis, pad
+from shardwise.ops.sharding import placed
 from shardwise.types.dtypes import (
     canonicalize,
     is_bool,
@@ -55,7 +56,8 @@ def _steps(start: Any, step: Any, size: int) -> Any:
 
 
 def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """Numbers from `start` (0 when only one bound is given) to below `stop`, `step` apart.
 
@@ -71,8 +73,10 @@ def arange(
         wanted = dtype_of(dtype, "arange")
     if is_bool(wanted):
         raise TypeError("arange makes numbers; got booleans. Pass dtype=int.")
-    first = _number(low, "start")
-    made = _range(first, _number(high, "stop"), _number(apart, "step"), wanted)
+    bounds = _number(low, "start"), _number(high, "stop"), _number(apart, "step")
+    if out_sharding is not None:
+        return placed(_range, out_sharding, *bounds, wanted)
+    made = _range(*bounds, wanted)
     return made if device is None else place(made, device)
 
 

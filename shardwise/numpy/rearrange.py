@@ -23,6 +23,7 @@ from shardwise.ops.cumulative import cumsum
 from shardwise.ops.index import dynamic_slice
 from shardwise.ops.scatter import ScatterDimensionNumbers, scatter_add
 from shardwise.ops.shape import canonical_axis
+from shardwise.ops.sharding import placed
 from shardwise.types.dtypes import is_bool, is_integer
 
 MAX_RUNS = 16  # pieces that a rearrangement known beforehand is put together from
@@ -185,7 +186,8 @@ def _take_runs(x: Any, places: tuple, axis: int) -> Any:
 
 
 def repeat(
-    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None,
+    out_sharding: Any = None,
 ) -> Any:
     """Each element repeated, all equally often or each as often as `repeats` says.
 
@@ -193,6 +195,9 @@ def repeat(
         is cut off, what is missing filled with the last element.
     """
     no_lists("repeat", a)
+    if out_sharding is not None:
+        length = {"total_repeat_length": total_repeat_length}
+        return placed(repeat, out_sharding, a, repeats, axis, **length)
     if axis is None:
         a, axis = ravel(a), 0
     elif not type_of(a).ndim:

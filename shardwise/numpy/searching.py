@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise.core.fused import fused
-from shardwise.core.infer import type_of
+from shardwise.core.infer import known, type_of
 from shardwise.numpy import ufuncs
 from shardwise.numpy.convert import broadcast, cast, device_array, promote
 from shardwise.numpy.indexing import INT32
@@ -97,7 +97,7 @@ def nonzero(
 
 def _value(a: Any, name: str) -> np.ndarray:
     try:
-        return np.asarray(a)
+        return np.asarray(known(a))
     except TracerArrayConversionError as error:
         raise ConcretizationTypeError(
             f"{name}: how many elements there are depends on the values of a traced "

@@ -21,6 +21,7 @@ from shardwise.numpy.convert import refuse_traced
 from shardwise.ops import basis
 from shardwise.ops import shape as ops
 from shardwise.ops.shape import canonical_axis
+from shardwise.ops.sharding import placed
 
 Shape = int | Sequence[int]
 
@@ -124,7 +125,7 @@ def reshape(
     if order not in ("C", "F"):
         raise ValueError(f"reshape: order must be 'C' or 'F'; got {order!r}.")
     if out_sharding is not None:
-        raise NotImplementedError("reshape: reshard the result instead of giving `out_sharding`.")
+        return placed(_reshape, out_sharding, a, new_shape(type_of(a).shape, shape), order)
     return _reshape(a, new_shape(type_of(a).shape, shape), order)
 
 
@@ -275,12 +276,12 @@ def _broadcast_to(x: Any, shape: tuple) -> Any:
 def broadcast_to(array: Any, shape: Shape, *, out_sharding: Any = None) -> Any:
     """`array` repeated to `shape` by NumPy's rule."""
     no_lists("broadcast_to", array)
-    if out_sharding is not None:
-        raise NotImplementedError("broadcast_to: reshard the result instead.")
     new, old = shape_of(shape), type_of(array).shape
     pairs = zip(reversed(old), reversed(new), strict=False)
     if len(old) > len(new) or any(n not in (1, m) for n, m in pairs):
         raise ValueError(f"broadcast_to: shape {old} does not broadcast to {new}.")
+    if out_sharding is not None:
+        return placed(_broadcast_to, out_sharding, array, new)
     return _broadcast_to(array, new)
 
 

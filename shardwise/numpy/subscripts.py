@@ -24,6 +24,7 @@ from shardwise.ops import elementwise as ew
 from shardwise.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
 from shardwise.ops.contract import canonical_precision, dot_general
 from shardwise.ops.create import iota
+from shardwise.ops.sharding import placed
 
 Label = str | int
 Labels = tuple[Label, ...]

@@ -8,7 +8,7 @@ of other libraries that define the reflected operator.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -38,11 +38,34 @@ def _is_operand(x: Any) -> bool:
     )
 
 
+# Attributes of NumPy's arrays, and of earlier ones here, that arrays do not have; what to write.
+_INSTEAD = {
+    "device_buffer": "x.addressable_data(0)",
+    "device_buffers": "[shard.data for shard in x.addressable_shards]",
+    "local_data": "x.addressable_data(i)",
+    "local_shards": "x.addressable_shards",
+    "fill": "x = numpy.full_like(x, value)",
+    "flat": "x.ravel()",
+    "itemset": "x = x.at[idx].set(value)",
+    "partition": "x = numpy.partition(x, kth)",
+    "put": "x = numpy.put(x, idx, values, inplace=False)",
+    "resize": "x = numpy.resize(x, shape)",
+    "tofile": "numpy.asarray(x).tofile(file)",
+}
+
+
 class Value(Methods):
     """Base of `Array` and of all tracers. Required of a subclass: `aval`."""
 
     __slots__ = ()
     __array_priority__ = 100  # NumPy's arrays leave binary operators to us
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = f". Use `{_INSTEAD[name]}`." if name in _INSTEAD else ""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
+            raise AttributeError(message, name=name, obj=self)
 
     # -- arithmetic --
 
@@ -271,6 +294,14 @@ class Value(Methods):
             return _other_way(ufuncs.greater_equal, self, other, error)
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] (unhashable)
+
+    # -- text of integers; Python 2 asked for these, and programs still do --
+
+    def __hex__(self) -> str:
+        return hex(self)
+
+    def __oct__(self) -> str:
+        return oct(self)
 
     # -- elements --
 

@@ -11,7 +11,6 @@ from typing import Any
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
-from shardwise.ops.sharding import sharding_constraint
 from shardwise.types.array_type import ArrayType, with_sharding
 from shardwise.types.mesh import Mesh
 from shardwise.types.partition_spec import PartitionSpec
@@ -22,6 +21,13 @@ from shardwise.types.tiling import Tiling
 def _type(x: ArrayType, *, sharding: Any, src: Any) -> ArrayType:
     sharding.shard_shape(x.shape)  # raises where the rank does not fit
     return with_sharding(x, sharding)
+
+
+def _lower(e: Any, ins: Any, outs: Any, x: str, *, sharding: Any, src: Any) -> str:
+    if e.devices == 1:
+        return x
+    held = e.sharding(sharding, ins[0].ndim)
+    return e.let(f"sdy.sharding_constraint {x} {held} : {e.ty(ins[0])}")
 
 
 def _jvp(primals: Any, tangents: Any, *, sharding: Any, src: Any) -> tuple[Any, Any]:
@@ -79,7 +85,7 @@ def placed_over(target: Any, own: Any) -> Any:
         held = own.mesh if isinstance(own, NamedSharding) else current().mesh
         if not isinstance(held, Mesh) or held.shape_tuple != mesh.shape_tuple:
             raise ValueError(
-                f"device_put: {target} is over a mesh without devices, and the value does not live "
+                f"{target} is over a mesh without devices, and the value does not live "
                 "on a mesh of this shape. Enter one with `set_mesh`, or use a sharding over a Mesh."
             )
         mesh = held.update(axis_types=mesh.axis_types)
@@ -93,10 +99,10 @@ def placed_over(target: Any, own: Any) -> Any:
 device_put = Op(
     "device_put",
     type_rule=_type,
-    lower=lambda *args, sharding, src: sharding_constraint.lower(*args, sharding=sharding),
+    lower=_lower,
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,
     eager=_eager,
-    family="reshard",
+    family="sharding",
 )

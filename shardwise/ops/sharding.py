@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.context import current
+from shardwise.base.errors import ShardingTypeError
 from shardwise.core.fused import VARIADIC, fused
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
@@ -63,6 +64,25 @@ sharding_constraint = Op(
     transpose=_transpose,
     batch=_batch,
 )
+
+
+def constrained(x: Any, sharding: Any, name: str) -> Any:
+    """A constraint for Auto axes; what it says of Explicit ones must be in the type already."""
+    t = type_of(x)
+    axes = sharding.mesh.explicit_axes if isinstance(sharding, NamedSharding) else ()
+    if not axes:
+        return sharding_constraint(x, sharding=sharding)
+    wanted = with_sharding(t, sharding)
+    held, given = t.spec or PartitionSpec(), wanted.spec or PartitionSpec()
+    free = [d for d, p in enumerate(sharding.spec) if p is PartitionSpec.UNCONSTRAINED]
+    pairs = enumerate(zip(given.dims(t.ndim), held.dims(t.ndim), strict=True))
+    if any(w != h for d, (w, h) in pairs if d not in free):
+        raise ShardingTypeError(
+            f"with_sharding_constraint: {name} is of type {t.str_short(True)}, and "
+            f"{sharding.spec} asks for {wanted.str_short(True)}. Explicit axes are a part of "
+            "types, which a constraint does not change. Use `reshard`."
+        )
+    return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
 
 
 # -- reshard: to `sharding`, a NamedSharding; None where the result's type has no mesh --
@@ -186,7 +206,7 @@ def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any
     at = tuple([i for i, x in enumerate(args) if _is_array(x)])
     named = tuple([k for k, x in kwargs.items() if _is_array(x)])
     operands = [*[args[i] for i in at], *[kwargs[k] for k in named]]
-    sharding = target(out_sharding, f"{fun.__name__}: out_sharding", *operands)
+    sharding = target(out_sharding, f"{_name(fun)}: out_sharding", *operands)
     fixed = tuple([None if i in at else _frozen(x) for i, x in enumerate(args)])
     rest = tuple([(k, _frozen(x)) for k, x in kwargs.items() if k not in named])
     general = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec)
@@ -211,9 +231,23 @@ def _placed(
     return reshard(fun(*args, **kwargs), sharding=sharding)
 
 
+def _name(fun: Any) -> str:
+    return fun.name if isinstance(fun, Op) else fun.__name__.removeprefix("_")
+
+
 def _is_array(x: Any) -> bool:
     return hasattr(x, "aval") or isinstance(x, np.ndarray)
 
 
 def _frozen(x: Any) -> Any:
     return tuple(map(_frozen, x)) if isinstance(x, list | tuple) else x
+
+
+def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
+    """What splits `x` over explicit mesh axes; None where a shape is not that of `x`."""
+    t = getattr(x, "aval", None)  # jax's arrays have one too
+    if t.__class__ is not ArrayType or t.mesh is None or t.shape != shape:
+        return None
+    found = getattr(x, "sharding", None)
+    concrete = isinstance(found, NamedSharding) and isinstance(found.mesh, Mesh)
+    return found if concrete else t.sharding

@@ -46,6 +46,7 @@ from shardwise.ops.families import lit
 from shardwise.ops.random_bits import draw_bits
 from shardwise.ops.rejection import normal_floats
 from shardwise.ops.shape import slice_in_dim
+from shardwise.ops.sharding import placed
 from shardwise.ops.special import erf, erf_inv
 from shardwise.random.arguments import (
     check_key,
@@ -78,8 +79,10 @@ def shaped(name: str, key: Any, shape: Any, dtype: Any) -> tuple[tuple[int, ...]
 # -- normal --
 
 
-def normal(key: Any, shape: Any = (), dtype: Any = None) -> Any:
+def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Standard normal numbers; complex ones have unit variance, half of it in each part."""
+    if out_sharding is not None:
+        return placed(normal, out_sharding, key, shape, dtype)
     check_key("normal", key)
     return _normal(key, sizes("normal", shape), inexact_dtype("normal", dtype))
 
@@ -97,8 +100,12 @@ def normal_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     return div(both, lit(np.sqrt(2), both))
 
 
-def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Any:
+def lognormal(
+    key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """exp(sigma * x) for standard normal x."""
+    if out_sharding is not None:
+        return placed(lognormal, out_sharding, key, sigma, shape, dtype)
     check_key("lognormal", key)
     shape = optional_sizes("lognormal", shape)
     return _lognormal(key, sigma, shape, inexact_dtype("lognormal", dtype))
@@ -112,9 +119,12 @@ def _lognormal(key: Any, sigma: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def truncated_normal(
-    key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None
+    key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
+    out_sharding: Any = None,
 ) -> Any:
     """Standard normal numbers, given that they are in the open interval (lower, upper)."""
+    if out_sharding is not None:
+        return placed(truncated_normal, out_sharding, key, lower, upper, shape, dtype)
     shape, dtype = shaped("truncated_normal", key, shape, dtype)
     return _truncated_normal(key, lower, upper, shape, dtype)
 
@@ -136,8 +146,10 @@ def truncated_sample(key: Any, lower: Any, upper: Any, shape: tuple | None, dtyp
     return clamp(low, out, nextafter(stop_gradient(upper), neg(inf)))
 
 
-def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Any:
+def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """The length of a standard normal vector in three dimensions."""
+    if out_sharding is not None:
+        return placed(maxwell, out_sharding, key, shape, dtype)
     shape, dtype = plain("maxwell", key, shape, dtype)
     return _maxwell(key, shape, dtype)
 
@@ -153,13 +165,15 @@ def maxwell_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def double_sided_maxwell(
-    key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None
+    key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
     """loc + scale * s * m, where m is of `maxwell` and s is 1 or -1.
 
     The result's shape is `shape` followed by that of the parameters together, or twice the latter
     where `shape` is ().
     """
+    if out_sharding is not None:
+        return placed(double_sided_maxwell, out_sharding, key, loc, scale, shape, dtype)
     shape, dtype = plain("double_sided_maxwell", key, shape, dtype)
     return _double_sided_maxwell(key, loc, scale, shape, dtype)
 
@@ -175,8 +189,12 @@ def _double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: tuple, dtype: A
     return add(mul(signed, scale), loc)
 
 
-def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
+def wald(
+    key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
+    if out_sharding is not None:
+        return placed(wald, out_sharding, key, mean, shape, dtype)
     shape, dtype = shaped("wald", key, shape, dtype)
     return _wald(key, mean, shape, dtype)
 
@@ -198,8 +216,10 @@ def _wald(key: Any, mean: Any, shape: tuple | None, dtype: Any) -> Any:
 # -- by the inverse of the distribution function --
 
 
-def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Any:
+def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Exponential numbers with mean 1."""
+    if out_sharding is not None:
+        return placed(exponential, out_sharding, key, shape, dtype)
     shape, dtype = plain("exponential", key, shape, dtype)
     return _exponential(key, shape, dtype)
 
@@ -213,8 +233,12 @@ def exponential_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     return neg(log1p(neg(unit_sample(key, shape, dtype))))  # the logarithm of (0, 1]
 
 
-def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
+def pareto(
+    key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Pareto numbers of 1 or more, with tail exponent `b`."""
+    if out_sharding is not None:
+        return placed(pareto, out_sharding, key, b, shape, dtype)
     shape, dtype = shaped("pareto", key, shape, dtype)
     return _pareto(key, b, shape, dtype)
 
@@ -227,9 +251,12 @@ def _pareto(key: Any, b: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def weibull_min(
-    key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None
+    key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None, *,
+    out_sharding: Any = None,
 ) -> Any:
     """Weibull numbers of 0 or more."""
+    if out_sharding is not None:
+        return placed(weibull_min, out_sharding, key, scale, concentration, shape, dtype)
     shape, dtype = plain("weibull_min", key, shape, dtype)
     return _weibull_min(key, scale, concentration, shape, dtype)
 
@@ -244,8 +271,12 @@ def _weibull_min(key: Any, scale: Any, concentration: Any, shape: tuple, dtype: 
     return mul(pow(x, div(lit(1, x), concentration)), scale)
 
 
-def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
+def rayleigh(
+    key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """The length of a normal vector in two dimensions, of standard deviation `scale` in each."""
+    if out_sharding is not None:
+        return placed(rayleigh, out_sharding, key, scale, shape, dtype)
     shape, dtype = shaped("rayleigh", key, shape, dtype)
     return _rayleigh(key, scale, shape, dtype)
 
@@ -258,12 +289,17 @@ def _rayleigh(key: Any, scale: Any, shape: tuple | None, dtype: Any) -> Any:
     return mul(parameter("rayleigh", scale, dtype, shape), length)
 
 
-def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Any:
+def gumbel(
+    key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *,
+    out_sharding: Any = None,
+) -> Any:
     """Gumbel numbers: -log(x) for exponential x.
 
     mode: "low" (the default), "high" or "highest": with how many bits. In float32 the largest
           number is 16 with the fewest, and 32 otherwise.
     """
+    if out_sharding is not None:
+        return placed(gumbel, out_sharding, key, shape, dtype, mode)
     shape, dtype = plain("gumbel", key, shape, dtype)
     return _gumbel(key, shape, dtype, gumbel_mode("gumbel", mode))
 
@@ -322,8 +358,10 @@ def _float_of_bits(high: Any, low: Any) -> Any:
     return bitcast_convert_type(bitwise_or(exponent, mantissa), dtype=FLOAT32)
 
 
-def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Any:
+def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Laplace numbers: exponential ones of either sign."""
+    if out_sharding is not None:
+        return placed(laplace, out_sharding, key, shape, dtype)
     shape, dtype = plain("laplace", key, shape, dtype)
     return _laplace(key, shape, dtype)
 
@@ -335,8 +373,10 @@ def _laplace(key: Any, shape: tuple, dtype: Any) -> Any:
     return mul(sign(u), log1p(neg(abs(u))))
 
 
-def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Any:
+def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Logistic numbers: log(u) - log(1 - u) for uniform u."""
+    if out_sharding is not None:
+        return placed(logistic, out_sharding, key, shape, dtype)
     shape, dtype = plain("logistic", key, shape, dtype)
     return _logistic(key, shape, dtype)
 
@@ -348,8 +388,10 @@ def _logistic(key: Any, shape: tuple, dtype: Any) -> Any:
     return sub(log(u), log1p(neg(u)))
 
 
-def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Any:
+def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Cauchy numbers: the ratio of two normal ones."""
+    if out_sharding is not None:
+        return placed(cauchy, out_sharding, key, shape, dtype)
     shape, dtype = plain("cauchy", key, shape, dtype)
     return _cauchy(key, shape, dtype)
 
@@ -362,9 +404,12 @@ def _cauchy(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def triangular(
-    key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None
+    key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *,
+    out_sharding: Any = None,
 ) -> Any:
     """Numbers in [left, right] whose density rises linearly to `mode`, then falls."""
+    if out_sharding is not None:
+        return placed(triangular, out_sharding, key, left, mode, right, shape, dtype)
     shape, dtype = shaped("triangular", key, shape, dtype)
     return _triangular(key, left, mode, right, shape, dtype)
 

@@ -37,6 +37,7 @@ from shardwise.ops.random_bits import draw_bits
 from shardwise.ops.reduce import argmax
 from shardwise.ops.rejection import random_binomial, random_poisson
 from shardwise.ops.shape import canonical_axis, concatenate, slice_in_dim
+from shardwise.ops.sharding import placed
 from shardwise.ops.sort import sort, top_k
 from shardwise.random.arguments import (
     check_key,
@@ -59,7 +60,7 @@ FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
-    mode: str | None = None,
+    mode: str | None = None, *, out_sharding: Any = None,
 ) -> Any:
     """Indices along `axis`, with probabilities softmax(logits, axis).
 
@@ -67,6 +68,8 @@ def categorical(
     replace: False to draw without repetition along the leading dimensions of `shape`.
     mode:    as for `gumbel`: with how many bits.
     """
+    if out_sharding is not None:
+        return placed(categorical, out_sharding, key, logits, axis, shape, replace, mode)
     check_key("categorical", key)
     shape = optional_sizes("categorical", shape)
     return _categorical(
@@ -274,11 +277,15 @@ def _take(x: Any, places: Any, axis: int) -> Any:
     )
 
 
-def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
+def permutation(
+    key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None
+) -> Any:
     """`x` with its elements along `axis` in random order, or range(x) where `x` is an integer.
 
     independent: whether each line along `axis` gets an order of its own.
     """
+    if out_sharding is not None:
+        return placed(permutation, out_sharding, key, x, axis, independent)
     check_key("permutation", key)
     if type_of(x).shape == ():
         if not is_integer(type_of(x).dtype):
@@ -324,8 +331,12 @@ def shuffled(key: Any, x: Any, axis: int) -> Any:
 # -- counts --
 
 
-def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
+def geometric(
+    key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """The number of trials up to the first success, each of probability `p`; 1 or more."""
+    if out_sharding is not None:
+        return placed(geometric, out_sharding, key, p, shape, dtype)
     check_key("geometric", key)
     return _geometric(key, p, optional_sizes("geometric", shape), int_dtype("geometric", dtype))
 
@@ -341,8 +352,12 @@ def _geometric(key: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
     return convert_element_type(trials, dtype=dtype)
 
 
-def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Any:
+def poisson(
+    key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Poisson numbers with mean `lam`, which is not negative."""
+    if out_sharding is not None:
+        return placed(poisson, out_sharding, key, lam, shape, dtype)
     check_key("poisson", key)
     return _poisson(key, lam, optional_sizes("poisson", shape), int_dtype("poisson", dtype))
 
@@ -358,11 +373,15 @@ def _form() -> dict[str, Any]:
     return {} if threefry_partitionable.value else {"partitionable": False}
 
 
-def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
+def binomial(
+    key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """The number of successes among `n` trials of probability `p`, as a float.
 
     NaN where `n` is negative or `p` is not a probability.
     """
+    if out_sharding is not None:
+        return placed(binomial, out_sharding, key, n, p, shape, dtype)
     shape, dtype = shaped("binomial", key, shape, dtype)
     return _binomial(key, n, p, shape, dtype)
 

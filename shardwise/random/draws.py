@@ -27,6 +27,7 @@ from shardwise.ops.elementwise import (
 from shardwise.ops.families import lit
 from shardwise.ops.random_bits import draw_bits, split_keys, unit_bits, unit_floats
 from shardwise.ops.shape import slice_in_dim
+from shardwise.ops.sharding import placed
 from shardwise.random.arguments import (
     check_key,
     common_sizes,
@@ -59,11 +60,13 @@ def keys_of(key: Any, count: int) -> list[Any]:
 # -- bits --
 
 
-def bits(key: Any, shape: Any = (), dtype: Any = None) -> Any:
+def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Uniform random bits, as unsigned integers.
 
     dtype: an unsigned integer type; uint32 by default, uint64 where x64 is on.
     """
+    if out_sharding is not None:
+        return placed(bits, out_sharding, key, shape, dtype)
     check_key("bits", key)
     chosen = canonicalize(np.uint64) if dtype is None else check_user_dtype(dtype, "bits")
     if not is_unsigned(chosen) or chosen.itemsize * 8 not in (8, 16, 32, 64):
@@ -82,12 +85,15 @@ def _bits(key: Any, shape: tuple, width: int) -> Any:
 
 
 def uniform(
-    key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0
+    key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
+    out_sharding: Any = None,
 ) -> Any:
     """Uniform floats in [minval, maxval).
 
     minval, maxval: real, of shapes that broadcast to `shape`.
     """
+    if out_sharding is not None:
+        return placed(uniform, out_sharding, key, shape, dtype, minval, maxval)
     check_key("uniform", key)
     shape, dtype = sizes("uniform", shape), float_dtype("uniform", dtype)
     if minval.__class__ is float and maxval.__class__ is float and minval == 0 and maxval == 1:
@@ -118,13 +124,17 @@ def uniform_sample(key: Any, shape: tuple, dtype: Any, low: Any, high: Any) -> A
     return max(low, add(mul(unit, sub(high, low)), low))
 
 
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Any:
+def bernoulli(
+    key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, out_sharding: Any = None
+) -> Any:
     """True with probability `p`.
 
     p:     floating-point, of a shape that broadcasts to `shape`.
     shape: by default that of `p`.
     mode:  "high" draws twice as many bits, which matters for `p` below about 1e-7 in float32.
     """
+    if out_sharding is not None:
+        return placed(bernoulli, out_sharding, key, p, shape, mode)
     check_key("bernoulli", key)
     if mode not in ("low", "high"):
         raise ValueError(f"bernoulli: mode must be 'low' or 'high'; got {mode!r}.")
@@ -154,7 +164,9 @@ def bernoulli_sample(key: Any, p: Any, shape: tuple | None, mode: str = "low") -
 # -- integers --
 
 
-def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Any:
+def randint(
+    key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Uniform integers in [minval, maxval); minval where that is empty.
 
     minval, maxval: integers of shapes that broadcast to `shape`; cut to the range of `dtype`.
@@ -163,6 +175,8 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     that is not a power of two, the lower values are more likely by a factor of about
     1 + (maxval - minval) / 2**64.
     """
+    if out_sharding is not None:
+        return placed(randint, out_sharding, key, shape, minval, maxval, dtype)
     check_key("randint", key)
     shape, dtype = sizes("randint", shape), int_dtype("randint", dtype)
     return _randint(key, _bound(minval), _bound(maxval), shape, dtype)
@@ -228,8 +242,10 @@ def _into(x: Any, dtype: Any, shape: tuple) -> Any:
     return parameter("randint", _clip(x, low, high), dtype, shape)
 
 
-def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Any:
+def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """1 or -1, with equal probability."""
+    if out_sharding is not None:
+        return placed(rademacher, out_sharding, key, shape, dtype)
     check_key("rademacher", key)
     chosen = canonicalize(int) if dtype is None else check_user_dtype(dtype, "rademacher")
     return _rademacher(key, sizes("rademacher", shape), chosen)

@@ -14,19 +14,28 @@ from shardwise.ops.families import lit
 from shardwise.ops.random_bits import split_keys
 from shardwise.ops.reduce import reduce_max
 from shardwise.ops.rejection import random_gamma
+from shardwise.ops.sharding import placed
 from shardwise.random.arguments import common_sizes, parameter, sizes, typed_key
 from shardwise.random.continuous import exponential_sample, normal_sample, plain, shaped
 from shardwise.random.draws import keys_of, rademacher_sample
 
 
-def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Any:
+def gamma(
+    key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Gamma numbers with shape parameter `a` and scale 1. Differentiable in `a`."""
+    if out_sharding is not None:
+        return placed(gamma, out_sharding, key, a, shape, dtype)
     shape, dtype = shaped("gamma", key, shape, dtype)
     return _gamma(key, a, shape, dtype, False)
 
 
-def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Any:
+def loggamma(
+    key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Logarithms of gamma numbers, exact where these are too small for a float."""
+    if out_sharding is not None:
+        return placed(loggamma, out_sharding, key, a, shape, dtype)
     shape, dtype = shaped("loggamma", key, shape, dtype)
     return _gamma(key, a, shape, dtype, True)
 
@@ -43,8 +52,12 @@ def gamma_sample(key: Any, a: Any, shape: tuple, dtype: Any, log_space: bool) ->
     return random_gamma(split_keys(key, shape), a, log_space=log_space, **form)
 
 
-def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
+def beta(
+    key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Beta numbers, in [0, 1]."""
+    if out_sharding is not None:
+        return placed(beta, out_sharding, key, a, b, shape, dtype)
     shape, dtype = shaped("beta", key, shape, dtype)
     return _beta(key, a, b, shape, dtype)
 
@@ -61,11 +74,15 @@ def _beta(key: Any, a: Any, b: Any, shape: tuple | None, dtype: Any) -> Any:
     return div(x, add(x, y))
 
 
-def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Any:
+def dirichlet(
+    key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Dirichlet vectors: not negative, with sum 1.
 
     alpha: concentrations `(..., n)`. shape: of the result without its last dimension.
     """
+    if out_sharding is not None:
+        return placed(dirichlet, out_sharding, key, alpha, shape, dtype)
     shape, dtype = shaped("dirichlet", key, shape, dtype)
     return _dirichlet(key, alpha, shape, dtype)
 
@@ -85,8 +102,12 @@ def _dirichlet(key: Any, alpha: Any, shape: tuple | None, dtype: Any) -> Any:
     return div(parts, broadcast_in_dim(reduce_sum(parts, axes=last), shape=full, dims=kept))
 
 
-def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Any:
+def chisquare(
+    key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Chi-square numbers with `df` degrees of freedom."""
+    if out_sharding is not None:
+        return placed(chisquare, out_sharding, key, df, shape, dtype)
     shape, dtype = shaped("chisquare", key, shape, dtype)
     return _chisquare(key, df, shape, dtype)
 
@@ -103,8 +124,10 @@ def chisquare_sample(key: Any, df: Any, shape: tuple, dtype: Any) -> Any:
     return mul(exp(logs), lit(2, logs))
 
 
-def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Any:
+def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Student's t numbers with `df` degrees of freedom."""
+    if out_sharding is not None:
+        return placed(t, out_sharding, key, df, shape, dtype)
     shape, dtype = shaped("t", key, shape, dtype)
     return _t(key, df, shape, dtype)
 
@@ -119,8 +142,13 @@ def _t(key: Any, df: Any, shape: tuple | None, dtype: Any) -> Any:
     return mul(normal_sample(key_n, shape, dtype), sqrt(div(half, g)))
 
 
-def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Any:
+def f(
+    key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *,
+    out_sharding: Any = None,
+) -> Any:
     """F numbers: the ratio of two chi-square ones, each over its degrees of freedom."""
+    if out_sharding is not None:
+        return placed(f, out_sharding, key, dfnum, dfden, shape, dtype)
     shape, dtype = shaped("f", key, shape, dtype)
     return _f(key, dfnum, dfden, shape, dtype)
 
@@ -134,8 +162,12 @@ def _f(key: Any, dfnum: Any, dfden: Any, shape: tuple | None, dtype: Any) -> Any
     return div(num, div(chisquare_sample(key_den, dfden, shape, dtype), dfden))
 
 
-def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Any:
+def generalized_normal(
+    key: Any, p: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Numbers of density proportional to exp(-|x|**p)."""
+    if out_sharding is not None:
+        return placed(generalized_normal, out_sharding, key, p, shape, dtype)
     shape, dtype = plain("generalized_normal", key, shape, dtype)
     return _generalized_normal(key, p, shape, dtype)
 
@@ -154,8 +186,12 @@ def power_sample(key: Any, p: Any, shape: tuple, dtype: Any) -> Any:
     return mul(rademacher_sample(key_sign, shape, dtype), size)
 
 
-def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Any:
+def ball(
+    key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
     """Points in the unit ball of the p-norm in `d` dimensions: an array of shape (*shape, d)."""
+    if out_sharding is not None:
+        return placed(ball, out_sharding, key, d, p, shape, dtype)
     shape, dtype = plain("ball", key, shape, dtype)
     (d,) = sizes("ball", d)
     return _ball(key, p, d, shape, dtype)

@@ -109,9 +109,10 @@ def process_index(platform: str | None = None) -> int:
 
 
 def _reduced(device: Any) -> tuple[Any, ...]:
-    if _clients.get(_ALIASES.get(device.platform, device.platform)) is not device.client:
+    platform: str = device.platform
+    if _clients.get(_ALIASES.get(platform, platform)) is not device.client:
         raise TypeError(f"cannot pickle the device {device}: another library started it.")
-    return _device, (device.platform, device.id)
+    return _device, (platform, device.id)
 
 
 def _device(platform: str, number: int) -> Any:
@@ -222,10 +223,15 @@ def why_gone(raw: Any) -> str:
 
 def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:
     """Copies shard i to device i of the list; the number of shards stays."""
-    copies = _jax.batched_copy_array_to_devices_with_sharding(
-        [raw], [device_list], [placement], [_jax.ArrayCopySemantics.ALWAYS_COPY]
-    )
-    return copies[0]
+    return copy_each([raw], [device_list], [placement])[0]
+
+
+def copy_each(
+    raws: Sequence[Any], device_lists: Sequence[Any], placements: Sequence[Any]
+) -> Sequence[Any]:
+    """`copy_to_devices` for several raw buffers at once."""
+    how = [_jax.ArrayCopySemantics.ALWAYS_COPY] * len(raws)
+    return _jax.batched_copy_array_to_devices_with_sharding(raws, device_lists, placements, how)
 
 
 def device_list(devices: tuple[Any, ...]) -> Any:

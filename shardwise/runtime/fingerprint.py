@@ -35,6 +35,14 @@ def fingerprint(devices: tuple[Any, ...], options: Any) -> Iterator[bytes]:
     yield repr(sorted(overrides)).encode()
 
 
+def dumps(options: Any) -> bool:
+    """Whether XLA is asked to write files while it compiles: then it is to compile."""
+    asked = [name for name, _ in options.env_option_overrides]
+    return "--xla_dump_" in os.environ.get("XLA_FLAGS", "") or any(
+        name.startswith("xla_dump_") for name in asked
+    )
+
+
 @functools.cache
 def _machine() -> bytes:
     """The processor: XLA generates code for the instructions that it has."""

@@ -110,7 +110,7 @@ class _Exporter:
 
 
 def _imported(capsule: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if dtype.name not in _CODES:
+    if dtype.isbuiltin == 1:
         return np.from_dlpack(_Exporter(capsule))
     # NumPy knows no bfloat16 or float8: the elements are handed over as unsigned integers.
     _tensor(capsule).code = _UNSIGNED

@@ -24,8 +24,43 @@ from jaxlib import _jax
 from numpy.typing import NDArray
 
 _ALIGNMENT = 64  # bytes; the runtime copies what is less aligned
-_CHUNK = 4 << 20  # bytes copied at a time, so that threads end together
+_CHUNK = 1 << 20  # bytes copied at a time, so that threads end together
+_MANY_CHUNKS = 4  # per thread: below that, starting one does not pay
 _MOST_THREADS = 8  # memory is busy by then
+_SPARE = 160 << 20  # bytes of blocks that are kept for use again
+
+_spare: deque[NDArray[np.uint8]] = deque()  # fresh pages cost as much as filling them
+
+
+class _Block:
+    """Memory that goes to `_spare` when the last array on it is gone."""
+
+    __slots__ = ("memory", "__array_interface__")
+
+    def __init__(self, size: int):
+        self.memory = _taken(size)
+        self.__array_interface__ = self.memory.__array_interface__
+
+    def __del__(self) -> None:
+        _spare.append(self.memory)
+        while sum([block.nbytes for block in list(_spare)]) > _SPARE:
+            try:
+                _spare.popleft()
+            except IndexError:  # another thread took the last one just now
+                return
+
+
+def _taken(size: int) -> NDArray[np.uint8]:
+    """A spare block, unless it is too small, or more than twice as large; else a new one."""
+    for _ in range(len(_spare)):
+        try:
+            found = _spare.popleft()
+        except IndexError:  # another thread took it just now
+            break
+        if size <= found.nbytes <= 2 * size:
+            return found
+        _spare.append(found)
+    return np.empty(size, np.uint8)
 
 
 def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
@@ -33,8 +68,8 @@ def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDA
     release()
     size = math.prod(shape) * dtype.itemsize
     stride = -(-size // _ALIGNMENT) * _ALIGNMENT
-    memory = np.empty(count * stride + _ALIGNMENT, np.uint8)
-    first = -memory.ctypes.data % _ALIGNMENT
+    memory = np.asarray(_Block(count * stride + _ALIGNMENT))
+    first = -memory.__array_interface__["data"][0] % _ALIGNMENT
     starts = range(first, first + count * stride, stride) if stride else [first] * count
     return [memory[s : s + size].view(dtype).reshape(shape) for s in starts]
 
@@ -55,7 +90,7 @@ gc.callbacks.append(_release_after_collection)
 def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
     """Copies each second array into the first of its pair; large ones with several threads."""
     total = sum([to.nbytes for to, _ in pairs])
-    count = min(len(os.sched_getaffinity(0)), _MOST_THREADS, total // _CHUNK)
+    count = min(_cores(), _MOST_THREADS, total // (_MANY_CHUNKS * _CHUNK))
     if count < 2:
         for to, source in pairs:
             np.copyto(to, source, casting="unsafe")
@@ -72,6 +107,10 @@ def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
         thread.join()
     if failures:
         raise failures[0]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _chunks(to: NDArray[Any], source: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:

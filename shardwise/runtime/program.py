@@ -89,10 +89,11 @@ class Compiled:
         self.devices = devices
         self.window: Window | None = None
         self._smallest: int | None = None  # the result that the window holds
+        platform = devices[0].platform
         if collectives is None:
             collectives = len(devices) > 1 and _communicates(raw.get_hlo_text())
         self.has_collectives = collectives
-        if collectives and devices[0].platform == "cpu":
+        if collectives and platform == "cpu":
             self.window = CPU_WINDOW
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
@@ -113,6 +114,13 @@ class Compiled:
 
     def parameter_shardings(self) -> list[Any] | None:
         return self.raw.get_parameter_shardings()
+
+    def parameter_layouts(self) -> list[str]:
+        """As XLA writes them: `{1,0}` is row by row."""
+        return [str(layout) for layout in self.raw.get_parameter_layouts()]
+
+    def output_layouts(self) -> list[str]:
+        return [str(layout) for layout in self.raw.get_output_layouts()]
 
     def aliased_parameters(self) -> set[int]:
         """The parameters whose memory a result takes."""
@@ -168,15 +176,16 @@ def _explain(error: Exception) -> NoReturn:
         ) from None
     if found := _BAD_VALUE.search(str(error)):
         raise _jax.JaxRuntimeError(
-            f"compiler_options: {found[2]!r} is not a valid value of {found[1]!r}; it takes a value "
-            f"of type {found[3]}."
+            f"compiler_options: {found[2]!r} is not a valid value of {found[1]!r}; it takes a "
+            f"value of type {found[3]}."
         ) from None
     raise error
 
 
 def _option_names() -> list[str]:
     """The names that jaxlib knows by themselves; XLA has more."""
-    return [n for n in dir(xc.CompileOptions().executable_build_options.debug_options) if n[0] != "_"]
+    known = xc.CompileOptions().executable_build_options.debug_options
+    return [name for name in dir(known) if name.startswith("xla_")]
 
 
 def load(

@@ -51,6 +51,9 @@ class ArrayType:
     def __repr__(self) -> str:
         return str_short(self)
 
+    def __str__(self) -> str:
+        return str_short(self, False)
+
     @property
     def itemsize(self) -> int:
         return self.dtype.itemsize

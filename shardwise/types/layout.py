@@ -120,12 +120,13 @@ class Format(Frozen):
     def __new__(
         cls, layout: Layout | AutoLayout | None = None, sharding: Sharding | None = None
     ) -> Format:
-        if not isinstance(layout, Layout | AutoLayout | None):
+        given: tuple[Any, Any] = layout, sharding
+        if not isinstance(given[0], Layout | AutoLayout | None):
             raise TypeError(
                 f"Format: layout must be a Layout, Layout.AUTO or None; got {layout!r} of type "
                 f"{type(layout).__name__}."
             )
-        if not isinstance(sharding, Sharding | None):
+        if not isinstance(given[1], Sharding | None):
             raise TypeError(
                 f"Format: sharding must be a Sharding or None; got {sharding!r} of type "
                 f"{type(sharding).__name__}."

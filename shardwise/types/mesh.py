@@ -163,8 +163,9 @@ class Mesh(BaseMesh):
     ) -> Mesh:
         grid: NDArray[np.object_] = np.array(devices, dtype=object)
         names = _names(axis_names)
-        if grid.size and isinstance(grid.flat[0], list):
-            lengths = [len(row) for row in grid.flat]
+        first: Any = grid.flat[0] if grid.size else None
+        if isinstance(first, list):
+            lengths = [len(cast("Any", row)) for row in grid.flat]
             raise ValueError(
                 f"Mesh got nested lists of devices of the lengths {_some(lengths)}; those at one "
                 "level must be equally long."

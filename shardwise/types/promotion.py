@@ -206,6 +206,10 @@ def dtype_and_weak(x: Any) -> Pair:
     for scalar_type in (int, float, complex):  # a subclass, such as an IntEnum
         if isinstance(x, scalar_type):
             return canonicalize(scalar_type), True
+    if hasattr(x, "__jax_array__"):
+        return dtype_and_weak(x.__jax_array__())
+    if hasattr(x, "__array__"):
+        return canonicalize(np.asarray(x).dtype), False
     raise TypeError(_no_value_message(x))
 
 

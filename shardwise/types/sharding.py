@@ -122,7 +122,7 @@ class NamedSharding(Frozen, Sharding):
         return self.mesh.size if isinstance(self.mesh, AbstractMesh) else self.mesh.flat_devices
 
     @property
-    def _partial_axes(self) -> tuple[frozenset[AxisName], frozenset[AxisName]]:
+    def partial_axes(self) -> tuple[frozenset[AxisName], frozenset[AxisName]]:
         return self.spec.unreduced, self.spec.reduced
 
     def _split_in_words(self, dim: int, ndim: int) -> tuple[str, str, str]:

@@ -317,7 +317,7 @@ class Sharding:
         mine, theirs = self._device_identity, other._device_identity
         if mine is not theirs and mine != theirs:
             return False
-        if self._partial_axes != other._partial_axes:
+        if self.partial_axes != other.partial_axes:
             return False
         return _same_tiles(self.tiling(ndim), other.tiling(ndim))
 
@@ -326,7 +326,7 @@ class Sharding:
         return self.devices
 
     @property
-    def _partial_axes(self) -> tuple[frozenset[AxisName], frozenset[AxisName]]:
+    def partial_axes(self) -> tuple[frozenset[AxisName], frozenset[AxisName]]:
         """Axes along which values are partial sums, or their cotangents are."""
         return frozenset(), frozenset()
 

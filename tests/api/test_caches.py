@@ -304,12 +304,12 @@ def test_a_value_that_an_option_cannot_have():
         "string; got ['fusion'] of type list."
     )
     with pytest.raises(TypeError) as error:
-        sw.jit(named_f, compiler_options={1: True})
+        sw.jit(named_f, compiler_options={1: True})  # pyright: ignore[reportArgumentType]
     assert str(error.value) == (
         "jit of f: compiler_options has the name 1; names of options are strings."
     )
     with pytest.raises(TypeError) as error:
-        sw.jit(named_f, compiler_options=["xla_dump_to"])
+        sw.jit(named_f, compiler_options=["xla_dump_to"])  # pyright: ignore[reportArgumentType]
     assert str(error.value) == (
         "jit of f: compiler_options must be a dict of XLA options by name; got ['xla_dump_to']."
     )
@@ -325,7 +325,7 @@ def test_values_that_are_equal_but_of_another_type_are_other_options():
         run(1)  # XLA wants a bool
 
 
-def test_options_reach_the_compiler(monkeypatch):
+def test_options_of_a_compilation_go_before_those_of_the_function(monkeypatch):
     seen = []
     compile_options = program.compile_options
 
@@ -337,3 +337,13 @@ def test_options_reach_the_compiler(monkeypatch):
     options = {"xla_cpu_enable_fast_math": True, "xla_backend_optimization_level": 1}
     sw.jit(lambda a: a * 9, compiler_options=options)(X)
     assert seen == [options]
+    lowered = sw.jit(lambda a: a * 9, compiler_options=options).lower(X)
+    other = lowered.compile(compiler_options={"xla_backend_optimization_level": 2})
+    assert seen[1] == options | {"xla_backend_optimization_level": 2}
+    np.testing.assert_array_equal(np.asarray(other(X)), X * 9)
+    with pytest.raises(TypeError) as caught:
+        lowered.compile(["xla_dump_to"])  # pyright: ignore[reportArgumentType]
+    assert str(caught.value) == (
+        "jit of <lambda>: compiler_options must be a dict of XLA options by name; got "
+        "['xla_dump_to']."
+    )

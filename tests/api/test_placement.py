@@ -413,8 +413,7 @@ def test_arrays_that_share_memory_go_together():
     with pytest.raises(RuntimeError) as caught:
         np.asarray(y)
     assert str(caught.value) == (
-        "array of type f32[8,8] has been deleted or donated, by way of another array that shared "
-        "its memory."
+        "array of type f32[8,8] has been deleted, by way of another array that shared its memory."
     )
 
 
@@ -440,12 +439,9 @@ def test_memory_is_free_when_the_last_reference_goes():
 @pytest.mark.parametrize("target", ["one", "another", "rows", "reversed", "half"])
 def test_pickles_and_copies_keep_value_and_type(target):
     x = sw.device_put(VALUES, TARGETS[target])
-    back = pickle.loads(pickle.dumps(x))
-    assert back.aval is x.aval and not back.committed and back.devices() == {DEVICES[0]}
-    np.testing.assert_array_equal(np.asarray(back), VALUES)
-    for twin in (copy.copy(x), copy.deepcopy({"x": x})["x"]):
-        assert twin.aval is x.aval and twin.sharding is x.sharding
-        check(twin, x.sharding)
+    for twin in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy({"x": x})["x"]):
+        assert twin.aval is x.aval and not twin.committed and twin.devices() == {DEVICES[0]}
+        np.testing.assert_array_equal(np.asarray(twin), VALUES)
 
 
 def test_weak_types_and_narrow_dtypes_survive_pickling():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
@@ -145,6 +144,18 @@ def test_it_can_be_turned_off(folder, caplog):
     with sw.log_compiles(True):
         sw.jit(poly)(X)
     assert sources(caplog) == ["compiled"] and len(programs(folder)) == 1
+
+
+def test_who_asks_xla_for_dumps_gets_them(folder, tmp_path, monkeypatch):
+    for _ in range(2):
+        sw.clear_caches()
+        dump = tmp_path / f"dump{len(list(tmp_path.iterdir()))}"
+        sw.jit(poly, compiler_options={"xla_dump_to": str(dump)})(X)
+        assert list(dump.iterdir())
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/somewhere")
+    sw.clear_caches()
+    sw.jit(poly)(X)
+    assert programs(folder) == []
 
 
 def test_programs_that_call_the_host_are_kept_nowhere(folder):
@@ -291,17 +302,23 @@ def test_a_folder_that_cannot_be_used_is_logged_once(tmp_path, caplog):
     )
 
 
-def test_a_full_disk_is_logged_once_and_leaves_nothing(tmp_path, caplog, monkeypatch):
-    def full(*args):
-        raise OSError(28, "No space left on device")
+NO_ROOM = """
+import resource, sys
+from pathlib import Path
+from shardwise.engine.disk_cache import DiskCache
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+cache = DiskCache(Path(sys.argv[1]), -1)
+for key in ("a", "b"):
+    cache.write(key, bytes(1000))
+"""
 
-    monkeypatch.setattr(Path, "replace", full)
-    cache = DiskCache(tmp_path, -1)
-    for key in ("a", "b"):
-        cache.write(key, b"content")
-    assert [r.getMessage() for r in caplog.records] == [
-        f"no compiled programs are kept in {tmp_path}: [Errno 28] No space left on device"
-    ]
+
+def test_a_file_that_does_not_fit_is_logged_once_and_leaves_nothing(tmp_path):
+    process = start(NO_ROOM, str(tmp_path))
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (
+        0, f"no compiled programs are kept in {tmp_path}: [Errno 27] File too large\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ import shardwise as sw
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, PositionalSharding
 
 P = PartitionSpec
-NASTY = ("</svg><script>document.title='taken'</script>\n\x1b[31m\ud800", '"&\'><b>模型')
+NASTY = ("</svg><script>document.title='taken'</script>\n\x1b[31m\ud800", "\"&'><b>模型")
 
 
 class Device(SimpleNamespace):

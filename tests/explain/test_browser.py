@@ -38,7 +38,9 @@ const chipTitle = e => {
   const title = hit && hit.closest('g') && hit.closest('g').querySelector('title');
   return title ? title.textContent : null; };
 const svg = s => ({
-  box: box(s), scale: (box(s)[2] - box(s)[0]) / s.viewBox.baseVal.width, label: s.getAttribute('aria-label'),
+  box: box(s),
+  scale: (box(s)[2] - box(s)[0]) / s.viewBox.baseVal.width,
+  label: s.getAttribute('aria-label'),
   blocks: [...s.querySelectorAll('[data-block]')].map(e => [e.dataset.block, ...box(e)]),
   chips: [...s.querySelectorAll('[data-device]')].map(e => [e.dataset.device, ...box(e)]),
   hover: [...s.querySelectorAll('[data-device]')].slice(0, 3).map(chipTitle),
@@ -207,7 +209,7 @@ def test_texts_fit(svgs):
 def test_labels_stand_beside_what_they_name(svgs):
     for name, svg in svgs:
         blocks = np.array([b[1:] for b in svg["blocks"]])
-        for kind, left, top, right, bottom in svg["texts"]:
+        for kind, _, _, right, bottom in svg["texts"]:
             if kind == "label":
                 outside = right <= blocks[:, 0].min() + NEAR or (
                     bottom <= blocks[:, 1].min() + 3  # a line of text has room to spare

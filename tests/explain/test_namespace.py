@@ -45,3 +45,10 @@ def test_collectives_of_a_compiled_function():
     assert [str(c) for c in explain.collectives(compiled.as_text())] == [
         "all-reduce(f32[]) over 2 devices"
     ]
+
+
+def test_inspecting_shardings():
+    x = sw.device_put(np.ones((2, 8), np.float32), sharding())
+    seen = []
+    assert sw.debug.inspect_array_sharding({"a": x, "b": [x[0]]}, callback=seen.append) is None
+    assert seen == [x.sharding, x[0].sharding]

@@ -24,6 +24,7 @@ UNSAMPLED: dict[str, str] = {
     "jit": "holds a program; tests/api",
     "reduce": "holds a program; tests/control",
     "scan": "holds a program; tests/control",
+    "inspect_sharding": "has no results; tests/explain",
     "custom_jvp_call": "holds the user's functions; tests/control",
     "custom_vjp_call": "holds the user's functions; tests/control",
     "custom_vjp_linear": "holds the user's functions; tests/control",

@@ -121,7 +121,8 @@ def test_arrays_take_part_in_everything():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda s: PositionalSharding([]), "PositionalSharding needs at least one device, got none."),
+        (lambda s: PositionalSharding([]),
+         "PositionalSharding needs at least one device, got none."),
         (lambda s: PositionalSharding([DEVICES[0]] * 2),
          f"PositionalSharding got the device {DEVICES[0]} twice; each may occur once."),
         (lambda s: s.reshape(3, 2),

@@ -98,7 +98,7 @@ def test_forward_and_backward(names, rows, columns, mesh_sizes, spec, w_spec):
     both = sw.jit(lambda x, w: (run(names, x, w), sw.grad(
         lambda x, w: loss(names, x, w), argnums=(0, 1))(x, w)))
     wanted, wanted_grads = both(x, w)
-    placed = sw.device_put(x, NamedSharding(mesh, spec)), sw.device_put(w, NamedSharding(mesh, w_spec))
+    placed = sw.device_put((x, w), (NamedSharding(mesh, spec), NamedSharding(mesh, w_spec)))
     came, grads = both(*placed)
     close(came, wanted, "result")
     for g, wanted_grad in zip(grads, wanted_grads, strict=True):

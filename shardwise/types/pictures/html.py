@@ -123,7 +123,7 @@ def _limits(down: int, along: int, panels: int, label: str) -> Limits:
     most = CELLS // len(shown(panels, PANELS))
     even = max(math.isqrt(most), 3)
     rows, columns = (max(even, most // min(n, even)) for n in (along, down))
-    fitting = int(WIDEST / (text_width(shortened(label)) + 10))
+    fitting = max(int(WIDEST / (text_width(shortened(label)) + 10)), 8)
     return Limits(min(rows, 32), max(min(columns, fitting, 16), 3), PANELS)
 
 

@@ -252,7 +252,7 @@ def mesh_picture(mesh: Any, limits: Limits) -> Picture:
     places = list(itertools.product(*map(range, outer)))
 
     def cell(place: Place) -> Cell:
-        return Cell((grid[place],), position_text(names, place[-len(names):] if names else ()))
+        return Cell((grid[place],), position_text(names, place[-len(names) :] if names else ()))
 
     panels = [
         Panel(

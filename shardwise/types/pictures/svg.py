@@ -29,7 +29,7 @@ from shardwise.types.pictures.panels import (
 
 FONT = "ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace"
 LETTER, HEIGHT = 6.9, 11  # of a letter, in pixels
-WIDEST, HIGHEST = 640.0, 320.0  # of the blocks of a panel, where labels do not need more
+WIDEST, HIGHEST = 800.0, 320.0  # of the blocks of a panel, where labels do not need more
 SLOT, MOST_EMPTY = 26.0, 90.0  # of what has no length of its own: gaps; blocks without elements
 THINNEST = 4.0
 CHIPS = 16  # devices drawn in one block
@@ -216,7 +216,8 @@ def _chip(cell: Cell, replica: int, box: Rect) -> Iterator[str]:
         look += ' stroke-dasharray="4 2"'
     yield f"<g><title>{escape(_hover(cell, device, replica))}</title>"
     yield f'<rect data-device="{device.id}" {box.attributes} rx="2" pointer-events="all" {look}/>'
-    yield from _fitting([owner_text(device) + number, number], box, "#fff" if filled else "currentColor")
+    ink = "#fff" if filled else "currentColor"
+    yield from _fitting([owner_text(device) + number, number], box, ink)
     yield "</g>"
 
 

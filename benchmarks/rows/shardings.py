@@ -1,0 +1,55 @@
+"""Index arithmetic over 8,192 devices. They are made up: no work is done on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+
+from benchmarks.libs import Lib
+from benchmarks.runner import Fresh, Row
+
+GRID = (64, 128)
+SHAPE = (640, 1280)
+
+
+class Device:
+    client = SimpleNamespace(process_index=0)
+    process_index, platform = 0, "cpu"
+
+    def __init__(self, id: int):
+        self.id = id
+
+
+def grid() -> Any:
+    devices = numpy.array([Device(i) for i in range(8192)], object)
+    return devices.reshape(GRID)
+
+
+def sharding(lib: Lib, devices: Any, name: str) -> Any:
+    mesh = lib.sharding.Mesh(devices, (name, "y"))
+    return lib.named(mesh, name, "y")
+
+
+def new(lib: Lib) -> Fresh:
+    """A mesh, a sharding and its map that nobody has asked for before."""
+    devices = grid()
+
+    def fresh() -> Callable[[], Any]:
+        name = f"x{next(lib.sizes)}"
+        return lambda: sharding(lib, devices, name).devices_indices_map(SHAPE)
+
+    return fresh
+
+
+def again(lib: Lib) -> Callable[[], Any]:
+    held = sharding(lib, grid(), "x")
+    return lambda: len(held.devices_indices_map(SHAPE))
+
+
+ROWS = (
+    Row("sharding.new_8192_devices", 1.1, new, kind="fresh"),
+    Row("sharding.again_8192_devices", 1.1, again),
+)

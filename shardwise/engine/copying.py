@@ -1,0 +1,46 @@
+"""Pickled and copied arrays: value, dtype and weak type survive, the place does not.
+
+A pickle may be read where those devices are not, so the result is uncommitted on the default device.
+`copy.copy` and `copy.deepcopy` do the same, without leaving the device where that is the default.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any
+
+import numpy as np
+
+from shardwise.engine import transfer
+from shardwise.engine.array import Array, wrap
+from shardwise.engine.signature import signature
+from shardwise.runtime import backend
+from shardwise.types.array_type import array_type
+from shardwise.types.layout import Format
+from shardwise.types.sharding import SingleDeviceSharding
+
+
+def copied(x: Array) -> Array:
+    """The same value in memory of its own, uncommitted on the default device."""
+    there = SingleDeviceSharding(transfer.default_single())
+    y = transfer.move(x, Format(None, there))
+    if x._sig.devices == there.devices:  # then `move` shares the memory
+        y = transfer.copy(y)
+    plain = array_type(x.shape, x.dtype, x.aval.weak_type)
+    sig = signature(plain, there, False)
+    return wrap(backend.rewrap(y._live(), sig.physical, sig.placement), sig)
+
+
+def _reduced(x: Array) -> tuple[Any, ...]:
+    value = x._value()
+    if not (value.base is None and value.flags.owndata and value.flags.c_contiguous):
+        value = np.array(value)  # a view of a device's memory would be pickled with its base
+    return _restored, (value, x.dtype, x.shape, x.aval.weak_type)
+
+
+def _restored(value: np.ndarray, dtype: Any, shape: tuple[int, ...], weak: bool) -> Array:
+    there = SingleDeviceSharding(transfer.default_single())
+    return transfer.put_host(value, there, False, array_type(shape, dtype, weak))
+
+
+copyreg.pickle(Array, _reduced)  # pyright: ignore[reportArgumentType] (the stub wants a string too)
