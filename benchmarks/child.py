@@ -129,6 +129,41 @@ def resident_bytes(lib: Lib, devices: int) -> float:
     return (resident() - before) / ARRAYS
 
 
+PEAK_BYTES = 2**29  # of the array whose making is watched
+
+
+def peak_callback(lib: Lib) -> float:
+    """Growth of the process at its largest, while an array is made shard by shard."""
+    import numpy
+
+    place = lib.named(lib.mesh(d=DEVICES), "d")
+
+    def make(rows: int) -> Any:
+        shape = (rows, 2**20)
+
+        def part(index: Any) -> Any:
+            start, stop, _ = index[0].indices(rows)
+            return numpy.full((stop - start, 2**20), start, "float32")
+
+        return lib.root.block_until_ready(
+            lib.root.make_array_from_callback(shape, place, part)
+        )
+
+    make(DEVICES)  # what is loaded on first use
+    gc.collect()
+    before = resident()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    keep = make(PEAK_BYTES // 2**22)
+    assert keep.nbytes == PEAK_BYTES
+    return peak_resident() - before
+
+
+def peak_resident() -> int:
+    """Bytes of this process that were in memory at most."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
 def resident() -> int:
     """Bytes of this process that are in memory now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -143,6 +178,7 @@ MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "python_1": lambda lib: python_bytes(lib, 1),
     "python_8": lambda lib: python_bytes(lib, DEVICES),
     "resident_1": lambda lib: resident_bytes(lib, 1),
+    "peak_callback": peak_callback,
     "resident_8": lambda lib: resident_bytes(lib, DEVICES),
 }
 

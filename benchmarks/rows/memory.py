@@ -1,4 +1,7 @@
-"""Bytes that one small array costs besides its data, measured in a child process."""
+"""Bytes that arrays cost besides their data, measured in a child process.
+
+`peak` is the growth of the process at its largest while a 512 MiB array over 8 devices is made.
+"""
 
 from __future__ import annotations
 
@@ -12,4 +15,8 @@ ROWS = (
     Row("memory.python_8", 0.5, fresh_process("python_8"), kind="value", unit="B", rounds=1),
     Row("memory.resident_1", 0.5, fresh_process("resident_1"), kind="value", unit="B", rounds=3),
     Row("memory.resident_8", 0.5, fresh_process("resident_8"), kind="value", unit="B", rounds=3),
+    Row(
+        "memory.callback_peak", 0.6, fresh_process("peak_callback"), kind="value", unit="B",
+        rounds=3,
+    ),
 )

@@ -236,6 +236,12 @@ def _stacked(what: str, values: Sequence[Any], devices: Sequence[Any]) -> Array:
     values = [known(v) for v in values]
     shape = np.shape(values[0])
     mesh = Mesh(np.array(devices, object), ("devices",))
+    for i, v in enumerate(values):
+        if np.shape(v) != shape:
+            raise ValueError(
+                f"{what}: shards[{i}] has the shape {np.shape(v)} where shards[0] has {shape}. All "
+                "must be alike."
+            )
     new = _Making(what, (len(devices), *shape), NamedSharding(mesh, PartitionSpec("devices")), None)
     for part, value in zip(new.parts, values, strict=True):
         new.put(part, part.devices, value[None] if np.ndim(value) else np.asarray(value)[None])

@@ -67,9 +67,14 @@ def known(x: Any) -> Any:
         return x
     if hasattr(x, "__jax_array__"):
         return x.__jax_array__()
+    exported = hasattr(x, "__dlpack__")
     if hasattr(x, "__array__"):
-        return np.asarray(x)
-    if hasattr(x, "__dlpack__"):  # copied: an operand may be read after its owner has changed it
+        try:
+            return np.asarray(x)
+        except TypeError:  # torch's bfloat16, and what is on a GPU
+            if not exported:
+                raise
+    if exported:  # copied: an operand may be read after its owner has changed it
         return ROOT.interpreter.from_dlpack(x, None, True)
     return x
 
@@ -103,7 +108,7 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
         _check_opaque(op, types, result)
     if all(t.mesh is None and not t.varying for t in types):
         return result
-    if op.dims is None and (op.programs or op.family in ("custom", "sharding")):
+    if op.family == "sharding" or (op.dims is None and (op.programs or op.family == "custom")):
         return result  # its types carry names and shardings already
     outs = list(result) if op.multiple else [result]
     varying = NO_NAMES.union(*[t.varying for t in types])

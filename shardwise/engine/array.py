@@ -201,6 +201,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
 
     def copy_to_host_async(self) -> None:
         """Starts the copy of the value to the host; `np.asarray` will find it there."""
+        self._live()
         if self._host is None and not self._is_on_cpu():
             for raw in self._single_buffers(self._distinct()[1]):
                 backend.start_fetch(raw)
@@ -283,7 +284,9 @@ class Array(Interchange, metaclass=_ArrayMeta):
         parts = self._host_parts(positions)
         if len(parts) == 1:
             return parts[0]
-        value = memory.whole(parts, t.shape, t.dtype)
+        starts = [[s.start or 0 for s in index] for index in indices]
+        in_order = [parts[i] for i in sorted(range(len(parts)), key=starts.__getitem__)]
+        value = memory.whole(in_order, t.shape, t.dtype)
         if value is None:
             (value,) = memory.blocks(1, t.shape, t.dtype)
             memory.copy_all([(value[i], p) for i, p in zip(indices, parts, strict=True)])

@@ -32,10 +32,7 @@ def copied(x: Array) -> Array:
 
 
 def _reduced(x: Array) -> tuple[Any, ...]:
-    value = x._value()
-    if not (value.base is None and value.flags.owndata and value.flags.c_contiguous):
-        value = np.array(value)  # a view of a device's memory would be pickled with its base
-    return _restored, (value, x.dtype, x.shape, x.aval.weak_type)
+    return _restored, (x._value(), x.dtype, x.shape, x.aval.weak_type)
 
 
 def _restored(value: np.ndarray, dtype: Any, shape: tuple[int, ...], weak: bool) -> Array:

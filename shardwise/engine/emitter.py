@@ -316,7 +316,8 @@ def _staged(
     """Stages a function over ops outside of every interpreter; results may be one or several."""
     stager = Stage(Ground, "lower", getattr(fun, "__name__", "f"))
     with stager.entered():
-        result = fun(*[stager.new_input(t) for t in types], **dict(params))
+        free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]  # split as it may be
+        result = fun(*[stager.new_input(t) for t in free], **dict(params))
         outs = list(result) if isinstance(result, list | tuple) else [result]
         program, captured = stager.finish(outs)
     return split_captures(program, captured)[0]

@@ -25,7 +25,6 @@ from shardwise.runtime import backend, memory
 from shardwise.runtime.host import from_view
 from shardwise.types.array_type import array_type
 from shardwise.types.frozen import counted
-from shardwise.types.layout import Format
 from shardwise.types.sharding import SingleDeviceSharding
 from shardwise.types.tiling import Index
 

@@ -75,11 +75,9 @@ def _cut_all(x: Array, cuts: list[Cut]) -> dict[Cut, Array]:
     for position, limits in cuts:
         by_position.setdefault(position, []).append(limits)
     full_shape = x.sharding.shard_shape(x._sig.stored.shape)
-    if len(x._sig.devices) == 1:
-        full_shape = x._sig.stored.shape
-    positions = list(by_position)
+    raws = x._single_buffers(list(by_position)) if by_position else []
     out: dict[Cut, Array] = {}
-    for position, raw in zip(positions, x._single_buffers(positions), strict=True):
+    for position, raw in zip(by_position, raws, strict=True):
         sig = _single(full_shape, x._sig.stored.dtype, x._sig.devices[position])
         shard = wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
         whole = ((0,) * len(full_shape), full_shape)

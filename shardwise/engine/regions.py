@@ -85,11 +85,12 @@ def _along(bound: tuple[int, int], size: int, tiles: int) -> list[tuple[int, sli
 def regions(source: Any, target: Any, shape: Shape) -> tuple[tuple[Region, ...], tuple[int, ...]]:
     """What the devices of this process get under `target`, out of the tiles of `source`.
 
-    Returns the distinct regions, and which of them each of `target.addressable_positions` gets.
+    Returns the distinct regions in order of their place in the array, and which of them each of
+    `target.addressable_positions` gets.
     """
     indices, tiles = target.indices(shape), source.tiling(len(shape)).dims
     wanted = [bounds_of(indices[p], shape) for p in target.addressable_positions]
-    distinct = {bounds: i for i, bounds in enumerate(dict.fromkeys(wanted))}
+    distinct = {bounds: i for i, bounds in enumerate(sorted(set(wanted)))}
     found = tuple([region(bounds, shape, tiles) for bounds in distinct])
     return found, tuple([distinct[bounds] for bounds in wanted])
 

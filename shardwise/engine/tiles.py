@@ -56,7 +56,7 @@ def by_host(x: Array, target: Any) -> Array:
     here = set(x.sharding.addressable_positions)
     rows = holders(x.sharding, sig.stored.ndim)
     positions = [next(p for p in rows[tile] if p in here) for tile in used]
-    parts = dict(zip(used, x._host_parts(positions), strict=True))
+    parts = dict(zip(used, x._host_parts(positions) if used else (), strict=True))
     return _out_of(sig, x.sharding, parts)
 
 
@@ -64,7 +64,7 @@ def _out_of(sig: Signature, source: Any, parts: Mapping[int, np.ndarray]) -> Arr
     """An array out of the tiles of another sharding, given by number."""
     distinct, which = regions(source, sig.sharding, sig.stored.shape)
     recipes = [
-        (region.shape, [(piece.at, parts[piece.tile][piece.inside]) for piece in region.pieces])
+        (region.shape, [(piece.at, parts[piece.tile][(*piece.inside, ...)]) for piece in region.pieces])
         for region in distinct
     ]
     return build(sig, recipes, which)
@@ -91,8 +91,8 @@ def _adopted(
     for tile, (shape, pieces) in zip(tiles, recipes, strict=True):
         if shape != full:
             tile[...] = padding_value(sig.stored.dtype)
-        inner = tile[tuple([slice(n) for n in shape])]
-        pairs += [(inner[at], piece) for at, piece in pieces]
+        inner = tile[(*[slice(n) for n in shape], ...)]
+        pairs += [(inner[(*at, ...)], piece) for at, piece in pieces]
     memory.copy_all(pairs)
     parts = []
     for device, i in zip(on, which, strict=True):

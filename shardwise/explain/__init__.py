@@ -1,7 +1,7 @@
 """What a program does and where its arrays live, for people to read.
 
-The pictures need `rich`, which is slow to import: their names are found here, but loaded on first
-use.
+Pictures for terminals need `rich`, which is slow to import: their names are found here, but loaded
+on first use.
 """
 
 from importlib import import_module
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from shardwise.explain.communication import collectives as collectives
 from shardwise.explain.communication import summarize as summarize
 from shardwise.explain.communication import table as table
+from shardwise.types.pictures.html import array_html as array_html
+from shardwise.types.pictures.html import mesh_html as mesh_html
+from shardwise.types.pictures.html import sharding_html as sharding_html
 
 if TYPE_CHECKING:
     from shardwise.explain.pictures import visualize_array_sharding as visualize_array_sharding
@@ -26,4 +29,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(["collectives", "summarize", "table", *_PICTURES])
+    drawings = ["array_html", "mesh_html", "sharding_html"]
+    return sorted(["collectives", "summarize", "table", *drawings, *_PICTURES])

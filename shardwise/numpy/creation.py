@@ -227,12 +227,12 @@ def _host(x: Any, dtype: Any) -> np.ndarray:
 
 def _from_foreign(x: Any, dtype: Any) -> Any:
     """From an object of another library, by the first protocol that it has."""
-    if hasattr(x, "__jax_array__"):
-        return _array(x.__jax_array__(), dtype)
-    if hasattr(x, "__array__") or isinstance(x, memoryview | bytearray):
+    if isinstance(x, memoryview | bytearray):
         return _from_numpy(np.asarray(x), dtype)
-    if hasattr(x, "__dlpack__"):
-        return _array(known(x), dtype)
+    found = known(x)
+    if found is not x:
+        host = isinstance(found, np.ndarray | np.generic)
+        return _from_numpy(np.asarray(found), dtype) if host else _array(found, dtype)
     if x is None:
         raise ValueError("None is no value of an array. Use nan for a missing number.")
     if isinstance(x, Sequence) and not isinstance(x, str | bytes):

@@ -241,9 +241,15 @@ def _carried(before: list[tuple[int, tuple]], after: tuple, mesh: Any) -> list[t
         axes_of.pop()
     if not axes_of:
         return [()] * len(after)
-    if not all(axes_of) or 0 in after or (len(before) > 1 and len(real) > 1):
+    if not all(axes_of) or 0 in after:
         return None
     axes = [axis for some in axes_of for axis in some]
+    if len(before) > 1 and len(real) > 1:  # only blocks of whole major rows stay blocks
+        parts = math.prod(map(mesh.axis_size, axes))
+        if len(axes_of) > 1 or before[0][0] % parts or real[0] % parts:
+            return None
+        first = after.index(real[0])
+        return [tuple(axes) if j == first else () for j in range(len(after))]
     found: list[tuple] = []
     for n in after:
         own: list[Any] = []

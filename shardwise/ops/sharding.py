@@ -18,6 +18,7 @@ from shardwise.core.fused import VARIADIC, fused
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.types.array_type import ArrayType, with_sharding
+from shardwise.types.dims import Dims, letters
 from shardwise.types.frozen import listed
 from shardwise.types.mesh import AxisType, Mesh
 from shardwise.types.partition_spec import NO_AXES, PartitionSpec
@@ -27,6 +28,12 @@ from shardwise.types.sharding import NamedSharding
 def _type(x: ArrayType, *, sharding: Any) -> ArrayType:
     sharding.shard_shape(x.shape)  # raises where rank or sizes do not fit
     return with_sharding(x, sharding)
+
+
+def _dims(x: ArrayType, *, sharding: Any) -> Dims:
+    """What the two ops share. Their type rules say how a result is split."""
+    names = letters(x.ndim)
+    return Dims((names,), (names,))
 
 
 def _lower(e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
@@ -59,6 +66,7 @@ sharding_constraint = Op(
     "sharding_constraint",
     family="sharding",
     type_rule=_type,
+    dims=_dims,
     lower=_lower,
     jvp=_jvp,
     transpose=_transpose,
@@ -105,7 +113,14 @@ def _reshard_batch(
         return reshard(x, sharding=None), d
     t = type_of(x)
     axes = batch_axes if t.spec is None else t.spec.dims(t.ndim)[d]
-    parts = list(sharding.spec.dims(t.ndim - 1))
+    parts: list[Any] = list(sharding.spec.dims(t.ndim - 1))
+    twice = [a for a in sharding.spec.axes if a in (axes or ())]
+    if twice:
+        raise ShardingTypeError(
+            f"[reshard] under vmap cannot split a value by {sharding.spec}: the mapped axis is "
+            f"split over {listed(twice)} already. Use other mesh axes inside, or map over an axis "
+            "that is not split."
+        )
     parts.insert(d, axes or ())
     return reshard(x, sharding=sharding.with_spec(sharding.spec.update(partitions=parts))), d
 
@@ -134,6 +149,7 @@ def _reshard_eager(args: tuple, params: dict) -> Any:
 reshard = Op(
     "reshard",
     type_rule=_reshard_type,
+    dims=_dims,
     lower=lambda e, ins, outs, x, **params: x,  # the result's type has a constraint of its own
     jvp=_reshard_jvp,
     transpose=lambda ct, x, **params: [settle(ct, cotangent_type(x.aval))],
@@ -207,6 +223,7 @@ def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any
     named = tuple([k for k, x in kwargs.items() if _is_array(x)])
     operands = [*[args[i] for i in at], *[kwargs[k] for k in named]]
     sharding = target(out_sharding, f"{_name(fun)}: out_sharding", *operands)
+    _check_sums(sharding, operands, _name(fun))
     fixed = tuple([None if i in at else _frozen(x) for i, x in enumerate(args)])
     rest = tuple([(k, _frozen(x)) for k, x in kwargs.items() if k not in named])
     general = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec)
@@ -229,6 +246,21 @@ def _placed(
         args[i] = x
     kwargs = dict(zip(named, values[len(at) :], strict=True)) | dict(rest)
     return reshard(fun(*args, **kwargs), sharding=sharding)
+
+
+def _check_sums(sharding: NamedSharding, operands: list[Any], name: str) -> None:
+    """A result can only wait for a sum over axes that split an operand."""
+    held: set[Any] = set()
+    for t in map(type_of, operands):
+        if t.spec is not None:
+            held.update(t.spec.axes, t.spec.unreduced)
+    missing = sorted(sharding.spec.unreduced - held, key=str)
+    if missing:
+        raise ShardingTypeError(
+            f"{name}: out_sharding {sharding.spec} leaves the sum along {listed(missing)} to be "
+            f"taken, but no operand is split over it; got "
+            f"{', '.join(type_of(x).str_short(True) for x in operands)}."
+        )
 
 
 def _name(fun: Any) -> str:

@@ -64,7 +64,7 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
     op = eqn.op
     if op.transpose is None:
         raise op.missing("transpose", "reverse-mode differentiation")
-    if op.dims is None or op.family == "elementwise" or not _has_mesh(eqn):
+    if op.dims is None or op.family in ("elementwise", "sharding") or not _has_mesh(eqn):
         return op.transpose(cts if op.multiple else cts[0], *args, **eqn.params)
     known = [a for a in args if not is_linear(a)]
     return _transposed_freely(

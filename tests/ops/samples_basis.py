@@ -50,6 +50,11 @@ SAMPLES = {
         Sample((X,), {"sharding": NamedSharding(simulated_mesh((2,), ("x",)), P(None, "x"))},
                lambda x: x, placed=False),
     ],
+    "reshard": [
+        Sample((X,), {"sharding": NamedSharding(simulated_mesh((2,), ("x",)), P(None, "x"))},
+               lambda x: x, placed=False),
+        Sample((X,), {"sharding": None}, lambda x: x, placed=False),
+    ],
     "convert_element_type": [
         _cast(X, np.float16, placed=True), _cast(X, ml_dtypes.bfloat16), _cast(X, np.complex64),
         _cast(X * 5, np.int32), _cast(INTS, np.float32), _cast(INTS, np.uint8), _cast(X, bool),

@@ -1,0 +1,68 @@
+"""`GlobalDeviceArray`: an older spelling of the functions that make arrays."""
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.experimental.global_device_array as home
+from shardwise import compat, experimental
+from shardwise.compat.global_device_array import GlobalDeviceArray
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+MESH = Mesh(np.array(sw.devices()[:8]).reshape(4, 2), ("x", "y"))
+VALUES = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+def check(x, spec):
+    assert x.__class__ is sw.Array and x.sharding is NamedSharding(MESH, spec)
+    np.testing.assert_array_equal(np.asarray(x), VALUES)
+
+
+def test_its_homes():
+    assert home.GlobalDeviceArray is GlobalDeviceArray is compat.GlobalDeviceArray
+    assert experimental.global_device_array.GlobalDeviceArray is GlobalDeviceArray
+
+
+@pytest.mark.parametrize("axes", [P("x", "y"), ["x", "y"], ("x", None), [("x", "y")], []])
+def test_it_returns_arrays(axes):
+    spec = P(*axes)
+    index = NamedSharding(MESH, spec).devices_indices_map((8, 8))
+    buffers = [sw.device_put(VALUES[i], d) for d, i in index.items()]
+    x = GlobalDeviceArray((8, 8), MESH, axes, buffers)
+    check(x, spec)
+    assert isinstance(x, GlobalDeviceArray) and not isinstance(VALUES, GlobalDeviceArray)
+    assert [s.data.unsafe_buffer_pointer() for s in x.addressable_shards] == [
+        b.unsafe_buffer_pointer() for b in buffers
+    ]
+
+
+def test_from_callbacks():
+    check(GlobalDeviceArray.from_callback((8, 8), MESH, ["x"], lambda i: VALUES[i]), P("x"))
+    batched = GlobalDeviceArray.from_batched_callback
+    check(batched((8, 8), MESH, P("x", "y"), lambda all: [VALUES[i] for i in all]), P("x", "y"))
+
+    def with_devices(groups):
+        return [sw.device_put(VALUES[i], d) for i, devices in groups for d in devices]
+
+    make = GlobalDeviceArray.from_batched_callback_with_devices
+    check(make((8, 8), MESH, P(None, "y"), with_devices), P(None, "y"))
+
+
+def test_global_shards_stay_and_older_names_say_what_to_write():
+    x = GlobalDeviceArray.from_callback((8, 8), MESH, ["x"], lambda i: VALUES[i])
+    assert [s.device for s in x.global_shards] == list(MESH.flat_devices)
+    for old, new in (("local_shards", "x.addressable_shards"),
+                     ("local_data", "x.addressable_data(i)")):
+        with pytest.raises(AttributeError) as caught:
+            getattr(x, old)
+        assert str(caught.value) == f"'Array' object has no attribute '{old}'. Use `{new}`."
+
+
+def test_axes_are_a_sequence():
+    with pytest.raises(TypeError) as caught:
+        GlobalDeviceArray.from_callback((8, 8), MESH, "x", lambda i: VALUES[i])
+    assert str(caught.value) == (
+        "GlobalDeviceArray: mesh_axes must be a PartitionSpec or a sequence of its entries, got "
+        "'x' of type str."
+    )
