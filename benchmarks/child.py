@@ -6,6 +6,7 @@ the library, NumPy and jaxlib included; starting the interpreter is not counted.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -130,6 +131,7 @@ def resident_bytes(lib: Lib, devices: int) -> float:
 
 
 PEAK_BYTES = 2**29  # of the array whose making is watched
+MOVES = ("put", "reshard", "read")
 
 
 def peak_callback(lib: Lib) -> float:
@@ -158,6 +160,35 @@ def peak_callback(lib: Lib) -> float:
     return peak_resident() - before
 
 
+def peak_move(lib: Lib, kind: str) -> float:
+    """The same while a host array is put, or a sharded one resharded or read; what is kept counts.
+
+    The sources are there before, and not counted. A computed array is not as `device_put` made it.
+    """
+    import numpy
+
+    put, block, mesh = lib.root.device_put, lib.root.block_until_ready, lib.mesh(d=DEVICES)
+    rows, columns = lib.named(mesh, "d"), lib.named(mesh, None, "d")
+    uses = {
+        "put": lambda host, x: block(put(host, rows)),
+        "reshard": lambda host, x: block(put(x, columns)),
+        "read": lambda host, x: numpy.asarray(x),
+    }
+
+    def sources(width: int) -> tuple[Any, Any]:
+        host = numpy.ones((2**10, width), "float32")
+        return host, None if kind == "put" else block(put(host, rows) + 1)
+
+    uses[kind](*sources(2**10))  # what is loaded on first use
+    host, x = sources(PEAK_BYTES // 2**12)
+    gc.collect()
+    before = resident()
+    Path("/proc/self/clear_refs").write_text("5")
+    keep = uses[kind](host, x)
+    assert keep.nbytes == PEAK_BYTES
+    return peak_resident() - before
+
+
 def peak_resident() -> int:
     """Bytes of this process that were in memory at most."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -179,6 +210,7 @@ MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "python_8": lambda lib: python_bytes(lib, DEVICES),
     "resident_1": lambda lib: resident_bytes(lib, 1),
     "peak_callback": peak_callback,
+    **{f"peak_{kind}": functools.partial(peak_move, kind=kind) for kind in MOVES},
     "resident_8": lambda lib: resident_bytes(lib, DEVICES),
 }
 

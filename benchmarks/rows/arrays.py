@@ -158,6 +158,18 @@ def gather_large(lib: Lib) -> Fresh:
     return sharded_large(lib, lambda x, mesh: numpy.asarray(x))
 
 
+def gather_computed(lib: Lib) -> Fresh:
+    """The same for an array that a program made, whose shards lie apart."""
+    place, block = sharded_large(lib, lambda x, mesh: x), lib.root.block_until_ready
+    f = lib.root.jit(lambda x: x + 1)
+
+    def fresh() -> Callable[[], Any]:
+        x = block(f(place()()))
+        return lambda: numpy.asarray(x)
+
+    return fresh
+
+
 ROWS = (
     Row("eager.add", 1.1, add),
     Row("eager.sin", 1.1, sin),
@@ -181,4 +193,5 @@ ROWS = (
     Row("large.put_64MiB", 1.1, put_large, kind="fresh", clock="wall"),
     Row("large.reshard_64MiB", 0.35, reshard_large, kind="fresh", clock="wall"),
     Row("large.gather_64MiB", 0.2, gather_large, kind="fresh", clock="wall"),
+    Row("large.gather_computed", 1.0, gather_computed, kind="fresh", clock="wall"),
 )

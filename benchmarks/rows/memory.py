@@ -1,6 +1,7 @@
 """Bytes that arrays cost besides their data, measured in a child process.
 
-`peak` is the growth of the process at its largest while a 512 MiB array over 8 devices is made.
+`peak` is the growth of the process at its largest while a 512 MiB array over 8 devices is made,
+moved or read.
 """
 
 from __future__ import annotations
@@ -19,4 +20,10 @@ ROWS = (
         "memory.callback_peak", 0.6, fresh_process("peak_callback"), kind="value", unit="B",
         rounds=3,
     ),
+    Row("memory.put_peak", 1.1, fresh_process("peak_put"), kind="value", unit="B", rounds=3),
+    Row(
+        "memory.reshard_peak", 0.6, fresh_process("peak_reshard"), kind="value", unit="B",
+        rounds=3,
+    ),
+    Row("memory.read_peak", 1.05, fresh_process("peak_read"), kind="value", unit="B", rounds=3),
 )

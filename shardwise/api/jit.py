@@ -13,7 +13,7 @@ from weakref import WeakSet
 import numpy as np
 
 from shardwise.api.misses import log_miss
-from shardwise.api.signatures import both, names_of
+from shardwise.api.signatures import both, check_options, names_of
 from shardwise.api.stages import ShapeDtypeStruct, Traced, compiler_overrides, shapes_of
 from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
 from shardwise.base.config import disable_jit, explain_cache_misses, log_compiles
@@ -56,7 +56,7 @@ class Jitted(Generic[P, R]):
         self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
         self._traces: dict[tuple, tuple[Program, Any]] = {}
         self._plain = not options.static_argnums and not options.static_argnames
-        self._arrays_only = self._plain  # until a call shows otherwise
+        self._arrays_only = self._plain and options.device is None  # until a call shows otherwise
         _alive.add(self)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -85,6 +85,8 @@ class Jitted(Generic[P, R]):
         leaves, tree = flatten((args, kwargs))
         if ctx.interpreter is not EAGER:
             return self._call_staged(leaves, tree, static, args, kwargs)
+        if self._options.device is not None:
+            leaves = [EAGER.place(x, self._options.device) for x in leaves]
         try:
             key = (ctx.key, tree, static, *[a._sig for a in leaves])
             run = self._cache.get(key)
@@ -230,18 +232,24 @@ class Jitted(Generic[P, R]):
     def _input_shardings(self, tree: Any, count: int) -> list[Any] | None:
         wanted = self._options.in_shardings
         if wanted is None:
-            device = self._options.device
-            return None if device is None else [SingleDeviceSharding(device)] * count
-        args, _ = tree.unflatten(range(count))
+            return None
+        args, named = tree.unflatten(range(count))
+        if named:
+            raise ValueError(
+                f"jit of {self._name}: in_shardings are for positional arguments, but "
+                f"{listed(named)} came by name. Pass it by position, or leave in_shardings out and "
+                "place it with `device_put`."
+            )
         if isinstance(wanted, list):
             wanted = tuple(wanted)
         what = f"jit of {self._name}: in_shardings"
         found = broadcast_prefix(wanted, args, what, is_sharding_leaf)
-        found += [None] * (count - len(found))
         return [as_format(s, what) for s in found]
 
     def _output_shardings(self, tree: Any) -> list[Any] | None:
         wanted = self._options.out_shardings
+        if wanted is None:
+            wanted = self._options.device
         if wanted is None:
             return None
         outs = tree.unflatten(range(tree.num_leaves))
@@ -270,6 +278,9 @@ class Jitted(Generic[P, R]):
         self, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
     ) -> Traced:
         sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
+        if self._options.device is not None:
+            there = SingleDeviceSharding(self._options.device)
+            sigs = [signature(s.type.update(spec=None, mesh=None), there, True) for s in sigs]
         ins = self._input_shardings(tree, len(leaves))
         types = tuple([s.type for s in sigs])
         names = self._argument_names(args, kwargs)
@@ -295,6 +306,7 @@ class Jitted(Generic[P, R]):
             out_shardings=outs,
             donated=self._donated(tree, len(leaves)),
             overrides=self._options.compiler_options,
+            keep_unused=self._options.keep_unused,
         )
 
     def _compile(
@@ -304,9 +316,9 @@ class Jitted(Generic[P, R]):
             names = self._argument_names(args, kwargs)
             log_miss(self._fun, key, list(self._cache), names)
         traced = self._traced_flat(leaves, tree, static, args, kwargs)
-        executable = traced.lower().compile().executable
-        run = executable.run
-        self._warn_of_donations(traced, executable.unused_donations())
+        compiled = traced.lower().compile()
+        run = compiled.run
+        self._warn_of_donations(compiled.executable)
         if len(self._cache) >= CACHE_SIZE:
             self._cache.pop(next(iter(self._cache)), None)
         self._cache[key] = run
@@ -324,12 +336,11 @@ class Jitted(Generic[P, R]):
         names = self._argument_names(args, kwargs)
         log_miss(self._fun, (*key[:3], *key[3]), flat, names)
 
-    def _warn_of_donations(self, traced: Traced, unused: Sequence[int]) -> None:
+    def _warn_of_donations(self, exe: Any) -> None:
+        unused = exe.unused_donations()
         if unused:
-            types = traced.program.in_types
-            shown = ", ".join(
-                f"{traced.names[i]} of type {types[i].str_short(True)}" for i in unused
-            )
+            types = exe.program.in_types
+            shown = ", ".join(f"{exe.names[i]} of type {types[i].str_short(True)}" for i in unused)
             warnings.warn(
                 f"jit of {self._name}: memory was donated that no result could use: {shown}. "
                 "A result takes the memory of an argument with its shape, dtype and sharding. The "
@@ -379,19 +390,8 @@ class Options:
 
     __slots__ = (
         "in_shardings", "out_shardings", "static_argnums", "static_argnames", "donate_argnums",
-        "donate_argnames", "inline", "compiler_options", "device",
+        "donate_argnames", "inline", "compiler_options", "device", "keep_unused",
     )
-
-
-def _check_disjoint(fun: Callable, options: Options) -> None:
-    numbers = set(options.static_argnums) & set(options.donate_argnums)
-    names = set(options.static_argnames) & set(options.donate_argnames)
-    if numbers or names:
-        shown = listed(sorted(names) or sorted(numbers))
-        raise ValueError(
-            f"jit of {name_of(fun)}: {shown} cannot be both static and donated; a static argument "
-            "has no memory on a device."
-        )
 
 
 def _exactly(value: Any) -> Any:
@@ -459,8 +459,10 @@ def jit(
       static_argnums, static_argnames: arguments that are part of the program; hashable.
       donate_argnums, donate_argnames: arguments whose memory the program may reuse; they are gone
         after the call.
-      keep_unused: accepted; unused arguments are always kept.
-      device, backend: where to run, for arguments that nobody placed. Prefer `in_shardings`.
+      keep_unused: whether arguments that the function does not use go to its devices all the same.
+        By default they stay where they are, are not donated, and decide nothing.
+      device, backend: where to run: a device, or a platform's name for its first one. Arguments
+        are brought there. Prefer `in_shardings`.
       inline: call the function's body directly when traced.
       compiler_options: XLA options by name.
 
@@ -484,10 +486,9 @@ def jit(
     options.donate_argnums, options.donate_argnames = both(
         fun, donate_argnums, donate_argnames, "donate"
     )
-    _check_disjoint(fun, options)
-    if backend is not None:
-        device = devices(backend)[0]
-    options.device = device
+    check_options(fun, options, device=device, backend=backend)
+    options.device = device if backend is None else devices(backend)[0]
     options.inline = inline
+    options.keep_unused = keep_unused
     options.compiler_options = compiler_overrides(name_of(fun), compiler_options)
     return Jitted(fun, options)

@@ -276,6 +276,12 @@ class _Making:
         self.shape = tuple(shape)
         self.place = as_placement(sharding, what)
         self.sharding = _concrete_sharding(bare(self.place), what)
+        if getattr(getattr(self.sharding, "spec", None), "unreduced", None):
+            raise ValueError(
+                f"{what}: {self.sharding} is for sums that are not taken yet, of which each device "
+                "holds an addend: an index does not say which. Make them with "
+                "make_array_from_single_device_arrays."
+            )
         self.dtype = None if dtype is None else _as_dtype(dtype)
         self.converts = dtype is not None and not isinstance(self.dtype, ExtendedDType)
         self.parts = parts.distinct_parts(self.sharding, self.shape)
@@ -309,7 +315,12 @@ class _Making:
                 f"{self.what}: the callback gave shape {value.shape} for index {part.index}; "
                 f"expected {part.shape}."
             )
-        dtype = _as_dtype(value.dtype)
+        if self.dtype is None or value.dtype != self.dtype:  # float64 equals None
+            self._check_dtype(_as_dtype(value.dtype), part)
+        return value
+
+    def _check_dtype(self, dtype: Any, part: Part) -> None:
+        """The first part tells the dtype, unless it was asked for."""
         if self.dtype is None:
             self.dtype = dtype
         if dtype != self.dtype and (not self.converts or isinstance(dtype, ExtendedDType)):
@@ -317,7 +328,6 @@ class _Making:
                 f"{self.what}: the callback gave {dtype} for index {part.index}; expected "
                 f"{self.dtype}. All parts of an array have one dtype."
             )
-        return value
 
     def finish_with(self, values: Any, places: Sequence[tuple[Part, Any]]) -> Array:
         """The array, of a value for each (part, device)."""

@@ -25,7 +25,7 @@ from shardwise.transforms.tracer import Tracer
 from shardwise.types import mesh as _mesh
 from shardwise.types.extended import ExtendedDType
 from shardwise.types.layout import Format
-from shardwise.types.mesh import AxisType, Mesh
+from shardwise.types.mesh import Mesh
 from shardwise.types.sharding import SingleDeviceSharding
 
 
@@ -66,10 +66,12 @@ def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], *, axis_types: Any = None,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
-    """A mesh of the given sizes over the first devices. Axes are Auto by default."""
+    """A mesh of the given sizes over the first devices.
+
+    Its axes are Explicit by default: shardings over it are a part of types. `Mesh` makes Auto ones.
+    """
     chosen = runtime.devices() if devices is None else devices
-    types = AxisType.Auto if axis_types is None else axis_types
-    return _mesh.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=types)
+    return _mesh.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=axis_types)
 
 
 def device_put(

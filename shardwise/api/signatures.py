@@ -102,6 +102,28 @@ def _check_names(fun: Callable, found: inspect.Signature, names: tuple, kind: st
             )
 
 
+def check_options(fun: Callable, options: Any, *, device: Any, backend: Any) -> None:
+    """Raises where options of `jit` contradict each other."""
+    what = f"jit of {name_of(fun)}"
+    numbers = set(options.static_argnums) & set(options.donate_argnums)
+    names = set(options.static_argnames) & set(options.donate_argnames)
+    if numbers or names:
+        shown = listed(sorted(names) or sorted(numbers))
+        raise ValueError(
+            f"{what}: {shown} cannot be both static and donated; a static argument has no memory on "
+            "a device."
+        )
+    if device is not None and backend is not None:
+        raise ValueError(f"{what}: got device={device} and backend={backend!r}; give one of them.")
+    if device is None and backend is None:
+        return
+    if options.in_shardings is not None or options.out_shardings is not None:
+        raise ValueError(
+            f"{what}: got {'device' if backend is None else 'backend'} beside in_shardings or "
+            "out_shardings, which say where to run, too. Leave it out."
+        )
+
+
 def check_argnums(argnums: Any, count: int, what: str) -> None:
     wanted: Iterable[int] = as_tuple(argnums)
     for n in wanted:

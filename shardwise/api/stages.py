@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.api.trees import tree_text
-from shardwise.core.program import Program
+from shardwise.core.program import Program, derived
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
 from shardwise.engine.executable import Executable, Lowering, lower
@@ -94,17 +94,32 @@ def compiler_overrides(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((options or {}).items()))
 
 
+def used_arguments(program: Program) -> tuple[int, ...]:
+    """The positions of the arguments that something is made of."""
+    used = {a for eqn in program.equations for a in eqn.inputs}.union(program.outputs)
+    return tuple([i for i, v in enumerate(program.arguments) if v in used])
+
+
+@derived
+def without_others(program: Program, kept: tuple[int, ...]) -> Program:
+    """The program as a function of some of its arguments: the others are not used."""
+    inputs = [*program.constant_vars, *[program.arguments[i] for i in kept]]
+    rest = program.outputs, program.equations, program.constants
+    return Program(inputs, *rest, name=program.name)
+
+
 class Traced:
     """A staged call: the program and everything that lowering needs."""
 
     __slots__ = (
         "program", "_sigs", "names", "in_tree", "out_tree", "_in_shardings", "_out_shardings",
-        "_donated", "_overrides",
+        "_donated", "_overrides", "kept",
     )
 
     def __init__(
         self, program: Program, sigs: Sequence[Signature], names: Sequence[str], *, in_tree: Any,
         out_tree: Any, in_shardings: Any, out_shardings: Any, donated: tuple, overrides: tuple,
+        keep_unused: bool = False,
     ):
         self.program = program
         self._sigs = sigs
@@ -115,6 +130,8 @@ class Traced:
         self._out_shardings = out_shardings
         self._donated = donated
         self._overrides = overrides
+        everything = tuple(range(len(sigs)))
+        self.kept = everything if keep_unused else used_arguments(program)
 
     @property
     def jaxpr(self) -> Program:
@@ -131,15 +148,30 @@ class Traced:
     __repr__ = as_text
 
     def lower(self) -> Lowered:
+        kept, ins = self.kept, self._in_shardings
+        program = self.program
+        if len(kept) < len(self._sigs):
+            program = without_others(program, kept)
         plan = lower(
-            self.program,
-            self._sigs,
-            names=self.names,
-            in_shardings=self._in_shardings,
+            program,
+            self.pick(self._sigs),
+            names=self.pick(self.names),
+            in_shardings=None if ins is None else self.pick(ins),
             out_shardings=self._out_shardings,
-            donated=self._donated,
+            donated=[kept.index(i) for i in self._donated if i in kept],
         )
         return Lowered(plan, self)
+
+    def pick(self, of_arguments: Sequence[Any]) -> Sequence[Any]:
+        """What there is for each argument, for those that the compiled program takes."""
+        if len(self.kept) == len(of_arguments):
+            return of_arguments
+        return [of_arguments[i] for i in self.kept]
+
+    def spread(self, of_kept: Sequence[Any]) -> list[Any]:
+        """The reverse of `pick`: None for arguments that are not used."""
+        found = dict(zip(self.kept, of_kept, strict=True))
+        return [found.get(i) for i in range(len(self._sigs))]
 
 
 class Lowered:
@@ -186,11 +218,17 @@ def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
 class Compiled:
     """A compiled program. Callable with arguments of exactly the types it was compiled for."""
 
-    __slots__ = ("executable", "_traced")
+    __slots__ = ("executable", "run", "_traced")
 
     def __init__(self, executable: Executable, traced: Traced):
         self.executable = executable
         self._traced = traced
+        self.run: Callable[[Sequence[Any]], Any] = executable.run
+        if len(traced.kept) < len(traced.names):
+            self.run = self._run_with_used
+
+    def _run_with_used(self, args: Sequence[Any]) -> Any:
+        return self.executable.run([args[i] for i in self._traced.kept])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((args, kwargs))
@@ -201,8 +239,8 @@ class Compiled:
             )
         arrays = [a if a.__class__ is Array else EAGER.array(a) for a in leaves]
         self._check(arrays)
-        targets, layouts = self.executable.in_shardings, self.executable.in_layouts
-        rows = zip(self._traced.names, arrays, targets, layouts, strict=True)
+        exe, used = self.executable, self._traced.pick(arrays)
+        rows = zip(exe.names, used, exe.in_shardings, exe.in_layouts, strict=True)
         placed = [self._placed(*row) for row in rows]
         return self.out_tree.unflatten(self.executable(placed))
 
@@ -237,8 +275,8 @@ class Compiled:
 
     @property
     def input_shardings(self) -> Any:
-        """Shardings of the arguments, as (positional, named)."""
-        return self.in_tree.unflatten(self.executable.in_shardings)
+        """Shardings of the arguments, as (positional, named); None for those that are not used."""
+        return self.in_tree.unflatten(self._traced.spread(self.executable.in_shardings))
 
     @property
     def output_shardings(self) -> Any:
@@ -246,10 +284,10 @@ class Compiled:
 
     @property
     def input_formats(self) -> Any:
-        """Formats of the arguments, as (positional, named): what to `device_put` them to."""
-        exe, types = self.executable, self._traced.program.in_types
-        rows = zip(exe.in_layouts, exe.in_shardings, types, strict=True)
-        return self.in_tree.unflatten([_format(*row) for row in rows])
+        """Formats of the arguments, as `input_shardings`: what to `device_put` them to."""
+        exe = self.executable
+        rows = zip(exe.in_layouts, exe.in_shardings, exe.program.in_types, strict=True)
+        return self.in_tree.unflatten(self._traced.spread([_format(*row) for row in rows]))
 
     @property
     def output_formats(self) -> Any:

@@ -172,8 +172,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
     def _end(self, why: str, others: str) -> None:
         """Deletes the data. why: what its later use is told; others: the use of sharing arrays."""
         if self._impl.__class__ is not Gone:
-            backend.gone(self._impl, others)
-            self._impl.delete()
+            backend.delete(self._impl, others)
             self._impl = Gone(why)
             self._host = None
 

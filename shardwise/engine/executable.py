@@ -414,7 +414,8 @@ def concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
     """The mesh among those of a program that an abstract one stands for."""
     alike = [m for m in meshes if m is not None and m.shape_tuple == abstract.shape_tuple]
     if not alike:
-        shown = listed([str(m) for m in meshes if m is not None]) or "no mesh"
+        met = [str(m) for m in meshes if m is not None]
+        shown = listed(met) if met else "no mesh"
         raise ValueError(
             f"a sharding over {abstract} was asked for, but the program runs on {shown}. Pass an "
             "argument that lives on a mesh of this shape, or enter one with `set_mesh`."

@@ -67,11 +67,16 @@ def local_devices(sharding: Any) -> list[Any]:
 def put_together(
     values: Mapping[Any, np.ndarray], shape: Shape, dtype: Any, sharding: Any
 ) -> Array:
-    """The array of NumPy arrays by device, in one call; a missing part is an empty one."""
+    """The array of NumPy arrays by device, in one call; a missing part is an empty one.
+
+    Parts of different indices share no memory.
+    """
     sig = signature(array_type(shape, dtype), sharding, True)
     devices = local_devices(sharding)
     none = np.empty((0,) * len(shape), dtype)
-    return transfer.put_parts(sig, [values.get(d, none) for d in devices], devices)
+    count = len(distinct_parts(sharding, shape))
+    apart = all(shape) and len(values) == len(devices) and count in (1, len(devices))
+    return transfer.put_parts(sig, [values.get(d, none) for d in devices], devices, apart)
 
 
 def shards(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -188,21 +189,63 @@ def reorder(raw: Any, placement: Any) -> Any:
 
 
 class Memory:
-    """Stands for memory that several raw buffers share. why: what ended it, where that is known."""
+    """Stands for memory that several raw buffers share.
 
-    __slots__ = ("why",)
+    why: what ended it, where that is known. raws: references to the buffers. kin: what stands for
+    a part of this memory, or what this is a part of.
+    """
+
+    __slots__ = ("why", "raws", "kin", "parts")
 
     def __init__(self) -> None:
         self.why = ""
+        self.raws: list[Any] = []
+        self.kin: list[Memory] = []
+        self.parts: dict[int, Memory] = {}  # by address
+
+    def add(self, raw: Any) -> None:
+        if len(self.raws) > 8:
+            self.raws = [r for r in self.raws if r() is not None]
+        self.raws.append(weakref.ref(raw))
+
+    def end(self, raw: Any, why: str) -> None:
+        """Marks the memory as gone, with `raw`, and the other buffers as deleted."""
+        self.why = self.why or why
+        for other in [r() for r in self.raws]:
+            if other is not None and other is not raw:
+                # It may have other shards, so it is not deleted; to run it would crash XLA.
+                other._replace_with(raw)
 
 
 def _sharing(new: Any, raws: Sequence[Any]) -> Any:
     """`new`, marked as on the memory of `raws`."""
-    for raw in raws:
-        if not hasattr(raw, "_shardwise_memory"):
-            raw._shardwise_memory = (Memory(),)
-    new._shardwise_memory = tuple([m for raw in raws for m in raw._shardwise_memory])
+    marks = tuple([m for raw in raws for m in _marks(raw)])
+    for memory in marks:
+        memory.add(new)
+    new._shardwise_memory = marks
     return new
+
+
+def _marks(raw: Any) -> tuple[Memory, ...]:
+    found = getattr(raw, "_shardwise_memory", None)
+    if found is None:
+        found = raw._shardwise_memory = (Memory(),)
+        found[0].add(raw)
+    return found
+
+
+def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
+    """Marks the parts of a raw buffer, of which jaxlib makes new ones for each who asks."""
+    whole = _marks(raw)[0]
+    for part in parts:
+        place = part.unsafe_buffer_pointer()
+        memory = whole.parts.get(place)
+        if memory is None:
+            memory = whole.parts[place] = Memory()
+            memory.kin.append(whole)
+            whole.kin.append(memory)
+        memory.add(part)
+        part._shardwise_memory = (memory,)
 
 
 def memories(raw: Any) -> Sequence[Any]:
@@ -210,10 +253,12 @@ def memories(raw: Any) -> Sequence[Any]:
     return getattr(raw, "_shardwise_memory", None) or (raw,)
 
 
-def gone(raw: Any, why: str) -> None:
-    """Notes why the memory of a raw buffer is gone, for the others that share it."""
+def delete(raw: Any, why: str) -> None:
+    """Frees the memory of a raw buffer. why: what others that share it say of that."""
+    raw.delete()
     for memory in getattr(raw, "_shardwise_memory", ()):
-        memory.why = memory.why or why
+        for one in (memory, *memory.kin):
+            one.end(raw, why)
 
 
 def why_gone(raw: Any) -> str:
@@ -245,16 +290,8 @@ def single_buffers(raw: Any) -> list[Any]:
     """
     parts = raw._arrays
     if len(parts) > 1:
-        _split(raw, parts)
+        _mark_parts(raw, parts)
     return parts
-
-
-def _split(raw: Any, parts: Sequence[Any]) -> None:
-    """Marks the parts of one raw buffer, of which each call gives new ones."""
-    if not hasattr(raw, "_shardwise_parts"):
-        raw._shardwise_parts = [Memory() for _ in parts]
-    for part, memory in zip(parts, raw._shardwise_parts, strict=True):
-        part._shardwise_memory = (memory,)
 
 
 def start_fetch(raw: Any) -> None:

@@ -15,6 +15,7 @@ from shardwise.base.errors import UnexpectedTracerError
 from shardwise.engine import parts
 from shardwise.sharding import (
     AbstractMesh,
+    AxisType,
     GSPMDSharding,
     Mesh,
     NamedSharding,
@@ -234,6 +235,22 @@ def test_a_place_must_be_known():
         "P('y', 'x') over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only 1 dimension. "
         "Remove entries from the end of the spec."
     )
+
+
+def test_addends_have_no_index():
+    mesh = Mesh(DEVICES[:2], ("i",), axis_types=AxisType.Explicit)
+    place = NamedSharding(mesh, P(None, unreduced={"i"}))
+    message = refused(ValueError, lambda: sw.make_array_from_callback((2,), place, numbers))
+    assert message == (
+        f"make_array_from_callback: {place} is for sums that are not taken yet, of which each "
+        "device holds an addend: an index does not say which. Make them with "
+        "make_array_from_single_device_arrays."
+    )
+    addends = [sw.device_put(numbers((2,)) * k, d) for k, d in zip((1, 10), mesh.flat_devices,
+                                                                   strict=True)]
+    x = sw.make_array_from_single_device_arrays((2,), place, addends)
+    total = sw.sharding.reshard(x, NamedSharding(mesh, P(None)))
+    assert np.asarray(total).tolist() == [11, 22]
 
 
 def test_concrete_parts_make_a_constant_inside_jit():

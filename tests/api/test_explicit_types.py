@@ -1,0 +1,149 @@
+"""Explicit mesh axes: types of results, beside JAX's, for many functions and shardings."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from explicit_cases import CASES, LENIENT, F
+
+import shardwise as sw
+from shardwise.base.errors import ShardingTypeError
+from shardwise.core.checker import check_program
+from shardwise.runtime.pytree import flatten
+from shardwise.sharding import (
+    AbstractMesh,
+    AxisType,
+    PartitionSpec,
+    reshard,
+    set_mesh,
+    use_abstract_mesh,
+)
+from shardwise.transforms.stage import stage
+from shardwise.types.array_type import array_type
+
+SIZES, NAMES = (4, 2), ("x", "y")
+MESH = AbstractMesh(SIZES, NAMES, axis_types=AxisType.Explicit)
+DEVICES = sw.make_mesh(SIZES, NAMES, axis_types=AxisType.Explicit)
+JAX_MESH = jax.make_mesh(SIZES, NAMES, axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+
+
+class Ours:
+    np, lax, nn, P = sw.numpy, sw.lax, sw.nn, PartitionSpec
+    vmap, grad, jit, jvp = map(staticmethod, (sw.vmap, sw.grad, sw.jit, sw.jvp))
+    reshard = staticmethod(reshard)
+
+
+class Theirs:
+    np, lax, nn, P = jax.numpy, jax.lax, jax.nn, jax.sharding.PartitionSpec
+    vmap, grad, jit, jvp = map(staticmethod, (jax.vmap, jax.grad, jax.jit, jax.jvp))
+    reshard = staticmethod(jax.sharding.reshard)
+
+
+class Unplaced(Ours):
+    reshard = staticmethod(lambda x, spec: x)
+
+
+def specs(ndim: int) -> list[tuple]:
+    """All ways to split dimensions over the two axes."""
+    found = itertools.product([None, "x", "y", ("x", "y")], repeat=ndim)
+    return [s for s in found if len(axes := [a for e in s for a in e or ()]) == len(set(axes))]
+
+
+def chosen(name: str, count: int) -> list[tuple]:
+    """Some of the ways to split the arguments of a case."""
+    every = list(itertools.product(*[specs(len(s)) for s in CASES[name][1]]))
+    picked = random.Random(name).sample(every, min(count, len(every)))
+    return list(dict.fromkeys([*every[:1], *picked]))
+
+
+def their_types(name: str, split: tuple) -> list[str] | None:
+    fun, shapes, dtypes = CASES[name]
+    with jax.set_mesh(JAX_MESH):
+        args = [
+            jax.ShapeDtypeStruct(s, d, sharding=jax.sharding.NamedSharding(JAX_MESH, Theirs.P(*p)))
+            for s, d, p in zip(shapes, dtypes, split, strict=True)
+        ]
+        try:
+            found = jax.eval_shape(lambda *xs: fun(Theirs, *xs), *args)
+        except (jax.errors.ShardingTypeError, ValueError, TypeError):
+            return None
+        return [str(jax.typeof(x)) if hasattr(x, "aval") else shown(x)
+                for x in jax.tree.leaves(found)]
+
+
+def shown(x: Any) -> str:
+    """A `ShapeDtypeStruct` as the type of an array."""
+    dims = [
+        str(n) if p is None else f"{n}@{p}" if isinstance(p, str) else f"{n}@({','.join(p)})"
+        for n, p in itertools.zip_longest(x.shape, x.sharding.spec if x.sharding else ())
+    ]
+    return f"{np.dtype(x.dtype)}[{','.join(dims)}]"
+
+
+def our_types(name: str, split: tuple) -> list[str] | None:
+    fun, shapes, dtypes = CASES[name]
+    types = [
+        array_type(s, np.dtype(d), spec=PartitionSpec(*p), mesh=MESH)
+        for s, d, p in zip(shapes, dtypes, split, strict=True)
+    ]
+    with use_abstract_mesh(MESH):
+        try:
+            program, _ = stage(lambda *xs: flatten(fun(Ours, *xs))[0], types)
+        except ShardingTypeError:
+            return None
+    check_program(program)
+    return [str(t.strong()) for t in program.out_types]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_types(name: str):
+    for split in chosen(name, 5):
+        expected, found = their_types(name, split), our_types(name, split)
+        if expected is None and name in LENIENT:
+            continue
+        assert found == expected, split
+
+
+UNEVEN = {2: 2, 3: 3, 4: 3, 8: 7, 16: 9}
+NAMED_SIZES = ("reshape", "merge", "split", "broadcast", "pad", "zeros to", "ravel", "jvp",
+               "dynamic_slice", "add at", "lax.reshape", "grad of reshape", "lax.reshape to")
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if "scan" not in n])
+def test_values(name: str):
+    """Eagerly and compiled, also of sizes that the mesh does not divide."""
+    fun, shapes, dtypes = CASES[name]
+    uneven = not name.startswith(NAMED_SIZES)
+    if uneven:
+        shapes = [tuple(UNEVEN[n] for n in s) for s in shapes]
+    rng = np.random.default_rng(len(name))
+    values = [rng.standard_normal(s).astype(d) if d is F else rng.integers(0, 3, s).astype(d)
+              for s, d in zip(shapes, dtypes, strict=True)]
+    works = [s for s in chosen(name, 8) if our_types(name, s) is not None]
+    split = works[-1]
+    with set_mesh(DEVICES):
+        expected = flatten(sw.jit(lambda *xs: fun(Unplaced, *xs))(*values))[0]
+        args = [sw.device_put(v, PartitionSpec(*s)) for v, s in zip(values, split, strict=True)]
+        eager = flatten(fun(Ours, *args))[0]
+        compiled = flatten(sw.jit(lambda *xs: fun(Ours, *xs))(*args))[0]
+    for e, c, wanted in zip(eager, compiled, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(e), np.asarray(wanted), rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(np.asarray(c), np.asarray(wanted), rtol=2e-5, atol=2e-5)
+        assert sw.typeof(e).strong() is sw.typeof(c).strong()
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n.startswith("grad of")])
+def test_gradients_are_split_as_the_arguments(name: str):
+    fun, shapes, dtypes = CASES[name]
+    for split in chosen(name, 8):
+        found = our_types(name, split)
+        wanted = [
+            str(array_type(s, np.dtype(d), spec=PartitionSpec(*p), mesh=MESH))
+            for s, d, p in zip(shapes, dtypes, split, strict=True) if d is F
+        ]
+        assert found is None or found == wanted
