@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from shardwise import experimental as experimental
     from shardwise import explain as explain
     from shardwise import lax as lax
+    from shardwise import memory as memory
     from shardwise import nn as nn
     from shardwise import numpy as numpy
     from shardwise import random as random
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from shardwise.api.making import (
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
     )
+    from shardwise.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
     from shardwise.api.tracing import eval_shape as eval_shape
     from shardwise.api.tracing import make_jaxpr as make_jaxpr
     from shardwise.base.config import explain_cache_misses as explain_cache_misses

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from contextvars import Token
 from typing import Any
 
+import numpy as np
+
 from shardwise.api.grad import as_value
 from shardwise.api.trees import broadcast_prefix, leaf_paths
 from shardwise.base.context import CURRENT, Context, current
@@ -108,7 +110,7 @@ def get_mesh() -> Mesh:
     """
     _check_untraced("get_mesh", " Use get_abstract_mesh, which knows axes and their types.")
     mesh = current().mesh
-    return mesh if isinstance(mesh, Mesh) else Mesh((), ())
+    return mesh if isinstance(mesh, Mesh) else Mesh(np.empty((), object), ())
 
 
 def get_abstract_mesh() -> AbstractMesh:

@@ -7,13 +7,22 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 import numpy as np
 
 from shardwise.api.misses import log_miss
-from shardwise.api.signatures import both, check_options, names_of
+from shardwise.api.signatures import (
+    JitOptions,
+    Options,
+    both,
+    check_options,
+    exactly,
+    names_of,
+    names_without_static,
+    without_static,
+)
 from shardwise.api.stages import ShapeDtypeStruct, Traced, compiler_overrides, shapes_of
 from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
 from shardwise.base.config import disable_jit, explain_cache_misses, log_compiles
@@ -24,7 +33,7 @@ from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
-from shardwise.engine.shardings import as_format, check_fit, is_sharding_leaf
+from shardwise.engine.shardings import as_boundary, check_fit, is_sharding_leaf
 from shardwise.engine.signature import Signature, signature
 from shardwise.engine.storage import bare
 from shardwise.numpy.value import Value
@@ -122,7 +131,7 @@ class Jitted(Generic[P, R]):
 
     def _argument_names(self, args: tuple, kwargs: dict) -> list[str]:
         """A name for each leaf of a call without its static arguments."""
-        parameters = _without_static_names(names_of(self._fun), self._options.static_argnums)
+        parameters = names_without_static(names_of(self._fun), self._options.static_argnums)
         return argument_names(args, kwargs, parameters)
 
     # -- static arguments --
@@ -133,10 +142,10 @@ class Jitted(Generic[P, R]):
             return None, args, kwargs
         options = self._options
         picked = tuple(
-            (i, _exactly(args[i]), args[i]) for i in options.static_argnums if i < len(args)
+            (i, exactly(args[i]), args[i]) for i in options.static_argnums if i < len(args)
         )
         named = tuple(
-            (k, _exactly(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
+            (k, exactly(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
         )
         static = (picked, named)
         try:
@@ -222,7 +231,7 @@ class Jitted(Generic[P, R]):
             self._explain_trace((CURRENT.get().trace_key, tree, static, types), args, kwargs)
         program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
         outs = call(*captured, *leaves, program=program)
-        wanted = self._output_shardings(out_tree)
+        wanted = self._output_shardings(out_tree) if self._options.device is None else None
         if wanted is not None:
             outs = [_constrained(x, s) for x, s in zip(outs, wanted, strict=True)]
         return out_tree.unflatten(outs)
@@ -244,7 +253,7 @@ class Jitted(Generic[P, R]):
             wanted = tuple(wanted)
         what = f"jit of {self._name}: in_shardings"
         found = broadcast_prefix(wanted, args, what, is_sharding_leaf)
-        return [as_format(s, what) for s in found]
+        return [as_boundary(s, what) for s in found]
 
     def _output_shardings(self, tree: Any) -> list[Any] | None:
         wanted = self._options.out_shardings
@@ -255,14 +264,14 @@ class Jitted(Generic[P, R]):
         outs = tree.unflatten(range(tree.num_leaves))
         what = f"jit of {self._name}: out_shardings"
         found = broadcast_prefix(wanted, outs, what, is_sharding_leaf)
-        return [as_format(s, what) for s in found]
+        return [as_boundary(s, what) for s in found]
 
     def _donated(self, tree: Any, count: int) -> tuple[int, ...]:
         options = self._options
         if not options.donate_argnums and not options.donate_argnames:
             return ()
         args, kwargs = tree.unflatten(range(count))
-        shifted = _without_static(options.donate_argnums, options.static_argnums)
+        shifted = without_static(options.donate_argnums, options.static_argnums)
         picked = [args[i] for i in shifted if i < len(args)]
         picked += [kwargs[k] for k in options.donate_argnames if k in kwargs]
         return tuple(sorted(flatten(picked)[0]))
@@ -385,29 +394,6 @@ def forget_calls() -> None:
         jitted.clear_cache()
 
 
-class Options:
-    """The arguments of `jit`, in canonical form."""
-
-    __slots__ = (
-        "in_shardings", "out_shardings", "static_argnums", "static_argnames", "donate_argnums",
-        "donate_argnames", "inline", "compiler_options", "device", "keep_unused",
-    )
-
-
-def _exactly(value: Any) -> Any:
-    """What tells a static argument from one that is equal: 1, 1.0, True; 0.0 and -0.0."""
-    return type(value), repr(value) if isinstance(value, float | complex) else None
-
-
-def _without_static(nums: tuple, static: tuple) -> list[int]:
-    """Argument numbers, counted without the static arguments."""
-    return [n - sum(s < n for s in static) for n in nums if n not in static]
-
-
-def _without_static_names(parameters: tuple, static: tuple) -> list[str]:
-    return [p for i, p in enumerate(parameters) if i not in static]
-
-
 def _leaf(x: Any, abstract: bool = False) -> Any:
     """An argument's leaf in a form that has a type: host values stay on the host."""
     if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
@@ -432,6 +418,16 @@ def _host_signature(x: Any) -> Signature:
 def _constrained(x: Any, sharding: Any) -> Any:
     sharding = bare(sharding)  # layouts are a matter of whole programs
     return x if sharding is None else sharding_constraint(x, sharding=sharding)
+
+
+@overload
+def jit(fun: Callable[P, R], /, **options: Unpack[JitOptions]) -> Jitted[P, R]: ...
+
+
+@overload
+def jit(
+    fun: None = None, /, **options: Unpack[JitOptions]
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
 def jit(

@@ -27,7 +27,7 @@ from shardwise.engine.array import Array
 from shardwise.engine.parts import Part
 from shardwise.engine.shardings import as_placement, as_sharding, is_sharding_leaf
 from shardwise.engine.storage import bare
-from shardwise.engine.transfer import relayout
+from shardwise.engine.transfer import put_host, relayout
 from shardwise.ops.placement import placed_over
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
@@ -156,11 +156,17 @@ def make_array_from_process_local_data(
     """
     what = "make_array_from_process_local_data"
     leaves, tree = flatten(local_data)
-    places = broadcast_prefix(sharding, local_data, f"{what}: sharding", is_sharding_leaf)
-    shapes = broadcast_prefix(global_shape, local_data, f"{what}: global_shape", _is_shape)
-    names = [f"local_data{path}" for path in leaf_paths(local_data)]
-    rows = zip(leaves, places, shapes, names, strict=True)
-    return tree.unflatten([_from_local(what, *row) for row in rows])
+    places = _spread(sharding, local_data, len(leaves), f"{what}: sharding", is_sharding_leaf)
+    shapes = _spread(global_shape, local_data, len(leaves), f"{what}: global_shape", _is_shape)
+    out = []
+    for i, row in enumerate(zip(leaves, places, shapes, strict=True)):
+        out.append(_from_local(what, *row, lambda i=i: f"local_data{leaf_paths(local_data)[i]}"))
+    return tree.unflatten(out)
+
+
+def _spread(x: Any, tree: Any, n: int, what: str, is_leaf: Callable[[Any], bool]) -> list[Any]:
+    """One of a prefix of a tree for each of its `n` leaves."""
+    return [x] * n if x is None or is_leaf(x) else broadcast_prefix(x, tree, what, is_leaf)
 
 
 def _is_shape(x: Any) -> bool:
@@ -168,9 +174,11 @@ def _is_shape(x: Any) -> bool:
     return isinstance(x, tuple | list) and all(isinstance(n, sizes) for n in x)
 
 
-def _from_local(what: str, data: Any, sharding: Any, shape: Any, name: str) -> Array:
+def _from_local(
+    what: str, data: Any, sharding: Any, shape: Any, name: Callable[[], str]
+) -> Array:
     if isinstance(data, Tracer):
-        raise UnexpectedTracerError(f"{what}: {name} is a {data!r}. {_CONCRETE}")
+        raise UnexpectedTracerError(f"{what}: {name()} is a {data!r}. {_CONCRETE}")
     data = known(data)
     data = data if data.__class__ is Array else np.asarray(data)
     sharding = _concrete_sharding(sharding, what)
@@ -178,7 +186,9 @@ def _from_local(what: str, data: Any, sharding: Any, shape: Any, name: str) -> A
         shape = parts.global_shape(sharding, data.shape, shape)
         offsets = parts.local_offsets(sharding, data.shape, shape)
     except ValueError as error:
-        raise ValueError(f"{what}: {name} of shape {data.shape}: {error}") from None
+        raise ValueError(f"{what}: {name()} of shape {data.shape}: {error}") from None
+    if data.__class__ is not Array and all(o is None for o in offsets):  # the global value
+        return put_host(data, sharding, True)
     new = _Making(what, shape, sharding, None)
     for part in new.parts:
         here = zip(part.index, offsets, shape, strict=True)

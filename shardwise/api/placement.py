@@ -16,6 +16,7 @@ from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.eager import EAGER
 from shardwise.engine.shardings import as_placement, as_sharding, check_fit, is_sharding_leaf
 from shardwise.numpy.value import Value
+from shardwise.ops.memory import Space, to_memory
 from shardwise.ops.placement import device_put as put_op
 from shardwise.ops.placement import placed_over
 from shardwise.ops.sharding import constrained
@@ -81,9 +82,10 @@ def device_put(
 
     Args:
       x: a tree of arrays, NumPy arrays and scalars.
-      device: a device, a sharding, a `Format`, None (leave placed values where they are), or a tree
-        of them that is a prefix of `x`'s, as may be all that follow. Without a Format an array
-        keeps its layout only where it keeps its sharding.
+      device: a device, a sharding, a `Format`, a `memory.Space` (of the devices that it is on, or
+        of the default one), None (leave placed values where they are), or a tree of them that is a
+        prefix of `x`'s, as may be all that follow. Without a Format an array keeps its layout only
+        where it keeps its sharding.
       src: where `x` is, for traced values: their cotangents are brought back there. Where `x` is
         known, as under `grad` outside of `jit`, that need not be said.
       donate: whether arrays in `x` are given up, so that their memory is free or is the result's.
@@ -103,7 +105,8 @@ def device_put(
     single = device is None or is_sharding_leaf(device)
     if single and src is None and donate is False and may_alias is None:
         target = as_placement(device, "device_put")
-        if target.__class__ is not Format and all([v.__class__ is np.ndarray for v in leaves]):
+        plain = not isinstance(target, Format | Space)
+        if plain and all([v.__class__ is np.ndarray for v in leaves]):
             try:
                 committed = target is not None
                 there = placed_over(target, None) if committed else _default()
@@ -181,6 +184,11 @@ def _placed(x: Any, plan: _Plan) -> Any:
     if plan.target.__class__ is Format:
         near = _placed(x, dataclasses.replace(plan, target=plan.target.sharding))
         return near if isinstance(near, Tracer) else transfer.relayout(near, plan.target.layout)
+    if isinstance(plan.target, Space):
+        if isinstance(x, Tracer):
+            return to_memory(x, space=plan.target)
+        here = x.sharding if isinstance(x, Value) else _default()
+        return _placed(x, dataclasses.replace(plan, target=plan.target.over(here)))
     if not isinstance(x, Value):
         return _from_host(x, plan)
     if isinstance(x, Tracer):
@@ -218,6 +226,8 @@ def _in_place(x: Array, target: Any) -> bool:
 def _from_host(x: Any, plan: _Plan) -> Any:
     """A value that is no array of ours, on its devices."""
     x = known(x)
+    if isinstance(x, Value):
+        return _placed(x, dataclasses.replace(plan, donate=False))
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(
             "masked arrays have no place on a device, where the mask would be lost. Use "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypedDict
 
 from shardwise.core.interpreter import name_of
 from shardwise.types.frozen import counted, listed
@@ -110,8 +110,8 @@ def check_options(fun: Callable, options: Any, *, device: Any, backend: Any) -> 
     if numbers or names:
         shown = listed(sorted(names) or sorted(numbers))
         raise ValueError(
-            f"{what}: {shown} cannot be both static and donated; a static argument has no memory on "
-            "a device."
+            f"{what}: {shown} cannot be both static and donated; a static argument has no memory "
+            "on a device."
         )
     if device is not None and backend is not None:
         raise ValueError(f"{what}: got device={device} and backend={backend!r}; give one of them.")
@@ -132,3 +132,42 @@ def check_argnums(argnums: Any, count: int, what: str) -> None:
                 f"{what}: argnums={argnums} asks for argument {n}, but the function was called "
                 f"with {count} positional arguments."
             )
+
+
+class JitOptions(TypedDict, total=False):
+    """The keyword arguments of `jit`, for type checkers."""
+
+    in_shardings: Any
+    out_shardings: Any
+    static_argnums: int | Sequence[int] | None
+    static_argnames: str | Iterable[str] | None
+    donate_argnums: int | Sequence[int] | None
+    donate_argnames: str | Iterable[str] | None
+    keep_unused: bool
+    device: Any
+    backend: str | None
+    inline: bool
+    compiler_options: dict[str, Any] | None
+
+
+class Options:
+    """The arguments of `jit`, in canonical form."""
+
+    __slots__ = (
+        "in_shardings", "out_shardings", "static_argnums", "static_argnames", "donate_argnums",
+        "donate_argnames", "inline", "compiler_options", "device", "keep_unused",
+    )
+
+
+def exactly(value: Any) -> Any:
+    """What tells a static argument from one that is equal: 1, 1.0, True; 0.0 and -0.0."""
+    return type(value), repr(value) if isinstance(value, float | complex) else None
+
+
+def without_static(nums: tuple, static: tuple) -> list[int]:
+    """Argument numbers, counted without the static arguments."""
+    return [n - sum(s < n for s in static) for n in nums if n not in static]
+
+
+def names_without_static(parameters: tuple, static: tuple) -> list[str]:
+    return [p for i, p in enumerate(parameters) if i not in static]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +14,14 @@ from shardwise.engine.executable import Executable, Lowering, lower
 from shardwise.engine.shardings import as_placement
 from shardwise.engine.signature import Signature
 from shardwise.engine.storage import bare, order_of, place_in
+from shardwise.runtime.backend import client
+from shardwise.runtime.program import estimated_cost, hlo_computation
 from shardwise.runtime.pytree import flatten
+from shardwise.runtime.shardy import parsed
+from shardwise.transforms.tracer import Tracer
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dtypes import canonicalize
+from shardwise.types.frozen import listed
 from shardwise.types.layout import Format, Layout
 
 
@@ -46,6 +52,12 @@ class ShapeDtypeStruct:
     @property
     def format(self) -> Format:
         return Format(self.layout, self.sharding)
+
+    def update(self, **fields: Any) -> ShapeDtypeStruct:
+        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced."""
+        mine: dict[str, Any] = {n: getattr(self, n) for n in ("shape", "dtype", "weak_type")}
+        mine["sharding"] = self.sharding if self.layout is None else self.format
+        return ShapeDtypeStruct(**(mine | fields))
 
     def __len__(self) -> int:
         if not self.shape:
@@ -108,11 +120,62 @@ def without_others(program: Program, kept: tuple[int, ...]) -> Program:
     return Program(inputs, *rest, name=program.name)
 
 
-class Traced:
+@dataclasses.dataclass(frozen=True)
+class ArgInfo:
+    """An argument of a program: its type, and whether its memory is given up."""
+
+    aval: ArrayType
+    donated: bool
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+
+
+class _Stage:
+    """What all stages know of their arguments and results."""
+
+    __slots__ = ()
+    _traced: Any
+
+    @property
+    def in_tree(self) -> Any:
+        return self._traced._in_tree
+
+    @property
+    def out_tree(self) -> Any:
+        return self._traced._out_tree
+
+    @property
+    def in_avals(self) -> Any:
+        """The types of the arguments, as (positional, named)."""
+        return self.in_tree.unflatten(self._traced.program.in_types)
+
+    @property
+    def args_info(self) -> Any:
+        """An `ArgInfo` for each argument, as (positional, named)."""
+        traced = self._traced
+        pairs = enumerate(traced.program.in_types)
+        return self.in_tree.unflatten([ArgInfo(t, i in traced._donated) for i, t in pairs])
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The donated arguments, counted flat."""
+        return self._traced._donated
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, in their tree."""
+        return shapes_of(self._traced.program, self.out_tree)
+
+
+_PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}  # as devices name theirs
+
+
+class Traced(_Stage):
     """A staged call: the program and everything that lowering needs."""
 
     __slots__ = (
-        "program", "_sigs", "names", "in_tree", "out_tree", "_in_shardings", "_out_shardings",
+        "program", "_sigs", "names", "_in_tree", "_out_tree", "_in_shardings", "_out_shardings",
         "_donated", "_overrides", "kept",
     )
 
@@ -124,8 +187,8 @@ class Traced:
         self.program = program
         self._sigs = sigs
         self.names = names
-        self.in_tree = in_tree
-        self.out_tree = out_tree
+        self._in_tree = in_tree
+        self._out_tree = out_tree
         self._in_shardings = in_shardings
         self._out_shardings = out_shardings
         self._donated = donated
@@ -138,16 +201,39 @@ class Traced:
         return self.program
 
     @property
-    def out_info(self) -> Any:
-        """The types of the results, in their tree."""
-        return shapes_of(self.program, self.out_tree)
+    def fun_name(self) -> str:
+        return self.program.name
+
+    @property
+    def _traced(self) -> Traced:
+        return self
+
+    @property
+    def out_avals(self) -> tuple[ArrayType, ...]:
+        return self.program.out_types
 
     def as_text(self) -> str:
         return str(self.program)
 
     __repr__ = as_text
 
-    def lower(self) -> Lowered:
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """The program in StableHLO, for the devices of its arguments.
+
+        Raises:
+          ValueError: if `lowering_platforms` names others.
+        """
+        lowered = self._lowered()
+        here = lowered._plan.devices[0].platform
+        others = [p for p in lowering_platforms or () if _PLATFORMS.get(p, p) != here]
+        if others:
+            raise ValueError(
+                f"{self.program.name} is lowered for the devices of its arguments, of platform "
+                f"{here!r}; lowering_platforms asks for {listed(others)}."
+            )
+        return lowered
+
+    def _lowered(self) -> Lowered:
         kept, ins = self.kept, self._in_shardings
         program = self.program
         if len(kept) < len(self._sigs):
@@ -174,7 +260,7 @@ class Traced:
         return [found.get(i) for i in range(len(self._sigs))]
 
 
-class Lowered:
+class Lowered(_Stage):
     """A program in StableHLO."""
 
     __slots__ = ("_plan", "_traced")
@@ -183,20 +269,29 @@ class Lowered:
         self._plan = plan
         self._traced = traced
 
-    @property
-    def in_tree(self) -> Any:
-        return self._traced.in_tree
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """The module.
 
-    @property
-    def out_tree(self) -> Any:
-        return self._traced.out_tree
+        Args:
+          dialect: "stablehlo", which is compiled, or "hlo", its translation.
+          debug_info: whether StableHLO says from which lines of the user's it comes.
+        """
+        if dialect == "hlo":
+            return hlo_computation(self._plan.text).as_hlo_text()
+        if dialect not in (None, "stablehlo"):
+            raise ValueError(
+                f"as_text: unknown dialect {dialect!r}; known are 'stablehlo' and 'hlo'."
+            )
+        return self._plan.located() if debug_info else self._plan.text
 
-    @property
-    def out_info(self) -> Any:
-        return self._traced.out_info
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """The runtime's own object: an MLIR module or, of "hlo", an XLA computation."""
+        text = self.as_text(None if dialect == "hlo" else dialect)
+        return hlo_computation(text) if dialect == "hlo" else parsed(text)
 
-    def as_text(self) -> str:
-        return self._plan.text
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimate for the whole program, before it is partitioned and optimised."""
+        return estimated_cost(client(self._plan.devices[0].platform), self._plan.text)
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
         """The program for its devices; `compiler_options` go before those of `jit`."""
@@ -211,11 +306,16 @@ class Lowered:
         return Compiled(exe, traced)
 
 
+def _struct(sig: Signature) -> ShapeDtypeStruct:
+    t, place = sig.type, Format(sig.layout, sig.sharding)
+    return ShapeDtypeStruct(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
+
+
 def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
     return Format(layout or Layout(range(t.ndim)), sharding)
 
 
-class Compiled:
+class Compiled(_Stage):
     """A compiled program. Callable with arguments of exactly the types it was compiled for."""
 
     __slots__ = ("executable", "run", "_traced")
@@ -232,10 +332,18 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((args, kwargs))
-        if tree != self._traced.in_tree:
+        name = self._traced.program.name
+        if tree != self.in_tree:
             raise TypeError(
-                f"compiled {self._traced.program.name} takes arguments of the tree "
-                f"{tree_text(self._traced.in_tree)}; got {tree_text(tree)}."
+                f"compiled {name} takes arguments of the tree "
+                f"{tree_text(self.in_tree)}; got {tree_text(tree)}."
+            )
+        traced = [i for i, x in enumerate(leaves) if isinstance(x, Tracer)]
+        if traced:
+            raise TypeError(
+                f"compiled {name}: {self._traced.names[traced[0]]} is a traced value, but what is "
+                "compiled runs on arrays only and cannot be transformed. Call the jitted function "
+                "instead."
             )
         arrays = [a if a.__class__ is Array else EAGER.array(a) for a in leaves]
         self._check(arrays)
@@ -265,13 +373,17 @@ class Compiled:
             )
         return self.executable.moved([x], ((0, place),))[0]
 
-    @property
-    def in_tree(self) -> Any:
-        return self._traced.in_tree
+    call = __call__
 
     @property
-    def out_tree(self) -> Any:
-        return self._traced.out_tree
+    def out_info(self) -> Any:
+        """The types and formats of the results, in their tree."""
+        sigs = self.executable.out_sigs
+        return self.out_tree.unflatten([_struct(sig) for sig in sigs])
+
+    def runtime_executable(self) -> Any:
+        """The runtime's own object."""
+        return self.executable.compiled.raw
 
     @property
     def input_shardings(self) -> Any:

@@ -52,6 +52,29 @@ class Extension:
         return Program(inputs, outputs, self.equations, (), self.name)
 
 
+def with_results(
+    program: Program, count: int, marks: Sequence[bool], wanted: Sequence[bool],
+    types: Sequence[ArrayType],
+) -> Program:
+    """The program with the results that are wanted, after its first `count`.
+
+    marks: which of these it has; of the others, zeros of the types.
+    """
+    new = Extension(program)
+    found = iter(program.outputs[count:])
+    outputs = list(program.outputs[:count])
+    for has, want, t in zip(marks, wanted, types, strict=True):
+        atom = next(found) if has else None
+        if want:
+            outputs.append(new.zeros(t) if atom is None else new.fitted(atom, t))
+    return Program(program.inputs, outputs, new.equations, program.constants, program.name)
+
+
+def any_of(rows: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
+    """Which columns have a mark in some row."""
+    return tuple([any(column) for column in zip(*rows, strict=True)])
+
+
 def opened(program: Program) -> tuple[Program, list[Any]]:
     """The program with its constants as its first arguments, and their values."""
     if not program.constants:

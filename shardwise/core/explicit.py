@@ -9,13 +9,14 @@ of an operand or `out_sharding=`; nothing is communicated that the types do not 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.errors import ShardingTypeError
 from shardwise.core.op import Op
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dims import Dims
 from shardwise.types.frozen import listed
+from shardwise.types.mesh import AbstractMesh
 from shardwise.types.partition_spec import NO_AXES, PartitionSpec
 
 Axes = tuple[Any, ...]
@@ -48,8 +49,8 @@ def shown(types: Sequence[ArrayType]) -> str:
     return ", ".join(t.str_short(True) for t in types)
 
 
-def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> Any:
-    meshes = {t.mesh for t in types if t.mesh is not None}
+def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> AbstractMesh:
+    meshes: set[AbstractMesh] = {t.mesh for t in types if t.mesh is not None}
     if len(meshes) > 1:
         raise ShardingTypeError(
             f"[{op.name}] operands live on different meshes: "
@@ -80,7 +81,7 @@ def _specs(
 def _key(factor: Any, d: int, ndim: int, dims: Dims) -> Any:
     """What decides how a dimension is split: its factor, or where it is in the array."""
     if isinstance(factor, tuple):
-        return factor[0]  # a compound dimension is split along its major factor
+        return cast("Any", factor)[0]  # a compound dimension is split along its major factor
     return (d, ndim) if factor is None and dims.worked == "kept" else factor
 
 
@@ -154,7 +155,8 @@ def _sums(
     op: Op, types: tuple[ArrayType, ...], dims: Dims
 ) -> tuple[frozenset[Any], frozenset[Any]]:
     """The axes along which the results are unreduced, and reduced."""
-    marks = [(t.spec.unreduced, t.spec.reduced) if t.spec else (NO_AXES, NO_AXES) for t in types]
+    none = NO_AXES, NO_AXES
+    marks = [(t.spec.unreduced, t.spec.reduced) if t.spec is not None else none for t in types]
     held = {i for i, (unreduced, _) in enumerate(marks) if unreduced}
     unreduced = marks[min(held)][0] if held else NO_AXES
     if held and (held not in map(set, dims.linear) or any(marks[i][0] != unreduced for i in held)):

@@ -24,7 +24,7 @@ from shardwise.types.promotion import dtype_and_weak
 def type_of(x: Any) -> ArrayType:
     """The type of an array, a tracer, a NumPy array or scalar, or a Python scalar."""
     found = getattr(x, "aval", None)
-    if found.__class__ is ArrayType:  # jax's arrays have avals too
+    if found is not None and found.__class__ is ArrayType:  # jax's arrays have avals too
         return found
     key = (x.__class__, current().key)
     found = _scalar_types.get(key)

@@ -175,6 +175,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
             backend.delete(self._impl, others)
             self._impl = Gone(why)
             self._host = None
+            memory.release()
 
     def is_deleted(self) -> bool:
         return self._impl.is_deleted()

@@ -62,6 +62,12 @@ class Concrete(Value):
             )
         return int(self._value())
 
+    def __hex__(self) -> str:
+        return hex(self)
+
+    def __oct__(self) -> str:
+        return oct(self)
+
     def _scalar(self, kind: str) -> Any:
         if isinstance(self.dtype, ExtendedDType) or (self.shape and kind != "bool"):
             raise TypeError(

@@ -1,7 +1,7 @@
 """Pickled and copied arrays: value, dtype and weak type survive, the place does not.
 
-A pickle may be read where those devices are not, so the result is uncommitted on the default device.
-`copy.copy` and `copy.deepcopy` do the same, without leaving the device where that is the default.
+A pickle may be read where those devices are not, so the result is uncommitted on the default
+device. `copy.copy` and `copy.deepcopy` give the same, by way of the devices.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ A rule gets SSA names (`%3`) and types, and adds lines:
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from shardwise.core.infer import type_of
 from shardwise.core.program import Literal, Program, derived
+from shardwise.core.source import line_of
 from shardwise.engine.extended import is_opaque, on_buffers
 from shardwise.engine.signature import stored_type
 from shardwise.transforms.jvp import Ground
@@ -93,8 +95,9 @@ class Emitter:
 
     def __init__(
         self, mesh_texts: Callable[[Any, int], str] | None = None, devices: int = 1,
-        leading_mesh: Callable[[], str] | None = None,
+        leading_mesh: Callable[[], str] | None = None, located: bool = False,
     ):
+        self._located = located  # whether lines say where in the user's program they come from
         self._leading_mesh = leading_mesh
         self.lines: list[str] = []
         self.functions: list[str] = []
@@ -152,6 +155,16 @@ class Emitter:
         return [self._atom(a, env) for a in program.outputs]
 
     def equation(self, eqn: Any, env: dict[Any, str]) -> None:
+        begin = len(self.lines)
+        self._equation(eqn, env)
+        if self._located and eqn.site is not None:
+            file, line, name = line_of(eqn.site)
+            note = f' loc({_quoted(name or "module")}({_quoted(file)}:{line}:0))'
+            for i in range(begin, len(self.lines)):
+                if " loc(" not in self.lines[i].rpartition("\n")[2]:
+                    self.lines[i] += note
+
+    def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
         op = eqn.op
         if op.lower is None:
             raise op.missing("lower", "compilation")
@@ -295,6 +308,10 @@ class Emitter:
         if self._mesh_texts is None:
             raise RuntimeError("a sharding constraint needs a program over a mesh")
         return self._mesh_texts(sharding, ndim)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _follows(out: ArrayType, ins: Sequence[ArrayType]) -> bool:

@@ -1,7 +1,7 @@
 """`from_dlpack`: arrays of other libraries, on their memory where that is possible.
 
-On the CPU that takes 64-byte alignment, rows one after the other, and a dtype that arrays have under
-the flags; else there is one copy. The memory is then no longer to be written to by its owner.
+On the CPU that takes 64-byte alignment, rows one after the other, and a dtype that arrays have
+under the flags; else there is one copy. Shared memory is no longer to be written to by its owner.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from shardwise.engine.array import Array, wrap
 from shardwise.engine.interchange import CPU
 from shardwise.engine.signature import Signature, signature
-from shardwise.engine.transfer import default_single, move, put_host
 from shardwise.engine.transfer import copy as copied
+from shardwise.engine.transfer import default_single, move, put_host
 from shardwise.runtime import backend, host
 from shardwise.types.array_type import array_type
 from shardwise.types.dtypes import canonicalize
@@ -26,8 +26,8 @@ _CUDA = (2, 13)  # memory of a GPU, and memory that GPUs and the host share
 def from_dlpack(x: Any, target: Any = None, copy: bool | None = None) -> Array:
     """An array of what `x`, an object with `__dlpack__`, holds.
 
-    target: a sharding; None: where the data is. copy: True for memory of its own, False for an error
-    where that is needed, None for either.
+    target: a sharding; None: where the data is.
+    copy:   True for memory of its own, False for an error where that is needed, None for either.
     """
     kind, number = x.__dlpack_device__()
     if kind == CPU[0]:
@@ -49,9 +49,9 @@ def from_dlpack(x: Any, target: Any = None, copy: bool | None = None) -> Array:
 
 def _from_host(x: Any, target: Any, copy: bool | None) -> Array:
     view = host.foreign_view(x)
-    there = target if target is not None else _on_cpu()
+    there: Any = target if target is not None else _on_cpu()
     committed = target is not None or there.devices[0] != default_single()
-    dtype = canonicalize(view.dtype)
+    dtype: Any = canonicalize(view.dtype)
     if len(there.devices) > 1 or there.devices[0].platform != "cpu":
         _check_copy(copy, f"on the host, not on {there}")
         return put_host(view, there, committed)
@@ -59,6 +59,8 @@ def _from_host(x: Any, target: Any, copy: bool | None) -> Array:
         _check_copy(copy, f"of dtype {view.dtype}, and 64-bit types are off")
         view = view.astype(dtype)
     sig = signature(array_type(view.shape, dtype), there, committed)
+    if not view.size:
+        return _copied(view, sig)
     if copy or not _fits(view):
         _check_copy(copy, _misfit(view))
         return _copied(view, sig)
@@ -68,7 +70,9 @@ def _from_host(x: Any, target: Any, copy: bool | None) -> Array:
 def _on_cpu() -> SingleDeviceSharding:
     """The default device, or the first one of the CPU."""
     device = default_single()
-    return SingleDeviceSharding(device if device.platform == "cpu" else backend.local_devices("cpu")[0])
+    if device.platform != "cpu":
+        device = backend.local_devices("cpu")[0]
+    return SingleDeviceSharding(device)
 
 
 def _copied(view: np.ndarray, sig: Signature) -> Array:

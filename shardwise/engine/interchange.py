@@ -68,8 +68,8 @@ class Interchange(Concrete):
           copy: True for memory of the consumer's own, False for an error where a copy is needed.
 
         Raises:
-          BufferError: for arrays over several devices, keys, elements of less than a byte, and where
-            `dl_device` or `copy` cannot be had.
+          BufferError: for arrays over several devices, keys, elements of less than a byte, and
+            where `dl_device` or `copy` cannot be had.
         """
         here = self.__dlpack_device__()
         self._check_exportable("DLPack")

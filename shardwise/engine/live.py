@@ -1,6 +1,6 @@
 """`live_arrays`: the arrays that exist in this process, for debugging memory.
 
-Arrays are in no list while they live: that would cost each of them. The garbage collector knows all.
+Arrays are in no list while they live, which would cost each of them: the garbage collector knows.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from shardwise.core.program import Program
 from shardwise.engine.emitter import MAX_DENSE, Emitter, return_text, sharding_dims, tensor_text
 from shardwise.engine.padding import at_padded_sizes, cut, pad
 from shardwise.engine.signature import padded_type
-from shardwise.engine.storage import PLAIN, USUAL, Slot, Storage, placed
+from shardwise.engine.storage import PLAIN, USUAL, Slot, Storage
+from shardwise.ops.memory import in_memory
 from shardwise.runtime.shardy import propagated_results
 from shardwise.types.array_type import ArrayType
 from shardwise.types.mesh import AbstractMesh, Mesh
@@ -156,19 +157,22 @@ def module_and_results(
     out_shardings: Sequence[Any],
     donated: Sequence[bool] = (),
     storage: Storage = PLAIN,
+    located: bool = False,
 ) -> tuple[str, list[Any]]:
     """`module_text`, and shardings of the results, with those chosen that had to be known.
 
     A free result that may be sharded unevenly gets what propagation gives it; its buffer has to be
     padded accordingly. The others stay free (None).
+
+    located: whether the text says from which lines of the user's it comes.
     """
     outs = list(out_shardings)
     plain = at_padded_sizes(program, in_shardings, outs) if len(devices) > 1 else None
     if plain is not None:
         program, outs = plain
-        rest = constants, in_shardings, outs, donated, storage
+        rest = constants, in_shardings, outs, donated, storage, located
         return _module(program, devices, *rest)[0], outs
-    rest = donated, storage
+    rest = donated, storage, located
     text, meshes = _module(program, devices, constants, in_shardings, out_shardings, *rest)
     unknown = [
         i for i, (t, s) in enumerate(zip(program.out_types, outs, strict=True))
@@ -200,11 +204,12 @@ def _chosen(t: ArrayType, meshes: _Meshes, symbol: str, dims: Sequence[tuple[str
 
 def _module(
     program: Program, devices: tuple, constants: Sequence[Any], in_shardings: Sequence[Any],
-    out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage,
+    out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage, located: bool = False,
 ) -> tuple[str, _Meshes]:
     meshes = _Meshes(devices)
     emitter = (
-        Emitter(meshes.target, len(devices), meshes.leading) if len(devices) > 1 else Emitter()
+        Emitter(meshes.target, len(devices), meshes.leading, located)
+        if len(devices) > 1 else Emitter(located=located)
     )
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
@@ -240,7 +245,7 @@ def _module(
 def _entered(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
     """An argument in the device's memory, without its padding."""
     if slot.kind is not None:
-        name = placed(emitter, name, padded_type(t, sharding), None)
+        name = in_memory(emitter, name, padded_type(t, sharding), None)
     return cut(emitter, name, t, sharding)
 
 
@@ -249,7 +254,7 @@ def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) 
     name = pad(emitter, name, t, sharding)
     if slot.kind is None:
         return name
-    return placed(emitter, name, padded_type(t, sharding), slot.kind)
+    return in_memory(emitter, name, padded_type(t, sharding), slot.kind)
 
 
 def _argument_text(

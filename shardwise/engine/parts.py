@@ -113,10 +113,18 @@ def _from_host(host: np.ndarray, sigs: Sequence[Signature]) -> list[Any]:
     return [backend.put(s.physical, s.placement, (host,), s.devices) for s in sigs]
 
 
+def _is_shard(part: Array, sig: Signature) -> bool:
+    """Whether an array may be the shard as it is."""
+    held = part._sig
+    same = held.sharding is sig.sharding and held.layout is None and held.stored is sig.stored
+    return same and held.type.dtype == sig.type.dtype
+
+
 def _from_array(part: Array, sig: Signature) -> Array:
     return _padded(transfer.relayout(transfer.move(part, sig.sharding), None), sig)
 
 
+@functools.lru_cache(4096)
 def _shard_signature(shape: Shape, dtype: Any, sharding: Any, device: Any) -> Signature:
     there = SingleDeviceSharding(device, sharding.memory_kind)
     return signature(array_type(sharding.shard_shape(shape), dtype), there, True)
@@ -162,7 +170,6 @@ def aliased(host: np.ndarray, sharding: Any, committed: bool) -> Array:
 
 def joined(raws: Mapping[Any, Any], shape: Shape, dtype: Any, sharding: Any) -> Array:
     """The array of raw buffers by device; where there is none, the shard is padding only."""
-    sig = signature(array_type(shape, dtype), sharding, True)
     parts = []
     for device in local_devices(sharding):
         raw = raws.get(device)
@@ -170,7 +177,13 @@ def joined(raws: Mapping[Any, Any], shape: Shape, dtype: Any, sharding: Any) -> 
             one = _shard_signature(shape, dtype, sharding, device)
             raw = backend.put(one.physical, one.placement, (_filled(one, None),), (device,))
         parts.append(raw)
-    return wrap(backend.assemble(sig.physical, sig.placement, parts), sig)
+    return _in_order(parts, shape, dtype, sharding)
+
+
+def _in_order(raws: Sequence[Any], shape: Shape, dtype: Any, sharding: Any) -> Array:
+    """The array of raw buffers in the order of the sharding."""
+    sig = signature(array_type(shape, dtype), sharding, True)
+    return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
 
 
 def assemble(
@@ -184,9 +197,9 @@ def assemble(
     """
     dtype = _common_dtype(arrays, dtype, shape, what)
     by_device = _by_device(shape, sharding, arrays, what)
-    raws = {}
-    for device, index in sharding.addressable_devices_indices_map(shape).items():
-        x, held = by_device[device], extent(index, shape)
+    raws = []
+    for device, held in _extents(sharding, shape):
+        x = by_device[device]
         if x.shape != held:
             whole = sharding.shard_shape(shape)
             wanted = f"{held}" if held == whole else f"{held}, the end of an uneven dimension"
@@ -194,8 +207,18 @@ def assemble(
                 f"{what}: the array on device {device.id} has shape {x.shape}; the shard of an "
                 f"array of shape {shape} there has shape {wanted}, under {sharding}."
             )
-        raws.update(shards(x, shape, dtype, sharding, [device]))
-    return joined(raws, shape, dtype, sharding)
+        if _is_shard(x, _shard_signature(shape, dtype, sharding, device)):
+            raws.append(x._live())
+        else:
+            raws += shards(x, shape, dtype, sharding, [device]).values()
+    return _in_order(raws, shape, dtype, sharding)
+
+
+@functools.lru_cache(1024)
+def _extents(sharding: Any, shape: Shape) -> list[tuple[Any, Shape]]:
+    """The devices of this process, in order, with the shapes of their parts."""
+    local = sharding.addressable_devices_indices_map(shape)
+    return [(device, extent(index, shape)) for device, index in local.items()]
 
 
 def _common_dtype(arrays: Sequence[Array], dtype: Any, shape: Shape, what: str) -> Any:
@@ -249,6 +272,7 @@ def _by_device(
 Held = list[tuple[int, int]]  # the parts of a dimension that a process holds: start and stop
 
 
+@functools.lru_cache(1024)
 def _held(sharding: Any, shape: Shape) -> list[Held]:
     """For each dimension, what the devices of this process hold of it, in order."""
     local = sharding.addressable_devices_indices_map(shape).values()

@@ -81,7 +81,7 @@ def _along(bound: tuple[int, int], size: int, tiles: int) -> list[tuple[int, sli
     return out
 
 
-@functools.lru_cache(512)
+@functools.lru_cache(256)
 def regions(source: Any, target: Any, shape: Shape) -> tuple[tuple[Region, ...], tuple[int, ...]]:
     """What the devices of this process get under `target`, out of the tiles of `source`.
 

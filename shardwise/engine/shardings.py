@@ -9,15 +9,16 @@ from typing import Any
 from shardwise.base.context import current
 from shardwise.engine.array import Array
 from shardwise.engine.storage import bare, order_of
+from shardwise.ops.memory import Space
 from shardwise.runtime.backend import Device
 from shardwise.types.layout import AUTO, AutoLayout, Format, Layout
 from shardwise.types.mesh import Mesh
-from shardwise.types.partition_spec import PartitionSpec
+from shardwise.types.partition_spec import UNCONSTRAINED, PartitionSpec
 from shardwise.types.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 
 def is_sharding_leaf(x: Any) -> bool:
-    return isinstance(x, Sharding | PartitionSpec | Device | Format | Layout | AutoLayout)
+    return isinstance(x, Sharding | PartitionSpec | Device | Space | Format | Layout | AutoLayout)
 
 
 def as_sharding(x: Any, what: str) -> Any:
@@ -54,8 +55,24 @@ def as_format(x: Any, what: str) -> Any:
     return as_sharding(x, what)
 
 
+def as_boundary(x: Any, what: str) -> Any:
+    """`as_format` of an argument or result of a program: of all of its dimensions."""
+    found = as_format(x, what)
+    sharding = bare(found)
+    if isinstance(sharding, NamedSharding) and UNCONSTRAINED in sharding.spec:
+        raise ValueError(
+            f"{what}: {sharding.spec} leaves a dimension open, which is for "
+            "with_sharding_constraint. Name its axes or None here, or give no sharding and "
+            "constrain the value inside of the function."
+        )
+    return found
+
+
 def as_placement(x: Any, what: str) -> Any:
-    """`as_format` of where a value is to be put now: a layout in a given order, or none."""
+    """`as_format` of where a value is to be put now: a layout in a given order or none, or a
+    space of memory."""
+    if isinstance(x, Space):
+        return x
     found = as_format(x, what)
     if found.__class__ is not Format or (found.sharding is not None and found.layout is not AUTO):
         return found

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardwise.engine.emitter import Emitter, tensor_text
+from shardwise.core.program import Program
 from shardwise.engine.signature import Signature
+from shardwise.ops.memory import kind_of, to_memory
+from shardwise.ops.placement import device_put
+from shardwise.ops.sharding import sharding_constraint
 from shardwise.types.array_type import ArrayType
 from shardwise.types.devices import canonical_memory_kind
 from shardwise.types.extended import ExtendedDType
@@ -91,17 +94,17 @@ PLAIN = Storage()
 
 
 def storage_of(
-    in_shardings: Sequence[Any], in_layouts: Sequence[Order], out_shardings: Sequence[Any],
+    in_shardings: Sequence[Any], in_layouts: Sequence[Order], out_kinds: Sequence[str | None],
     out_layouts: Sequence[Order],
 ) -> Storage:
-    """The storage for these shardings and layouts, `PLAIN` where there is nothing to say."""
-    ins, outs = _slots(in_shardings, in_layouts), _slots(out_shardings, out_layouts)
+    """The storage for these kinds and layouts, `PLAIN` where there is nothing to say."""
+    ins = _slots([stated_kind(s) for s in in_shardings], in_layouts)
+    outs = _slots(out_kinds, out_layouts)
     return Storage(ins, outs) if ins or outs else PLAIN
 
 
-def _slots(shardings: Sequence[Any], layouts: Sequence[Order]) -> tuple[Slot, ...]:
-    pairs = zip(shardings, layouts, strict=True)
-    slots = tuple([Slot(layout, stated_kind(s)) for s, layout in pairs])
+def _slots(kinds: Sequence[str | None], layouts: Sequence[Order]) -> tuple[Slot, ...]:
+    slots = tuple([Slot(layout, kind) for kind, layout in zip(kinds, layouts, strict=True)])
     return slots if any(slot != USUAL for slot in slots) else ()
 
 
@@ -112,11 +115,12 @@ def stated_kind(sharding: Any) -> str | None:
     return canonical_memory_kind(sharding.devices, sharding.memory_kind)
 
 
-def placed(emitter: Emitter, name: str, t: ArrayType, kind: str | None) -> str:
-    """A value of the type `t` brought to memory of a kind; None for the default one."""
-    return emitter.let(
-        f'stablehlo.custom_call @annotate_device_placement({name}) {{backend_config = "", '
-        "has_side_effect = true, mhlo.frontend_attributes = "
-        f'{{_xla_buffer_placement = "{kind or "device"}"}}}} : '
-        f"({tensor_text(t)}) -> {tensor_text(t)}"
-    )
+def result_kinds(program: Program) -> list[str | None]:
+    """The kind of memory that a program itself leaves each of its results in."""
+    kinds: dict[Any, str | None] = {}
+    for eqn in program.equations:
+        if eqn.op is to_memory:
+            kinds[eqn.outputs[0]] = eqn.params["space"].wanted
+        elif eqn.op in (device_put, sharding_constraint):
+            kinds[eqn.outputs[0]] = kind_of(eqn.params["sharding"])
+    return [kinds.get(a) for a in program.outputs]

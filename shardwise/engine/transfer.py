@@ -1,7 +1,7 @@
 """Moving values: host to devices, and arrays from one sharding to another.
 
 Host values are cut into shards and put in one call. For arrays there are several ways from one
-sharding to another; `strategy` chooses, and docs/design/0010-moving-arrays.md says why.
+sharding to another; `strategy` chooses, and docs/design/0011-moving-arrays.md says why.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _resharder(sig: Signature, target: Signature) -> Compiled:
     var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")
     ins, outs = [sig.sharding], [target.sharding]
-    storage = storage_of(ins, [sig.layout], outs, [target.layout])
+    storage = storage_of(ins, [sig.layout], [stated_kind(target.sharding)], [target.layout])
     if len(sig.devices) == 1:
         ins, outs = [None], [None]
     text = module_text(program, sig.devices, [], ins, outs, storage=storage)
@@ -258,10 +258,13 @@ def _passed(x: Array, sig: Signature) -> Array:
 
 
 def _same_tiles(x: Array, target: Any) -> bool:
-    """Whether the shards may go from device i to device i."""
+    """Whether the shards may go from device i to device i, within a process each."""
     ndim = x._sig.physical.ndim
     mine, theirs = x.sharding.tiling(ndim), target.tiling(ndim)
-    return len(x._sig.devices) == len(target.devices) and mine.dims == theirs.dims and (
+    if len(x._sig.devices) != len(target.devices) or mine.dims != theirs.dims:
+        return False
+    pairs = zip(x._sig.devices, target.devices, strict=True)
+    return all([a.process_index == b.process_index for a, b in pairs]) and (
         mine.tile_assignment().tolist() == theirs.tile_assignment().tolist()
     )
 

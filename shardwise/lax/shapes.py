@@ -193,25 +193,34 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
 # -- new arrays and dtypes --
 
 
-def full(shape: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
-    """An array of one value; the dtype is that of the value unless given."""
+def full(
+    shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None
+) -> Any:
+    """An array of one value; the dtype is that of the value unless given.
+
+    sharding: how it is split over explicit mesh axes.
+    """
     t = type_of(fill_value)
     weak = dtype is None and t.weak_type
     dtype = t.dtype if dtype is None else check_user_dtype(dtype, "full")
-    return create.full(fill_value, sizes(shape), dtype, weak)
+    return _filled(sharding, fill_value, sizes(shape), dtype, weak)
+
+
+def _filled(sharding: Any, *args: Any) -> Any:
+    return create.full(*args) if sharding is None else placed(create.full, sharding, *args)
 
 
 def full_like(
-    x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None
+    x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None,
+    sharding: Any = None,
 ) -> Any:
-    """An array of one value, of the shape and dtype of `x` where none are given."""
+    """An array of one value, of the shape, dtype and sharding of `x` where none are given."""
     t = type_of(x)
     weak = dtype is None and t.weak_type
     dtype = t.dtype if dtype is None else check_user_dtype(dtype, "full_like")
     size = type_of(x).shape if shape is None else sizes(shape)
-    own = own_sharding(x, size)
-    args = fill_value, size, dtype, weak
-    return create.full(*args) if own is None else placed(create.full, own, *args)
+    goal = own_sharding(x, size) if sharding is None else sharding
+    return _filled(goal, fill_value, size, dtype, weak)
 
 
 def iota(dtype: Any, size: int) -> Any:

@@ -15,13 +15,13 @@ from shardwise.core.fused import fused
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.numpy.convert import broadcast_to, cast, device_array, place
 from shardwise.numpy.shapes import shape_of as given_shape
-from shardwise.ops import create
+from shardwise.ops import create, elementwise
 from shardwise.ops.basis import reshape
 from shardwise.ops.cast import bit_width, bitcast_convert_type
 from shardwise.ops.elementwise import copy as copy_op
-from shardwise.ops.shape import concatenate
+from shardwise.ops.shape import concatenate, rev
 from shardwise.ops.sharding import own_sharding, placed, target
-from shardwise.types.dtypes import canonicalize, check_user_dtype, is_bool
+from shardwise.types.dtypes import canonicalize, check_user_dtype, is_bool, is_complex
 from shardwise.types.promotion import dtype_and_weak, lattice_join
 
 FLOAT, INT = float, int  # the defaults, narrowed by `canonicalize`
@@ -382,6 +382,18 @@ def _view(x: Any, dtype: Any) -> Any:
 def view(a: Any, dtype: Any = None) -> Any:
     """The same bits as elements of another dtype, more or fewer along the last dimension."""
     return a if dtype is None else _view(as_operand(a), dtype_of(dtype, "view"))
+
+
+@fused(arrays=1)
+def byteswap(x: Any) -> Any:
+    """The elements with their bytes in reverse order, and those of complex numbers in each part."""
+    t = type_of(x)
+    if is_complex(t.dtype):
+        return elementwise.complex(byteswap(elementwise.real(x)), byteswap(elementwise.imag(x)))
+    if t.dtype.itemsize == 1:
+        return x
+    octets = bitcast_convert_type(x, dtype=np.dtype(np.uint8))
+    return bitcast_convert_type(rev(octets, dimensions=(t.ndim,)), dtype=t.dtype)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:

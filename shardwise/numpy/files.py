@@ -54,8 +54,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         return made if device is None else place(made, device)
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(
-            "from_dlpack takes an object with `__dlpack__` and `__dlpack_device__`; got one of type "
-            f"{type(x).__name__}. Older libraries' capsules do not say on which device they are."
+            "from_dlpack takes an object with `__dlpack__` and `__dlpack_device__`; got one of "
+            f"type {type(x).__name__}. The capsules of older libraries do not say where they are."
         )
     return ROOT.interpreter.from_dlpack(x, device, copy)
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numpy as np
-
 import shardwise.numpy as modules
 from shardwise.numpy.convert import place
 from shardwise.types.array_type import ArrayType
-from shardwise.types.dtypes import is_complex
 
 
 class Methods:
@@ -97,13 +94,7 @@ class Methods:
 
     def byteswap(self) -> Any:
         """The elements with their bytes in reverse order, in the same dtype."""
-        parts = 2 if is_complex(self.dtype) else 1
-        size = self.itemsize // parts
-        if size <= 1:
-            return self
-        octets = self.reshape(*self.shape, 1).view(np.uint8).reshape(*self.shape, parts, size)
-        turned = octets[..., ::-1].reshape(*self.shape, self.itemsize)
-        return turned.view(self.dtype).reshape(self.shape)
+        return modules.creation.byteswap(self)
 
     def to_device(self, device: Any, *, stream: None = None) -> Any:
         """Committed to a device or sharding. `stream` must be None: transfers need no stream."""

@@ -295,14 +295,6 @@ class Value(Methods):
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] (unhashable)
 
-    # -- text of integers; Python 2 asked for these, and programs still do --
-
-    def __hex__(self) -> str:
-        return hex(self)
-
-    def __oct__(self) -> str:
-        return oct(self)
-
     # -- elements --
 
     def __getitem__(self, idx: Any) -> Any:

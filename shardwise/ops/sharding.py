@@ -17,6 +17,7 @@ from shardwise.base.errors import ShardingTypeError
 from shardwise.core.fused import VARIADIC, fused
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
+from shardwise.ops.memory import in_memory, kind_of
 from shardwise.types.array_type import ArrayType, with_sharding
 from shardwise.types.dims import Dims, letters
 from shardwise.types.frozen import listed
@@ -37,6 +38,9 @@ def _dims(x: ArrayType, *, sharding: Any) -> Dims:
 
 
 def _lower(e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
+    kind = kind_of(sharding)
+    if kind is not None:
+        x = in_memory(e, x, ins[0], kind)
     if e.devices == 1:
         return x
     held = e.sharding(sharding, ins[0].ndim)
@@ -81,7 +85,7 @@ def constrained(x: Any, sharding: Any, name: str) -> Any:
     if not axes:
         return sharding_constraint(x, sharding=sharding)
     wanted = with_sharding(t, sharding)
-    held, given = t.spec or PartitionSpec(), wanted.spec or PartitionSpec()
+    held, given = [PartitionSpec() if u.spec is None else u.spec for u in (t, wanted)]
     free = [d for d, p in enumerate(sharding.spec) if p is PartitionSpec.UNCONSTRAINED]
     pairs = enumerate(zip(given.dims(t.ndim), held.dims(t.ndim), strict=True))
     if any(w != h for d, (w, h) in pairs if d not in free):
@@ -277,7 +281,7 @@ def _frozen(x: Any) -> Any:
 
 def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
     """What splits `x` over explicit mesh axes; None where a shape is not that of `x`."""
-    t = getattr(x, "aval", None)  # jax's arrays have one too
+    t: Any = getattr(x, "aval", None)  # jax's arrays have one too
     if t.__class__ is not ArrayType or t.mesh is None or t.shape != shape:
         return None
     found = getattr(x, "sharding", None)

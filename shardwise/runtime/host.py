@@ -7,8 +7,8 @@ shard the first. It takes about 5 µs per shard.
 
 The views keep the memory alive: a program to which the buffer is donated takes a copy then.
 
-Between libraries on CPU, NumPy makes and reads the capsules: jaxlib before 0.12 knows only those
-without a version, which cannot say that memory is not to be written to, and imports jax to read one.
+Between libraries on CPU, NumPy makes and reads the capsules: jaxlib imports jax to read one, and
+before 0.12 knows only those without a version, which cannot forbid writing to the memory.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _dtype_in(capsule: Any) -> np.dtype[Any]:
     if name is None:
         name = "bool" if tensor.code == 6 else f"{_KINDS.get(tensor.code, '')}{tensor.bits}"
     try:
-        if tensor.lanes != 1:
+        if tensor.lanes != 1 or tensor.bits % 8:
             raise TypeError
         return np.dtype(getattr(ml_dtypes, name, name))
     except TypeError:

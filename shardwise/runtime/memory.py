@@ -51,13 +51,13 @@ class _Block:
 
 
 def _taken(size: int) -> NDArray[np.uint8]:
-    """A spare block, unless it is too small, or more than twice as large; else a new one."""
+    """A spare block of about this size, where there is one; else a new one."""
     for _ in range(len(_spare)):
         try:
             found = _spare.popleft()
         except IndexError:  # another thread took it just now
             break
-        if size <= found.nbytes <= 2 * size:
+        if size <= found.nbytes <= size + size // 4:
             return found
         _spare.append(found)
     return np.empty(size, np.uint8)

@@ -161,6 +161,16 @@ def compile_text(
     return Compiled(raw, devices)
 
 
+def hlo_computation(text: str) -> Any:
+    """A module as HLO, before any of XLA's passes."""
+    return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
+
+
+def estimated_cost(client: Any, text: str) -> dict[str, float]:
+    """XLA's estimate for a module that is neither partitioned nor optimised."""
+    return _jax.hlo_module_cost_analysis(client, hlo_computation(text).as_hlo_module())
+
+
 _NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
 _BAD_VALUE = re.compile(r"While setting option (\w+), '(.*)' is not a valid (\w+) value")
 

@@ -78,7 +78,8 @@ def _has_mesh(eqn: Equation) -> bool:
     """Whether shardings are in an equation's types, and all sums in its results are taken."""
     if all(a.aval.mesh is None for a in eqn.inputs):
         return False
-    return not any(v.aval.spec and v.aval.spec.reduced for v in eqn.outputs)
+    specs = [v.aval.spec for v in eqn.outputs]
+    return not any(spec is not None and spec.reduced for spec in specs)
 
 
 @fused(arrays=VARIADIC)

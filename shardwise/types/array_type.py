@@ -104,7 +104,8 @@ def array_type(
     if found is not None:
         return found
     if mesh is not None or spec is not None:
-        exact = None if mesh is None else explicit_spec(mesh, spec or PartitionSpec(), len(shape))
+        given = PartitionSpec() if spec is None else spec
+        exact = None if mesh is None else explicit_spec(mesh, given, len(shape))
         its_mesh = None if mesh is None or exact is None else mesh.abstract_mesh
         if exact is not spec or its_mesh is not mesh:
             found = array_type(shape, dtype, weak_type, exact, its_mesh, varying)
@@ -157,7 +158,7 @@ def str_short(t: ArrayType, short_dtypes: bool = True) -> str:
 
 def _names_text(t: ArrayType) -> str:
     """`{V:i, U:y}`: names along which the value varies, is not yet summed, is reduced."""
-    spec = t.spec or PartitionSpec()
+    spec = PartitionSpec() if t.spec is None else t.spec
     rows = (("V", t.varying), ("U", spec.unreduced), ("R", spec.reduced))
     texts = [f"{sign}:{','.join(sorted(map(str, names)))}" for sign, names in rows if names]
     return "{" + ", ".join(texts) + "}" if texts else ""

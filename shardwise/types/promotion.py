@@ -206,8 +206,9 @@ def dtype_and_weak(x: Any) -> Pair:
     for scalar_type in (int, float, complex):  # a subclass, such as an IntEnum
         if isinstance(x, scalar_type):
             return canonicalize(scalar_type), True
-    if hasattr(x, "__jax_array__"):
-        return dtype_and_weak(x.__jax_array__())
+    convert: Any = getattr(x, "__jax_array__", None)
+    if convert is not None:
+        return dtype_and_weak(convert())
     if hasattr(x, "__array__"):
         return canonicalize(np.asarray(x).dtype), False
     raise TypeError(_no_value_message(x))

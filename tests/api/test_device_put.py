@@ -300,6 +300,25 @@ def test_objects_of_other_libraries():
     x = sw.device_put({"a": Foreign()}, ROWS.with_spec(P("x")))["a"]
     assert x.sharding is ROWS
     np.testing.assert_array_equal(np.asarray(x), numbers(8))
+
+    class Exported:
+        def __init__(self, values):
+            self.values = values
+
+        def __dlpack__(self, **options):
+            return self.values.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.values.__dlpack_device__()
+
+    for place in (None, DEVICES[2], ROWS):
+        x = sw.device_put(Exported(numbers(8)), place)
+        assert x.committed == (place is not None) and x.devices() == (
+            {DEVICES[0]} if place is None else set(ROWS.devices) if place is ROWS else {place}
+        )
+        np.testing.assert_array_equal(np.asarray(x), numbers(8))
+    x = sw.make_array_from_callback((8,), ROWS, lambda i: Exported(numbers(8)[i]))
+    np.testing.assert_array_equal(np.asarray(x), numbers(8))
     got = sw.device_get({"a": Foreign(), "k": random.key(0), "n": np.float32(2), "i": 3})
     assert type(got["a"]) is np.ndarray and type(got["n"]) is np.ndarray and got["i"] == 3
     assert got["k"].__class__ is sw.Array  # NumPy has no keys

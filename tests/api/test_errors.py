@@ -125,8 +125,9 @@ def test_arguments_placed_otherwise_than_in_shardings_ask():
 
 def test_a_constraint_over_devices_that_the_program_does_not_have():
     target = NamedSharding(HALF, P("x"))
-    fails(ValueError, f"{target!r} is over devices [0, 1, 2, 3], but the program runs on devices "
-          "[0, 1, 2, 3, 4, 5, 6, 7]. Use `device_put` to bring its arguments there.",
+    fails(ValueError, "<lambda> runs on one set of devices: a of type f32[8,4] is on devices [0, "
+          "1, 2, 3, 4, 5, 6, 7], but a result or a value within is to be on devices [0, 1, 2, 3] "
+          f"({target}). Use `device_put` outside of it.",
           sw.jit(lambda a: sw.with_sharding_constraint(a, target)), sw.device_put(X, over("x")))
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import shardwise as sw
 from benchmarks.child import PEAK_BYTES, run_child
@@ -548,6 +550,29 @@ def test_device_put_replicated_gives_all_to_each():
     assert np.asarray(x["b"]).tolist() == [2.5] * 3
     assert [s.device for s in x["a"].addressable_shards] == devices
     assert x["a"].addressable_data(1).shape == (1, 2, 3)
+
+
+# ------------------------------------------------------------------------------------- all of them
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.tuples(st.integers(0, 9), st.integers(0, 9)), st.sampled_from(sorted(PLACES)),
+    st.sampled_from([np.float32, np.int8, bool]), st.booleans(),
+)
+def test_every_way_makes_the_same_array(shape, name, dtype, on_device):
+    values, place = numbers(shape, dtype), PLACES[name]
+    source = sw.device_put(values, DEVICES[1]) if on_device else values
+    x = sw.make_array_from_callback(shape, place, lambda i: source[i])
+    pieces = [s.data for s in x.addressable_shards]
+    made = [
+        x, sw.make_array_from_single_device_arrays(shape, place, pieces[::-1]),
+        sw.make_array_from_batched_callback(shape, place, lambda all: [source[i] for i in all]),
+        sw.make_array_from_process_local_data(place, source), sw.device_put(source, place),
+    ]
+    for y in made:
+        assert y.aval is x.aval and y.sharding is place and y.committed
+        np.testing.assert_array_equal(np.asarray(y), values)
 
 
 # ------------------------------------------------------------------------------------------ memory

@@ -13,7 +13,7 @@ from shardwise.api.grad import grad, jvp, linearize, vjp
 from shardwise.api.jit import jit
 from shardwise.api.vmap import vmap
 from shardwise.base.config import disable_jit
-from shardwise.control import scan_api
+from shardwise.control import bodies
 from shardwise.control.scan_api import scan
 from shardwise.core.checker import check_program
 from shardwise.core.program import equation_count
@@ -331,7 +331,7 @@ def test_a_body_and_what_it_uses_are_not_kept_alive():
         return c + x, None
 
     scan(step, array(C), array(XS))
-    assert step in scan_api._bodies
+    assert step in bodies.shelves
     gone = weakref.ref(model)
     del step, model
     gc.collect()
@@ -437,8 +437,8 @@ def test_messages_about_the_body():
         "f32[3] and was returned as f32[]. Change init or shape so that they agree."
     )
     assert message(TypeError, tree, array(C), array(XS)) == (
-        "scan: tree must return a carry with the tree of init, PyTreeDef(*); it returned one with "
-        "PyTreeDef((*, *))."
+        "scan: tree must return a carry with the tree of init; only init has carry and only the "
+        "result has carry[0], carry[1]."
     )
     assert message(TypeError, text, array(C), array(XS)) == (
         "scan: the returned y['y'] is 'text' of type str, which is not an array."

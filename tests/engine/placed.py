@@ -35,9 +35,8 @@ DTYPES = [
 
 def values(rows: int, dtype=np.float32) -> np.ndarray:
     """rows × 2 numbers that every dtype has."""
-    return (np.arange(2 * rows).reshape(rows, 2) % 2 + 1).astype(bool).astype(dtype) if (
-        np.dtype(dtype) in (np.dtype(bool), np.dtype(ml_dtypes.int2), np.dtype(ml_dtypes.uint2))
-    ) else (np.arange(2 * rows).reshape(rows, 2) % 3 + 1).astype(dtype)
+    counts = np.arange(2 * rows).reshape(rows, 2) % 3
+    return (counts % 2 if np.dtype(dtype).name in ("bool", "int2") else counts + 1).astype(dtype)
 
 
 def placed(place: str, rows: str, dtype=np.float32):

@@ -1,0 +1,257 @@
+"""`lax.cond` and `lax.switch`: the public functions around the `cond` op.
+
+The branches are staged once for each set of functions and types (see `bodies`). Values of outer
+traces that they use become operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.config import disable_jit
+from shardwise.base.context import CURRENT
+from shardwise.control.bodies import (
+    Body,
+    check_function,
+    leaf,
+    on_mesh_of,
+    path,
+    paths,
+    shelf_of,
+    shelves,
+    shown,
+    staged,
+    together,
+    tree_difference,
+    with_types,
+)
+from shardwise.control.cond import cond as cond_op
+from shardwise.control.programs import shared
+from shardwise.core.infer import is_value, known, type_of
+from shardwise.core.interpreter import name_of
+from shardwise.numpy.convert import cast
+from shardwise.ops.logical import ne
+from shardwise.runtime.pytree import flatten
+from shardwise.transforms.tracer import Tracer
+from shardwise.types.array_type import ArrayType, array_type
+
+_FLAG = array_type((), np.dtype(bool))
+_NUMBER = array_type((), np.dtype("int32"))
+_NONE: Any = object()
+
+
+class Choice:
+    """Staged branches with all that a call needs."""
+
+    __slots__ = ("params", "outside", "tree")
+
+    def __init__(self, params: dict, outside: list[Any], tree: Any):
+        self.params = params
+        self.outside = outside
+        self.tree = tree
+
+    def __call__(self, which: Any, leaves: Sequence[Any]) -> Any:
+        return self.tree.unflatten(cond_op(which, *self.outside, *leaves, **self.params))
+
+
+def cond(
+    pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = _NONE
+) -> Any:
+    """Applies one of two functions.
+
+        true_fun(*operands) if pred else false_fun(*operands)
+
+    Only that one runs, except under `vmap` with a `pred` that differs from row to row: then both
+    do, and the result is selected. Both functions are staged, whatever `pred` is.
+
+    Args:
+      pred: a boolean scalar; a number is compared with zero.
+      true_fun, false_fun: functions of the operands, with results of the same trees and types.
+      operands: pytrees of arrays. What the functions use from outside need not be among them.
+      operand: a single operand, by name.
+
+    Returns:
+      The result of the function that was chosen.
+
+    Raises:
+      TypeError: if `pred` is no scalar, or the results differ in trees or types.
+    """
+    if operand is not _NONE:
+        if operands:
+            raise TypeError("cond: give operands by position or as `operand`, not both.")
+        operands = (operand,)
+    if len(operands) == 2 and not callable(true_fun) and callable(false_fun):
+        return _with_operands_of_their_own(pred, true_fun, false_fun, *operands)
+    leaves, tree = flatten(operands)
+    try:
+        bodies = shelves[true_fun].bodies
+        key = (shelves[false_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
+        choice = bodies[key] if pred.aval is _FLAG else None
+    except (AttributeError, KeyError, TypeError):
+        choice = None
+    if choice is None or disable_jit.value:
+        labels = (f"false_fun ({name_of(false_fun)})", f"true_fun ({name_of(true_fun)})")
+        for what, f in (("true_fun", true_fun), ("false_fun", false_fun)):
+            check_function("cond", what, f)
+        call = _Call("cond", (false_fun, true_fun), labels, leaves, tree)
+        return call.run(_predicate(pred))
+    return choice(pred, leaves)
+
+
+def _with_operands_of_their_own(pred: Any, x: Any, true_fun: Callable, y: Any, g: Callable) -> Any:
+    """The older form `cond(pred, true_operand, true_fun, false_operand, false_fun)`."""
+    return cond(pred, lambda x, y: true_fun(x), lambda x, y: g(y), x, y)
+
+
+def switch(
+    index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _NONE
+) -> Any:
+    """Applies the function with a given number, `branches[index](*operands)`.
+
+    Only that one runs, except under `vmap` with an `index` that differs from row to row.
+
+    Args:
+      index: an integer scalar; below 0 it counts as 0, above the last branch as that.
+      branches: functions of the operands, with results of the same trees and types.
+      operands: pytrees of arrays. What the functions use from outside need not be among them.
+      operand: a single operand, by name.
+
+    Returns:
+      The result of the function that was chosen.
+
+    Raises:
+      TypeError: if `index` is no integer scalar, or the results differ in trees or types.
+      ValueError: if there are no branches.
+    """
+    if operand is not _NONE:
+        if operands:
+            raise TypeError("switch: give operands by position or as `operand`, not both.")
+        operands = (operand,)
+    branches = tuple(branches)
+    if not branches:
+        raise ValueError("switch: branches must not be empty.")
+    for i, f in enumerate(branches):
+        check_function("switch", f"branches[{i}]", f)
+    index = _index(index)
+    if len(branches) == 1:
+        return branches[0](*operands)
+    leaves, tree = flatten(operands)
+    try:
+        key = (*[shelves[f] for f in branches[1:]], CURRENT.get().key, tree,
+               *[x.aval for x in leaves])
+        choice = shelves[branches[0]].bodies[key]
+    except (AttributeError, KeyError, TypeError):
+        choice = None
+    if choice is None or disable_jit.value:
+        labels = [f"branches[{i}] ({name_of(f)})" for i, f in enumerate(branches)]
+        return _Call("switch", branches, labels, leaves, tree).run(index)
+    return choice(index, leaves)
+
+
+def _predicate(pred: Any) -> Any:
+    """A boolean scalar."""
+    pred = known(pred)
+    if not (is_value(pred) or isinstance(pred, bool | int | float | complex | np.generic | np.ndarray)):
+        raise TypeError(f"cond: pred must be a boolean scalar; got {shown(pred)}.")
+    t = type_of(pred)
+    if t.shape:
+        raise TypeError(
+            f"cond: pred must be a boolean scalar; got {t.str_short(True)}. To choose element by "
+            "element use `lax.select` or `numpy.where`."
+        )
+    if t.dtype.kind == "b":
+        return pred
+    if t.dtype.kind not in "iuf" and t.dtype.name not in _SMALL_FLOATS:
+        raise TypeError(
+            f"cond: pred must be a boolean, or a number to compare with zero; got "
+            f"{t.str_short(True)}."
+        )
+    return ne(pred, cast(0, t.dtype, t.weak_type))
+
+
+def _index(index: Any) -> Any:
+    """An int32 scalar."""
+    if getattr(index, "aval", None) is _NUMBER:
+        return index
+    index = known(index)
+    given = shown(index)
+    if is_value(index) or isinstance(index, int | float | complex | np.generic | np.ndarray):
+        t = type_of(index)
+        if not t.shape and t.dtype.kind in "iu":
+            return cast(index, _NUMBER.dtype)
+        given = t.str_short(True)
+    raise TypeError(f"switch: index must be an integer scalar; got {given}.")
+
+
+class _Call:
+    """A call whose branches may not be staged yet."""
+
+    def __init__(
+        self, who: str, funs: Sequence[Callable], labels: Sequence[str], leaves: list, tree: Any
+    ):
+        self.who, self.funs, self.labels, self.tree = who, funs, labels, tree
+        self.leaves = [leaf(x, who, "operands", tree, i) for i, x in enumerate(leaves)]
+
+    def run(self, which: Any) -> Any:
+        if disable_jit.value and not isinstance(which, Tracer):
+            last = len(self.funs) - 1
+            chosen = self.funs[min(max(int(which), 0), last)]
+            return chosen(*self.tree.unflatten(self.leaves))
+        types = [type_of(x) for x in self.leaves]
+        # The public functions look the key up on the shelf of the first of their branches.
+        first, *rest = self.funs if self.who == "switch" else self.funs[::-1]
+        shelf, key = shelf_of(first), (*map(shelf_of, rest), CURRENT.get().key, self.tree, *types)
+        choice = shelf.bodies.get(key)
+        if choice is None:
+            choice, may_keep = self.staged(types)
+            if may_keep:
+                shelf.keep(key, choice)
+        return choice(which, self.leaves)
+
+    def staged(self, types: Sequence[ArrayType]) -> tuple[Choice, bool]:
+        """The staged branches, and whether they may be kept."""
+        names = paths("operands", self.tree)
+        bodies = [self._staged_branch(f, types, names) for f in self.funs]
+        for number, body in enumerate(bodies):
+            self._check_tree(bodies[-1], body, number)
+        out_types = self._out_types(bodies)
+        programs, outside = together(bodies)
+        branches = tuple([shared(with_types(p, out_types)) for p in programs])
+        may_keep = not any(body.captures for body in bodies)
+        return Choice({"branches": branches}, outside, bodies[0].tree), may_keep
+
+    def _staged_branch(self, f: Callable, types: Sequence[ArrayType], names: list[str]) -> Body:
+        return staged(lambda *xs: f(*self.tree.unflatten(xs)), types, self.who, name_of(f), names)
+
+    def _check_tree(self, first: Body, body: Body, number: int) -> None:
+        if body.tree != first.tree:
+            differences = tree_difference(
+                f"the one of {self.labels[-1]}", first.tree, f"the one of {self.labels[number]}",
+                body.tree, "result",
+            )
+            raise TypeError(
+                f"{self.who}: the branches must return results of the same tree; {differences}."
+            )
+
+    def _out_types(self, bodies: Sequence[Body]) -> list[ArrayType]:
+        """The types of the results: weak only where they are in all branches."""
+        found, rows = [], []
+        for i, column in enumerate(zip(*[b.out_types for b in bodies], strict=True)):
+            most = next((t for t in column if t.mesh is not None), column[0])
+            placed = [on_mesh_of(t, most) for t in column]
+            if any(t.strong() is not placed[0].strong() for t in placed):
+                each = " and ".join(
+                    f"{t.str_short(True)} from {label}"
+                    for t, label in zip(reversed(column), reversed(self.labels), strict=True)
+                )
+                rows.append(f"{path('result', bodies[0].tree, i)} is {each}")
+            found.append(placed[0] if all(t.weak_type for t in placed) else placed[0].strong())
+        if rows:
+            raise TypeError(
+                f"{self.who}: the branches must return results of the same types; "
+                f"{', '.join(rows)}."
+            )
+        return found

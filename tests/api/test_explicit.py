@@ -1,0 +1,429 @@
+"""Explicit mesh axes: the mesh in scope, `reshard`, `auto_axes`, `explicit_axes`, messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax, random
+from shardwise.base.errors import ShardingTypeError
+from shardwise.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    auto_axes,
+    explicit_axes,
+    get_abstract_mesh,
+    get_mesh,
+    reshard,
+    set_mesh,
+    use_abstract_mesh,
+)
+from shardwise.sharding import PartitionSpec as P
+
+MESH = sw.make_mesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit)
+MIXED = sw.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))
+A = np.arange(32, dtype=np.float32).reshape(8, 4)
+W = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
+
+
+@pytest.fixture
+def mesh() -> Iterator[Mesh]:
+    with set_mesh(MESH):
+        yield MESH
+
+
+def put(value: Any, *spec: Any) -> Any:
+    return sw.device_put(value, P(*spec))
+
+
+def shown(x: Any) -> str:
+    return str(sw.typeof(x))
+
+
+def error_of(kind: type[Exception], fun: Any, *args: Any) -> str:
+    with pytest.raises(kind) as caught:
+        fun(*args)
+    return str(caught.value)
+
+
+# -- the mesh in scope --
+
+
+def test_set_mesh_is_a_setter_and_a_context_manager():
+    assert get_mesh().empty
+    assert get_abstract_mesh().axis_names == ()
+    with set_mesh(MESH) as held:
+        assert held is MESH is get_mesh()
+        assert get_abstract_mesh() is MESH.abstract_mesh
+        with set_mesh(MIXED):
+            assert get_mesh() is MIXED
+        assert get_mesh() is MESH
+    setter = set_mesh(MESH)
+    try:
+        assert get_mesh() is MESH
+        others: list[Any] = []
+        thread = threading.Thread(target=lambda: others.append(get_mesh().empty))
+        thread.start()
+        thread.join()
+        assert others == [True]
+    finally:
+        setter.__exit__()
+    assert get_mesh().empty
+
+
+def test_flags_reach_code_under_a_mesh_that_was_set():
+    with set_mesh(MESH), sw.enable_x64(True):
+        assert jnp.zeros(3).dtype == np.float64
+
+
+def test_bare_specs_are_over_the_mesh_in_scope(mesh: Mesh):
+    x = put(A, "x")
+    assert x.sharding == NamedSharding(mesh, P("x"))
+    assert shown(x) == "float32[8@x,4]"
+    assert sw.typeof(x).str_short(True) == "f32[8@x,4]"
+
+
+def test_meshes_are_set_outside_of_transforms_only():
+    message = error_of(ValueError, sw.jit(lambda x: set_mesh(MESH) and x), A)
+    assert message.startswith("set_mesh cannot be used under a transform (jit of <lambda>, called")
+    message = error_of(ValueError, sw.jit(lambda x: get_mesh() and x), A)
+    assert message.endswith("). Use get_abstract_mesh, which knows axes and their types.")
+    assert error_of(TypeError, set_mesh, MESH.abstract_mesh) == (
+        "set_mesh takes a Mesh; got AbstractMesh('x': 4, 'y': 2, axis_types=(Explicit, Explicit)) "
+        "of type AbstractMesh."
+    )
+
+
+def test_use_abstract_mesh():
+    general = AbstractMesh((4, 2), ("x", "y"))
+    with use_abstract_mesh(general):
+        assert get_abstract_mesh() is general
+        t = sw.jit(lambda: jnp.zeros((8, 4), out_sharding=P("x"))).trace().program.out_types[0]
+        assert str(t) == "float32[8@x,4]"
+    with set_mesh(MIXED), use_abstract_mesh(general):
+        assert get_mesh() is MESH  # the same devices
+    with set_mesh(MESH):
+        assert error_of(ValueError, use_abstract_mesh(AbstractMesh((2,), ("x",))).__enter__) == (
+            "use_abstract_mesh cannot change the size of the mesh in scope, Mesh('x': 4, 'y': 2, "
+            "axis_types=(Explicit, Explicit)), to that of AbstractMesh('x': 2, "
+            "axis_types=(Explicit,))."
+        )
+
+
+# -- reshard --
+
+
+@pytest.mark.parametrize("shape", [(8, 4), (7, 5), (3, 1)])
+def test_reshard_moves_and_keeps_values(mesh: Mesh, shape: tuple):
+    value = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for before, after in [(("x",), ("y", "x")), ((), (None, ("x", "y"))), (("y", "x"), ())]:
+        x = put(value, *before)
+        for y in (reshard(x, P(*after)), sw.jit(lambda x, s=after: reshard(x, P(*s)))(x)):
+            assert sw.typeof(y).spec == P(*after, *[None] * (2 - len(after)))
+            np.testing.assert_array_equal(y, value)
+
+
+def test_reshard_takes_trees_and_unplaced_values():
+    xs = reshard({"a": A, "b": (A[0], 1.0)}, {"a": NamedSharding(MESH, P("x")),
+                                              "b": NamedSharding(MESH, P())})
+    assert [shown(x) for x in (xs["a"], *xs["b"])] == ["float32[8@x,4]", "float32[4]", "~float32[]"]
+    assert shown(reshard(xs["a"], P("y"))) == "float32[8@y,4]"  # over the mesh of its type
+
+
+def test_reshard_refuses():
+    assert error_of(ValueError, reshard, A, P("x")) == (
+        "reshard: x: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, P('x')), or "
+        "enter `with set_mesh(mesh):`."
+    )
+    assert error_of(ValueError, reshard, A, NamedSharding(MIXED, P("x", "y"))) == (
+        "reshard: x: P('x', 'y') names 'y' of Mesh('x': 4, 'y': 2, axis_types=(Explicit, Auto)), "
+        "but only Explicit axes are part of types. Use `with_sharding_constraint` for Auto axes."
+    )
+    assert error_of(ValueError, reshard, [A[0]], NamedSharding(MESH, P(None, "x"))) == (
+        "reshard: x[0] of type f32[4]: P(None, 'x') has 2 entries, but the array has only 1 "
+        "dimension. Remove entries from the end of the spec."
+    )
+
+
+def test_constraints_say_what_types_say(mesh: Mesh):
+    x = put(A, "x")
+    assert sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x")))(x).sharding.spec[0] == "x"
+    assert error_of(ShardingTypeError, sw.with_sharding_constraint, x, P("y")) == (
+        "with_sharding_constraint: x is of type f32[8@x,4], and P('y') asks for f32[8@y,4]. "
+        "Explicit axes are a part of types, which a constraint does not change. Use `reshard`."
+    )
+    with set_mesh(MIXED):
+        y = sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x", "y")))(put(A, "x"))
+        assert shown(y) == "float32[8@x,4]"
+        assert y.sharding.is_equivalent_to(NamedSharding(MIXED, P("x", "y")), 2)
+
+
+# -- what ops say --
+
+
+def test_the_choices_are_named(mesh: Mesh):
+    a, w = put(A, None, "x"), put(W, "x", None)
+    assert error_of(ShardingTypeError, jnp.matmul, a, w) == (
+        "[dot_general] operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a contracted "
+        "dimension, so the result's sharding is ambiguous. Use `reshard` on the operands, or pass "
+        "`out_sharding`."
+    )
+    assert error_of(ShardingTypeError, lambda: put(A, "x") + put(A, "y")) == (
+        "[add] operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 'a': "
+        "('x',) and ('y',). Use `reshard` on one of them."
+    )
+    assert error_of(ShardingTypeError, lambda: put(A, None, "x").ravel()) == (
+        "[reshape] cannot carry the sharding of f32[8,4@x] over to shape (32,): the parts of a "
+        "split dimension would not be parts of one dimension. Pass `out_sharding`, or use "
+        "`reshard` to gather that dimension first."
+    )
+    assert error_of(ShardingTypeError, lambda: put(A, "x")[np.array([1, 0])]) == (
+        "[gather] cannot split dimension 0 of f32[8@x,4], which is sharded over ('x',): the op "
+        "works along it. Use `reshard` to gather it first, or pass `out_sharding` to a function "
+        "that takes it."
+    )
+
+
+def test_out_sharding_over_other_axes_is_refused(mesh: Mesh):
+    assert error_of(TypeError, lambda: jnp.zeros(8, out_sharding="x")) == (
+        "zeros: out_sharding takes a NamedSharding or a PartitionSpec; got 'x' of type str."
+    )
+    with set_mesh(MIXED):
+        assert error_of(ValueError, lambda: jnp.zeros(8, out_sharding=P("y"))) == (
+            "zeros: out_sharding: P('y') names 'y' of Mesh('x': 4, 'y': 2, axis_types=(Explicit, "
+            "Auto)), but only Explicit axes are part of types. Use `with_sharding_constraint` for "
+            "Auto axes."
+        )
+
+
+@pytest.mark.parametrize("shape", [(8, 4), (7, 5)])
+def test_created_arrays_are_made_in_place(mesh: Mesh, shape: tuple):
+    key = random.key(3)
+    for made, plain in [
+        (jnp.ones(shape, out_sharding=P("x")), jnp.ones(shape)),
+        (jnp.full(shape, 3, out_sharding=P("x")), jnp.full(shape, 3)),
+        (jnp.array(np.ones(shape), out_sharding=P("x")), jnp.ones(shape)),
+        (random.normal(key, shape, out_sharding=P("x")), random.normal(key, shape)),
+        (random.randint(key, shape, 0, 9, out_sharding=P("x")), random.randint(key, shape, 0, 9)),
+        (random.gamma(key, 2.0, shape, out_sharding=P("x")), random.gamma(key, 2.0, shape)),
+    ]:
+        assert sw.typeof(made).spec == P("x", None)
+        assert made.sharding.mesh is MESH
+        np.testing.assert_allclose(made, plain, rtol=1e-6)  # gamma is computed, and may round
+
+
+def test_concrete_meshes_need_no_scope():
+    there = NamedSharding(MESH, P("x"))
+    assert jnp.zeros(8, out_sharding=there).sharding == there
+    product = jnp.matmul(A, W, out_sharding=there)
+    assert shown(product) == "float32[8@x,6]"
+    np.testing.assert_allclose(product, A @ W, rtol=1e-5)
+
+
+# -- sums that are not taken yet --
+
+
+def test_unreduced_products(mesh: Mesh):
+    a, w = put(A, None, "x"), put(W, "x", None)
+
+    def product(a: Any, w: Any) -> Any:
+        return jnp.matmul(a, w, out_sharding=P(None, None, unreduced={"x"}))
+
+    assert shown(product(a, w)) == "float32[8,6]{U:x}"
+    twice = sw.jit(lambda a, w: reshard(product(a, w) + product(a, w), P("y", None)))(a, w)
+    assert shown(twice) == "float32[8@y,6]"
+    np.testing.assert_allclose(twice, 2 * (A @ W), rtol=1e-5)
+    assert error_of(ShardingTypeError, lambda: jnp.sin(product(a, w))) == (
+        "[sin] operands f32[8,6]{U:x}: 'x' of an operand are axes along which a sum is not yet "
+        "taken, and the op is not linear in just such operands. Use `reshard` to take the sum "
+        "first."
+    )
+    wrong = P(None, None, unreduced={"y"})
+    assert error_of(ShardingTypeError, lambda: jnp.matmul(a, w, out_sharding=wrong)) == (
+        "matmul: out_sharding P(None, None, unreduced={'y'}) leaves the sum along 'y' to be taken, "
+        "but no operand is split over it; got f32[8,4@x], f32[4@x,6]."
+    )
+
+
+def test_cotangents_of_reduced_values_are_unreduced(mesh: Mesh):
+    a, seen = put(A, "y", None), []
+
+    def loss(w: Any) -> Any:
+        w = reshard(w, P(None, None, reduced={"y"}))
+        return (a @ w).sum()
+
+    def inner(w: Any) -> Any:
+        g = sw.grad(lambda w: (a @ jnp.sin(w)).sum())(reshard(w, P(None, None, reduced={"y"})))
+        seen.append(shown(g))
+        return reshard(g, P())
+
+    g = sw.jit(sw.grad(loss))(put(W))
+    assert shown(g) == "float32[4,6]"
+    np.testing.assert_allclose(g, np.repeat(A.sum(0)[:, None], 6, 1), rtol=1e-5)
+    np.testing.assert_allclose(sw.jit(inner)(put(W)), A.sum(0)[:, None] * np.cos(W), rtol=1e-5)
+    assert seen == ["float32[4,6]{U:y}"]
+
+
+# -- other types of axes --
+
+
+def test_auto_axes(mesh: Mesh):
+    seen: list[str] = []
+
+    def f(a: Any, w: Any) -> Any:
+        seen.append(shown(a))
+        return a @ w
+
+    a, w = put(A, "x", "y"), put(W, "y", "x")
+    free = auto_axes(f, out_sharding=P("x", None))
+    for out in (free(a, w), sw.jit(free)(a, w), auto_axes(f)(a, w, out_sharding=P("x", None))):
+        assert shown(out) == "float32[8@x,6]"
+        np.testing.assert_allclose(out, A @ W, rtol=1e-5)
+    assert set(seen) == {"float32[8,4]"}
+    g = sw.grad(lambda a: (free(a, w) ** 2).sum())(a)
+    assert shown(g) == "float32[8@x,4@y]"
+    np.testing.assert_allclose(g, 2 * (A @ W) @ W.T, rtol=1e-4)
+    assert error_of(TypeError, auto_axes(f), a, w) == (
+        "auto_axes of f needs `out_sharding`, here or at the call."
+    )
+
+
+def test_some_axes_auto(mesh: Mesh):
+    seen: list[Any] = []
+
+    @auto_axes(axes="y", out_sharding=P("x", "y"))
+    def f(x: Any) -> Any:
+        seen.append((shown(x), get_abstract_mesh().axis_types))
+        return jnp.sin(x).T.T
+
+    x = put(A, "x", "y")
+    for out in (f(x), sw.jit(f)(x)):
+        assert shown(out) == "float32[8@x,4@y]"
+        np.testing.assert_allclose(out, np.sin(A), rtol=1e-5)
+    assert seen == [("float32[8@x,4]", (AxisType.Explicit, AxisType.Auto))] * 2
+    assert error_of(ValueError, auto_axes(f, axes="z", out_sharding=P()), x) == (
+        "auto_axes of f: Mesh('x': 4, 'y': 2, axis_types=(Explicit, Explicit)) has no axis 'z'; "
+        "its axes are 'x' and 'y'."
+    )
+
+
+def test_explicit_axes():
+    seen: list[str] = []
+
+    @explicit_axes(in_sharding=(P("x", "y"),))
+    def f(x: Any) -> Any:
+        seen.append(shown(x))
+        return jnp.sin(x)
+
+    with set_mesh(MIXED):
+        x = put(A, "x")
+        for out in (f(x), sw.jit(f)(x)):
+            assert shown(out) == "float32[8@x,4]"
+            np.testing.assert_allclose(out, np.sin(A), rtol=1e-5)
+    assert seen == ["float32[8@x,4@y]"] * 2
+    assert error_of(ValueError, f, A) == (
+        "explicit_axes of f needs a mesh in scope. Enter one with `set_mesh`."
+    )
+
+
+# -- transforms --
+
+
+def test_vmap_of_differently_split_axes(mesh: Mesh):
+    add = sw.vmap(lambda a, b: a + b)
+    assert error_of(ShardingTypeError, add, put(A, "x"), put(A, "y")) == (
+        "vmap: the mapped axes of the arguments are split over different mesh axes: f32[8@x,4] "
+        "along 0, f32[8@y,4] along 0. Use `reshard` on one of them."
+    )
+    assert shown(add(put(A, "x"), A)) == "float32[8@x,4]"
+    inside = sw.vmap(lambda r: reshard(r, P("x")))
+    assert error_of(ShardingTypeError, inside, put(A, "x")) == (
+        "[reshard] under vmap cannot split a value by P('x'): the mapped axis is split over 'x' "
+        "already. Use other mesh axes inside, or map over an axis that is not split."
+    )
+
+
+def test_scan_names_the_leaf(mesh: Mesh):
+    def step(c: Any, x: Any) -> tuple:
+        return c + x["a"], c
+
+    assert error_of(ShardingTypeError, lax.scan, step, jnp.zeros(4), {"a": put(A, "x")}) == (
+        "scan: xs['a'] is of type f32[8@x,4]: its dimension 0, which scan goes along, is split "
+        "over a mesh. Use `reshard` to gather that dimension first."
+    )
+    assert error_of(TypeError, lax.scan, step, jnp.zeros(4), {"a": put(A, None, "x")}) == (
+        "scan: step must return the carry in the types that it takes; carry came in as f32[4] and "
+        "was returned as f32[4@x]. Change init or step so that they agree."
+    )
+    final, ys = lax.scan(step, jnp.zeros(4, out_sharding=P("x")), {"a": put(A, None, "x")})
+    assert (shown(final), shown(ys)) == ("float32[4@x]", "float32[8,4@x]")
+
+
+def test_custom_rules(mesh: Mesh):
+    @sw.custom_jvp
+    def f(x: Any) -> Any:
+        return jnp.sin(x)
+
+    f.defjvp(lambda p, t: (f(p[0]), 3 * t[0]))
+
+    @sw.custom_vjp
+    def g(x: Any) -> Any:
+        return jnp.sin(x)
+
+    g.defvjp(lambda x: (g(x), None), lambda _, ct: (reshard(5 * ct, P()),))
+    for fun, slope in ((f, 3), (g, 5)):
+        for h in (sw.grad(lambda x, fun=fun: fun(x).sum()),
+                  sw.vmap(sw.grad(lambda x, fun=fun: fun(x).sum())),
+                  sw.jit(sw.grad(lambda x, fun=fun: sw.vmap(fun)(x).sum()))):
+            out = h(put(A, "x", "y"))
+            assert shown(out) == "float32[8@x,4@y]"
+            np.testing.assert_array_equal(out, np.full_like(A, slope))
+
+
+def test_a_mesh_of_equal_shape_hits_the_cache():
+    other = sw.make_mesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit,
+                         devices=sw.devices()[::-1])
+    traces: list[int] = []
+
+    @sw.jit
+    def f(x: Any) -> Any:
+        traces.append(1)
+        return jnp.sin(x)
+
+    for m in (MESH, other):
+        out = f(sw.device_put(A, NamedSharding(m, P("x"))))
+        assert out.sharding.mesh is m
+    assert len(traces) == 1
+
+
+def test_a_training_step_is_jax_s(mesh: Mesh):
+    """Data over x, weights over y: the types of all gradients, and the values, are JAX's."""
+    params = {"w": W, "b": np.ones(6, np.float32)}
+    splits = {"w": ("y", None), "b": (None,)}
+
+    def loss(m: Any, spec: Any, p: Any, x: Any) -> Any:
+        h = m.einsum("bi,io->bo", x, p["w"], out_sharding=spec("x", None)) + p["b"]
+        return (m.tanh(h) ** 2).mean()
+
+    ours = {k: put(v, *splits[k]) for k, v in params.items()}
+    value, grads = sw.jit(sw.value_and_grad(lambda p, x: loss(jnp, P, p, x)))(ours, put(A, "x"))
+    theirs = jax.make_mesh((4, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    spec = jax.sharding.PartitionSpec
+    with jax.set_mesh(theirs):
+        at = {k: jax.device_put(v, spec(*splits[k])) for k, v in params.items()}
+        expected = jax.jit(jax.value_and_grad(lambda p, x: loss(jax.numpy, spec, p, x)))(
+            at, jax.device_put(A, spec("x"))
+        )
+    np.testing.assert_allclose(value, expected[0], rtol=1e-5)
+    for k, g in expected[1].items():
+        assert shown(grads[k]) == str(jax.typeof(g))
+        np.testing.assert_allclose(grads[k], g, rtol=1e-4, atol=1e-6)
