@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from shardwise import tree as tree
     from shardwise import tree_util as tree_util
     from shardwise.api.caches import clear_caches as clear_caches
+    from shardwise.api.callbacks import effects_barrier as effects_barrier
+    from shardwise.api.callbacks import pure_callback as pure_callback
     from shardwise.api.explicit import set_mesh as set_mesh
     from shardwise.api.jacobian import hessian as hessian
     from shardwise.api.jacobian import jacfwd as jacfwd

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise import explain, tree
+from shardwise.api.callbacks import debug_function as callback
+from shardwise.api.callbacks import debug_print as print
 from shardwise.engine.array import Array
 from shardwise.ops.inspect import inspect_sharding
 

@@ -175,7 +175,8 @@ def settled(x: Any, t: ArrayType) -> Any:
     if found.dtype == t.dtype and x.__class__ is Array:
         if found.weak_type == t.weak_type:
             return x
-        weak = signature(found.update(weak_type=t.weak_type), x.sharding, x.committed)
+        aval, layout = found.update(weak_type=t.weak_type), x._sig.layout
+        weak = signature(aval, x.sharding, x.committed, layout)
         return wrap(x._live(), weak)
     if not hasattr(x, "aval") or (found.dtype, found.weak_type) != (t.dtype, t.weak_type):
         return convert_element_type(x, dtype=t.dtype, weak=t.weak_type)

@@ -27,6 +27,7 @@ from shardwise.api.stages import ShapeDtypeStruct, Traced, compiler_overrides, s
 from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
 from shardwise.base.config import disable_jit, explain_cache_misses, log_compiles
 from shardwise.base.context import CURRENT
+from shardwise.base.errors import UnexpectedTracerError
 from shardwise.control.call import call
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
@@ -121,6 +122,8 @@ class Jitted(Generic[P, R]):
             try:
                 ready = x.__class__ is Array or (staged and isinstance(x, Value))
                 found.append(x if ready else _leaf(x, abstract))
+            except UnexpectedTracerError:
+                raise
             except TypeError as error:
                 name = self._argument_names(args, kwargs)[i]
                 raise TypeError(
@@ -160,6 +163,9 @@ class Jitted(Generic[P, R]):
             try:
                 hash(value)
             except TypeError:
+                held = next((x for x in flatten(value)[0] if isinstance(x, Tracer)), None)
+                if held is not None:
+                    raise self._static_tracer(where, held) from None
                 kind = type(value).__name__
                 return (
                     f"jit of {self._name}: static argument {where!r} is {value!r} of type "
@@ -167,6 +173,16 @@ class Jitted(Generic[P, R]):
                     "cache key: use a hashable type such as a tuple, or do not mark it static."
                 )
         return f"jit of {self._name}: a static argument cannot be hashed."
+
+    def _static_tracer(self, where: Any, x: Tracer) -> Exception:
+        if not x.interpreter.alive:
+            return escaped(x)
+        return ValueError(
+            f"jit of {self._name}: static argument {where!r} is a traced value of type "
+            f"{x.aval.str_short(True)} ({x.interpreter.describe()}){x.origin()[:-1]}. A program is "
+            "made for the value of a static argument, and this one is not known while tracing. Do "
+            "not mark it static, or compute it outside of the traced function."
+        )
 
     def _merged(self, static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """The call's full arguments, static ones included."""
@@ -425,9 +441,7 @@ def jit(fun: Callable[P, R], /, **options: Unpack[JitOptions]) -> Jitted[P, R]: 
 
 
 @overload
-def jit(
-    fun: None = None, /, **options: Unpack[JitOptions]
-) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+def jit(**options: Unpack[JitOptions]) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
 def jit(

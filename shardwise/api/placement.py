@@ -176,6 +176,8 @@ def _default() -> SingleDeviceSharding:
 def _put(x: Any, plan: _Plan, name: Callable[[], str]) -> Any:
     try:
         return _placed(x, plan)
+    except UnexpectedTracerError:
+        raise
     except (ValueError, TypeError) as error:
         raise type(error)(f"device_put: {name()}: {error}") from None
 
@@ -187,7 +189,7 @@ def _placed(x: Any, plan: _Plan) -> Any:
     if isinstance(plan.target, Space):
         if isinstance(x, Tracer):
             return to_memory(x, space=plan.target)
-        here = x.sharding if isinstance(x, Value) else _default()
+        here = x.sharding if isinstance(x, Array) else _default()
         return _placed(x, dataclasses.replace(plan, target=plan.target.over(here)))
     if not isinstance(x, Value):
         return _from_host(x, plan)

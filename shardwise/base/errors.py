@@ -1,13 +1,34 @@
-"""Error classes. Names follow JAX's; each message says what came, what was expected, what to do."""
+"""Error classes; `shardwise.errors` is their public home. Names and bases follow JAX's.
+
+Each message says what came, what was expected, why, and what to do. A class that derives from
+`Documented` has a page with examples, and its traceback ends with the name of that page.
+"""
 
 from __future__ import annotations
 
 
-class ShardingTypeError(TypeError):
+class Documented(Exception):
+    """Base of errors with a page in docs/errors."""
+
+    def __init__(self, *args: object):
+        super().__init__(*args)
+        own = next(c for c in type(self).__mro__ if c.__module__.startswith("shardwise."))
+        self.add_note(f"Examples and fixes: docs/errors/{own.__name__}.md")
+
+
+class ShardingTypeError(Documented, TypeError):
     """Operands whose shardings do not go together, over explicit mesh axes."""
 
 
-class ConcretizationTypeError(TypeError):
+class TypePromotionError(Documented, TypeError, ValueError):
+    """Values of these dtypes do not meet; one of them has to be cast."""
+
+
+class BroadcastError(Documented, TypeError, ValueError):
+    """Shapes that do not broadcast together."""
+
+
+class ConcretizationTypeError(Documented, TypeError):
     """A traced value was needed as a concrete one."""
 
 
@@ -15,17 +36,21 @@ class TracerBoolConversionError(ConcretizationTypeError):
     """`bool(x)`, `if x:` on a traced value."""
 
 
-class TracerArrayConversionError(TypeError):
+class TracerArrayConversionError(Documented, TypeError):
     """`numpy.asarray(x)` on a traced value."""
 
 
-class TracerIntegerConversionError(TypeError):
+class TracerIntegerConversionError(Documented, TypeError):
     """A traced value used as a Python integer, e.g. as a list index or a shape."""
 
 
-class NonConcreteBooleanIndexError(IndexError):
+class NonConcreteBooleanIndexError(Documented, IndexError):
     """A traced boolean mask used as an index: the result's shape would depend on its values."""
 
 
-class UnexpectedTracerError(RuntimeError):
-    """A traced value was used after the function that it belongs to had ended."""
+class UnexpectedTracerError(Documented, TypeError):
+    """A traced value was used where the function that it belongs to does not reach."""
+
+
+class LeakedTracerError(UnexpectedTracerError):
+    """A traced value outlives its function, found by `checking_leaks`."""

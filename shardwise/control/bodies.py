@@ -108,6 +108,8 @@ def _part(value: Any, depth: int) -> Any:
         return kind, repr(value)  # 0.0 is not -0.0
     if kind is ModuleType:
         return value if _is_fixed(value.__name__) else None
+    if kind is weakref.ref:
+        return _part(value(), depth)
     if kind is tuple:
         parts = [_part(v, depth) for v in value]
         return None if None in parts else (kind, *parts)
@@ -260,15 +262,33 @@ def check_carry_tree(who: str, name: str, wanted: Any, tree: Any) -> None:
         raise TypeError(f"{who}: {name} must return a carry with the tree of init; {differences}.")
 
 
+class Loop:
+    """A loop over a staged body, with all that a call needs.
+
+    consts: values of the first arguments of the op.
+    casts:  (position, type) of leaves that the body wants in another type.
+    tree:   of the results.
+    """
+
+    __slots__ = ("op", "params", "consts", "casts", "tree")
+
+    def __init__(self, op: Op, params: dict, consts: list[Any], casts: list[tuple], tree: Any):
+        self.op = op
+        self.params = params
+        self.consts = consts
+        self.casts = casts
+        self.tree = tree
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        for position, t in self.casts:
+            leaves[position] = settle(cast(leaves[position], t.dtype, t.weak_type), t)
+        return self.tree.unflatten(self.op(*self.consts, *leaves, **self.params))
+
+
 def casts_of(old: Sequence[ArrayType], new: Sequence[ArrayType]) -> list[tuple[int, ArrayType]]:
     """What to do with leaves that the body wants in another type."""
     pairs = enumerate(zip(old, new, strict=True))
     return [(i, b) for i, (a, b) in pairs if a is not b]
-
-
-def cast_leaves(leaves: list[Any], casts: Sequence[tuple[int, ArrayType]]) -> None:
-    for position, t in casts:
-        leaves[position] = settle(cast(leaves[position], t.dtype, t.weak_type), t)
 
 
 # -- leaves, and messages about them --

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.core.op import Op, is_linear
+from shardwise.core.ordering import through_program
 from shardwise.core.program import Program, derived
 from shardwise.ops.sharding import settle
 from shardwise.transforms.batch import batch_program, hidden_sharding, moved_into
@@ -83,6 +84,7 @@ call = Op(
     transpose=_transpose,
     batch=_batch,
     split=_split,
+    sequence=through_program,
     multiple=True,
     programs=("program",),
 )

@@ -37,9 +37,11 @@ from shardwise.ops.logical import ne
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
 from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.dtypes import is_bool, is_complex, is_integer, is_numeric
 
 _FLAG = array_type((), np.dtype(bool))
 _NUMBER = array_type((), np.dtype("int32"))
+_HOST = (bool, int, float, complex, np.generic, np.ndarray)
 _NONE: Any = object()
 
 
@@ -83,7 +85,7 @@ def cond(
         if operands:
             raise TypeError("cond: give operands by position or as `operand`, not both.")
         operands = (operand,)
-    if len(operands) == 2 and not callable(true_fun) and callable(false_fun):
+    if len(operands) == 2 and callable(operands[1]) and not callable(true_fun):
         return _with_operands_of_their_own(pred, true_fun, false_fun, *operands)
     leaves, tree = flatten(operands)
     try:
@@ -93,10 +95,10 @@ def cond(
     except (AttributeError, KeyError, TypeError):
         choice = None
     if choice is None or disable_jit.value:
-        labels = (f"false_fun ({name_of(false_fun)})", f"true_fun ({name_of(true_fun)})")
         for what, f in (("true_fun", true_fun), ("false_fun", false_fun)):
             check_function("cond", what, f)
-        call = _Call("cond", (false_fun, true_fun), labels, leaves, tree)
+        labels = (f"true_fun ({name_of(true_fun)})", f"false_fun ({name_of(false_fun)})")
+        call = _Call("cond", (true_fun, false_fun), labels, leaves, tree)
         return call.run(_predicate(pred))
     return choice(pred, leaves)
 
@@ -154,7 +156,7 @@ def switch(
 def _predicate(pred: Any) -> Any:
     """A boolean scalar."""
     pred = known(pred)
-    if not (is_value(pred) or isinstance(pred, bool | int | float | complex | np.generic | np.ndarray)):
+    if not is_value(pred) and not isinstance(pred, _HOST):
         raise TypeError(f"cond: pred must be a boolean scalar; got {shown(pred)}.")
     t = type_of(pred)
     if t.shape:
@@ -162,9 +164,9 @@ def _predicate(pred: Any) -> Any:
             f"cond: pred must be a boolean scalar; got {t.str_short(True)}. To choose element by "
             "element use `lax.select` or `numpy.where`."
         )
-    if t.dtype.kind == "b":
+    if is_bool(t.dtype):
         return pred
-    if t.dtype.kind not in "iuf" and t.dtype.name not in _SMALL_FLOATS:
+    if not is_numeric(t.dtype) or is_complex(t.dtype):
         raise TypeError(
             f"cond: pred must be a boolean, or a number to compare with zero; got "
             f"{t.str_short(True)}."
@@ -178,9 +180,9 @@ def _index(index: Any) -> Any:
         return index
     index = known(index)
     given = shown(index)
-    if is_value(index) or isinstance(index, int | float | complex | np.generic | np.ndarray):
+    if is_value(index) or isinstance(index, _HOST):
         t = type_of(index)
-        if not t.shape and t.dtype.kind in "iu":
+        if not t.shape and is_integer(t.dtype):
             return cast(index, _NUMBER.dtype)
         given = t.str_short(True)
     raise TypeError(f"switch: index must be an integer scalar; got {given}.")
@@ -193,17 +195,16 @@ class _Call:
         self, who: str, funs: Sequence[Callable], labels: Sequence[str], leaves: list, tree: Any
     ):
         self.who, self.funs, self.labels, self.tree = who, funs, labels, tree
+        self.last = len(funs) - 1
         self.leaves = [leaf(x, who, "operands", tree, i) for i, x in enumerate(leaves)]
 
     def run(self, which: Any) -> Any:
         if disable_jit.value and not isinstance(which, Tracer):
-            last = len(self.funs) - 1
-            chosen = self.funs[min(max(int(which), 0), last)]
-            return chosen(*self.tree.unflatten(self.leaves))
+            which = (not which) if self.who == "cond" else min(max(int(which), 0), self.last)
+            return self.funs[which](*self.tree.unflatten(self.leaves))
         types = [type_of(x) for x in self.leaves]
-        # The public functions look the key up on the shelf of the first of their branches.
-        first, *rest = self.funs if self.who == "switch" else self.funs[::-1]
-        shelf, key = shelf_of(first), (*map(shelf_of, rest), CURRENT.get().key, self.tree, *types)
+        shelf, *others = map(shelf_of, self.funs)
+        key = (*others, CURRENT.get().key, self.tree, *types)
         choice = shelf.bodies.get(key)
         if choice is None:
             choice, may_keep = self.staged(types)
@@ -215,22 +216,23 @@ class _Call:
         """The staged branches, and whether they may be kept."""
         names = paths("operands", self.tree)
         bodies = [self._staged_branch(f, types, names) for f in self.funs]
-        for number, body in enumerate(bodies):
-            self._check_tree(bodies[-1], body, number)
+        for body, label in zip(bodies, self.labels, strict=True):
+            self._check_tree(bodies[0], body, label)
         out_types = self._out_types(bodies)
         programs, outside = together(bodies)
         branches = tuple([shared(with_types(p, out_types)) for p in programs])
+        if self.who == "cond":
+            branches = branches[::-1]  # that of False comes first
         may_keep = not any(body.captures for body in bodies)
         return Choice({"branches": branches}, outside, bodies[0].tree), may_keep
 
     def _staged_branch(self, f: Callable, types: Sequence[ArrayType], names: list[str]) -> Body:
         return staged(lambda *xs: f(*self.tree.unflatten(xs)), types, self.who, name_of(f), names)
 
-    def _check_tree(self, first: Body, body: Body, number: int) -> None:
+    def _check_tree(self, first: Body, body: Body, label: str) -> None:
         if body.tree != first.tree:
             differences = tree_difference(
-                f"the one of {self.labels[-1]}", first.tree, f"the one of {self.labels[number]}",
-                body.tree, "result",
+                f"that of {self.labels[0]}", first.tree, f"that of {label}", body.tree, "result"
             )
             raise TypeError(
                 f"{self.who}: the branches must return results of the same tree; {differences}."
@@ -245,7 +247,7 @@ class _Call:
             if any(t.strong() is not placed[0].strong() for t in placed):
                 each = " and ".join(
                     f"{t.str_short(True)} from {label}"
-                    for t, label in zip(reversed(column), reversed(self.labels), strict=True)
+                    for t, label in zip(column, self.labels, strict=True)
                 )
                 rows.append(f"{path('result', bodies[0].tree, i)} is {each}")
             found.append(placed[0] if all(t.weak_type for t in placed) else placed[0].strong())

@@ -38,6 +38,7 @@ from shardwise.control.custom_common import (
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
+from shardwise.core.ordering import through_program
 from shardwise.core.program import Program
 from shardwise.numpy.convert import cast
 from shardwise.ops.families import add
@@ -246,6 +247,7 @@ custom_jvp_call = Op(
     batch=_batch,
     stage=_stage,
     eager=run_eagerly,
+    sequence=through_program,
     multiple=True,
     programs=("program",),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from shardwise.core.program import Atom, Equation, Literal, Program, Var
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
 from shardwise.ops.sharding import reshard
+from shardwise.transforms.jvp import Ground
+from shardwise.transforms.stage import Stage, split_captures
 from shardwise.types.array_type import ArrayType, array_type
 
 
@@ -73,6 +75,14 @@ def with_results(
 def any_of(rows: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
     """Which columns have a mark in some row."""
     return tuple([any(column) for column in zip(*rows, strict=True)])
+
+
+def program_of(fun: Callable, types: Sequence[ArrayType], name: str) -> Program:
+    """The program of `fun(*values) → list`, a function over ops that takes nothing from outside."""
+    stager = Stage(Ground, "program", name)
+    with stager.entered():
+        found, captured = stager.finish(fun(*map(stager.new_input, types)))
+    return split_captures(found, captured)[0]
 
 
 def opened(program: Program) -> tuple[Program, list[Any]]:

@@ -319,6 +319,12 @@ def _batch(
     return outs, [0 if m else None for m in carry_marks] + [1 if m else None for m in y_marks]
 
 
+def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+    """The token is the first carry."""
+    at, body = params["num_consts"], with_token(params["body"], params["num_consts"], 0)
+    return params | {"body": body, "num_carry": params["num_carry"] + 1}, at, 0
+
+
 scan = Op(
     "scan",
     type_rule=_type,
@@ -327,6 +333,7 @@ scan = Op(
     transpose=_transpose,
     batch=_batch,
     split=_split,
+    sequence=_sequence,
     multiple=True,
     programs=("body",),
 )

@@ -16,7 +16,7 @@ from shardwise.base.context import CURRENT
 from shardwise.base.errors import ShardingTypeError
 from shardwise.control.bodies import (
     Body,
-    cast_leaves,
+    Loop,
     casts_of,
     check_carry,
     check_carry_tree,
@@ -41,27 +41,6 @@ from shardwise.ops.basis import reshape
 from shardwise.ops.shape import concatenate, slice_in_dim
 from shardwise.runtime.pytree import flatten
 from shardwise.types.array_type import ArrayType
-
-
-class Loop:
-    """A staged body with all that a call needs.
-
-    consts: values of the body's first arguments.
-    casts:  (position, type) of leaves of `init` that the body wants in another type.
-    tree:   of the pair (carry, ys).
-    """
-
-    __slots__ = ("params", "consts", "casts", "tree")
-
-    def __init__(self, params: dict, consts: list[Any], casts: list[tuple], tree: Any):
-        self.params = params
-        self.consts = consts
-        self.casts = casts
-        self.tree = tree
-
-    def __call__(self, leaves: list[Any]) -> Any:
-        cast_leaves(leaves, self.casts)
-        return self.tree.unflatten(scan_op(*self.consts, *leaves, **self.params))
 
 
 def scan(
@@ -198,7 +177,7 @@ class _Call:
             "num_carry": count, "length": self.length, "reverse": self.reverse,
             "unroll": self.unroll,
         }
-        return Loop(params, body.outside, casts_of(carry, wider), body.tree), not body.captures
+        return Loop(scan_op, params, body.outside, casts_of(carry, wider), body.tree), not body.captures
 
     def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:
         for i, t in enumerate(types):

@@ -168,9 +168,11 @@ def _sums(
     kinds = {reduced for _, reduced in marks if reduced}
     if not kinds or op.family == "contract":
         return unreduced, NO_AXES
-    if len(kinds) > 1:
+    own = kinds.pop()
+    rows = zip(types, marks, strict=True)  # scalars go with everything
+    if any(t.mesh and t.ndim and sums | reduced != own for t, (sums, reduced) in rows):
         raise ShardingTypeError(
-            f"[{op.name}] operands {shown(types)} are reduced along different mesh axes. "
-            "Use `reshard` on one of them."
+            f"[{op.name}] operands {shown(types)} are not reduced along the same mesh axes, so "
+            "that their cotangents would be summed differently. Use `reshard` on one of them."
         )
-    return unreduced, kinds.pop() - unreduced
+    return unreduced, own - unreduced

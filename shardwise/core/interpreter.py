@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 from shardwise.base.context import CURRENT, Context, current
@@ -25,11 +26,15 @@ class Interpreter:
     transform: the public name of the transform (`jit`, `grad`, …), for messages.
     function:  the name of the transformed function.
     alive:     false once the transformed function has ended; its tracers are invalid then.
+    thread:    the one that runs the function.
     """
 
     eager = False
 
-    __slots__ = ("parent", "transform", "function", "site", "alive", "_seen", "_under_parent")
+    __slots__ = (
+        "parent", "transform", "function", "site", "alive", "thread", "_seen", "_under_parent",
+        "__weakref__",
+    )
 
     def __init__(self, parent: Interpreter | None, transform: str, function: str):
         self.parent: Any = parent
@@ -37,6 +42,7 @@ class Interpreter:
         self.function = function
         self.site: Site | None = user_site(2)
         self.alive = True
+        self.thread = get_ident()
         self._seen: Context | None = None
         self._under_parent: Context | None = None
 

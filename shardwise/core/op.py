@@ -17,6 +17,8 @@ The fields, and how they are called (`**p` are the op's parameters):
     split(interpreter, op, args, p)   → results; for ops that hold programs: partial evaluation.
     stage(interpreter, args, p)       → (args, p), with the functions it holds staged to programs.
     eager(args, p)                    → results; for ops that run user functions when eager.
+    sequence(p, with_token)           → (params, at, out): the op with a token of ordered effects
+                                        (core/ordering.py) as operand `at` and result `out`.
 
 The `batch` rules of the family "custom" also get `mapped`, the axis (transforms/batch.py).
 With `multiple`, results, tangents, cotangents and dims are lists.
@@ -38,7 +40,7 @@ class Op:
 
     __slots__ = (
         "name", "type_rule", "dims", "lower", "jvp", "transpose", "batch", "split", "stage",
-        "eager", "effects", "multiple", "programs", "family", "inferred",
+        "eager", "sequence", "effects", "multiple", "programs", "family", "inferred",
     )
 
     def __init__(
@@ -54,6 +56,7 @@ class Op:
         split: Callable[..., Any] | None = None,
         stage: Callable[..., Any] | None = None,
         eager: Callable[..., Any] | None = None,
+        sequence: Callable[..., Any] | None = None,
         effects: frozenset[Any] = frozenset(),
         multiple: bool = False,
         programs: tuple[str, ...] = (),
@@ -71,6 +74,7 @@ class Op:
         self.split = split
         self.stage = stage
         self.eager = eager
+        self.sequence = sequence
         self.effects = effects
         self.multiple = multiple
         self.programs = programs

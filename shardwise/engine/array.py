@@ -153,7 +153,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
 
     def _live(self) -> Any:
         impl = self._impl
-        if not impl.is_deleted():
+        if not backend.is_gone(impl):
             return impl
         raise RuntimeError(self._gone_message())
 
@@ -166,19 +166,14 @@ class Array(Interchange, metaclass=_ArrayMeta):
         return f"array of type {self.aval.str_short(True)} {why}."
 
     def delete(self) -> None:
-        """Frees the memory now, and that of all arrays that share it."""
-        self._end("has been deleted: `delete()` was called on it", "has been deleted")
-
-    def _end(self, why: str, others: str) -> None:
-        """Deletes the data. why: what its later use is told; others: the use of sharing arrays."""
-        if self._impl.__class__ is not Gone:
-            backend.delete(self._impl, others)
-            self._impl = Gone(why)
+        """Frees the memory now; arrays that share it are deleted too."""
+        if not self.is_deleted():
+            backend.delete(self._impl, "has been deleted")
+            self._impl = Gone("has been deleted: `delete()` was called on it")
             self._host = None
-            memory.release()
 
     def is_deleted(self) -> bool:
-        return self._impl.is_deleted()
+        return backend.is_gone(self._impl)
 
     def __copy__(self) -> Array:
         return ROOT.interpreter.copied(self)

@@ -16,10 +16,13 @@ from typing import Any
 from shardwise.base import config
 from shardwise.engine.disk_cache import DiskCache, disk_cache, key_of
 from shardwise.runtime import backend
+from shardwise.runtime.callbacks import PATIENCE
 from shardwise.runtime.fingerprint import dumps, fingerprint
 from shardwise.runtime.program import Compiled, compile_options, compile_text, load
 
 CACHE_SIZE = 2048
+# Devices wait for the one that calls a host function, which may take its time.
+_PATIENT = ("xla_cpu_collective_call_terminate_timeout_seconds", PATIENCE)
 
 _compiled: OrderedDict[tuple, Compiled] = OrderedDict()
 _log = logging.getLogger("shardwise.jit")
@@ -33,6 +36,7 @@ def compiled_for(
     small: bool = False,
     overrides: tuple = (),
     callbacks: tuple[Callable[..., Any], ...] = (),
+    ordered: bool = False,
 ) -> Compiled:
     """The compiled form of a module.
 
@@ -41,6 +45,7 @@ def compiled_for(
     overrides:    XLA options as (name, value) pairs.
     callbacks:    host functions that the module calls, by number. A program with any is kept
                   nowhere: it would keep them, and they exist in this process only.
+    ordered:      whether they are called in the order of the programs.
     """
     begin = time.perf_counter()
     key = (text, devices, free_outputs, quick, small, repr(overrides))  # repr: 1 is not True
@@ -50,11 +55,13 @@ def compiled_for(
             _compiled.move_to_end(key)
         _report("found %s in memory in %.1f ms", text, begin)
         return found
+    if callbacks and len(devices) > 1 and devices[0].platform == "cpu":
+        overrides = (_PATIENT, *overrides)
     options = compile_options(
         devices, free_outputs=free_outputs, quick=quick, small=small, overrides=dict(overrides)
     )
     if callbacks:
-        return _compile(text, devices, options, callbacks)
+        return _compile(text, devices, options, callbacks, ordered)
     new = _compiled[key] = _kept(disk_cache(), text, devices, options)
     if len(_compiled) > CACHE_SIZE:
         _compiled.popitem(last=False)
@@ -66,9 +73,12 @@ def forget() -> None:
     _compiled.clear()
 
 
-def _compile(text: str, devices: tuple, options: Any, callbacks: tuple = ()) -> Compiled:
+def _compile(
+    text: str, devices: tuple, options: Any, callbacks: tuple = (), ordered: bool = False
+) -> Compiled:
     begin = time.perf_counter()
-    new = compile_text(backend.client(devices[0].platform), text, devices, options, callbacks)
+    client = backend.client(devices[0].platform)
+    new = compile_text(client, text, devices, options, callbacks, ordered)
     _report("compiled %s in %.1f ms", text, begin)
     return new
 

@@ -20,6 +20,7 @@ from shardwise.core.program import Literal, Program, derived
 from shardwise.core.source import line_of
 from shardwise.engine.extended import is_opaque, on_buffers
 from shardwise.engine.signature import stored_type
+from shardwise.runtime.callbacks import bits_of
 from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
 from shardwise.types.array_type import ArrayType, array_type
@@ -99,6 +100,9 @@ class Emitter:
     ):
         self._located = located  # whether lines say where in the user's program they come from
         self._leading_mesh = leading_mesh
+        self.platform = "cpu"
+        self.host_numbers: dict[Any, int] = {}  # of the host functions that the module calls
+        self.one_device: Callable[[Any], str] | None = None  # the symbol of a mesh of one device
         self.lines: list[str] = []
         self.functions: list[str] = []
         self.devices = devices
@@ -278,6 +282,49 @@ class Emitter:
         exact = tuple([repr(v) if v.__class__ is float else v.__class__ for v in params.values()])
         return _staged(fun, tuple(ins), exact, *params.items())
 
+    # -- host functions --
+
+    def host_call(
+        self, function: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+        names: Sequence[str], pure: bool,
+    ) -> list[str]:
+        """Calls a host function: once, with whole values; or on each device, with its parts.
+
+        Of several devices one makes the call, the others get its results. They come as bits, since
+        they are sent as sums with zeros: a sum would lose the sign of a zero.
+        """
+        callback, place, as_bits = function.callback, "", outs
+        kind = "gpu" if self.platform in ("cuda", "rocm") else "cpu"
+        target = f"xla_ffi_{'partitioned_' if callback.local else ''}python_{kind}_callback"
+        if self.one_device is not None:
+            symbol = self.one_device(callback.device)
+            place = f", sdy.sharding = #sdy.sharding_per_value<[<@{symbol}, []>]>"
+            if len(outs) > 1:
+                every = ", ".join([f"<@{symbol}, []>"] * len(outs))
+                place = f", sdy.sharding = #sdy.sharding_per_value<[{every}]>"
+            as_bits = [t.update(dtype=bits_of(t.dtype)) for t in outs]
+            if not callback.local:
+                pairs = zip(names, ins, strict=True)
+                names = [self.whole(x, t, range(t.ndim)) for x, t in pairs]
+        types = f"({', '.join(map(tensor_text, ins))}) -> ({', '.join(map(tensor_text, as_bits))})"
+        results = self.lets(
+            f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, "
+            f"has_side_effect = {'false' if pure else 'true'}, "
+            f"backend_config = {{index = {self.host_numbers[function]} : ui64}}, "
+            f"operand_layouts = [{_row_major(ins)}], result_layouts = [{_row_major(outs)}]{place}}}"
+            f" : {types}", len(outs),
+        )
+        if self.one_device is None:
+            return results
+        return [self._from_bits(*row) for row in zip(results, as_bits, outs, strict=True)]
+
+    def _from_bits(self, name: str, bits: ArrayType, t: ArrayType) -> str:
+        name = self.whole(name, bits, range(t.ndim))
+        if bits.dtype == t.dtype:
+            return name
+        types = f"({tensor_text(bits)}) -> {tensor_text(t)}"
+        return self.let(f"stablehlo.bitcast_convert {name} : {types}")
+
     # -- shardings --
 
     def whole(self, name: str, t: ArrayType, dims: Sequence[int]) -> str:
@@ -314,8 +361,15 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def _row_major(types: Sequence[ArrayType]) -> str:
+    layouts = [f"dense<{[*reversed(range(t.ndim))]}> : tensor<{t.ndim}xindex>" for t in types]
+    return ", ".join(layouts).replace("dense<[]>", "dense<>")
+
+
 def _follows(out: ArrayType, ins: Sequence[ArrayType]) -> bool:
     """Whether an elementwise result is surely sharded as its type says: as an operand is."""
+    if out.spec is not None and out.spec.unreduced:  # left to itself, XLA would take the sum
+        return False
     return any(t.spec is out.spec and t.shape == out.shape for t in ins)
 
 

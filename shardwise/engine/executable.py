@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any, NoReturn
 
 from shardwise.base.context import current
+from shardwise.control.callback import host_functions
+from shardwise.core.ordering import ORDERED, sequenced
 from shardwise.core.program import Program
 from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.compiled import compiled_for
@@ -40,7 +41,7 @@ from shardwise.engine.storage import (
 )
 from shardwise.engine.transfer import move
 from shardwise.ops.inspect import INSPECT
-from shardwise.runtime.backend import memories
+from shardwise.runtime import backend
 from shardwise.runtime.pytree import flatten
 from shardwise.types.sharding import (
     NamedSharding,
@@ -83,7 +84,9 @@ class Executable:
     def runner(self) -> Callable[[Sequence[Any]], Any]:
         """The function for `run`: a short one where a call needs nothing special."""
         tree = self.out_tree
-        if not (self.moves or self.hidden or self.donated or self.compiled.window):
+        compiled = self.compiled
+        special = self.moves or self.hidden or self.donated or compiled.window or compiled.calls
+        if not special:
             return self._short_runner() if tree is None else self._tree_runner()
         if tree is None:
             return lambda args: self(args)[0]
@@ -138,20 +141,21 @@ class Executable:
 
     def _consume(self, *calls: Sequence[Any]) -> None:
         """Marks the donated arrays as gone, as they were given and as they were moved."""
+        gone = Gone(f"was donated to {self.program.name}")
         for array in (args[position] for args in calls for position in self.donated):
             if array.__class__ is Array and array._impl.__class__ is not Gone:
-                why = f"was donated to {self.program.name}"
-                array._end(why, why)
+                raw, array._impl, array._host = array._impl, gone, None
+                backend.delete(raw, gone.why)
 
     def _check_donated(self, buffers: Sequence[Any]) -> None:
         """Raises where donated memory comes in twice: XLA's checks of that may crash."""
-        places = [[id(m) for m in memories(b)] for b in buffers]
-        if len(set(chain.from_iterable(places))) == sum(map(len, places)):
+        if backend.are_apart(buffers):
             return
         first: dict[int, int] = {}
         extra = len(self.hidden)
-        for j, i in ((j, k - extra) for k, place in enumerate(places) for j in place):
-            other = first.setdefault(j, i)
+        pairs = [(id(m), k - extra) for k, b in enumerate(buffers) for m in backend.memories(b)]
+        for memory, i in pairs:
+            other = first.setdefault(memory, i)
             if other == i or not {i, other} & set(self.donated):
                 continue
             is_one = buffers[i + extra] is buffers[other + extra]
@@ -207,7 +211,9 @@ class Lowering:
         if "stablehlo.scatter" in self.text:  # it has to be in a fusion
             quick = False
         small = quick and _is_small(self.program)
-        exe.compiled = compiled_for(self.text, self.devices, free, quick, small, overrides)
+        called = tuple(host_functions(self.program))
+        rest = called, ORDERED in self.program.effects
+        exe.compiled = compiled_for(self.text, self.devices, free, quick, small, overrides, *rest)
         exe.in_shardings = self.targets
         orders, skipped = self.in_orders, len(self.constants)
         exe.in_layouts = orders
@@ -267,6 +273,8 @@ def lower(
     formats = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
     given = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
     wanted, outs = [bare(f) for f in formats], [bare(f) for f in given]
+    if ORDERED in program.effects:
+        program = sequenced(program)
     new = Lowering()
     new.program, new.sigs, new.donated, new.names = program, sigs, tuple(donated), names
     check_committed(program, sigs, names, formats)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.control.callback import host_functions
 from shardwise.core.infer import type_of
 from shardwise.core.program import Program
 from shardwise.engine.emitter import MAX_DENSE, Emitter, return_text, sharding_dims, tensor_text
@@ -30,6 +31,7 @@ class _Meshes:
         self._positions = {d: i for i, d in enumerate(devices)}
         self._devices = devices
         self._symbols: dict[tuple, str] = {}
+        self._single: set[int] = set()  # positions of devices that have a mesh of their own
         self._named: dict[str, Any] = {}  # symbol → the mesh of the first sharding that used it
 
     def attribute(self, sharding: Any, ndim: int) -> str:
@@ -102,6 +104,17 @@ class _Meshes:
             self._symbol((("devices", len(self._devices)),), tuple(range(len(self._devices))))
         return next(iter(self._symbols.values()))
 
+    def one_device(self, device: Any) -> str:
+        """The symbol of a mesh of one of the devices; of the first, without one."""
+        if device is not None and device not in self._positions:
+            raise ValueError(
+                f"a host callback is to run on device {device.id}, but the program runs on devices "
+                f"{[d.id for d in self._devices]}. Pass one of these, or no sharding."
+            )
+        number = 0 if device is None else self._positions[device]
+        self._single.add(number)
+        return f"device_{number}"
+
     def axis_sizes(self) -> set[int]:
         """The sizes of all mesh axes that split anything."""
         return {n for axes, _ in self._symbols for _, n in axes if n > 1}
@@ -112,6 +125,7 @@ class _Meshes:
             sizes = ", ".join(f'"{name}"={size}' for name, size in axes)
             ids = "" if order == tuple(range(len(order))) else f", device_ids={list(order)}"
             lines.append(f"sdy.mesh @{symbol} = <[{sizes}]{ids}>")
+        lines += [f"sdy.mesh @device_{i} = <[], device_ids=[{i}]>" for i in sorted(self._single)]
         return "\n".join(lines)
 
 
@@ -211,6 +225,9 @@ def _module(
         Emitter(meshes.target, len(devices), meshes.leading, located)
         if len(devices) > 1 else Emitter(located=located)
     )
+    emitter.platform, emitter.host_numbers = devices[0].platform, host_functions(program)
+    if len(devices) > 1:
+        emitter.one_device = meshes.one_device
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
     args = [f"%arg{i}" for i in range(len(in_types))]

@@ -18,7 +18,6 @@ from shardwise.engine.signature import Signature
 from shardwise.engine.storage import bare, order_in
 from shardwise.engine.transfer import aligned, default_single
 from shardwise.runtime import placement
-from shardwise.types.frozen import listed
 from shardwise.types.layout import AutoLayout
 from shardwise.types.mesh import AbstractMesh, Mesh
 from shardwise.types.partition_spec import PartitionSpec
@@ -91,7 +90,7 @@ def concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
     alike = [m for m in meshes if m is not None and m.shape_tuple == abstract.shape_tuple]
     if not alike:
         met = [str(m) for m in meshes if m is not None]
-        shown = listed(met) if met else "no mesh"
+        shown = " and ".join(met) or "no mesh"
         raise ValueError(
             f"a sharding over {abstract} was asked for, but the program runs on {shown}. Pass an "
             "argument that lives on a mesh of this shape, or enter one with `set_mesh`."

@@ -18,6 +18,7 @@ from shardwise.core.infer import type_of
 from shardwise.core.program import Program, Var
 from shardwise.engine.array import Array, Gone, wrap
 from shardwise.engine.compiled import compiled_for
+from shardwise.engine.interchange import is_narrow
 from shardwise.engine.module import module_text
 from shardwise.engine.pieces import by_pieces
 from shardwise.engine.regions import within_processes
@@ -133,8 +134,8 @@ def whole_beside(sig: Signature) -> Any:
 def move(x: Any, target: Any) -> Array:
     """`x` under another sharding, or in another `Format`, committed to it.
 
-    Over the same devices the data never visits the host; nor does it between accelerators. Where
-    the target is no Format, the layout of an array stays only if its sharding does.
+    On accelerators the data never visits the host. Where the target is no Format, the layout of an
+    array stays only if its sharding does.
     """
     if target.__class__ is Format:
         return relayout(move(x, target.sharding), target.layout)
@@ -145,15 +146,23 @@ def move(x: Any, target: Any) -> Array:
         return x if sig.committed else _relabelled(x, target)
     if sig.layout is not None:
         return move(relayout(x, None), target)
+    if sig.sharding.partial_axes[0]:  # addends: only a program adds them up
+        return move(_reshard(x, _without_addends(sig.sharding)), target)
+    if target.partial_axes[0]:
+        return _reshard(move(x, _without_addends(target)), target)
     return PLANS[strategy(x, target)](x, target)
+
+
+def _without_addends(sharding: Any) -> Any:
+    return sharding.with_spec(sharding.spec.update(unreduced=frozenset()))
 
 
 def strategy(x: Array, target: Any) -> str:
     """The way of an array to another sharding, one of `PLANS`.
 
     Over the same devices a program moves the data between them ("program"). On CPU, where all
-    devices share the host's memory, large arrays are put together there in a third of the time
-    ("host"), unless `x` is still being computed: a program waits for it, and the caller does not.
+    devices share the host's memory, shards are put together there in less time, and without a
+    compilation ("host"), unless `x` is still being computed: a program waits, the caller does not.
     Other devices get whole shards ("copy") or what they need out of several ("pieces"; on CPU, and
     between platforms, "host"). "gather" is for processes that do not hold what their devices need.
     """
@@ -171,9 +180,10 @@ def strategy(x: Array, target: Any) -> str:
 def _better_on_host(x: Array, target: Any) -> bool:
     here, ndim = x.sharding, x._sig.physical.ndim
     return (
-        is_large(x._sig)
+        here.is_fully_addressable
+        and stated_kind(here) is None
         and stated_kind(target) is None
-        and here.is_fully_addressable
+        and not is_narrow(x)
         and not here.is_equivalent_to(aligned(target, here.devices, ndim), ndim)
         and x.is_ready()
     )

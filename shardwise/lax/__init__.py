@@ -5,13 +5,21 @@ namespace does not have, `shardwise.numpy` mostly does.
 """
 
 from shardwise.api.placement import with_sharding_constraint as with_sharding_constraint
+from shardwise.control.cond_api import cond as cond
+from shardwise.control.cond_api import switch as switch
+from shardwise.control.implicit import custom_linear_solve as custom_linear_solve
+from shardwise.control.implicit import custom_root as custom_root
 from shardwise.control.reduce import reduce as reduce
 from shardwise.control.scan_api import scan as scan
+from shardwise.control.while_api import fori_loop as fori_loop
+from shardwise.control.while_api import while_loop as while_loop
 from shardwise.lax.contraction import DotAlgorithmPreset as DotAlgorithmPreset
 from shardwise.lax.contraction import Precision as Precision
 from shardwise.lax.contraction import batch_matmul as batch_matmul
 from shardwise.lax.contraction import dot as dot
 from shardwise.lax.contraction import dot_general as dot_general
+from shardwise.lax.control import associative_scan as associative_scan
+from shardwise.lax.control import map as map
 from shardwise.lax.elementwise import RoundingMethod as RoundingMethod
 from shardwise.lax.elementwise import abs as abs
 from shardwise.lax.elementwise import acos as acos

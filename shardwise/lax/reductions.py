@@ -10,6 +10,7 @@ from shardwise.core.op import Op
 from shardwise.lax.axes import axis_of
 from shardwise.ops import basis, cumulative, reduce
 from shardwise.ops import sort as sorting
+from shardwise.ops.sharding import placed
 from shardwise.types.dtypes import check_user_dtype
 
 # -- reductions over `axes`, which go away --
@@ -20,8 +21,10 @@ def _reduced(op: Op, operand: Any, axes: Sequence[int]) -> Any:
     return op(operand, axes=tuple([axis_of(a, ndim) for a in axes]))
 
 
-def reduce_sum(operand: Any, axes: Sequence[int]) -> Any:
-    """The sum over `axes`."""
+def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
+    """The sum over `axes`. out_sharding: how it is split, or left unreduced, over explicit axes."""
+    if out_sharding is not None:
+        return placed(reduce_sum, out_sharding, operand, axes)
     return _reduced(basis.reduce_sum, operand, axes)
 
 

@@ -10,17 +10,18 @@ import numpy as np
 
 from shardwise.base.config import numpy_rank_promotion
 from shardwise.base.context import ROOT
-from shardwise.base.errors import TracerArrayConversionError, TracerIntegerConversionError
+from shardwise.base.errors import (
+    BroadcastError,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
 from shardwise.core.infer import type_of
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
 from shardwise.ops.families import lit_of
 from shardwise.types.dtypes import canonicalize, is_bool, to_inexact
 from shardwise.types.promotion import lattice_join, scalar_type_of
-
-
-class BroadcastError(TypeError, ValueError):
-    """Shapes that do not broadcast together."""
 
 
 def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
@@ -145,6 +146,8 @@ def whole(x: Any, what: str) -> int:
 
 def refuse_traced(x: Any, what: str, error: Exception) -> None:
     """Where a traced value gave `error`: says that `what` must be concrete."""
+    if isinstance(error, UnexpectedTracerError):
+        raise error
     if isinstance(error, TracerIntegerConversionError | TracerArrayConversionError):
         if x.concrete() is not None:  # the error says why its value may not be used
             raise error

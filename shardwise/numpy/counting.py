@@ -26,6 +26,7 @@ from shardwise.ops.index import GatherScatterMode
 from shardwise.ops.reduce import reduce_max, reduce_min
 from shardwise.ops.scatter import ScatterDimensionNumbers, scatter_add
 from shardwise.ops.shape import canonical_axis, concatenate, pad, slice_in_dim
+from shardwise.ops.sharding import placed
 from shardwise.ops.sort import sort
 from shardwise.types.dtypes import canonicalize, is_bool, is_inexact, is_integer, to_inexact
 
@@ -77,7 +78,8 @@ def _bincount(*arrays: Any, length: int) -> Any:
 
 
 def bincount(
-    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None,
+    out_sharding: Any = None,
 ) -> Any:
     """How often each of 0, 1, … occurs in the integer vector `x`; negative numbers count as 0.
 
@@ -94,6 +96,8 @@ def bincount(
         largest = known_count(max(x), x, about, "length") + 1 if t.size else 0
         length = largest if largest > minlength else operator.index(minlength)
     given = () if weights is None else (weights,)
+    if out_sharding is not None:
+        return placed(_bincount, out_sharding, x, *given, length=operator.index(length))
     return _bincount(x, *given, length=operator.index(length))
 
 

@@ -27,7 +27,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from shardwise.base.errors import NonConcreteBooleanIndexError, TracerArrayConversionError
+from shardwise.base.errors import (
+    NonConcreteBooleanIndexError,
+    TracerArrayConversionError,
+    UnexpectedTracerError,
+)
 from shardwise.core.infer import type_of
 from shardwise.types.dtypes import is_bool, is_integer
 
@@ -203,6 +207,8 @@ def _static_slice(s: slice, position: int) -> slice:
         return slice(*[
             None if part is None else operator.index(part) for part in (s.start, s.stop, s.step)
         ])
+    except UnexpectedTracerError:
+        raise
     except TypeError as error:
         if not any(hasattr(part, "aval") for part in (s.start, s.stop, s.step)):
             raise

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.errors import TracerIntegerConversionError
+from shardwise.base.errors import TracerIntegerConversionError, UnexpectedTracerError
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.core.source import public_call
@@ -37,7 +37,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
         return tuple(map(operator.index, shape))
     except TypeError as error:
         sizes: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)
-        if isinstance(error, TracerIntegerConversionError):
+        if isinstance(error, TracerIntegerConversionError | UnexpectedTracerError):
             _refuse_traced_sizes(sizes, error)
     try:
         size: Any = shape

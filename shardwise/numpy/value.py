@@ -8,7 +8,7 @@ of other libraries that define the reflected operator.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -38,20 +38,20 @@ def _is_operand(x: Any) -> bool:
     )
 
 
-# Attributes of NumPy's arrays, and of earlier ones here, that arrays do not have; what to write.
-_INSTEAD = {
-    "device_buffer": "x.addressable_data(0)",
-    "device_buffers": "[shard.data for shard in x.addressable_shards]",
-    "local_data": "x.addressable_data(i)",
-    "local_shards": "x.addressable_shards",
-    "fill": "x = numpy.full_like(x, value)",
-    "flat": "x.ravel()",
-    "itemset": "x = x.at[idx].set(value)",
-    "partition": "x = numpy.partition(x, kth)",
-    "put": "x = numpy.put(x, idx, values, inplace=False)",
-    "resize": "x = numpy.resize(x, shape)",
-    "tofile": "numpy.asarray(x).tofile(file)",
-}
+class _Missing:
+    """An attribute of NumPy's arrays, or of earlier ones here, that arrays do not have."""
+
+    def __init__(self, instead: str):
+        self.instead = instead  # what to write
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, x: Any, owner: type) -> Any:
+        if x is None:
+            return self
+        message = f"{owner.__name__!r} object has no attribute {self.name!r}. Use `{self.instead}`."
+        raise AttributeError(message, name=self.name, obj=x)
 
 
 class Value(Methods):
@@ -60,12 +60,16 @@ class Value(Methods):
     __slots__ = ()
     __array_priority__ = 100  # NumPy's arrays leave binary operators to us
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            hint = f". Use `{_INSTEAD[name]}`." if name in _INSTEAD else ""
-            message = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
-            raise AttributeError(message, name=name, obj=self)
+    # Named one by one: NumPy asks arrays for attributes, and `__getattr__` would be slow to answer.
+    device_buffer = _Missing("x.addressable_data(0)")
+    device_buffers = _Missing("[shard.data for shard in x.addressable_shards]")
+    fill = _Missing("x = numpy.full_like(x, value)")
+    flat = _Missing("x.ravel()")
+    itemset = _Missing("x = x.at[idx].set(value)")
+    partition = _Missing("x = numpy.partition(x, kth)")
+    put = _Missing("x = numpy.put(x, idx, values, inplace=False)")
+    resize = _Missing("x = numpy.resize(x, shape)")
+    tofile = _Missing("numpy.asarray(x).tofile(file)")
 
     # -- arithmetic --
 

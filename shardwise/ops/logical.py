@@ -28,6 +28,7 @@ from shardwise.ops.families import (
     unary,
     unbroadcast,
 )
+from shardwise.ops.sharding import unreduced_like
 from shardwise.types.array_type import ArrayType, array_type
 
 # -- comparison: NaN compares unequal to everything --
@@ -106,7 +107,7 @@ def _select_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
-    zero = lit(0, ct)
+    zero = unreduced_like(lit(0, ct), ct)
 
     def part(i: int) -> Any:
         return select_n(which, *[ct if i == j else zero for j in range(len(cases))])

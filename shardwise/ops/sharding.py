@@ -133,6 +133,8 @@ def _reshard_eager(args: tuple, params: dict) -> Any:
     """A transfer: the type of an array says what its sharding does."""
     (x,), target = args, params["sharding"]
     place, t = current().interpreter.place, type_of(x)
+    if _sums_of(t) or (target is not None and target.spec.unreduced):
+        return _compiled_reshard(x, sharding=target)
     own = getattr(x, "sharding", None)
     if not isinstance(own, NamedSharding):
         own = None
@@ -148,6 +150,16 @@ def _reshard_eager(args: tuple, params: dict) -> Any:
         mesh = devices.update(axis_types=target.mesh.axis_types)
         target = NamedSharding(mesh, target.spec)
     return place(x, target)
+
+
+def _sums_of(t: ArrayType) -> frozenset[Any]:
+    return NO_AXES if t.spec is None else t.spec.unreduced
+
+
+@fused(arrays=1)
+def _compiled_reshard(x: Any, sharding: Any) -> Any:
+    """As a program, which takes sums that a transfer knows nothing of."""
+    return reshard(x, sharding=sharding)
 
 
 reshard = Op(
@@ -174,6 +186,14 @@ def settle(x: Any, t: ArrayType) -> Any:
 def free(x: Any) -> Any:
     """The value without a mesh in its type."""
     return x if type_of(x).mesh is None else reshard(x, sharding=None)
+
+
+def unreduced_like(zero: Any, x: Any) -> Any:
+    """A zero for use beside `x`: where that is a sum that is not taken yet, an addend of it."""
+    t = type_of(x)
+    if t.mesh is None or not _sums_of(t):
+        return zero
+    return reshard(zero, sharding=NamedSharding(t.mesh, PartitionSpec(unreduced=_sums_of(t))))
 
 
 def cotangent_type(t: ArrayType) -> ArrayType:
@@ -253,17 +273,15 @@ def _placed(
 
 
 def _check_sums(sharding: NamedSharding, operands: list[Any], name: str) -> None:
-    """A result can only wait for a sum over axes that split an operand."""
-    held: set[Any] = set()
-    for t in map(type_of, operands):
-        if t.spec is not None:
-            held.update(t.spec.axes, t.spec.unreduced)
-    missing = sorted(sharding.spec.unreduced - held, key=str)
+    """A result can only wait for a sum over axes that split every operand."""
+    types = [type_of(x) for x in operands]
+    held = [{*t.spec.axes, *t.spec.unreduced} if t.spec is not None else set[Any]() for t in types]
+    missing = [a for a in sharding.spec.unreduced if not held or not all(a in h for h in held)]
     if missing:
         raise ShardingTypeError(
-            f"{name}: out_sharding {sharding.spec} leaves the sum along {listed(missing)} to be "
-            f"taken, but no operand is split over it; got "
-            f"{', '.join(type_of(x).str_short(True) for x in operands)}."
+            f"{name}: out_sharding {sharding.spec} leaves the sum along "
+            f"{listed(sorted(missing, key=str))} to be taken, but not all operands are split over "
+            f"it; got {', '.join(t.str_short(True) for t in types) or 'none'}."
         )
 
 

@@ -11,6 +11,8 @@ import functools
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -135,6 +137,22 @@ def _numbered(client: Any) -> dict[int, Any]:
 copyreg.pickle(Device, _reduced)
 
 
+_their_live_buffers: Any = Device.live_buffers
+
+
+def _live_buffers(device: Any) -> Any:
+    """`Device.live_buffers`, which for devices of other clients stays what it was."""
+    if all(client is not device.client for client in _clients.values()):
+        return _their_live_buffers(device)
+    raise RuntimeError(
+        "Device.live_buffers() is gone: an array may be on many devices. Use "
+        "shardwise.live_arrays(), and `x.addressable_shards` for what one of them holds there."
+    )
+
+
+Device.live_buffers = _live_buffers
+
+
 def put(
     aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[Any],
     apart: bool = False,
@@ -188,38 +206,50 @@ def reorder(raw: Any, placement: Any) -> Any:
     return _sharing(new, (raw,))
 
 
-class Memory:
-    """Stands for memory that several raw buffers share.
+class Memory(list[Any]):
+    """Stands for memory that several raw buffers share: a list of references to these.
 
-    why: what ended it, where that is known. raws: references to the buffers. kin: what stands for
-    a part of this memory, or what this is a part of.
+    why: what ended it, where that is known. kin: what stands for a part of this memory, or what
+    this is a part of. parts: the same by address.
     """
 
-    __slots__ = ("why", "raws", "kin", "parts")
-
-    def __init__(self) -> None:
-        self.why = ""
-        self.raws: list[Any] = []
-        self.kin: list[Memory] = []
-        self.parts: dict[int, Memory] = {}  # by address
+    why = ""
+    kin: tuple[Memory, ...] = ()
+    parts: dict[int, Memory] | None = None
 
     def add(self, raw: Any) -> None:
-        if len(self.raws) > 8:
-            self.raws = [r for r in self.raws if r() is not None]
-        self.raws.append(weakref.ref(raw))
+        if len(self) > 8:
+            self[:] = [r for r in self if r() is not None]
+        self.append(weakref.ref(raw))
 
     def end(self, raw: Any, why: str) -> None:
-        """Marks the memory as gone, with `raw`, and the other buffers as deleted."""
+        """Marks the memory as gone, with `raw`, and the other buffers as deleted.
+
+        XLA 0.10 crashes on a program that gets one of them. They may have more shards, which belong
+        to others: each gets something else to hold, and that is deleted.
+        """
         self.why = self.why or why
-        for other in [r() for r in self.raws]:
-            if other is not None and other is not raw:
-                # It may have other shards, so it is not deleted; to run it would crash XLA.
-                other._replace_with(raw)
+        others = [found for r in self if (found := r()) is not None and found is not raw]
+        self.clear()
+        for other in others:
+            with suppress(RuntimeFailure):  # later ones refuse, and do not crash
+                other._replace_with(_throwaway())
+                other.delete()
+
+
+def _throwaway() -> Any:
+    """A raw buffer of no use."""
+    device = next(iter(_clients.values())).local_devices()[0]
+    place = _jax.GSPMDSharding(_jax.DeviceList((device,)), xc.HloSharding.replicate())
+    none = np.zeros((), np.bool_)
+    t = SimpleNamespace(shape=(), dtype=none.dtype, weak_type=False)
+    return put(t, place, (none,), (device,))
 
 
 def _sharing(new: Any, raws: Sequence[Any]) -> Any:
     """`new`, marked as on the memory of `raws`."""
-    marks = tuple([m for raw in raws for m in _marks(raw)])
+    one = len(raws) == 1
+    marks = _marks(raws[0]) if one else tuple([m for raw in raws for m in _marks(raw)])
     for memory in marks:
         memory.add(new)
     new._shardwise_memory = marks
@@ -229,21 +259,23 @@ def _sharing(new: Any, raws: Sequence[Any]) -> Any:
 def _marks(raw: Any) -> tuple[Memory, ...]:
     found = getattr(raw, "_shardwise_memory", None)
     if found is None:
-        found = raw._shardwise_memory = (Memory(),)
-        found[0].add(raw)
+        memory = Memory()
+        memory.append(weakref.ref(raw))
+        found = raw._shardwise_memory = (memory,)
     return found
 
 
 def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
     """Marks the parts of a raw buffer, of which jaxlib makes new ones for each who asks."""
     whole = _marks(raw)[0]
+    known = whole.parts = whole.parts or {}
     for part in parts:
         place = part.unsafe_buffer_pointer()
-        memory = whole.parts.get(place)
+        memory = known.get(place)
         if memory is None:
-            memory = whole.parts[place] = Memory()
-            memory.kin.append(whole)
-            whole.kin.append(memory)
+            memory = known[place] = Memory()
+            memory.kin = (whole,)
+            whole.kin += (memory,)
         memory.add(part)
         part._shardwise_memory = (memory,)
 
@@ -253,12 +285,23 @@ def memories(raw: Any) -> Sequence[Any]:
     return getattr(raw, "_shardwise_memory", None) or (raw,)
 
 
+def are_apart(raws: Sequence[Any]) -> bool:
+    """Whether no two raw buffers are on one memory."""
+    shared = [m for raw in raws for m in getattr(raw, "_shardwise_memory", ())]
+    return len(set(map(id, raws))) == len(raws) and len(set(map(id, shared))) == len(shared)
+
+
 def delete(raw: Any, why: str) -> None:
     """Frees the memory of a raw buffer. why: what others that share it say of that."""
-    raw.delete()
     for memory in getattr(raw, "_shardwise_memory", ()):
         for one in (memory, *memory.kin):
             one.end(raw, why)
+    raw.delete()
+
+
+def is_gone(raw: Any) -> bool:
+    """Whether memory of a raw buffer was freed or donated, if only that of one shard."""
+    return raw.is_deleted() or any(m.why for m in getattr(raw, "_shardwise_memory", ()))
 
 
 def why_gone(raw: Any) -> str:

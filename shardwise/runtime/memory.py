@@ -28,6 +28,7 @@ _CHUNK = 1 << 20  # bytes copied at a time, so that threads end together
 _MANY_CHUNKS = 4  # per thread: below that, starting one does not pay
 _MOST_THREADS = 8  # memory is busy by then
 _SPARE = 160 << 20  # bytes of blocks that are kept for use again
+_LEAST_SPARE = 1 << 20  # bytes of the smallest of them
 
 _spare: deque[NDArray[np.uint8]] = deque()  # fresh pages cost as much as filling them
 
@@ -68,7 +69,8 @@ def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDA
     release()
     size = math.prod(shape) * dtype.itemsize
     stride = -(-size // _ALIGNMENT) * _ALIGNMENT
-    memory = np.asarray(_Block(count * stride + _ALIGNMENT))
+    total = count * stride + _ALIGNMENT
+    memory = np.asarray(_Block(total)) if total >= _LEAST_SPARE else np.empty(total, np.uint8)
     first = -memory.__array_interface__["data"][0] % _ALIGNMENT
     starts = range(first, first + count * stride, stride) if stride else [first] * count
     return [memory[s : s + size].view(dtype).reshape(shape) for s in starts]

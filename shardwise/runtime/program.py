@@ -17,6 +17,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise.runtime.backend import JAXLIB_VERSION
+from shardwise.runtime.callbacks import HostCalls, refuse_inside
 from shardwise.runtime.shardy import parsed
 from shardwise.runtime.window import CPU_WINDOW, Window
 
@@ -82,10 +83,14 @@ class Compiled:
     collectives: whether its devices talk to each other, where that is known already.
     """
 
-    __slots__ = ("raw", "devices", "has_collectives", "window", "_smallest")
+    __slots__ = ("raw", "devices", "has_collectives", "window", "calls", "_smallest")
 
-    def __init__(self, raw: Any, devices: tuple[Any, ...], collectives: bool | None = None):
+    def __init__(
+        self, raw: Any, devices: tuple[Any, ...], collectives: bool | None = None,
+        calls: HostCalls | None = None,
+    ):
         self.raw = raw
+        self.calls = calls  # of host functions
         self.devices = devices
         self.window: Window | None = None
         self._smallest: int | None = None  # the result that the window holds
@@ -98,9 +103,13 @@ class Compiled:
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         """Starts the program; the results may still be computed when this returns."""
+        if self.window is not None:
+            refuse_inside()
+            self.window.admit()
+        if self.calls is not None:
+            return self.calls.launch(self.raw, buffers, handlers)
         if self.window is None:
             return self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
-        self.window.admit()
         results = self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
         if results:
             if self._smallest is None:
@@ -146,19 +155,20 @@ def _communicates(hlo: str) -> bool:
 
 def compile_text(
     client: Any, text: str, devices: tuple[Any, ...], options: Any,
-    callbacks: Sequence[Callable[..., Any]] = (),
+    callbacks: Sequence[Callable[..., Any]] = (), ordered: bool = False,
 ) -> Compiled:
     """Compiles a module; `callbacks` are the host functions that it calls, by number."""
     where = _jax.DeviceList(devices)
+    calls = HostCalls(callbacks, len(devices), ordered) if callbacks else None
     try:
-        if callbacks:  # jaxlib takes them with a parsed module only
-            module, functions = parsed(text), list(callbacks)
-            raw = client.compile_and_load(module, where, options, host_callbacks=functions)
+        if calls is not None:  # jaxlib takes them with a parsed module only
+            module = parsed(text)
+            raw = client.compile_and_load(module, where, options, host_callbacks=calls.entries)
         else:
             raw = client.compile_and_load(text, where, options)
     except _jax.JaxRuntimeError as error:
         _explain(error)
-    return Compiled(raw, devices)
+    return Compiled(raw, devices, calls=calls)
 
 
 def hlo_computation(text: str) -> Any:

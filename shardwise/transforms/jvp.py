@@ -40,6 +40,9 @@ class JVPTracer(Tracer):
         primal = self.primal
         return primal.concrete() if isinstance(primal, Tracer) else primal
 
+    def hider(self) -> Tracer:
+        return self.primal.hider() if isinstance(self.primal, Tracer) else self
+
 
 class JVP(Interpreter):
     """Applies each op's `jvp` rule, with the parent as interpreter."""

@@ -109,12 +109,18 @@ class Stage(Interpreter):
         return held[0]
 
     def argument_names_behind(self, var: Var) -> list[str]:
-        """The names of the inputs that a variable was computed from."""
+        """The names of the inputs, and of those of outer functions, that a variable depends on."""
         needed = {var}
         for eqn in reversed(self.equations):
             if not needed.isdisjoint(eqn.outputs):
                 needed.update(a for a in eqn.inputs if isinstance(a, Var))
-        return [n for v, n in zip(self.inputs, self.names, strict=True) if v in needed and n]
+        found = [n for v, n in zip(self.inputs, self.names, strict=True) if v in needed and n]
+        for var, x in self.captures.values():
+            if var in needed and x.__class__ is StageTracer:
+                outer = x.interpreter
+                names = outer.argument_names_behind(x.variable)
+                found += [f"{n} of {outer.function}" for n in names]
+        return found
 
     def finish(self, outputs: Sequence[Any], name: str = "") -> tuple[Program, list[Any]]:
         """The program with captured values as its first inputs, and these values."""

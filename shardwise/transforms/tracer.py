@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from threading import current_thread, get_ident
+from typing import Any
 
+from shardwise.base.context import current
 from shardwise.base.errors import (
     ConcretizationTypeError,
     TracerArrayConversionError,
@@ -20,7 +23,7 @@ from shardwise.types.dtypes import is_inexact
 class Tracer(Value):
     """A value of `interpreter`. Subclasses say what stands behind it."""
 
-    __slots__ = ("interpreter", "aval")
+    __slots__ = ("interpreter", "aval", "__weakref__")
     interpreter: Any
     aval: ArrayType
 
@@ -36,26 +39,35 @@ class Tracer(Value):
         """A concrete array with this tracer's primal value, where there is one; else None."""
         return None
 
+    def hider(self) -> Tracer:
+        """The tracer for which the value is not known: this one, or one that stands behind it."""
+        return self
+
     def needed_for_shape(
         self, what: str, kind: type[Exception] = ConcretizationTypeError
     ) -> Exception:
         """The error where the shape of a result would depend on this value."""
-        known = _KNOWN_ARGUMENTS.get(self.interpreter.transform, "")
+        if not self.interpreter.alive:
+            return escaped(self)
+        hider = self.hider()
+        known = _KNOWN_ARGUMENTS.get(hider.interpreter.transform, "")
         return kind(
             f"{what} must be concrete, since the size of the result depends on it; got a traced "
             f"{self.aval.str_short(True)}, which is not known while tracing "
-            f"({self.interpreter.describe()}).{self.origin()} Pass a Python number{known}."
+            f"({hider.interpreter.describe()}).{hider.origin()} Pass a Python number{known}."
         )
 
-    def _needs_value(self, kind: type[Exception], what: str, instead: str) -> NoReturn:
-        origin = self.origin()
-        made = self.made_at()
+    def needs_value(self, kind: type[Exception], what: str, instead: str) -> Exception:
+        """The error where `what` needs the value. instead: what to do, without a full stop."""
+        hider = self.hider()
+        known = _KNOWN_ARGUMENTS.get(hider.interpreter.transform, "")
+        origin, made = hider.origin(), hider.made_at()
         if not origin and made is not None:
             origin = f" The value was made at {describe(made)}."
-        raise kind(
+        return kind(
             f"{what} at {describe(user_site(2))} needs the value of a traced array of type "
             f"{self.aval.str_short(True)}, which is not known while tracing "
-            f"({self.interpreter.describe()}).{origin} {instead}"
+            f"({hider.interpreter.describe()}).{origin} {instead}{known}."
         )
 
     def _concrete_or(self, kind: type[Exception], what: str, instead: str) -> Any:
@@ -63,8 +75,7 @@ class Tracer(Value):
             raise escaped(self)
         value = self.concrete()
         if value is None:
-            known = _KNOWN_ARGUMENTS.get(self.interpreter.transform, "")
-            self._needs_value(kind, what, instead + known + ".")
+            raise self.needs_value(kind, what, instead)
         return value
 
     def _constant_or(self, kind: type[Exception], what: str, instead: str) -> Any:
@@ -100,11 +111,41 @@ class Tracer(Value):
         return value.__array__(dtype)
 
     def item(self, *args: int) -> Any:
-        value = self._concrete_or(ConcretizationTypeError, "item()", _KEEP)
-        return value.item(*args)
+        return self._constant_or(ConcretizationTypeError, "item()", _KEEP).item(*args)
 
     def tolist(self) -> Any:
         return self._constant_or(ConcretizationTypeError, "tolist()", _KEEP).tolist()
+
+    def tobytes(self, order: str | None = "C") -> bytes:
+        return self._constant_or(ConcretizationTypeError, "tobytes()", _KEEP).tobytes(order)
+
+    def __hash__(self) -> int:
+        raise TypeError(
+            f"a traced value of type {self.aval.str_short(True)} cannot be hashed "
+            f"({self.interpreter.describe()}): it cannot be a key of a dict, a member of a set, or "
+            "an argument of a function with functools.cache. Key by something known, such as a "
+            "name or a position."
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.shape:
+            return super().__iter__()
+        raise TypeError(
+            f"iteration at {describe(user_site())} over a traced array without dimensions, of type "
+            f"{self.aval.str_short(True)} ({self.interpreter.describe()}). To go over a range of "
+            "traced length, use `lax.fori_loop` or `lax.while_loop`."
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"{type(self).__name__!r} object has no attribute {name!r}."
+        if name in _OF_ARRAYS:
+            message = (
+                f"a traced value has no {name!r}, since it has no data and no place: it is of type "
+                f"{self.aval.str_short(True)} ({self.interpreter.describe()}). Ask the arrays "
+                "outside of the function; `typeof(x)` gives the type, with the sharding over "
+                "explicit mesh axes."
+            )
+        raise AttributeError(message, name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"{self.interpreter.transform} tracer {self.aval.str_short(True)}"
@@ -115,7 +156,7 @@ class Tracer(Value):
         return format(self._concrete_or(ConcretizationTypeError, f"format {spec!r}", _KEEP), spec)
 
 
-_CHOOSE = "Use `numpy.where` or `lax.select` to choose by value"
+_CHOOSE = "Use `numpy.where` or `lax.cond` to choose by value, `lax.while_loop` to repeat"
 _KEEP = "Keep it an array"
 _INDEX = "Use arrays and `lax.scan` instead of lists, `range` and shapes that depend on values"
 _ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions"
@@ -124,23 +165,43 @@ _KNOWN_ARGUMENTS = {
     "jit": ", or mark the argument static with `static_argnums`",
     "vmap": ", or do not map the argument, with None in `in_axes`",
 }
+# What arrays have, and traced values do not.
+_OF_ARRAYS = frozenset((
+    "addressable_data", "addressable_shards", "block_until_ready", "committed",
+    "copy_to_host_async", "delete", "device", "devices", "format", "global_shards", "is_deleted",
+    "is_fully_addressable", "is_fully_replicated", "is_ready", "on_device_size_in_bytes",
+    "sharding", "unsafe_buffer_pointer",
+))
 
 
 def escaped(tracer: Tracer) -> UnexpectedTracerError:
-    """The error for a tracer that outlived its function."""
-    if tracer.interpreter.alive:
+    """The error for a tracer that is used where the function that it belongs to does not reach."""
+    what = f"a traced value of type {tracer.aval.str_short(True)} was used"
+    interpreter = tracer.interpreter
+    whose = interpreter.describe()
+    if not interpreter.alive:
+        made = tracer.made_at()
+        line = f" The value was made at {describe(made)}." if made is not None else ""
         return UnexpectedTracerError(
-            f"a traced value of type {tracer.aval.str_short(True)} was used where the transform "
-            f"that it belongs to does not reach: {tracer.interpreter.describe()}. A function "
-            "with its own derivative rule, and that rule, may not take such a value from outside: "
-            "pass it as an argument."
+            f"{what} outside the function that it belongs to: {whose}, which has ended.{line} "
+            "Return the value from the function instead of storing it in a variable or object "
+            "outside."
         )
-    made = tracer.made_at()
-    line = f" The value was made at {describe(made)}." if made is not None else ""
+    if interpreter.thread != get_ident():
+        return UnexpectedTracerError(
+            f"{what} in thread {current_thread().name!r}, but it belongs to a function that is "
+            f"being traced in another one: {whose}. Start threads outside of transformed "
+            "functions, or pass them arrays."
+        )
+    if current().interpreter.eager:
+        return UnexpectedTracerError(
+            f"{what} where operations run at once, in `ensure_compile_time_eval`; its value is not "
+            f"known while tracing ({whose}). Use values there that are known when tracing."
+        )
     return UnexpectedTracerError(
-        f"a traced value of type {tracer.aval.str_short(True)} was used outside the function that "
-        f"it belongs to: {tracer.interpreter.describe()}, which has ended.{line} Return the value "
-        "from the function instead of storing it in a variable or object outside."
+        f"{what} where the transform that it belongs to does not reach: {whose}. A function with "
+        "its own derivative rule, and that rule, may not take such a value from outside: pass it "
+        "as an argument."
     )
 
 

@@ -13,6 +13,8 @@ from shardwise.ops.families import add
 from shardwise.ops.sharding import cotangent_type, free, settle
 from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
+from shardwise.types.array_type import ArrayType
+from shardwise.types.partition_spec import NO_AXES
 
 
 def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
@@ -93,10 +95,23 @@ def _transposed_freely(*values: Any, op: Op, params: tuple, given: tuple, linear
     args = [next(freed) if t is None else Linear(t.update(spec=None, mesh=None)) for t in linear]
     transpose: Any = op.transpose
     results = transpose(cts if op.multiple else cts[0], *args, **dict(params))
+    types = [type_of(x) for x in values]
     return [
-        ct if ct is None or t is None else settle(ct, cotangent_type(t))
+        ct if ct is None or t is None else _settled(ct, cotangent_type(t), types)
         for ct, t in zip(results, linear, strict=True)
     ]
+
+
+def _settled(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
+    """A cotangent as type `t`, from values of some types.
+
+    A sum that `t` leaves for later is only there to be taken where all of them are split over its
+    axes; else the whole value is one of its addends.
+    """
+    sums = NO_AXES if t.spec is None else t.spec.unreduced
+    if sums and t.spec is not None and not all(u.spec and sums <= {*u.spec.axes} for u in types):
+        ct = settle(ct, t.update(spec=t.spec.update(unreduced=NO_AXES)))
+    return settle(ct, t)
 
 
 def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from shardwise.base import context
 from shardwise.base.config import enable_x64, numpy_dtype_promotion
+from shardwise.base.errors import TypePromotionError
 from shardwise.types.dtypes import (
     SCALAR_TYPES,
     DType,
@@ -35,10 +36,6 @@ from shardwise.types.dtypes import (
 )
 
 Pair = tuple[DType, bool]  # dtype, and whether it is weak
-
-
-class TypePromotionError(TypeError, ValueError):
-    """Values of these dtypes do not meet; one of them has to be cast."""
 
 
 # ------------------------------------------------------------------------------- the lattice

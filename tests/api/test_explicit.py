@@ -250,8 +250,67 @@ def test_unreduced_products(mesh: Mesh):
     wrong = P(None, None, unreduced={"y"})
     assert error_of(ShardingTypeError, lambda: jnp.matmul(a, w, out_sharding=wrong)) == (
         "matmul: out_sharding P(None, None, unreduced={'y'}) leaves the sum along 'y' to be taken, "
-        "but no operand is split over it; got f32[8,4@x], f32[4@x,6]."
+        "but not all operands are split over it; got f32[8,4@x], f32[4@x,6]."
     )
+
+
+UNREDUCED = {
+    "add": lambda u, v: u + u, "neg": lambda u, v: -u, "scale": lambda u, v: u * 2,
+    "mul": lambda u, v: u * v, "div": lambda u, v: u / 4, "transpose": lambda u, v: u.T,
+    "sum": lambda u, v: u.sum(0), "reshape": lambda u, v: u.reshape(4, 12),
+    "slice": lambda u, v: u[:4], "concatenate": lambda u, v: jnp.concatenate([u, u]),
+    "pad": lambda u, v: jnp.pad(u, 1), "where": lambda u, v: jnp.where(v > 0, u, u + u),
+    "dynamic_slice": lambda u, v: lax.dynamic_slice(u, (1, 0), (3, 6)),
+    "gather": lambda u, v: u[np.array([0, 2, 1])], "matmul": lambda u, v: u @ v.T,
+    "broadcast": lambda u, v: jnp.broadcast_to(u, (2, 8, 6)),
+}
+
+
+@pytest.mark.parametrize("name", UNREDUCED)
+def test_sums_are_taken_once(mesh: Mesh, name: str):
+    """In one program with the product, in a program of their own, and op by op."""
+    fun, v = UNREDUCED[name], np.cos(np.arange(48, dtype=np.float32)).reshape(8, 6)
+    a, w, whole = put(A, None, "x"), put(W, "x", None), put(v)
+
+    def product(a: Any, w: Any) -> Any:
+        return jnp.matmul(a, w, out_sharding=P(None, None, unreduced={"x"}))
+
+    expected = np.asarray(fun(jnp.asarray(A @ W), jnp.asarray(v)))
+    for found in (
+        sw.jit(lambda a, w, v: reshard(fun(product(a, w), v), P()))(a, w, whole),
+        reshard(sw.jit(fun)(product(a, w), whole), P()),
+        reshard(fun(product(a, w), whole), P()),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+REDUCED = {
+    "where": lambda w: jnp.where(w > 0, w, 0), "norm": lambda w: w / jnp.sqrt((w * w).sum(0)),
+    "mean": lambda w: w - w.mean(0), "transpose": lambda w: (w.T * 2).T,
+    "parts": lambda w: jnp.concatenate([w[:, :3], w[:, 3:] * 2], 1),
+    "product": lambda w: w @ np.ones((6, 6), np.float32), "jit": lambda w: sw.jit(jnp.sin)(w),
+    "vmap": lambda w: sw.vmap(lambda r: r * r)(w), "max": lambda w: w.max(1, keepdims=True) * w,
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_gradients_by_reduced_values(mesh: Mesh, name: str):
+    fun, a = REDUCED[name], put(A, "x", None)
+
+    def loss(a: Any, w: Any) -> Any:
+        return ((a @ fun(w)) ** 2).sum()
+
+    def reduced(w: Any) -> Any:
+        return reshard(w, P(None, None, reduced={"x"}))
+
+    by_w = sw.grad(lambda w: loss(a, w))
+    expected = np.asarray(sw.grad(lambda w: loss(A, w))(jnp.asarray(W)))
+    for found in (
+        reshard(by_w(reduced(put(W))), P()),
+        sw.jit(lambda w: reshard(by_w(reduced(w)), P()))(put(W)),
+        sw.jit(sw.grad(lambda w: loss(a, reduced(w))))(put(W)),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-2)
 
 
 def test_cotangents_of_reduced_values_are_unreduced(mesh: Mesh):

@@ -139,7 +139,9 @@ def test_from_every_sharding_to_every_other(name):
 
 
 def test_no_visit_to_the_host_over_the_same_devices(monkeypatch):
+    """Where the host's memory is not the devices' own."""
     fetches = []
+    monkeypatch.setattr(sw.Array, "_is_on_cpu", lambda self: False)
     whole = {n: t for n, t in TARGETS.items() if t.device_set == frozenset(DEVICES)}
     assert len(whole) == 10
     arrays = [sw.device_put(VALUES, t) for t in whole.values()]
@@ -148,6 +150,7 @@ def test_no_visit_to_the_host_over_the_same_devices(monkeypatch):
             patch.setattr(module, function, lambda *a, f=function, **k: fetches.append(f))
         moved = [sw.device_put(x, t) for x, t in itertools.product(arrays, whole.values())]
     assert fetches == []
+    monkeypatch.undo()
     for x, target in zip(moved, [*whole.values()] * len(arrays), strict=True):
         assert x.sharding is target
         np.testing.assert_array_equal(np.asarray(x), VALUES)

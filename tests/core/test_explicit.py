@@ -196,9 +196,11 @@ def test_reduced_axes():
     assert shown(exp, held) == "f32[4,6]{R:y}"
     assert shown(dot_general, over((8, 4), "y"), held, **PRODUCT) == "f32[8@y,6]"
     assert error_of(add, held, over((4, 6), reduced={"x"})) == (
-        "[add] operands f32[4,6]{R:y}, f32[4,6]{R:x} are reduced along different mesh axes. "
-        "Use `reshard` on one of them."
+        "[add] operands f32[4,6]{R:y}, f32[4,6]{R:x} are not reduced along the same mesh axes, so "
+        "that their cotangents would be summed differently. Use `reshard` on one of them."
     )
+    assert "are not reduced along the same mesh axes" in error_of(add, held, over((4, 6)))
+    assert shown(add, held, array_type((), F32)) == "f32[4,6]{R:y}"
 
 
 def test_one_split_operand_of_a_contraction_is_enough():

@@ -153,7 +153,7 @@ def test_the_interface_of_cuda_is_not_there_on_the_cpu():
 # ----------------------------------------------------------------------------------- from others
 
 
-@pytest.mark.parametrize("dtype", KNOWN_TO_NUMPY, ids=str)
+@pytest.mark.parametrize("dtype", WHOLE, ids=str)
 def test_aligned_memory_of_numpy_is_taken_as_it_is(dtype):
     for shape in ((8, 2), (0, 3), ()):
         source = aligned(np.ones(shape, dtype))

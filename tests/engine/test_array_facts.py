@@ -57,6 +57,7 @@ def test_places(place, rows):
     assert x.is_fully_addressable
     assert x.is_fully_replicated == (one or place == "replicated")
     assert x.platform() == "cpu"
+    assert x.format.sharding is x.sharding and x.format.layout.major_to_minor == (0, 1)
 
 
 def test_weak_and_uncommitted_values():
@@ -167,7 +168,6 @@ GONE = [
     ("device_buffers", ". Use `[shard.data for shard in x.addressable_shards]`."),
     ("flat", ". Use `x.ravel()`."),
     ("fill", ". Use `x = numpy.full_like(x, value)`."),
-    ("strides", ""),
 ]
 
 

@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 
+import jax
 import numpy as np
 import pytest
 from placed import DEVICES, PLACES, placed
@@ -195,3 +196,45 @@ def test_live_arrays():
     del x, z
     assert mine() - before == {id(v) for v in _}
     assert all(v.platform() == "cpu" for v in sw.live_arrays("cpu"))
+
+
+def test_parts_and_the_whole_that_was_made_of_them():
+    """The end of a part is that of the whole, but not of the other parts."""
+    sharding = PLACES["sharded"]
+    host = np.arange(16, dtype=np.float32).reshape(8, 2)
+
+    def make():
+        parts = [sw.device_put(host[i : i + 1], d) for i, d in enumerate(DEVICES)]
+        return parts, sw.make_array_from_single_device_arrays((8, 2), sharding, parts)
+
+    parts, whole = make()
+
+    def step(a):
+        return a + 1
+
+    f = sw.jit(step, donate_argnums=0)
+    f(parts[2])
+    check_gone(whole, "was donated to step, by way of another array that shared its memory")
+    assert [p.is_deleted() for p in parts] == [i == 2 for i in range(8)]
+    np.testing.assert_array_equal(parts[3] + 1, host[3:4] + 1)
+    parts[3].delete()
+    parts, whole = make()
+    f(whole)
+    assert all(p.is_deleted() for p in parts)
+    with pytest.raises(RuntimeError) as caught:
+        parts[0] + 1
+    assert str(caught.value) == (
+        "array of type f32[1,2] was donated to step, by way of another array that shared its "
+        "memory."
+    )
+
+
+def test_devices_list_no_buffers():
+    with pytest.raises(RuntimeError) as caught:
+        DEVICES[0].live_buffers()
+    assert str(caught.value) == (
+        "Device.live_buffers() is gone: an array may be on many devices. Use "
+        "shardwise.live_arrays(), and `x.addressable_shards` for what one of them holds there."
+    )
+    with pytest.warns(DeprecationWarning, match="live_buffers"):
+        assert jax.devices()[0].live_buffers() == []  # another library's device

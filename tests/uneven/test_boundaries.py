@@ -38,7 +38,7 @@ def nan_padding():
 
 def values(shape, dtype=np.float32):
     count = int(np.prod(shape))
-    if dtype == bool:
+    if dtype is bool:
         return (np.arange(count) % 3 == 0).reshape(shape)
     return np.arange(count).reshape(shape).astype(dtype)
 
