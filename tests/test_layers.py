@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
 LAYERS = (
     *("_version", "base", "runtime", "types", "core", "ops", "numpy"),
     *("transforms", "control", "engine", "api"),
-    *("lax", "dlpack", "random", "nn", "linalg", "fft", "scipy", "tree", "tree_util", "memory"),
+    *("lax", "dlpack", "random", "nn", "linalg", "fft", "scipy", "tree", "tree_util", "memory", "errors"),
     *("compat", "sharding"),
     "experimental",
     *("explain", "debug", "checkpoint", "cli", "testing"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.api.signatures import as_tuple, check_argnums
-from shardwise.api.trees import leaf_name, tree_text
+from shardwise.api.trees import leaf_name, tree_difference, tree_text
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
@@ -245,8 +245,8 @@ def jvp(
     tangent_leaves, tangent_tree = flatten(tuple(tangents))
     if tree != tangent_tree:
         raise TypeError(
-            f"jvp of {name}: primals and tangents must have the same tree; got {tree_text(tree)} "
-            f"and {tree_text(tangent_tree)}."
+            f"jvp of {name}: primals and tangents must have the same tree; "
+            f"{tree_difference('the primals', tree, 'the tangents', tangent_tree, 'args')}."
         )
     values = [as_value(x) for x in leaves]
     pairs = zip(values, tangent_leaves, strict=True)
@@ -315,9 +315,9 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
     def backwards(ct: Any) -> tuple:
         cts, ct_tree = flatten(ct)
         if ct_tree != out_tree:
+            where = tree_difference("the result", out_tree, "the cotangent", ct_tree, "ct")
             raise TypeError(
-                f"vjp of {name}: the cotangent must have the tree of the result, "
-                f"{tree_text(out_tree)}; got {tree_text(ct_tree)}."
+                f"vjp of {name}: the cotangent must have the tree of the result; {where}."
             )
         types = linear.out_types[: len(cts)]
         given = [_checked_cotangent(name, x, t) for x, t in zip(cts, types, strict=True)]
@@ -362,9 +362,9 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
     def derivative(*tangents: Any) -> Any:
         given, given_tree = flatten(tuple(tangents))
         if given_tree != tree:
+            where = tree_difference("the primals", tree, "the tangents", given_tree, "args")
             raise TypeError(
-                f"linearize of {name}: tangents must have the tree of the primals, "
-                f"{tree_text(tree)}; got {tree_text(given_tree)}."
+                f"linearize of {name}: tangents must have the tree of the primals; {where}."
             )
         pairs = zip(linear.in_types, given, strict=True)
         values = [_checked_tangent(f"linearize of {name}", t, x) for t, x in pairs]

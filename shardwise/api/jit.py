@@ -179,7 +179,7 @@ class Jitted(Generic[P, R]):
             return escaped(x)
         return ValueError(
             f"jit of {self._name}: static argument {where!r} is a traced value of type "
-            f"{x.aval.str_short(True)} ({x.interpreter.describe()}){x.origin()[:-1]}. A program is "
+            f"{x.aval.str_short(True)} ({x.interpreter.describe()}).{x.origin()} A program is "
             "made for the value of a static argument, and this one is not known while tracing. Do "
             "not mark it static, or compute it outside of the traced function."
         )

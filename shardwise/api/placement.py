@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise.api.grad import as_value
 from shardwise.api.trees import broadcast_prefix, leaf_paths
+from shardwise.base.errors import UnexpectedTracerError
 from shardwise.core.infer import known
 from shardwise.engine import parts, transfer
 from shardwise.engine.array import Array, Gone, wrap

@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.runtime.pytree import flatten, flatten_with_path, registry
+from shardwise.core.trees import leaf_paths as leaf_paths
+from shardwise.core.trees import path_text as path_text
+from shardwise.core.trees import tree_difference as tree_difference
+from shardwise.core.trees import tree_text as tree_text
+from shardwise.runtime.pytree import flatten, registry
 from shardwise.types.frozen import counted, listed
-
-
-def path_text(path: Sequence[Any]) -> str:
-    """`['w'][0].x`: the steps to a leaf."""
-    return "".join(str(step) for step in path)
-
-
-def tree_text(tree: Any) -> str:
-    """A tree without its leaves: `{'a': *, 'b': (*, None)}`."""
-    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
-
-
-def leaf_paths(tree: Any) -> list[str]:
-    """The path of every leaf, in the order of flattening."""
-    return [path_text(path) for path, _ in flatten_with_path(tree)[0]]
 
 
 def leaf_name(tree: Any, i: int) -> str:

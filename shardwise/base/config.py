@@ -174,8 +174,21 @@ platforms = Flag(
 default_device = Flag(
     "default_device", None, "Where uncommitted values go; None means the first device.", trace=True
 )
+check_tracer_leaks = Flag(
+    "check_tracer_leaks", False,
+    "Raise where a traced value is still referenced when its function has ended.",
+    parse=_parse_bool, trace=True,
+)
 disable_jit = Flag(
     "disable_jit", False, "Run jitted functions op by op, for debugging.",
+    parse=_parse_bool, trace=True,
+)
+debug_nans = Flag(
+    "debug_nans", False, "Check results for NaN, and find the op that gave one; for debugging.",
+    parse=_parse_bool, trace=True,
+)
+debug_infs = Flag(
+    "debug_infs", False, "Check results for infinities as for NaN; for debugging.",
     parse=_parse_bool, trace=True,
 )
 log_compiles = Flag(

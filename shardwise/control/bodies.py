@@ -25,9 +25,10 @@ from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op
 from shardwise.core.program import Program, Var
+from shardwise.core.trees import leaf_paths, tree_difference
 from shardwise.numpy.convert import cast
 from shardwise.ops.sharding import settle
-from shardwise.runtime.pytree import flatten, flatten_with_path
+from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType
 from shardwise.types.partition_spec import PartitionSpec
@@ -220,7 +221,7 @@ def widened(given: ArrayType, returned: ArrayType) -> ArrayType:
         return given
     pairs = (given.dtype, True), (returned.dtype, returned.weak_type)
     dtype, weak = lattice_join(*pairs)
-    return given.update(dtype=dtype, weak_type=weak)
+    return given.update(dtype=dtype, weak_type=weak and dtype == given.dtype)
 
 
 def on_mesh_of(t: ArrayType, other: ArrayType) -> ArrayType:
@@ -308,24 +309,7 @@ def path(what: str, tree: Any, i: int) -> str:
 
 
 def paths(what: str, tree: Any) -> list[str]:
-    found = flatten_with_path(tree.unflatten(range(tree.num_leaves)))[0]
-    return [what + "".join(map(str, p)) for p, _ in found]
-
-
-def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:
-    """Words for how two trees differ: leaves that only one has, or else the trees."""
-    a_paths, b_paths = paths(root, a), paths(root, b)
-    parts = [
-        f"only {name} has {_listed([p for p in own if p not in other])}"
-        for name, own, other in ((a_name, a_paths, b_paths), (b_name, b_paths, a_paths))
-        if set(own) - set(other)
-    ]
-    return " and ".join(parts) or f"{a_name} is {a} and {b_name} is {b}"
-
-
-def _listed(found: list[str]) -> str:
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    return ", ".join(found[:5]) + more
+    return [what + p for p in leaf_paths(tree.unflatten(range(tree.num_leaves)))]
 
 
 def shown(x: Any) -> str:

@@ -245,11 +245,12 @@ def _eager(args: Values, params: dict[str, Any]) -> list[Any]:
     interpreter = current().interpreter
     callback = params["callback"]
     arrays = interpreter.arrays(args)
+    token, arrays = arrays[: params["token"]], arrays[params["token"] :]
     outs = callback(arrays, params["results"])
     near = next((a for a in arrays if a.committed), None)
     if near is None:
-        return [interpreter.new_array(x) for x in outs]
-    return [interpreter.beside(x, near._sig) for x in outs]
+        return [*token, *[interpreter.new_array(x) for x in outs]]
+    return [*token, *[interpreter.beside(x, near._sig) for x in outs]]
 
 
 def _sequence(params: dict[str, Any], with_token: Any) -> tuple[dict[str, Any], int, int]:

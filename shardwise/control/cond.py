@@ -298,6 +298,11 @@ def refuse_effects(programs: Sequence[Program], name: str, why: str) -> None:
         )
 
 
+def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+    """The token is the first operand that branches take."""
+    return {"branches": tuple([with_token(b, 0, 0) for b in params["branches"]])}, 1, 0
+
+
 cond = Op(
     "cond",
     type_rule=_type,
@@ -306,6 +311,7 @@ cond = Op(
     transpose=_transpose,
     batch=_batch,
     split=_split,
+    sequence=_sequence,
     multiple=True,
     programs=("branches",),
 )

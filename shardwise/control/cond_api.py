@@ -90,7 +90,7 @@ def cond(
     leaves, tree = flatten(operands)
     try:
         bodies = shelves[true_fun].bodies
-        key = (shelves[false_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
+        key = ("cond", shelves[false_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
         choice = bodies[key] if pred.aval is _FLAG else None
     except (AttributeError, KeyError, TypeError):
         choice = None
@@ -142,8 +142,8 @@ def switch(
         return branches[0](*operands)
     leaves, tree = flatten(operands)
     try:
-        key = (*[shelves[f] for f in branches[1:]], CURRENT.get().key, tree,
-               *[x.aval for x in leaves])
+        others = [shelves[f] for f in branches[1:]]
+        key = ("switch", *others, CURRENT.get().key, tree, *[x.aval for x in leaves])
         choice = shelves[branches[0]].bodies[key]
     except (AttributeError, KeyError, TypeError):
         choice = None
@@ -204,7 +204,7 @@ class _Call:
             return self.funs[which](*self.tree.unflatten(self.leaves))
         types = [type_of(x) for x in self.leaves]
         shelf, *others = map(shelf_of, self.funs)
-        key = (*others, CURRENT.get().key, self.tree, *types)
+        key = (self.who, *others, CURRENT.get().key, self.tree, *types)
         choice = shelf.bodies.get(key)
         if choice is None:
             choice, may_keep = self.staged(types)

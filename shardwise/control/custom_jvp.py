@@ -40,6 +40,7 @@ from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.ordering import through_program
 from shardwise.core.program import Program
+from shardwise.core.trees import tree_difference
 from shardwise.numpy.convert import cast
 from shardwise.ops.families import add
 from shardwise.runtime.pytree import flatten
@@ -150,15 +151,11 @@ class custom_jvp(CustomFunction):
         outs, tree = flatten(result[0])
         tangents, tangent_tree = flatten(result[1])
         if tree != tangent_tree:
-            raise TypeError(
-                f"{rule} must return a result and a tangent of the same tree; they are {tree} and "
-                f"{tangent_tree}."
-            )
+            where = tree_difference("the result", tree, "the tangent", tangent_tree, "out")
+            raise TypeError(f"{rule} must return a result and a tangent of the same tree; {where}.")
         if expected is not None and tree != expected:
-            raise TypeError(
-                f"{rule} must return a result of the tree of the function's own, {expected}; it "
-                f"returned {tree}."
-            )
+            where = tree_difference("that of the function", expected, "its own", tree, "out")
+            raise TypeError(f"{rule} must return a result of the function's own tree; {where}.")
         moved = []
         for out, tangent in zip(outs, tangents, strict=True):
             aval = type_of(out)

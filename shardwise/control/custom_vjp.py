@@ -48,6 +48,7 @@ from shardwise.core.interpreter import Interpreter, name_of
 from shardwise.core.op import Op
 from shardwise.core.ordering import through_program
 from shardwise.core.program import Program
+from shardwise.core.trees import tree_difference
 from shardwise.numpy.convert import cast
 from shardwise.ops.basis import reduce_sum
 from shardwise.ops.elementwise import mul
@@ -184,10 +185,8 @@ class custom_vjp(CustomFunction):
             )
         outs, tree = flatten(result[0])
         if expected is not None and tree != expected:
-            raise TypeError(
-                f"{rule} must return a result of the tree of the function's own, {expected}; it "
-                f"returned {tree}."
-            )
+            where = tree_difference("that of the function", expected, "its own", tree, "out")
+            raise TypeError(f"{rule} must return a result of the function's own tree; {where}.")
         residuals, residual_tree = flatten(result[1])
         for i, x in enumerate(residuals):
             if not is_value(x):
@@ -231,9 +230,11 @@ class custom_vjp(CustomFunction):
             found, ct_tree = flatten(ct, _is_none)
             wanted = flatten(places)
             if ct_tree != wanted[1]:
+                where = tree_difference(
+                    "the argument", wanted[1], "the cotangent", ct_tree, f"args[{i}]"
+                )
                 raise TypeError(
-                    f"{rule} must return cotangents of the trees of the arguments; argument {i} "
-                    f"has the tree {wanted[1]}, its cotangent {ct_tree}."
+                    f"{rule} must return cotangents of the trees of the arguments; {where}."
                 )
             for place, x in zip(wanted[0], found, strict=True):
                 cts[place] = x

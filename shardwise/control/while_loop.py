@@ -22,6 +22,7 @@ from shardwise.control.programs import program_of
 from shardwise.control.scan import batched_body, given, jvp_body, parts
 from shardwise.control.scan_split import unknown_carries
 from shardwise.core.op import Op
+from shardwise.core.ordering import ORDERED, ignoring_token
 from shardwise.core.program import Equation, Program, Var, derived
 from shardwise.ops.basis import zeros
 from shardwise.ops.reduce import reduce_or
@@ -254,6 +255,19 @@ def _row_programs(
     )
 
 
+def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+    """The token is the first carry."""
+    test, num_test, num_body = params["test"], params["num_test"], params["num_body"]
+    if ORDERED in test.effects:
+        raise NotImplementedError(
+            f"[while_loop] the test {test.name} has ordered effects, which only the body may have. "
+            "Let them happen in the body, or use ordered=False."
+        )
+    body = with_token(params["body"], num_body, 0)
+    new = params | {"test": ignoring_token(test, num_test), "body": body}
+    return new, num_test + num_body, 0
+
+
 while_loop = Op(
     "while_loop",
     type_rule=_type,
@@ -262,6 +276,7 @@ while_loop = Op(
     transpose=_transpose,
     batch=_batch,
     split=_split,
+    sequence=_sequence,
     multiple=True,
     programs=("test", "body"),
 )

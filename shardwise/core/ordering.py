@@ -39,6 +39,15 @@ def with_token(program: Program, at: int, out: int) -> Program:
     return Program(inputs, outputs, equations, program.constants, program.name)
 
 
+@derived
+def ignoring_token(program: Program, at: int) -> Program:
+    """The program with a token as argument number `at`, which nothing is done with."""
+    at += len(program.constants)
+    inputs = [*program.inputs[:at], Var(TOKEN), *program.inputs[at:]]
+    rest = program.outputs, program.equations, program.constants
+    return Program(inputs, *rest, name=program.name)
+
+
 def _chained(equations: Sequence[Equation], token: Atom) -> tuple[list[Equation], Atom]:
     """The equations with the token passed from one ordered op to the next, and the last token."""
     found: list[Equation] = []

@@ -31,6 +31,11 @@ def user_site(depth: int = 1) -> Site | None:
     return None
 
 
+def is_own(file: str) -> bool:
+    """Whether a file is one of shardwise's own."""
+    return file.startswith(_PACKAGE)
+
+
 def public_call() -> str:
     """The name of the function of a public namespace that the user's code called, or ''."""
     outermost = None

@@ -40,6 +40,7 @@ from shardwise.engine.storage import (
     storage_of,
 )
 from shardwise.engine.transfer import move
+from shardwise.engine.watch import watched, watching
 from shardwise.ops.inspect import INSPECT
 from shardwise.runtime import backend
 from shardwise.runtime.pytree import flatten
@@ -207,7 +208,7 @@ class Lowering:
         free = tuple(s is None for s in self.outs)
         exe = Executable()
         exe.program, exe.text, exe.names = self.program, self.text, self.names
-        quick = quick or _is_single(self.program)
+        eager, quick = quick, quick or _is_single(self.program)
         if "stablehlo.scatter" in self.text:  # it has to be in a fusion
             quick = False
         small = quick and _is_small(self.program)
@@ -236,6 +237,8 @@ class Lowering:
         exe.handlers = [s.handler for s in exe.out_sigs]
         exe.out_tree = out_tree
         exe.run = exe.runner()
+        if watching():
+            exe.run = watched(self.program, exe.run, eager)
         if INSPECT in self.program.effects:
             report_shardings(self.program, self._compiled_with)
         return exe
@@ -270,6 +273,7 @@ def lower(
     out_shardings: per result; None where the partitioner chooses.
     donated:       positions of arguments whose memory the program may take.
     """
+    donated = () if watching() else tuple(donated)
     formats = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
     given = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
     wanted, outs = [bare(f) for f in formats], [bare(f) for f in given]

@@ -64,7 +64,7 @@ def _out_of(sig: Signature, source: Any, parts: Mapping[int, np.ndarray]) -> Arr
     """An array out of the tiles of another sharding, given by number."""
     distinct, which = regions(source, sig.sharding, sig.stored.shape)
     recipes = [
-        (region.shape, [(piece.at, parts[piece.tile][(*piece.inside, ...)]) for piece in region.pieces])
+        (region.shape, [(p.at, parts[p.tile][(*p.inside, ...)]) for p in region.pieces])
         for region in distinct
     ]
     return build(sig, recipes, which)

@@ -1,7 +1,7 @@
 """Moving values: host to devices, and arrays from one sharding to another.
 
 Host values are cut into shards and put in one call. For arrays there are several ways from one
-sharding to another; `strategy` chooses, and docs/design/0011-moving-arrays.md says why.
+sharding to another; `strategy` chooses, and docs/design/0012-moving-arrays.md says why.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.config import default_device
-from shardwise.base.context import current
+from shardwise.base.context import ROOT, current
 from shardwise.core.infer import type_of
 from shardwise.core.program import Program, Var
 from shardwise.engine.array import Array, Gone, wrap
@@ -26,6 +26,7 @@ from shardwise.engine.signature import Signature, kept_near, signature
 from shardwise.engine.storage import order_of, stated_kind, storage_of
 from shardwise.engine.tiles import by_host, from_host, is_large
 from shardwise.engine.tiles import put_parts as put_parts
+from shardwise.ops.sharding import reshard
 from shardwise.runtime import backend
 from shardwise.runtime.program import Compiled
 from shardwise.types.array_type import ArrayType, array_type
@@ -147,10 +148,16 @@ def move(x: Any, target: Any) -> Array:
     if sig.layout is not None:
         return move(relayout(x, None), target)
     if sig.sharding.partial_axes[0]:  # addends: only a program adds them up
-        return move(_reshard(x, _without_addends(sig.sharding)), target)
+        return move(_by_op(x, _without_addends(sig.sharding)), target)
     if target.partial_axes[0]:
-        return _reshard(move(x, _without_addends(target)), target)
+        return _by_op(move(x, _without_addends(target)), target)
     return PLANS[strategy(x, target)](x, target)
+
+
+def _by_op(x: Array, target: Any) -> Array:
+    """To or from addends: a program needs an op for that."""
+    with ROOT.under(ROOT.interpreter).entered():
+        return reshard(x, sharding=target)
 
 
 def _without_addends(sharding: Any) -> Any:

@@ -51,14 +51,14 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
       ValueError: if sizes along dimension 0 differ.
     """
     check_function("map", "f", f)
+    leaves, tree = flatten(xs)
+    leaves = [leaf(x, "map", "xs", tree, i) for i, x in enumerate(leaves)]
+    total = _common_size("map", leaves, tree, 0)
     if batch_size is None:
         return scan(_step(f), (), xs)[1]
     size = operator.index(batch_size)
     if size < 1:
         raise ValueError(f"map: batch_size must be positive; got {batch_size}.")
-    leaves, tree = flatten(xs)
-    leaves = [leaf(x, "map", "xs", tree, i) for i, x in enumerate(leaves)]
-    total = _common_size("map", leaves, tree, 0)
     turns = total // size
     mapped, parts = vmap(f), []
     if turns:

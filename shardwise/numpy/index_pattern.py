@@ -256,8 +256,8 @@ def _known_mask(mask: Any) -> np.ndarray:
     except TracerArrayConversionError as error:
         raise NonConcreteBooleanIndexError(
             f"a boolean index must be known, since the result's shape depends on it; got a traced "
-            f"{_shown(mask)}. Use `numpy.where(mask, x, other)` to keep the shape, or "
-            "`numpy.nonzero(mask, size=n)` for a known number of places."
+            f"{_shown(mask)}, {mask.not_known()} Use `numpy.where(mask, x, other)` to keep the "
+            "shape, or `numpy.nonzero(mask, size=n)` for a known number of places."
         ) from error
 
 

@@ -10,6 +10,7 @@ from shardwise.base.context import CURRENT, current
 from shardwise.base.errors import ShardingTypeError
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import Interpreter
+from shardwise.core.leaks import refuse_leaks
 from shardwise.core.op import Op
 from shardwise.core.program import Program, derived
 from shardwise.core.source import Site, user_site
@@ -178,9 +179,16 @@ def run_batched(
 ) -> tuple[list[Any], list[int | None]]:
     """Runs `fun(*args) -> list` under a batch interpreter; see `batch`."""
     with interpreter.entered():
-        outs = fun(*[interpreter.wrap(a, d) for a, d in zip(args, dims, strict=True)])
-        pairs = [interpreter.unwrap(x) for x in outs]
+        pairs = _run(interpreter, fun, args, dims)
+    refuse_leaks(interpreter)
     return [v for v, _ in pairs], [d for _, d in pairs]
+
+
+def _run(
+    interpreter: Batch, fun: Callable, args: Sequence[Any], dims: Sequence[int | None]
+) -> list[tuple[Any, int | None]]:
+    outs = fun(*[interpreter.wrap(a, d) for a, d in zip(args, dims, strict=True)])
+    return [interpreter.unwrap(x) for x in outs]
 
 
 def to_dim(

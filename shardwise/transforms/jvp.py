@@ -13,6 +13,7 @@ from typing import Any
 from shardwise.base.context import CURRENT
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import Interpreter
+from shardwise.core.leaks import refuse_leaks
 from shardwise.core.op import Op
 from shardwise.core.program import Program, derived, evaluate
 from shardwise.core.source import Site, user_site
@@ -93,9 +94,16 @@ def push_forward(
     """Runs `fun(*primals) -> list` and its tangents; None in and out stands for zero."""
     interpreter = JVP(parent, transform, name)
     with interpreter.entered():
-        outs = fun(*[interpreter.wrap(p, t) for p, t in zip(primals, tangents, strict=True)])
-        pairs = [interpreter.unwrap(x) for x in outs]
+        pairs = _run(interpreter, fun, primals, tangents)
+    refuse_leaks(interpreter)
     return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+def _run(
+    interpreter: JVP, fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]
+) -> list[tuple[Any, Any]]:
+    outs = fun(*[interpreter.wrap(p, t) for p, t in zip(primals, tangents, strict=True)])
+    return [interpreter.unwrap(x) for x in outs]
 
 
 @derived

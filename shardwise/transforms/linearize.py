@@ -12,6 +12,7 @@ from typing import Any
 
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
+from shardwise.core.leaks import refuse_leaks
 from shardwise.core.op import Op
 from shardwise.core.program import Program, derived, evaluate
 from shardwise.transforms.jvp import Ground, push_forward
@@ -85,18 +86,27 @@ def linearize(
     differentiated: how many of the results are (the rest is auxiliary); asked once `fun` has run.
     """
     interpreter = Linearize(current().interpreter, transform, name)
+    with interpreter.entered():
+        outs, linear = _run(interpreter, fun, primals, differentiated)
+    refuse_leaks(interpreter)
+    return outs, linear
+
+
+def _run(
+    interpreter: Linearize, fun: Callable, primals: Sequence[Any],
+    differentiated: Callable[[], int] | None,
+) -> tuple[list[Any], LinearFunction]:
     in_types = [type_of(p) for p in primals]
     active = [is_inexact(t.dtype) for t in in_types]
-    with interpreter.entered():
-        tangents = [
-            interpreter.new_input(t.strong()) if a else None
-            for t, a in zip(in_types, active, strict=True)
-        ]
-        outs, out_tangents = push_forward(fun, primals, tangents, interpreter, transform, name)
-        if differentiated is not None:
-            count = differentiated()
-            out_tangents = out_tangents[:count]
-        program, captured = interpreter.finish([t for t in out_tangents if t is not None])
+    tangents = [
+        interpreter.new_input(t.strong()) if a else None
+        for t, a in zip(in_types, active, strict=True)
+    ]
+    transform, name = interpreter.transform, interpreter.function
+    outs, out_tangents = push_forward(fun, primals, tangents, interpreter, transform, name)
+    if differentiated is not None:
+        out_tangents = out_tangents[: differentiated()]
+    program, captured = interpreter.finish([t for t in out_tangents if t is not None])
     out_types = [type_of(o) for o in outs[: len(out_tangents)]]  # the rest may be anything
     marks = [t is not None for t in out_tangents]
     return outs, LinearFunction(program, captured, in_types, out_types, active, marks)

@@ -10,6 +10,7 @@ import numpy as np
 from shardwise.base.context import current
 from shardwise.core.infer import infer, known, type_of
 from shardwise.core.interpreter import Interpreter
+from shardwise.core.leaks import refuse_leaks
 from shardwise.core.op import Op
 from shardwise.core.program import Equation, Literal, Program, Var, without_dead_code
 from shardwise.core.source import Site, user_site
@@ -172,11 +173,16 @@ def stage(
     """
     interpreter = Stage(parent or current().interpreter, transform, name)
     with interpreter.entered():
-        tracers = [
-            interpreter.new_input(t, names[i] if names else "") for i, t in enumerate(types)
-        ]
-        program, captured = interpreter.finish(fun(*tracers), name)
+        program, captured = _run(interpreter, fun, types, names)
+    refuse_leaks(interpreter)
     return split_captures(program, captured)
+
+
+def _run(
+    interpreter: Stage, fun: Callable, types: Sequence[ArrayType], names: Sequence[str]
+) -> tuple[Program, list[Any]]:
+    tracers = [interpreter.new_input(t, names[i] if names else "") for i, t in enumerate(types)]
+    return interpreter.finish(fun(*tracers))
 
 
 def split_captures(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:

@@ -43,31 +43,28 @@ class Tracer(Value):
         """The tracer for which the value is not known: this one, or one that stands behind it."""
         return self
 
+    def not_known(self) -> str:
+        """Why the value is not known, for messages, as the end of a sentence, and one more."""
+        hider = self.hider()
+        origin, made = hider.origin(), hider.made_at()
+        if not origin and made is not None:
+            origin = f" The value was made at {describe(made)}."
+        return f"which is not known while tracing ({hider.interpreter.describe()}).{origin}"
+
+    def known_argument(self) -> str:
+        """How an argument can be known all the same, for messages, as the end of a sentence."""
+        return _KNOWN_ARGUMENTS.get(self.hider().interpreter.transform, ".")
+
     def needed_for_shape(
         self, what: str, kind: type[Exception] = ConcretizationTypeError
     ) -> Exception:
         """The error where the shape of a result would depend on this value."""
         if not self.interpreter.alive:
             return escaped(self)
-        hider = self.hider()
-        known = _KNOWN_ARGUMENTS.get(hider.interpreter.transform, "")
         return kind(
             f"{what} must be concrete, since the size of the result depends on it; got a traced "
-            f"{self.aval.str_short(True)}, which is not known while tracing "
-            f"({hider.interpreter.describe()}).{hider.origin()} Pass a Python number{known}."
-        )
-
-    def needs_value(self, kind: type[Exception], what: str, instead: str) -> Exception:
-        """The error where `what` needs the value. instead: what to do, without a full stop."""
-        hider = self.hider()
-        known = _KNOWN_ARGUMENTS.get(hider.interpreter.transform, "")
-        origin, made = hider.origin(), hider.made_at()
-        if not origin and made is not None:
-            origin = f" The value was made at {describe(made)}."
-        return kind(
-            f"{what} at {describe(user_site(2))} needs the value of a traced array of type "
-            f"{self.aval.str_short(True)}, which is not known while tracing "
-            f"({hider.interpreter.describe()}).{origin} {instead}{known}."
+            f"{self.aval.str_short(True)}, {self.not_known()} Pass a Python number"
+            f"{self.known_argument()}"
         )
 
     def _concrete_or(self, kind: type[Exception], what: str, instead: str) -> Any:
@@ -75,7 +72,11 @@ class Tracer(Value):
             raise escaped(self)
         value = self.concrete()
         if value is None:
-            raise self.needs_value(kind, what, instead)
+            raise kind(
+                f"{what} at {describe(user_site(2))} needs the value of a traced array of type "
+                f"{self.aval.str_short(True)}, {self.not_known()} {instead}"
+                f"{self.known_argument()}"
+            )
         return value
 
     def _constant_or(self, kind: type[Exception], what: str, instead: str) -> Any:
@@ -162,8 +163,8 @@ _INDEX = "Use arrays and `lax.scan` instead of lists, `range` and shapes that de
 _ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions"
 # By transform: how an argument's value can be known all the same.
 _KNOWN_ARGUMENTS = {
-    "jit": ", or mark the argument static with `static_argnums`",
-    "vmap": ", or do not map the argument, with None in `in_axes`",
+    "jit": ", or mark the argument static with `static_argnums`.",
+    "vmap": ", or do not map the argument, with None in `in_axes`.",
 }
 # What arrays have, and traced values do not.
 _OF_ARRAYS = frozenset((

@@ -14,7 +14,7 @@ from shardwise.ops.sharding import cotangent_type, free, settle
 from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
 from shardwise.types.array_type import ArrayType
-from shardwise.types.partition_spec import NO_AXES
+from shardwise.types.partition_spec import NO_AXES, PartitionSpec
 
 
 def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
@@ -38,7 +38,7 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
         for atom, ct in zip(eqn.inputs, _transposed(eqn, cts, args), strict=True):
             if ct is not None and isinstance(atom, Var) and atom not in env:
                 _accumulate(grown, atom, ct)
-    return [grown.get(v) for v in inputs[len(known) :]]
+    return [_as_input(grown.get(v), v.aval) for v in inputs[len(known) :]]
 
 
 def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
@@ -66,7 +66,9 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
     op = eqn.op
     if op.transpose is None:
         raise op.missing("transpose", "reverse-mode differentiation")
-    if op.dims is None or op.family in ("elementwise", "sharding") or not _has_mesh(eqn):
+    if op.dims is None:  # it holds programs, which take cotangents of just their types
+        cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outputs, strict=True)]
+    if op.dims is None or op.family in ("elementwise", "sharding") or not _has_mesh(eqn, cts):
         return op.transpose(cts if op.multiple else cts[0], *args, **eqn.params)
     known = [a for a in args if not is_linear(a)]
     return _transposed_freely(
@@ -76,9 +78,11 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
     )
 
 
-def _has_mesh(eqn: Equation) -> bool:
+def _has_mesh(eqn: Equation, cts: Sequence[Any]) -> bool:
     """Whether shardings are in an equation's types, and all sums in its results are taken."""
-    if all(a.aval.mesh is None for a in eqn.inputs):
+    if all(a.aval.mesh is None for a in eqn.inputs) and all(
+        ct is None or type_of(ct).mesh is None for ct in cts
+    ):
         return False
     specs = [v.aval.spec for v in eqn.outputs]
     return not any(spec is not None and spec.reduced for spec in specs)
@@ -115,10 +119,35 @@ def _settled(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
 
 
 def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
-    if var.aval.mesh is not None or type_of(ct).mesh is not None:
-        ct = settle(ct, cotangent_type(var.aval))
     held = grown.get(var)
+    if var.aval.mesh is not None or type_of(ct).mesh is not None:
+        wanted = cotangent_type(var.aval)
+        ct = ct if _splits_more(type_of(ct), wanted) else settle(ct, wanted)
+        if held is not None and type_of(held).spec is not type_of(ct).spec:
+            held, ct = settle(held, wanted), settle(ct, wanted)
     grown[var] = ct if held is None else add(held, ct)
+
+
+def _splits_more(t: ArrayType, wanted: ArrayType) -> bool:
+    """Whether a cotangent is split as its type wants and further.
+
+    Then it stays so until it is summed or leaves: where a whole operand was broadcast against a
+    split one, the sum is over parts.
+    """
+    if t.spec is None or wanted.mesh not in (None, t.mesh):
+        return False
+    asked = wanted.spec if wanted.spec is not None else PartitionSpec()
+    if t.spec.unreduced or t.spec.reduced or asked.unreduced or asked.reduced:
+        return False
+    pairs = zip(t.spec.dims(t.ndim), asked.dims(t.ndim), strict=True)
+    return all(given == axes or not axes for given, axes in pairs)
+
+
+def _as_input(ct: Any, t: ArrayType) -> Any:
+    """A cotangent in the type that belongs to values of type `t`."""
+    if ct is None or (t.mesh is None and type_of(ct).mesh is None):
+        return ct
+    return settle(ct, cotangent_type(t))
 
 
 @derived

@@ -242,6 +242,47 @@ def test_ordered_calls_come_in_order(devices: int) -> None:
     check_program(sw.make_jaxpr(f)(jnp.ones(8)))
 
 
+@pytest.mark.parametrize("devices", [1, 8])
+def test_ordered_calls_in_loops_and_branches(devices: int) -> None:
+    x = jnp.ones(8) if devices == 1 else ours(np.ones(8, np.float32), "x")
+    calls = Calls()
+
+    def even(c: Any) -> Any:
+        return noted(c.sum(), calls, ordered=True) * 0 + c
+
+    def turn(state: Any) -> Any:
+        i, c = state
+        c = lax.cond(i % 2 == 0, even, lambda c: c * 2, c)
+        return noted(i, calls, ordered=True) + 1, c
+
+    def f(x: Any) -> Any:
+        noted(-1, calls, ordered=True)
+        _, last = lax.while_loop(lambda s: s[0] < 4, turn, (0, x))
+        return noted(last.sum(), calls, ordered=True)
+
+    for _ in range(2):
+        sw.jit(f)(x)
+        sw.effects_barrier()
+        assert calls == [-1, 8, 0, 1, 16, 2, 3, 32]
+        calls.clear()
+
+
+def test_a_test_has_no_ordered_effects() -> None:
+    def test(c: Any) -> Any:
+        return noted(c, Calls(), ordered=True) < 3
+
+    with pytest.raises(NotImplementedError) as e:
+        sw.jit(lambda c: lax.while_loop(test, lambda c: c + 1, c))(0)
+    assert str(e.value) == (
+        "[while_loop] the test test has ordered effects, which only the body may have. Let them "
+        "happen in the body, or use ordered=False."
+    )
+    calls = Calls()
+    sw.jit(lambda c: lax.while_loop(lambda c: noted(c, calls) < 3, lambda c: c + 1, c))(0)
+    sw.effects_barrier()
+    assert calls == [0, 1, 2, 3]
+
+
 def test_programs_call_in_their_order() -> None:
     calls = Calls()
     slow = sw.jit(lambda x: noted((x @ x @ x)[0, 0] * 0, calls, ordered=True))
@@ -400,7 +441,6 @@ def test_explicit_axes() -> None:
 
 
 FORMATS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-    ("plain {{}} {}", (1.5,), {}),
     ("{} {!r} {0}".replace("{} {!r}", "{0} {0!r}"), (np.arange(3.0, dtype=np.float32),), {}),
     ("{:.3f} {x:5.1f}|{n:>4}|{s!r}", (2.0,), {"x": 1.25, "n": 7, "s": "text"}),
     ("{a[k]} {b.shape} {c}", (), {"a": {"k": 1}, "b": np.ones((2, 3), np.int8), "c": (1, [2.5])}),
@@ -477,6 +517,12 @@ def test_print_options_are_those_of_the_caller(capsys: pytest.CaptureFixture[str
         f(np.float32([1.23456]))
     sw.effects_barrier()
     assert capsys.readouterr().out == "[1.23]\n"
+
+
+def test_doubled_braces_are_braces(capsys: pytest.CaptureFixture[str]) -> None:
+    sw.jit(lambda x: sw.debug.print("{{x}} is {}", x))(1.5)
+    sw.effects_barrier()
+    assert capsys.readouterr().out == "{x} is 1.5\n"
 
 
 def test_keys_are_shown_by_their_integers() -> None:
@@ -722,6 +768,6 @@ def test_programs_with_callbacks_print_readably() -> None:
     program = sw.make_jaxpr(lambda x: sw.pure_callback(scale, SCALAR, x))(1.0)
     assert str(program) == (
         "{ lambda ; a:~f32[]. let\n"
-        "    b:f32[] = pure_callback[callback=scale results=(float32[],) token=False] a\n"
+        "    b:f32[] = pure_callback[callback=scale results=(f32[],) token=False] a\n"
         "  in (b,) }"
     )

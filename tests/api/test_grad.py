@@ -338,20 +338,21 @@ def test_what_grad_cannot_take():
 def test_what_jvp_and_vjp_cannot_take():
     fails(TypeError, "jvp of loss: primals must be a tuple or list; got 1.0.",
           sw.jvp, loss, 1.0, (1.0,))
-    fails(TypeError, "jvp of loss: primals and tangents must have the same tree; got (*,) and "
-          "((*, *),).", sw.jvp, loss, (V,), ((V, V),))
+    fails(TypeError, "jvp of loss: primals and tangents must have the same tree; args[0] is a leaf in the "
+          "primals and a tuple of 2 in the tangents.", sw.jvp, loss, (V,), ((V, V),))
     fails(TypeError, "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
           "for f32[3].", sw.jvp, loss, (V,), (V[:2],))
     fails(TypeError, "jvp of loss: the tangent of i32[] must be of dtype float0; got i32[]. Make "
           "it with numpy.zeros(shape, float0).", sw.jvp, loss, (np.int32(1),), (np.int32(1),))
-    fails(TypeError, "vjp of loss: the cotangent must have the tree of the result, *; got (*, *).",
+    fails(TypeError, "vjp of loss: the cotangent must have the tree of the result; ct is a leaf in "
+          "the result and a tuple of 2 in the cotangent.",
           sw.vjp(loss, V)[1], (V, V))
     fails(TypeError, "vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; got "
           "f32[2].", sw.vjp(loss, V)[1], V[:2])
     fails(TypeError, "linearize of loss: a tangent must have its primal's shape and dtype; got "
           "f32[2] for f32[3].", sw.linearize(loss, V)[1], V[:2])
-    fails(TypeError, "linearize of loss: tangents must have the tree of the primals, (*,); got "
-          "(*, *).", sw.linearize(loss, V)[1], V, V)
+    fails(TypeError, "linearize of loss: tangents must have the tree of the primals; only the "
+          "tangents has args[1].", sw.linearize(loss, V)[1], V, V)
 
 
 def test_what_jacobians_cannot_take():

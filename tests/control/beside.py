@@ -19,6 +19,9 @@ OURS = SimpleNamespace(root=sw, np=swnp, lax=lax)
 JAX = SimpleNamespace(root=jax, np=jnp, lax=jax.lax)
 
 
+EAGER = ("value", "jvp", "grad", "vmap of grad")  # the others are run under jit only
+
+
 def close(got, wanted, tol=1e-4):
     """Equal trees of values, dtypes included."""
     assert jax.tree.structure(got) == jax.tree.structure(wanted)
@@ -97,7 +100,8 @@ def same_as_jax(f, *args, axes=None, reverse=True, tol=1e-4):
     for name, (g, _) in ours.items():
         try:
             check_program(sw.jit(g).trace(*given[name]).program)
-            close(g(*given[name]), wanted[name], tol)
+            if name in EAGER:
+                close(g(*given[name]), wanted[name], tol)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
     together = sw.jit(lambda given: {n: g(*given[n]) for n, (g, _) in ours.items()})

@@ -437,8 +437,8 @@ def test_messages_about_the_body():
         "f32[3] and was returned as f32[]. Change init or shape so that they agree."
     )
     assert message(TypeError, tree, array(C), array(XS)) == (
-        "scan: tree must return a carry with the tree of init; only init has carry and only the "
-        "result has carry[0], carry[1]."
+        "scan: tree must return a carry with the tree of init; carry is a leaf in init and a "
+        "tuple of 2 in the result."
     )
     assert message(TypeError, text, array(C), array(XS)) == (
         "scan: the returned y['y'] is 'text' of type str, which is not an array."

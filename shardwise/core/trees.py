@@ -1,0 +1,93 @@
+"""How two pytrees differ, in words: `carry['w'] is a tuple of 2 in init and a list of 2 in the
+result; only init has carry['b']`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from shardwise.runtime.pytree import flatten_one_level, flatten_with_path, steps
+
+SHOWN = 5  # paths in a message
+
+
+def path_text(path: Sequence[Any]) -> str:
+    """`['w'][0].x`: the steps to a leaf."""
+    return "".join(str(step) for step in path)
+
+
+def tree_text(tree: Any) -> str:
+    """A tree without its leaves: `{'a': *, 'b': (*, None)}`."""
+    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+
+
+def leaf_paths(tree: Any) -> list[str]:
+    """The path of every leaf, in the order of flattening."""
+    return [path_text(path) for path, _ in flatten_with_path(tree)[0]]
+
+
+def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:
+    """Words for where two trees (without leaves) differ. root: what their paths begin with."""
+    one, other = (t.unflatten(range(t.num_leaves)) for t in (a, b))
+    unlike: list[str] = []
+    only: dict[str, list[str]] = {a_name: [], b_name: []}
+    for path, x, y in _differences(one, other, root):
+        if x is None or y is None:
+            only[b_name if x is None else a_name].append(path)
+        else:
+            unlike.append(f"{path} is {x} in {a_name} and {y} in {b_name}")
+    parts = _first(unlike)
+    alone = [f"only {n} has {', '.join(_first(found))}" for n, found in only.items() if found]
+    return "; ".join([*parts, " and ".join(alone)] if alone else parts)
+
+
+def _first(rows: list[str]) -> list[str]:
+    return rows if len(rows) <= SHOWN else [*rows[:SHOWN], f"{len(rows) - SHOWN} more"]
+
+
+def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, str | None, str | None]]:
+    """(path, what the first has there, what the second has); None for nothing at all."""
+    mine, theirs = flatten_one_level(a), flatten_one_level(b)
+    if mine is None and theirs is None:
+        return
+    if type(a) is not type(b):
+        yield path, _kind(a), _kind(b)
+        return
+    first, second = _entries(a, mine), _entries(b, theirs)
+    found = False
+    for step in [*first, *(s for s in second if s not in first)]:
+        if step not in second:
+            rows = [(path + step, "", None)]
+        elif step not in first:
+            rows = [(path + step, None, "")]
+        else:
+            rows = list(_differences(first[step], second[step], path + step))
+        found = found or bool(rows)
+        yield from rows
+    if not found and mine[1] != theirs[1]:
+        yield path, f"{_a(a)} with {_short(mine[1])}", f"one with {_short(theirs[1])}"
+
+
+def _entries(x: Any, parts: Any) -> dict[str, Any]:
+    names = [str(s) for s in steps(x)] or [f"[{i}]" for i in range(len(parts[0]))]
+    return dict(zip(names, parts[0], strict=True))
+
+
+def _kind(x: Any) -> str:
+    if x is None:
+        return "None"
+    parts = flatten_one_level(x)
+    if parts is None:
+        return "a leaf"
+    return f"{_a(x)} of {len(parts[0])}" if isinstance(x, list | tuple | dict) else _a(x)
+
+
+def _a(x: Any) -> str:
+    name = type(x).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def _short(static: Any) -> str:
+    text = repr(static)
+    return text if len(text) <= 60 else text[:57] + "..."

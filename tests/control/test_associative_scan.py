@@ -1,0 +1,101 @@
+"""`associative_scan` under every transform, against jax."""
+
+import jax
+import numpy as np
+import pytest
+from beside import JAX, OURS, close, message, same_as_jax
+
+import shardwise as sw
+import shardwise.numpy as swnp
+from shardwise import NamedSharding, P, lax
+from shardwise.base.config import disable_jit, poison_padding
+from shardwise.sharding import Mesh
+
+MATRICES = np.random.default_rng(0).normal(size=(2, 5, 2, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize("n", range(10))
+def test_sizes(n):
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(n,)).astype(np.float32)
+    close(lax.associative_scan(swnp.add, x), np.cumsum(x, dtype=np.float32))
+    back = lax.associative_scan(swnp.add, x, reverse=True)
+    close(back, np.cumsum(x[::-1], dtype=np.float32)[::-1])
+    close(sw.jit(lambda x: lax.associative_scan(swnp.maximum, x))(x), np.maximum.accumulate(x))
+
+
+def linear(lib):
+    """Composition of linear recurrences, which does not commute."""
+
+    def compose(a, b):
+        return {"m": b["m"] @ a["m"], "v": (b["m"] @ a["v"][..., None])[..., 0] + b["v"]}
+
+    return compose
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_matrices_along_an_inner_axis(reverse):
+    def f(lib, m, w):
+        elems = {"m": m, "v": m[..., 0] * w}
+        return lib.lax.associative_scan(linear(lib), elems, reverse=reverse, axis=1)
+
+    same_as_jax(f, MATRICES, np.float32([0.5, 2.0]), axes=(None, 0), tol=2e-3)
+
+
+def test_negative_axis_and_other_dtypes():
+    for lib in (OURS, JAX):
+        x = np.arange(12, dtype=np.int32).reshape(3, 4)
+        close(lib.lax.associative_scan(lib.np.add, lib.np.asarray(x), axis=-1),
+              np.cumsum(x, -1, np.int32))
+        flags = lib.np.asarray(x % 3 == 0)
+        close(lib.lax.associative_scan(lib.np.logical_or, flags),
+              np.logical_or.accumulate(x % 3 == 0, 0))
+
+
+def test_without_jit_and_no_arrays():
+    with disable_jit(True):
+        close(lax.associative_scan(lambda a, b: a + b, swnp.arange(4)), np.int32([0, 1, 3, 6]))
+    assert lax.associative_scan(lambda a, b: a, ()) == ()
+
+
+def test_a_function_is_staged_once():
+    runs = []
+
+    def plus(a, b):
+        runs.append(1)
+        return a + b
+
+    for _ in range(3):
+        lax.associative_scan(plus, swnp.arange(8))
+    assert len(runs) == 5  # the combinations of one staging
+
+
+def test_uneven_shards():
+    mesh = Mesh(np.array(sw.devices()[:4]), ("x",))
+    x = np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2)
+    wanted = jax.lax.associative_scan(jax.numpy.multiply, x + 1)
+    for spec in (P("x"), P(None, "x")):
+        placed = sw.device_put(x + 1, NamedSharding(mesh, spec))
+        with poison_padding(True):
+            close(lax.associative_scan(swnp.multiply, placed), wanted)
+
+
+def test_messages():
+    assert message(TypeError, lax.associative_scan, 3, MATRICES) == (
+        "associative_scan: fn must be a function; got 3."
+    )
+    given = {"a": np.zeros((3, 2), np.float32), "b": np.zeros(4, np.float32)}
+    assert message(ValueError, lax.associative_scan, swnp.add, given) == (
+        "associative_scan: the arrays of elems must have one size along dimension 0; elems['a'] of "
+        "type f32[3,2] has 3, elems['b'] of type f32[4] has 4."
+    )
+    assert message(ValueError, lax.associative_scan, swnp.add, [np.float32(1)]) == (
+        "associative_scan: elems[0] is of type f32[], which has no dimension 0."
+    )
+    assert message(TypeError, lax.associative_scan, lambda a, b: (a, b), np.zeros(3)) == (
+        "associative_scan: <lambda> must return a tree like elems; only elems has elems and only "
+        "the result has elems[0], elems[1]."
+    )
+    assert message(TypeError, lax.associative_scan, lambda a, b: a, ["text"]) == (
+        "associative_scan: elems[0] is 'text' of type str, which is not an array."
+    )
