@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise import explain, tree
-from shardwise.api.callbacks import debug_function as callback
-from shardwise.api.callbacks import debug_print as print
+from shardwise.api.callbacks import debug_function, debug_print
 from shardwise.engine.array import Array
 from shardwise.ops.inspect import inspect_sharding
 
@@ -43,3 +42,7 @@ def inspect_array_sharding(value: Any, /, *, callback: Callable[[Any], Any]) -> 
                 f"{type(x).__name__}, which is on no device. Make it an array with `device_put`."
             )
         inspect_sharding(x, callback=callback)
+
+
+callback = debug_function
+print = debug_print  # noqa: A001 (JAX's name)

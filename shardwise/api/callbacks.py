@@ -177,8 +177,6 @@ class _Checker(string.Formatter):
         return value
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
-        first = string.Formatter().parse("{" + field_name + "}")  # checks the braces
-        list(first)
         key = field_name.split(".")[0].split("[")[0]
         self.get_value(int(key) if key.isdigit() else key, args, kwargs)
         return "", key
@@ -192,29 +190,24 @@ class _Checker(string.Formatter):
         return value
 
 
-def _check_format(fmt: Any, args: tuple, kwargs: dict) -> None:
+def check_format(name: str, fmt: str, args: tuple, kwargs: dict) -> None:
     """Raises where the format asks for arguments that there are not, or not for all there are."""
-    if not isinstance(fmt, str):
-        raise TypeError(
-            f"debug.print takes a format string first; got {fmt!r} of type {type(fmt).__name__}. "
-            'Write `debug.print("{}", x)`.'
-        )
     checker = _Checker()
     try:
         checker.vformat(fmt, args, kwargs)
     except (IndexError, KeyError) as error:
         missing = f"argument number {len(args)}" if isinstance(error, IndexError) else str(error)
         raise type(error)(
-            f"debug.print: the format {fmt!r} asks for {missing}, but there are {len(args)} "
+            f"{name}: the format {fmt!r} asks for {missing}, but there are {len(args)} "
             f"positional arguments and the names {sorted(kwargs)}."
         ) from None
     except ValueError as error:
-        raise ValueError(f"debug.print: the format {fmt!r}: {error}.") from None
+        raise ValueError(f"{name}: the format {fmt!r}: {error}.") from None
     unused = [str(i) for i in range(len(args)) if i not in checker.used]
     unused += [repr(k) for k in kwargs if k not in checker.used]
     if unused:
         raise ValueError(
-            f"debug.print: the format {fmt!r} does not use the arguments {', '.join(unused)}. "
+            f"{name}: the format {fmt!r} does not use the arguments {', '.join(unused)}. "
             "Give it a field for each; an f-string would have been formatted before the call."
         )
 
@@ -240,8 +233,13 @@ def debug_print(
     if fmt is None:
         given = {"ordered": ordered, "partitioned": partitioned}
         return functools.partial(debug_print, skip_format_check=skip_format_check, **given)
+    if not isinstance(fmt, str):
+        raise TypeError(
+            f"debug.print takes a format string first; got {fmt!r} of type {type(fmt).__name__}. "
+            'Write `debug.print("{}", x)`.'
+        )
     if not skip_format_check:
-        _check_format(fmt, args, kwargs)
+        check_format("debug.print", fmt, args, kwargs)
     printer = _Printer(fmt, np.get_printoptions())
     debug_call(printer, "debug.print", args, kwargs, ordered, partitioned)
     return None

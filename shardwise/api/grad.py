@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.api.backward import backward
 from shardwise.api.signatures import as_tuple, check_argnums
 from shardwise.api.trees import leaf_name, tree_difference, tree_text
 from shardwise.base.context import current
@@ -26,7 +27,6 @@ from shardwise.transforms.jvp import push_forward
 from shardwise.transforms.linearize import LinearFunction
 from shardwise.transforms.linearize import linearize as _linearize
 from shardwise.transforms.tracer import Tracer, escaped
-from shardwise.transforms.transpose import transpose
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import float0, is_complex, is_float, is_inexact
 
@@ -159,7 +159,7 @@ def grad(
 def pull_back(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of all inputs; zeros where the result does not depend on one."""
     given = [ct for ct, on in zip(cotangents, linear.active_out, strict=False) if on]
-    found = iter(transpose(linear.program, linear.captured, given))
+    found = iter(backward(linear, given))
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None

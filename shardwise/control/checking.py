@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -19,38 +19,45 @@ from shardwise.control.call import call
 from shardwise.control.cond import cond
 from shardwise.control.custom_common import ForgetfulCache
 from shardwise.control.programs import program_of
-from shardwise.control.scan import parts, scan, sliced_type, with_counts
+from shardwise.control.scan import parts, scan
 from shardwise.control.while_loop import while_loop
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.core.program import Equation, Literal, Program, derived
 from shardwise.core.source import Site, describe
-from shardwise.numpy.searching import argmax, where
+from shardwise.numpy.reductions import argmax
 from shardwise.ops.basis import batch_first, broadcast_in_dim, reshape, zeros
 from shardwise.ops.cast import convert_element_type
-from shardwise.ops.logical import bitwise_and, bitwise_or, eq, lt, ne, select_n
-from shardwise.ops.reduce import reduce_and, reduce_or
+from shardwise.ops.logical import bitwise_or, eq, gt, lt, ne, select_n
+from shardwise.ops.reduce import reduce_or
+from shardwise.ops.scatter import window_sizes
+from shardwise.ops.shape import concatenate
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dims import Dims, letters
 from shardwise.types.dtypes import is_inexact
 
 CHECK = "check"  # the effect
 CODE = array_type((), np.dtype("int32"))
-USER, NAN, DIV, INDEX = "user", "nan", "div", "index"
+USER, NAN, DIV, INDEX, ERROR = "user", "nan", "div", "index", "error"
 
 
 @dataclass(frozen=True)
 class Message:
     """What a check says: `str.format` with its arguments, which are arrays but for `static` ones.
 
-    kind: of the check, one of `USER`, `NAN`, `DIV`, `INDEX`.
+    kind: of the check, one of `USER`, `NAN`, `DIV`, `INDEX`; or `ERROR`: what another error says.
+    tree: of the arguments; of an index, the shape of the array; of an error, its places.
+    optional: whether the check is left out of programs that are not checked.
     """
 
     kind: str
     fmt: str
     tree: Any = None
+    optional: bool = False
 
     def text(self, values: Sequence[Any]) -> str:
+        if self.kind == ERROR:
+            return text_of(self.tree, int(values[0]), values[1:])
         if self.kind == INDEX:
             index, axis, shape = int(values[0]), int(values[1]), self.tree
             return (
@@ -75,6 +82,13 @@ class Place:
         return describe(self.site)
 
 
+def text_of(places: Sequence[Place], code: int, slots: Sequence[Any]) -> str:
+    """What the place that failed says."""
+    before = sum(len(p.types) for p in places[: code - 1])
+    place = places[code - 1]
+    return place.message.text(slots[before : before + len(place.types)])
+
+
 # -- the op --
 
 
@@ -91,7 +105,9 @@ def _dims(pred: ArrayType, *values: ArrayType, message: Message, levels: int) ->
     return Dims(tuple(rows), ())
 
 
-def _lower(*_: Any, message: Message, levels: int) -> NoReturn:
+def _lower(*_: Any, message: Message, levels: int) -> list[str]:
+    if message.optional:
+        return []
     raise ValueError(
         f"checkify.check with the message {message.fmt!r} is in a program that is compiled, where "
         "it cannot raise anything. Wrap the function in `checkify.checkify`, inside or outside of "
@@ -101,15 +117,15 @@ def _lower(*_: Any, message: Message, levels: int) -> NoReturn:
 
 def _eager(args: Any, params: dict[str, Any]) -> list[Any]:
     failed = np.logical_not(np.asarray(args[0]))
-    if failed.any():
+    if not params["message"].optional and failed.any():
         first = np.unravel_index(failed.argmax(), failed.shape)
         values = [np.asarray(v)[first] for v in args[1:]]
         raise CheckError(params["message"].text(values))
     return []
 
 
-class CheckError(RuntimeError):
-    """A check that failed. (Its public name is that of the runtime's error.)"""
+class CheckError(ValueError):
+    """A check that failed. (Its public name is `checkify.JaxRuntimeError`.)"""
 
 
 def _jvp(primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
@@ -175,6 +191,7 @@ class Checked:
 
     def fail(self, failed: Any, message: Message, values: Sequence[Any], site: Any) -> None:
         """Adds a place, which failed where `failed` (bool[]) says so."""
+        values = [_strong(v) for v in values]
         types = tuple([type_of(v) for v in values])
         self.places.append(Place(message, types, site))
         self.slots += values
@@ -199,6 +216,11 @@ class Checked:
             rest = [_row(v, levels, first) for v in rest]
             failed = reduce_or(failed, axes=tuple(range(levels)))
         self.fail(failed, eqn.params["message"], rest, eqn.site)
+
+
+def _strong(x: Any) -> Any:
+    t = type_of(x)
+    return convert_element_type(x, dtype=t.dtype, weak=False) if t.weak_type else x
 
 
 def _row(x: Any, levels: int, which: Any) -> Any:
@@ -261,15 +283,171 @@ def _test_bounds(
     shape, t = type_of(x).shape, type_of(indices)
     if not t.size:
         return
+    count = len(numbers)
     numbers = np.asarray(list(numbers), np.int32)
     last = np.asarray([shape[d] - sizes[d] for d in numbers])
-    flat = reshape(indices, shape=(t.size // len(numbers), len(numbers)))
-    bad = bitwise_or(lt(flat, np.zeros((), t.dtype)), flat > last.astype(t.dtype))
+    flat = reshape(indices, shape=(t.size // count, count))
+    none = np.zeros((), t.dtype)[()]
+    last = broadcast_in_dim(last.astype(t.dtype), shape=type_of(flat).shape, dims=(1,))
+    bad = bitwise_or(lt(flat, none), gt(flat, last))
     first = argmax(reshape(bad, shape=(t.size,)))
     index = reshape(flat, shape=(t.size,))[first]
-    axis = array_of(numbers)[first % np.int32(len(numbers))]
+    axes = convert_element_type(numbers, dtype=numbers.dtype, weak=False)
+    axis = axes[first % np.int32(count)]
     failed = reduce_or(bad, axes=(0, 1))
     checks.fail(failed, Message(INDEX, "", shape), [index, axis], eqn.site)
 
 
 _TESTS: dict[str, Callable[..., None]] = {NAN: _test_nan, DIV: _test_div, INDEX: _test_index}
+
+
+# -- ops that hold programs --
+
+
+@derived
+def checked_program(
+    program: Program, enabled: frozenset[str]
+) -> tuple[Program, tuple[Place, ...]]:
+    """The program that gives its results, then the code, then the values of its places."""
+    made: list[Checked] = []
+
+    def run(*args: Any) -> list[Any]:
+        made.append(Checked(enabled))
+        outs = made[-1].run(program, args)
+        return [*outs, made[-1].code, *made[-1].slots]
+
+    new = program_of(run, program.in_types, program.name)
+    return new, tuple(made[-1].places)
+
+
+def _places(program: Program, enabled: frozenset[str]) -> tuple[Place, ...]:
+    return checked_program(program, enabled)[1]
+
+
+def _state(places: Sequence[Place]) -> list[ArrayType]:
+    """The types of a code and of all values of places."""
+    return [CODE, *[t for p in places for t in p.types]]
+
+
+def _first(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
+    """The code and values of what failed first."""
+    failed = ne(before[0], np.int32(0))
+    return [select_n(failed, new, old) for old, new in zip(before, after, strict=True)]
+
+
+def _called(checks: Checked, values: list[Any], *, program: Program, **p: Any) -> list[Any]:
+    new, places = checked_program(program, checks.enabled)
+    outs, count = call(*values, program=new), len(program.outputs)
+    checks.merge(places, outs[count], outs[count + 1 :])
+    return outs[:count]
+
+
+@derived
+def _scan_body(body: Program, enabled: frozenset[str], num_consts: int) -> Program:
+    """The body that carries a code and values before its own carry."""
+    new, places = checked_program(body, enabled)
+    state, count = _state(places), len(body.outputs)
+
+    def step(*args: Any) -> list[Any]:
+        consts, before, rest = parts(args, num_consts, len(state))
+        outs = new(*consts, *rest)
+        return [*_first(before, outs[count:]), *outs[:count]]
+
+    types = body.in_types
+    return program_of(step, [*types[:num_consts], *state, *types[num_consts:]], body.name)
+
+
+def _scan(
+    checks: Checked, values: list[Any], *, body: Program, num_consts: int, num_carry: int, **p: Any
+) -> list[Any]:
+    places = _places(body, checks.enabled)
+    start = [zeros(t) for t in _state(places)]
+    new = _scan_body(body, checks.enabled, num_consts)
+    given = [*values[:num_consts], *start, *values[num_consts:]]
+    count = len(start)
+    outs = scan(*given, body=new, num_consts=num_consts, num_carry=num_carry + count, **p)
+    checks.merge(places, outs[0], outs[1:count])
+    return outs[count:]
+
+
+@derived
+def _while_programs(
+    body: Program, test: Program, enabled: frozenset[str], num_test: int, num_body: int
+) -> tuple[Program, Program]:
+    """Test and body that carry a code and values first; the body takes both's constants."""
+    new, places = checked_program(body, enabled)
+    new_test, test_places = checked_program(test, enabled)
+    state, count = _state((*test_places, *places)), len(body.outputs)
+
+    def turn(*args: Any) -> list[Any]:
+        consts, before, carry = parts(args, num_test + num_body, len(state))
+        outs = new(*consts[num_test:], *carry)
+        tested = new_test(*consts[:num_test], *outs[:count])
+        shifted = outs[count] + np.int32(len(test_places))
+        code = select_n(eq(outs[count], np.int32(0)), shifted, tested[1])
+        return [*_first(before, [code, *tested[2:], *outs[count + 1 :]]), *outs[:count]]
+
+    def go_on(*args: Any) -> list[Any]:
+        consts, _, carry = parts(args, num_test, len(state))
+        return new_test(*consts, *carry)[:1]
+
+    tests, bodies, carry = parts((*test.in_types[:num_test], *body.in_types), num_test, num_body)
+    return (
+        program_of(go_on, [*tests, *state, *carry], test.name),
+        program_of(turn, [*tests, *bodies, *state, *carry], body.name),
+    )
+
+
+def _while(
+    checks: Checked, values: list[Any], *, test: Program, body: Program, num_test: int,
+    num_body: int,
+) -> list[Any]:
+    enabled = checks.enabled
+    new_test, new = _while_programs(body, test, enabled, num_test, num_body)
+    tests, bodies, carry = parts(values, num_test, num_body)
+    first, test_places = checked_program(test, enabled)
+    places = (*test_places, *_places(body, enabled))
+    _, *state = call(*tests, *carry, program=first)
+    state += [zeros(t) for t in _state(places)[len(state) :]]
+    outs = while_loop(
+        *tests, *tests, *bodies, *state, *carry, test=new_test, body=new, num_test=num_test,
+        num_body=num_test + num_body,
+    )
+    checks.merge(places, outs[0], outs[1 : len(state)])
+    return outs[len(state) :]
+
+
+@derived
+def _branch(
+    branch: Program, enabled: frozenset[str], before: tuple[ArrayType, ...],
+    after: tuple[ArrayType, ...], offset: int,
+) -> Program:
+    """A branch that gives a code and values of all branches; those of the others are zero."""
+    new, _ = checked_program(branch, enabled)
+    count = len(branch.outputs)
+
+    def run(*args: Any) -> list[Any]:
+        outs = new(*args)
+        code, own = outs[count], outs[count + 1 :]
+        code = select_n(eq(code, np.int32(0)), code + np.int32(offset), code)
+        return [*outs[:count], code, *map(zeros, before), *own, *map(zeros, after)]
+
+    return program_of(run, branch.in_types, branch.name)
+
+
+def _cond(checks: Checked, values: list[Any], *, branches: tuple[Program, ...]) -> list[Any]:
+    each = [_places(b, checks.enabled) for b in branches]
+    made, places = [], [p for row in each for p in row]
+    types = _state(places)[1:]
+    start = offset = 0
+    for branch, own in zip(branches, each, strict=True):
+        stop = start + len(_state(own)) - 1
+        rest = tuple(types[:start]), tuple(types[stop:]), offset
+        made.append(_branch(branch, checks.enabled, *rest))
+        start, offset = stop, offset + len(own)
+    outs, count = cond(*values, branches=tuple(made)), len(branches[0].outputs)
+    checks.merge(places, outs[count], outs[count + 1 :])
+    return outs[:count]
+
+
+_HOLDERS: dict[str, Callable[..., list[Any]]] = {"scan": _scan, "while_loop": _while, "cond": _cond}

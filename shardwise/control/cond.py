@@ -20,6 +20,7 @@ from shardwise.control.call import known_first
 from shardwise.control.programs import Extension, any_of, with_results
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op, is_linear
+from shardwise.core.ordering import ORDERED
 from shardwise.core.program import Program, Var, derived
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.logical import select_n
@@ -274,7 +275,7 @@ def _batch(size: int, args: Any, dims: Any, *, branches: Branches) -> tuple[list
     if not chosen_by_row:
         outs = cond(args[0], *operands, branches=new)
         return outs, [0 if m else None for m in marks]
-    refuse_effects(branches, "cond", "a predicate that differs from row to row runs every branch")
+    refuse_ordered(branches, "cond", "a predicate that differs from row to row runs every branch")
     cases = [b(*operands) for b in new]
     return [chosen(args[0], row) for row in zip(*cases, strict=True)], [0] * len(marks)
 
@@ -288,13 +289,13 @@ def chosen(which: Any, cases: Sequence[Any]) -> Any:
     return select_n(settle(which, t), *cases)
 
 
-def refuse_effects(programs: Sequence[Program], name: str, why: str) -> None:
-    found = sorted({str(e) for p in programs for e in p.effects})
-    if found:
+def refuse_ordered(programs: Sequence[Program], name: str, why: str) -> None:
+    """Other effects happen for all rows, as they do in jax."""
+    if any(ORDERED in p.effects for p in programs):
         raise NotImplementedError(
-            f"[{name}] under vmap: {why}, and this one has effects ({', '.join(found)}), which "
-            "would happen for rows that they are not meant for. Choose what the effect gets, with "
-            "`select` or `numpy.where`, and let it happen outside."
+            f"[{name}] under vmap: {why}, and here are ordered effects, which would also happen "
+            "for rows that they are not meant for. Choose what the effect gets, with `lax.select` "
+            "or `numpy.where`, and let it happen outside."
         )
 
 

@@ -177,7 +177,8 @@ class _Call:
             "num_carry": count, "length": self.length, "reverse": self.reverse,
             "unroll": self.unroll,
         }
-        return Loop(scan_op, params, body.outside, casts_of(carry, wider), body.tree), not body.captures
+        loop = Loop(scan_op, params, body.outside, casts_of(carry, wider), body.tree)
+        return loop, not body.captures
 
     def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:
         for i, t in enumerate(types):

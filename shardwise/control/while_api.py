@@ -1,4 +1,4 @@
-"""`lax.while_loop` and `lax.fori_loop`: the public functions around the ops `while_loop` and `scan`.
+"""`lax.while_loop` and `lax.fori_loop`: public functions around the ops `while_loop` and `scan`.
 
 A loop with known bounds is a scan, which reverse mode can go back over; any other is a
 `while_loop`. Bodies are staged once for each function and types (see `bodies`).
@@ -269,8 +269,9 @@ class _Fori(_Carried):
                 shelf.keep(key, loop)
         return loop, self.leaves
 
-    def turn(self, i: Any, *leaves: Any) -> tuple[list[Any], Any]:
-        outs, _ = self.checked(self.body_fun(i, self.tree.unflatten(leaves)))
+    def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
+        i, *state = leaves
+        outs, _ = self.checked(self.body_fun(i, self.tree.unflatten(state)))
         return [add(i, constant(1, i)), *outs], flatten((0, self.tree.unflatten(outs)))[1]
 
 

@@ -5,8 +5,8 @@
     while_loop:  (test constants…, body constants…, carry…) → carry…
 
 Forward mode carries tangents along. Reverse mode is refused: how many turns there will be is not
-known, and with it the size of what would have to be kept of them. Under `vmap`, where rows differ in
-whether to go on, all go on until the last one is done, and rows that are done keep their values.
+known, and with it the size of what would have to be kept of them. Under `vmap`, where rows differ
+in whether to go on, all go on until the last one is done, and rows that are done keep their values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise.control.call import call
-from shardwise.control.cond import chosen, refuse_effects, shown
+from shardwise.control.cond import chosen, refuse_ordered, shown
 from shardwise.control.programs import program_of
 from shardwise.control.scan import batched_body, given, jvp_body, parts
 from shardwise.control.scan_split import unknown_carries
@@ -141,23 +141,23 @@ def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
     carry = unknown_carries(body, num_body, count, (*body_marks, *carry_marks))
     if split_program(test, (*test_marks, *carry)).unknown_out[0] or all(carry):
         return interpreter.record(op, args, params)
-    known_body, known_test, rest = _known_part(body, test, tuple(body_marks), tuple(test_marks),
+    known_body, known_test, *rest = _known_part(body, test, tuple(body_marks), tuple(test_marks),
                                                carry)
     held = [a for a, u in zip(args, [*test_marks, *body_marks, *carry], strict=True) if not u]
     outs = iter(interpreter.known(while_loop, held, {
         "test": known_test, "body": known_body, "num_test": test_marks.count(False),
         "num_body": body_marks.count(False),
     }))
-    rows = interpreter.record(while_loop, args, {**params, "body": rest})
+    rows = interpreter.record(while_loop, args, {**params, "body": rest[0], "test": rest[1]})
     return [row if u else next(outs) for row, u in zip(rows, carry, strict=True)]
 
 
 @derived
 def _known_part(
     body: Program, test: Program, body_marks: Marks, test_marks: Marks, carry: Marks
-) -> tuple[Program, Program, Program]:
-    """Body and test over what is known; and the whole body, for the rest, which leaves effects of
-    known values to the first.
+) -> tuple[Program, ...]:
+    """Body and test over what is known; and both as a whole, for the rest, without the effects of
+    known values.
     """
     known = split_program(body, (*body_marks, *carry)).known
     outs = known.outputs[: carry.count(False)]
@@ -165,30 +165,31 @@ def _known_part(
     known_test = split_program(test, (*test_marks, *carry)).known
     known_test = Program(known_test.inputs, known_test.outputs[:1], known_test.equations,
                          known_test.constants, known_test.name)
-    return known, known_test, _without_known_effects(body, (*body_marks, *carry))
+    rest = _without_known_effects(body, (*body_marks, *carry))
+    return known, known_test, rest, _without_known_effects(test, (*test_marks, *carry))
 
 
-def _without_known_effects(body: Program, unknown: Marks) -> Program:
-    if not body.effects:
-        return body
-    moving = {v for v, u in zip(body.arguments, unknown, strict=True) if u}
+def _without_known_effects(program: Program, unknown: Marks) -> Program:
+    if not program.effects:
+        return program
+    moving = {v for v, u in zip(program.arguments, unknown, strict=True) if u}
     kept: list[Equation] = []
-    for eqn in body.equations:
+    for eqn in program.equations:
         if not moving.isdisjoint(eqn.inputs):
             moving.update(eqn.outputs)
         elif eqn.effects() and not eqn.outputs:
             continue
         kept.append(eqn)
-    return Program(body.inputs, body.outputs, kept, body.constants, body.name)
+    return Program(program.inputs, program.outputs, kept, program.constants, program.name)
 
 
 def _transpose(cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> NoReturn:
     raise ValueError(
         f"while_loop: there is no reverse-mode derivative (grad, vjp, jacrev) of the loop of "
         f"{body.name} while {test.name}: the number of turns is not known before it runs, and so "
-        "nothing can be kept of them to go back over. Use `fori_loop` with Python integers as bounds or `scan`, "
-        "whose number of turns is known; forward mode (`jvp`, `jacfwd`); or give the function "
-        "that has the loop a rule with `custom_vjp`."
+        "nothing can be kept of them to go back over. Use `fori_loop` with Python integers as "
+        "bounds or `scan`, whose number of turns is known; forward mode (`jvp`, `jacfwd`); or give "
+        "the function that has the loop a rule with `custom_vjp`."
     )
 
 
@@ -204,7 +205,7 @@ def _batch(
     new, carry, _ = batched_body(body, size, num_body, count, (*body_marks, *carry), hidden)
     new_test, (by_row,) = batch_program(test, size, (*test_marks, *carry), None, hidden)
     if by_row:
-        refuse_effects((test, body), "while_loop",
+        refuse_ordered((test, body), "while_loop",
                        "a test that differs from row to row goes on until the last row is done")
         every = (True,) * count
         new, carry, _ = batched_body(body, size, num_body, count, (*body_marks, *every), hidden)

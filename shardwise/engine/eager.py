@@ -94,6 +94,17 @@ class Eager(Interpreter):
         except (AttributeError, KeyError, TypeError, ValueError):  # ValueError: NumPy arrays
             return None, args
 
+    def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
+        """The results of a program, which is compiled once for arguments like these."""
+        arrays = self.arrays(args)
+        key = (self, current().key, *[a._sig for a in arrays])
+        found = program.derived.get(key)
+        if found is None:
+            tree = flatten([0] * len(program.outputs))[1]
+            exe = build(program, [a._sig for a in arrays], out_tree=tree, quick=True)
+            found = program.derived[key] = exe.run
+        return found(arrays)
+
     # -- what the caches do not know yet --
 
     def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:

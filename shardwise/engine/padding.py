@@ -58,11 +58,14 @@ def at_padded_sizes(
     if sharding is None:
         return None
     shape = next(t.shape for t in program.in_types if t.shape)
+    plain = sharding  # in the default kind of memory: arguments elsewhere do not take results there
+    if getattr(sharding, "_memory_kind", None) is not None:
+        plain = sharding.with_memory_kind(None)
     outs: list[Any] = []
     for t, asked in zip(program.out_types, out_shardings, strict=True):
         if t.shape and not (asked is None or asked.is_equivalent_to(sharding, t.ndim)):
             return None
-        outs.append((asked or sharding) if t.shape else asked)
+        outs.append((asked or plain) if t.shape else asked)
     return _resized(program, sharding.padded_shape(shape)), outs
 
 

@@ -6,6 +6,7 @@ from shardwise.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise.api.callbacks import io_callback as io_callback
+    from shardwise.experimental import checkify as checkify
     from shardwise.experimental import global_device_array as global_device_array
     from shardwise.experimental import layout as layout
     from shardwise.experimental import mesh_utils as mesh_utils

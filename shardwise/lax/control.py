@@ -85,14 +85,15 @@ def _step(f: Callable) -> Callable:
         held = weakref.ref(f)
     except TypeError:
         return lambda _, x: ((), f(x))
-    if found is None:
+    if found is not None:
+        return found
 
-        def found(_: Any, x: Any) -> Any:
-            return (), held()(x)  # pyright: ignore[reportOptionalCall] (the caller has it)
+    def step(_: Any, x: Any) -> Any:
+        return (), held()(x)  # pyright: ignore[reportOptionalCall] (the caller has it)
 
-        found.__name__ = name_of(f)
-        _steps[f] = found
-    return found
+    step.__name__ = name_of(f)
+    _steps[f] = step
+    return step
 
 
 def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:

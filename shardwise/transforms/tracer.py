@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from threading import current_thread, get_ident
 from typing import Any
 
-from shardwise.base.context import current
 from shardwise.base.errors import (
     ConcretizationTypeError,
     TracerArrayConversionError,
@@ -194,15 +193,10 @@ def escaped(tracer: Tracer) -> UnexpectedTracerError:
             f"being traced in another one: {whose}. Start threads outside of transformed "
             "functions, or pass them arrays."
         )
-    if current().interpreter.eager:
-        return UnexpectedTracerError(
-            f"{what} where operations run at once, in `ensure_compile_time_eval`; its value is not "
-            f"known while tracing ({whose}). Use values there that are known when tracing."
-        )
     return UnexpectedTracerError(
         f"{what} where the transform that it belongs to does not reach: {whose}. A function with "
         "its own derivative rule, and that rule, may not take such a value from outside: pass it "
-        "as an argument."
+        "as an argument. Within `ensure_compile_time_eval`, use values that are known while tracing."
     )
 
 

@@ -199,10 +199,11 @@ def test_big_operands() -> None:
         return np.asarray(v)[::-1]
 
     y = sw.jit(lambda x: sw.pure_callback(host, x, x * 2) + 1)(x)
-    np.testing.assert_array_equal(np.asarray(y), np.arange(4_000_000, dtype=np.float32)[::-1] * 2 + 1)
+    whole = np.arange(4_000_000, dtype=np.float32) * 2
+    np.testing.assert_array_equal(np.asarray(y), whole[::-1] + 1)
     del x, y
     jnp.ones(4_000_000).block_until_ready()  # what was given stays whole when its memory is reused
-    np.testing.assert_array_equal(np.asarray(kept[0]), np.arange(4_000_000, dtype=np.float32) * 2)
+    np.testing.assert_array_equal(np.asarray(kept[0]), whole)
 
 
 # ----------------------------------------------------------------------------------------- order
@@ -592,7 +593,7 @@ def test_eager_calls_raise_what_the_function_raised() -> None:
 def test_a_failure_is_seen_when_the_program_runs_later() -> None:
     x = jnp.ones((900, 900))
     y = sw.jit(lambda x: io_callback(fail, SCALAR, (x @ x @ x @ x)[0, 0]))
-    with pytest.raises(RuntimeError, match="fail, called at .*no such value"):
+    with pytest.raises(RuntimeError, match=r"fail, called at .*no such value"):
         y(x).block_until_ready()
     try:
         sw.effects_barrier()
@@ -651,7 +652,9 @@ def test_results_that_fit_are_taken(result: Any) -> None:
 
 
 def test_arguments_are_checked() -> None:
-    def refused(kind: Any, text: str, *args: Any, call: Any = sw.pure_callback, **named: Any) -> None:
+    def refused(
+        kind: Any, text: str, *args: Any, call: Any = sw.pure_callback, **named: Any
+    ) -> None:
         with pytest.raises(kind) as e:
             call(*args, **named)
         assert str(e.value) == text

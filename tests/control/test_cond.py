@@ -20,6 +20,8 @@ from shardwise.testing import check_grads
 X = np.float32([0.5, 1.0, -0.3])
 W = np.float32([0.9, 0.2, 1.4])
 
+BOTH = pytest.mark.parametrize("lib", [OURS, JAX], ids=["ours", "jax"])
+
 
 def two_ways(lib, pred, x, w):
     """Residuals of different kinds, a result that one branch does not compute, and captures."""
@@ -81,20 +83,20 @@ def test_finite_differences():
         check_grads(lambda x, w, p=pred: two_ways(OURS, p, x, w), (X, W), order=2)
 
 
-def test_forms_of_the_call():
-    for lib in (OURS, JAX):
-        cond, x = lib.lax.cond, lib.np.asarray(X)
-        close(cond(True, lambda: x, lambda: -x), X)
-        close(cond(False, lambda x: x, lambda x: -x, operand=x), -X)
-        close(cond(True, x, lambda x: x, 2 * x, lambda x: -x), X)
-        close(cond(False, x, lambda x: x, 2 * x, lambda x: -x), -2 * X)
-        close(cond(2, lambda: x, lambda: -x), X)
-        close(cond(0.0, lambda: x, lambda: -x), -X)
-        close(lib.lax.switch(1, [lambda x: x], x), X)
-        close(lib.lax.switch(np.uint8(200), [lambda x: x, lambda x: -x], operand=x), -X)
-        assert cond(True, lambda: None, lambda: None) is None
-        (weak, strong) = cond(True, lambda: (1, 1), lambda: (2, np.int32(2)))
-        assert (weak.weak_type, strong.weak_type) == (True, False)
+@BOTH
+def test_forms_of_the_call(lib):
+    cond, x = lib.lax.cond, lib.np.asarray(X)
+    close(cond(True, lambda: x, lambda: -x), X)
+    close(cond(False, lambda x: x, lambda x: -x, operand=x), -X)
+    close(cond(True, x, lambda x: x, 2 * x, lambda x: -x), X)
+    close(cond(False, x, lambda x: x, 2 * x, lambda x: -x), -2 * X)
+    close(cond(2, lambda: x, lambda: -x), X)
+    close(cond(0.0, lambda: x, lambda: -x), -X)
+    close(lib.lax.switch(1, [lambda x: x], x), X)
+    close(lib.lax.switch(np.uint8(200), [lambda x: x, lambda x: -x], operand=x), -X)
+    assert cond(True, lambda: None, lambda: None) is None
+    (weak, strong) = cond(True, lambda: (1, 1), lambda: (2, np.int32(2)))
+    assert (weak.weak_type, strong.weak_type) == (True, False)
 
 
 def test_without_jit():
@@ -274,26 +276,47 @@ def test_uneven_shards(types):
 # -- effects --
 
 
-def test_effects_are_kept():
-    seen = sw.debug.inspect_array_sharding
+def noted(seen, x, **options):
+    sw.debug.callback(lambda v: seen.append(float(v)), x, **options)
+
+
+def test_effects_happen_once():
+    seen = []
 
     def f(p, x):
         def one(x):
-            seen(x, callback=print)
+            noted(seen, x)
+            return x * x
+
+        return lax.cond(p, one, lambda x: x, x)
+
+    def count(fun, *args):
+        seen.clear()
+        fun(*args)
+        sw.effects_barrier()
+        return len(seen)
+
+    assert count(f, True, 3.0) == count(sw.jit(f), True, 3.0) == 1
+    assert count(f, False, 3.0) == count(sw.jit(f), False, 3.0) == 0
+    assert count(sw.grad(f, 1), True, 3.0) == count(sw.jit(sw.grad(f, 1)), True, 3.0) == 1
+    assert count(sw.jit(sw.grad(sw.grad(f, 1), 1)), True, 3.0) == 1
+    assert count(sw.jit(lambda p, x: f(p, x) * 0), True, 3.0) == 1
+    assert count(sw.vmap(f, (None, 0)), True, swnp.arange(2.0)) == 2
+    assert count(sw.vmap(f), np.array([True, False]), swnp.arange(2.0)) == 2  # as in jax
+
+
+def test_ordered_effects_are_refused_where_every_branch_runs():
+    def f(p, x):
+        def one(x):
+            noted([], x, ordered=True)
             return x
 
-        lax.cond(p, one, lambda x: x, x)
-        return x
+        return lax.cond(p, one, lambda x: x, x)
 
-    program = sw.jit(f).trace(True, X).program
-    assert [e.op.name for e in program.equations] == ["cond"]
-    slope = sw.jit(sw.grad(lambda x: swnp.sum(f(True, x) * x))).trace(X).program
-    assert sum("inspect_sharding" in e.effects() for e in slope.equations) == 1
-    assert message(NotImplementedError, sw.vmap(f), np.array([True]), X[None]) == (
-        "[cond] under vmap: a predicate that differs from row to row runs every branch, and this "
-        "one has effects (inspect_sharding), which would happen for rows that they are not meant "
-        "for. Choose what the effect gets, with `select` or `numpy.where`, and let it happen "
-        "outside."
+    assert message(NotImplementedError, sw.vmap(f), np.array([True]), swnp.ones(1)) == (
+        "[cond] under vmap: a predicate that differs from row to row runs every branch, and here "
+        "are ordered effects, which would also happen for rows that they are not meant for. Choose "
+        "what the effect gets, with `lax.select` or `numpy.where`, and let it happen outside."
     )
 
 

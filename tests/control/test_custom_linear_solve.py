@@ -96,7 +96,7 @@ def test_a_sharded_right_hand_side_stays_sharded():
         return lax.custom_linear_solve(lambda x: 2 * x, b, solve, solve)
 
     assert sw.jit(f)(b).sharding == rows
-    assert sw.jit(sw.grad(lambda b: swnp.sum(f(b))))(b).sharding == rows
+    assert sw.jit(sw.grad(lambda b: swnp.sum(f(b) ** 2)))(b).sharding == rows
     close(f(b), np.asarray(b) / 2)
 
 
@@ -126,14 +126,14 @@ def test_messages():
         "its own transpose."
     )
     assert message(TypeError, sw.jit(lambda b: solve(lambda x: (x, x), b, one)), b) == (
-        "custom_linear_solve: <lambda> must return a tree like b; only b has x and only the result "
-        "has x[0], x[1]."
+        "custom_linear_solve: <lambda> must return a tree like b; x is a leaf in b and a tuple of "
+        "2 in the result."
     )
     assert message(TypeError, sw.jit(lambda b: solve(lambda x: x[:2], b, one)), b) == (
         "custom_linear_solve: <lambda> must return values of the types of b; x is f32[2], and in b "
         "f32[3]."
     )
     assert message(TypeError, solve, same, b, lambda f, b: {"x": b}) == (
-        "custom_linear_solve: <lambda> must return a tree like b; only b has x and only the result "
-        "has x['x']."
+        "custom_linear_solve: <lambda> must return a tree like b; x is a leaf in b and a dict of 1 "
+        "in the result."
     )

@@ -59,8 +59,8 @@ def test_a_tree_and_the_guess_has_no_derivative():
 
         def tangent_solve(g, y):
             # g is linear: its matrix, column by column.
-            zero = {"u": y["u"] * 0, "v": y["v"] * 0}
-            one_u, one_v = zero | {"u": zero["u"] + 1}, zero | {"v": zero["v"] + 1}
+            none, one = np.zeros(2, np.float32), np.ones(2, np.float32)
+            one_u, one_v = {"u": one, "v": none}, {"u": none, "v": one}
             cu, cv = g(one_u), g(one_v)
             det = cu["u"] * cv["v"] - cv["u"] * cu["v"]
             return {
@@ -106,8 +106,8 @@ def test_messages():
     grad = sw.grad(lambda p: root(p, solve=pair))
     for run in (lambda: root(1.0, solve=pair), lambda: grad(1.0)):
         assert message(TypeError, run) == (
-            "custom_root: pair must return a tree like initial_guess; only initial_guess has x and "
-            "only the result has x[0], x[1]."
+            "custom_root: pair must return a tree like initial_guess; x is a leaf in initial_guess "
+            "and a tuple of 2 in the result."
         )
     assert message(TypeError, lambda: root(1.0, solve=lambda f, x: 3, has_aux=True)) == (
         "custom_root: with has_aux, <lambda> must return a pair (solution, aux); it returned 3."

@@ -14,6 +14,8 @@ from shardwise.testing import check_grads
 X = np.float32([0.5, 1.0, -0.3])
 W = np.float32([0.9, 0.2, 1.4])
 
+BOTH = pytest.mark.parametrize("lib", [OURS, JAX], ids=["ours", "jax"])
+
 
 def body(lib, w):
     def turn(i, s):
@@ -56,19 +58,19 @@ def test_a_known_loop_is_a_scan_and_another_one_a_while_loop():
         assert [e.op.name for e in program.equations if e.op.programs] == [name]
 
 
-def test_bounds_and_types():
-    for lib in (OURS, JAX):
-        fori, array = lib.lax.fori_loop, lib.np.asarray
-        close(fori(5, 3, lambda i, x: x + 1, array(1)), np.int32(1))
-        close(fori(0, 0, lambda i, x: x + 1, 1), np.int32(1))
-        close(fori(array(1), array(4), lambda i, x: x + i, array(X)), X + 6)
-        close(fori(0, 3, lambda i, x: x + i, array(1.0, np.float32)), np.float32(4))
-        close(fori(0, 3, lambda i, x: i, 7), np.int32(2))
-        close(lib.root.jit(lambda n: fori(np.int16(0), n, lambda i, x: i, n))(np.int16(4)),
-              np.int16(3))
-        assert fori(0, 3, lambda i, x: None, None) is None
-        x = fori(0, 3, lambda i, x: x * 2.0, 1)
-        assert (x.weak_type, x.dtype) == (False, np.float32)
+@BOTH
+def test_bounds_and_types(lib):
+    fori, array = lib.lax.fori_loop, lib.np.asarray
+    close(fori(5, 3, lambda i, x: x + 1, array(1)), np.int32(1))
+    close(fori(0, 0, lambda i, x: x + 1, 1), np.int32(1))
+    close(fori(array(1), array(4), lambda i, x: x + i, array(X)), X + 6)
+    close(fori(0, 3, lambda i, x: x + i, array(1.0, np.float32)), np.float32(4))
+    close(fori(0, 3, lambda i, x: i, 7), np.int32(2))
+    close(lib.root.jit(lambda n: fori(np.int16(0), n, lambda i, x: i, n))(np.int16(4)),
+          np.int16(3))
+    assert fori(0, 3, lambda i, x: None, None) is None
+    x = fori(0, 3, lambda i, x: x * 2.0, 1)
+    assert (x.weak_type, x.dtype) == (False, np.float32)
 
 
 def test_functions_are_staged_once_whatever_the_bounds():

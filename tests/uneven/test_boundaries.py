@@ -172,6 +172,18 @@ def test_donation_reuses_the_memory(f):
     np.testing.assert_allclose(y, f(jnp.asarray(values((10, 3)))))
 
 
+def test_memory_kinds():
+    sharding = NamedSharding(EIGHT, P("x"), memory_kind="pinned_host")
+    x = sw.device_put(values((10, 3)), sharding)
+    for f in (lambda a: a, lambda a: a + 1, lambda a: a[1:]):
+        y = sw.jit(f)(x)
+        np.testing.assert_array_equal(y, f(values((10, 3))))
+        assert y.sharding == NamedSharding(EIGHT, P("x"))
+    y = sw.jit(lambda a: a + 1, out_shardings=sharding)(x)
+    np.testing.assert_array_equal(y, values((10, 3)) + 1)
+    assert y.sharding == sharding
+
+
 def test_pickle_and_copies():
     x = sw.device_put(values((10, 3)), NamedSharding(EIGHT, P("x")))
     for y in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy(x)):

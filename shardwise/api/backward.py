@@ -1,0 +1,51 @@
+"""Pulling cotangents back through a linear function.
+
+A short one is transposed and compiled as one program when it is met first; it is found again by its
+structure, so that an eager `grad` in a loop launches one program for the way back. Longer ones run
+op by op: compiling them anew for each structure would cost more than it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.base.context import current
+from shardwise.core.program import Program
+from shardwise.core.structure import structure_of
+from shardwise.engine.eager import EAGER
+from shardwise.transforms.linearize import LinearFunction
+from shardwise.transforms.transpose import transpose, transpose_program
+
+SHORT = 32  # equations
+KEPT = 1024
+_transposed: dict[tuple[Any, ...], tuple[Program, tuple[bool, ...]]] = {}
+
+
+def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of the active inputs, from those of the active results; None stands for zero."""
+    program = linear.program
+    if current().interpreter is not EAGER or not _is_short(program):
+        return transpose(program, linear.captured, cotangents)
+    nonzero = tuple([ct is not None for ct in cotangents])
+    structure = structure_of(program)
+    if structure is None:
+        return transpose(program, linear.captured, cotangents)
+    key = (current().key, nonzero, structure)
+    found = _transposed.get(key)
+    if found is None:
+        if len(_transposed) >= KEPT:
+            _transposed.pop(next(iter(_transposed)), None)
+        found = _transposed[key] = transpose_program(program, len(linear.captured), nonzero)
+    back, marks = found
+    given = [ct for ct in cotangents if ct is not None]
+    results = iter(EAGER.run(back, [*linear.captured, *given]) if any(marks) else ())
+    return [next(results) if mark else None for mark in marks]
+
+
+def _is_short(program: Program) -> bool:
+    """Whether to compile it: few ops, none of which runs a user's function or moves data."""
+    equations = program.equations
+    return 1 < len(equations) <= SHORT and all(
+        e.op.eager is None and not e.op.effects and e.op.family != "custom" for e in equations
+    )

@@ -1,0 +1,301 @@
+"""`checkify`: what failed first, beside jax; alone and under every transform."""
+
+import re
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from beside_jax import ours
+from jax.experimental import checkify as jax_checkify
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.core.checker import check_program
+from shardwise.experimental import checkify
+
+SETS = ("user_checks", "nan_checks", "div_checks", "index_checks", "float_checks",
+        "automatic_checks", "all_checks")
+
+
+class Library:
+    """One of the two libraries, with what the functions below need of it."""
+
+    def __init__(self, root: Any, numpy: Any, checks: Any):
+        self.root, self.lax, self.np, self.checks = root, root.lax, numpy, checks
+
+    def checked(self, f: Any, *args: Any, errors: str = "all_checks", jitted: bool = True) -> Any:
+        g = self.checks.checkify(lambda *a: f(self, *a), errors=getattr(self.checks, errors))
+        return (self.root.jit(g) if jitted else g)(*map(self.np.asarray, args))
+
+
+OURS = Library(sw, jnp, checkify)
+THEIRS = Library(jax, jax.numpy, jax_checkify)
+
+
+def positive(lib: Any, x: Any) -> Any:
+    lib.checks.check(x > 0, "x must be positive: {} and {y}", x, y=x * 2)
+    return lib.np.sqrt(lib.np.abs(x)) + x
+
+
+def in_scan(lib: Any, x: Any) -> Any:
+    def body(c: Any, i: Any) -> Any:
+        lib.checks.check(i != 7, "never")
+        return c - 1, positive(lib, c)
+
+    return lib.lax.scan(body, x, lib.np.arange(5))
+
+
+def in_while(lib: Any, x: Any) -> Any:
+    return lib.lax.while_loop(lambda c: c > -3, lambda c: positive(lib, c) * 0 + c - 1, x)
+
+
+def in_cond(lib: Any, x: Any) -> Any:
+    def other(x: Any) -> Any:
+        lib.checks.check(x < 2, "{} is large", x)
+        return x * 2
+
+    return lib.lax.cond(x < 0, lambda x: positive(lib, x), other, x)
+
+
+def in_jit(lib: Any, x: Any) -> Any:
+    lib.checks.check(x < 3, "outside")
+    y = lib.root.jit(lambda x: positive(lib, x))(x)
+    lib.checks.check(x < 2, "after")
+    return y
+
+
+def in_grad(lib: Any, x: Any) -> Any:
+    return lib.root.grad(lambda x: positive(lib, x))(x)
+
+
+def in_custom(lib: Any, x: Any) -> Any:
+    @lib.root.custom_jvp
+    def f(x: Any) -> Any:
+        return positive(lib, x)
+
+    f.defjvp(lambda p, t: (f(*p), t[0]))
+    return f(x)
+
+
+def of_error(lib: Any, x: Any) -> Any:
+    error, y = lib.checks.checkify(lambda x: positive(lib, x))(x)
+    lib.checks.check_error(error)
+    return y
+
+
+FUNCTIONS = (positive, in_scan, in_while, in_cond, in_jit, in_grad, in_custom, of_error)
+
+
+def same(got: Any, expected: Any) -> None:
+    assert got[0].get() == expected[0].get()
+    ours, theirs = sw.tree.leaves(got[1]), jax.tree.leaves(expected[1])
+    for x, y in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-6)
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+@pytest.mark.parametrize("x", [-2.0, 1.5, 2.5, 4.0])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_as_in_jax(f: Any, x: float, jitted: bool) -> None:
+    x = np.float32(x)
+    if f is of_error and x > 0:  # jax takes an error of a code of its own there
+        assert OURS.checked(f, x, jitted=jitted)[0].get() is None
+        return
+    same(*[lib.checked(f, x, errors="user_checks", jitted=jitted) for lib in (OURS, THEIRS)])
+
+
+@pytest.mark.parametrize("f", [positive, in_jit, in_grad, in_custom])
+def test_outside_of_vmap_and_inside(f: Any) -> None:
+    xs = np.float32([1.0, -2.0, 2.5])
+    found = []
+    for lib in (OURS, THEIRS):
+        g = lib.checks.checkify(lambda x, lib=lib: f(lib, x))
+        found.append(lib.root.vmap(g)(lib.np.asarray(xs)))
+    same(*found)
+    error, _ = checkify.checkify(sw.vmap(lambda x: f(OURS, x)))(xs)
+    assert error.get() == "x must be positive: -2.0 and -4.0 (`check` failed)"
+    nested = sw.vmap(sw.vmap(checkify.checkify(lambda x: f(OURS, x))))
+    error, _ = nested(np.stack([xs, np.abs(xs)]))
+    lines = (error.get() or "").splitlines()
+    assert lines[0] == "at mapped index 0, 1: x must be positive: -2.0 and -4.0 (`check` failed)"
+
+
+def test_vmap_of_loops_and_branches() -> None:
+    xs = np.float32([2.0, -2.0])
+    for f in (in_scan, in_cond, in_while):
+        error, _ = sw.vmap(checkify.checkify(lambda x, f=f: f(OURS, x)))(xs)
+        alone = [checkify.checkify(lambda x, f=f: f(OURS, x))(x)[0].get() for x in xs]
+        lines = [f"at mapped index {i}: {text}" for i, text in enumerate(alone) if text]
+        assert error.get() == "\n".join(lines)
+
+
+def test_derivatives_of_checked_functions() -> None:
+    def loss(x: Any) -> Any:
+        error, y = checkify.checkify(lambda x: positive(OURS, x))(x)
+        return y, error
+
+    (_, error), g = sw.value_and_grad(loss, has_aux=True)(np.float32(4.0))
+    assert float(g) == 1.25 and error.get() is None
+    (_, error), _ = sw.jit(sw.value_and_grad(loss, has_aux=True))(np.float32(-4.0))
+    assert error.get() == "x must be positive: -4.0 and -8.0 (`check` failed)"
+
+
+def quotient(lib: Any, x: Any, y: Any) -> Any:
+    return x / y
+
+
+AUTOMATIC: list[tuple[Any, tuple[Any, ...]]] = [
+    (lambda lib, x: lib.np.log(x), (np.float32(-1),)),
+    (lambda lib, x: lib.np.log(x), (np.float32(1),)),
+    (lambda lib, x: lib.np.sin(x).sum(), (np.float32([1, np.inf]),)),
+    (quotient, (np.float32([1, 2]), np.float32([1, 0]))),
+    (lambda lib, x, y: x // y, (np.int32([1, 2]), np.int32([1, 0]))),
+    (lambda lib, x, i: x[i], (np.arange(5.0), np.int32(7))),
+    (lambda lib, x, i: x[i], (np.arange(5.0), np.int32(-5))),
+    (lambda lib, x, i: x[i], (np.arange(5.0), np.int32(-6))),
+    (lambda lib, x, i: x[:, i], (np.ones((2, 3)), np.int32([0, 3]))),
+    (lambda lib, x, i: x[i, i], (np.ones((4, 3)), np.int32([0, 3]))),
+    (lambda lib, x, i: x.at[i].set(1.0), (np.arange(5.0), np.int32(9))),
+    (lambda lib, x, i: x.at[i].add(1.0), (np.arange(5.0), np.int32([0, 4]))),
+    (lambda lib, x, i: lib.lax.dynamic_slice(x, (i,), (3,)), (np.arange(5.0), np.int32(3))),
+    (lambda lib, x, i: lib.lax.dynamic_slice(x, (i,), (3,)), (np.arange(5.0), np.int32(2))),
+    (lambda lib, x, i: lib.lax.dynamic_update_slice(x, x[:2], (i,)), (np.arange(5.0), np.int32(4))),
+]
+
+
+@pytest.mark.parametrize("number", range(len(AUTOMATIC)))
+@pytest.mark.parametrize("errors", ["automatic_checks", "user_checks"])
+def test_automatic_checks_as_in_jax(number: int, errors: str) -> None:
+    f, args = AUTOMATIC[number]
+    args = tuple(a.astype(np.float32) if a.dtype == np.float64 else a for a in args)
+    same(*[lib.checked(f, *args, errors=errors) for lib in (OURS, THEIRS)])
+
+
+def test_each_set_checks_its_own() -> None:
+    def f(x: Any, i: Any) -> Any:
+        checkify.check(x.sum() < 0, "sum")
+        return jnp.log(-x)[i] / (x[0] - x[0])
+
+    kinds = {
+        "user_checks": "sum (`check` failed)",
+        "nan_checks": "nan generated by primitive: log.",
+        "div_checks": "division by zero",
+        "index_checks": "out-of-bounds indexing for array of shape (2,): index 5 is out of bounds "
+                        "for axis 0 with size 2. ",
+        "float_checks": "nan generated by primitive: log.",
+        "automatic_checks": "nan generated by primitive: log.",
+        "all_checks": "sum (`check` failed)",
+    }
+    x, i = np.ones(2, np.float32), np.int32(5)
+    for name in SETS:
+        assert getattr(checkify, name) <= checkify.all_checks
+        error, _ = checkify.checkify(f, errors=getattr(checkify, name))(x, i)
+        assert error.get() == kinds[name]
+    nothing, _ = checkify.checkify(f, errors=frozenset())(x, i)
+    assert nothing.get() is None and repr(nothing) == "Error(None)"
+
+
+@pytest.mark.parametrize("size", [8, 5])
+@pytest.mark.parametrize("spec", [(), ("x",), (("x", "y"),)])
+def test_sharded_values(size: int, spec: Any) -> None:
+    f = sw.jit(checkify.checkify(lambda x, y: x / y, errors=checkify.float_checks))
+    good = np.ones(size, np.float32)
+    assert f(ours(good, *spec), ours(good, *spec))[0].get() is None
+    error, out = f(ours(good, *spec), ours(good * 0, *spec))
+    assert error.get() == "division by zero" and np.isinf(np.asarray(out)).all()
+
+
+def test_errors_are_thrown_with_their_line() -> None:
+    def f(x: Any) -> Any:
+        checkify.check(x > 0, "no")  # here
+        return x
+
+    error, _ = checkify.checkify(f)(-1.0)
+    with pytest.raises(checkify.JaxRuntimeError, match=r"^no \(`check` failed\)$") as e:
+        error.throw()
+    (note,) = e.value.__notes__
+    assert re.fullmatch(rf"checked at {re.escape(__file__)}:\d+ \(f\)", note)
+    with open(__file__) as file:
+        line = next(i for i, text in enumerate(file, 1) if text.rstrip().endswith("# here"))
+    assert f":{line} " in note
+    checkify.checkify(f)(1.0)[0].throw()
+    checkify.init_error.throw()
+
+
+def test_checks_outside_of_checkify() -> None:
+    positive(OURS, np.float32(1))
+    with pytest.raises(checkify.JaxRuntimeError) as e:
+        positive(OURS, np.float32(-1))
+    assert str(e.value) == "x must be positive: -1.0 and -2.0 (`check` failed)"
+    with pytest.raises(checkify.JaxRuntimeError, match=r"-2.0 and -4.0"):
+        sw.vmap(lambda x: positive(OURS, x))(np.float32([1, -2]))
+    with pytest.raises(ValueError) as v:
+        sw.jit(lambda x: positive(OURS, x))(np.float32(1))
+    assert str(v.value) == (
+        "checkify.check with the message 'x must be positive: {} and {y}' is in a program that is "
+        "compiled, where it cannot raise anything. Wrap the function in `checkify.checkify`, inside "
+        "or outside of jit: it gives the error as a value."
+    )
+
+
+def test_debug_checks_are_for_checkify_only() -> None:
+    def f(x: Any) -> Any:
+        checkify.debug_check(x > 0, "no")
+        return x
+
+    assert float(f(-1.0)) == float(sw.jit(f)(-1.0)) == -1
+    assert checkify.checkify(f)(-1.0)[0].get() == "no (`check` failed)"
+
+
+def test_nothing_is_staged_twice() -> None:
+    count = 0
+
+    def f(x: Any) -> Any:
+        nonlocal count
+        count += 1
+        return positive(OURS, x)
+
+    g = checkify.checkify(f)
+    for x in (1.0, -1.0, 2.0):
+        g(np.float32(x))
+        sw.jit(g)(np.float32(x))
+    assert count == 1
+    check_program(sw.make_jaxpr(lambda x: g(x)[1])(1.0))
+
+
+def test_arguments_are_checked() -> None:
+    def refused(kind: Any, text: str, f: Any) -> None:
+        with pytest.raises(kind) as e:
+            f()
+        assert str(e.value) == text
+
+    x = jnp.ones(2)
+    refused(TypeError, "checkify.check takes a boolean scalar first; got bool[2]. Use `numpy.all` "
+            "or `numpy.any`.", lambda: checkify.check(x > 0, "m"))
+    refused(TypeError, "checkify.check takes a message second; got 3 of type int.",
+            lambda: checkify.check(True, 3))  # pyright: ignore[reportArgumentType]
+    refused(TypeError, "checkify.check: arguments of the message are arrays, in pytrees; got 's' "
+            "of type str. Put it into the message itself.", lambda: checkify.check(True, "{}", "s"))
+    refused(IndexError, "checkify.check: the format '{} {}' asks for argument number 1, but there "
+            "are 1 positional arguments and the names [].",
+            lambda: checkify.check(True, "{} {}", 1))
+    refused(TypeError, "checkify takes a function; got 3 of type int.",
+            lambda: checkify.checkify(3))  # pyright: ignore[reportArgumentType]
+    refused(ValueError, "checkify of ones: errors must be made of the sets of this module, such as "
+            "`user_checks`; got ['all'].", lambda: checkify.checkify(jnp.ones, frozenset({"all"})))
+    refused(TypeError, "checkify.check_error takes an error that `checkify` gave; got None of type "
+            "NoneType.", lambda: checkify.check_error(None))  # pyright: ignore[reportArgumentType]
+
+
+def test_what_cannot_be_looked_into() -> None:
+    def f(b: Any) -> Any:
+        def matvec(x: Any) -> Any:
+            checkify.check(x.sum() < 9, "m")
+            return x * 2
+
+        return lax.custom_linear_solve(matvec, b, lambda mv, b: b / 2, symmetric=True)
+
+    with pytest.raises(NotImplementedError, match=r"^checkify cannot look into "):
+        checkify.checkify(f)(jnp.ones(2))
