@@ -45,4 +45,4 @@ def inspect_array_sharding(value: Any, /, *, callback: Callable[[Any], Any]) -> 
 
 
 callback = debug_function
-print = debug_print  # noqa: A001 (JAX's name)
+print = debug_print

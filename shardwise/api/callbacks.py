@@ -21,9 +21,13 @@ from shardwise.control.callback import (
     Quoted,
     bind,
     debug_callback,
-    io_callback as io_op,
     ordered_debug_callback,
     ordered_io_callback,
+)
+from shardwise.control.callback import (
+    io_callback as io_op,
+)
+from shardwise.control.callback import (
     pure_callback as pure_op,
 )
 from shardwise.core.infer import is_value, known, type_of
@@ -98,7 +102,7 @@ def _call(
     results, out_tree = _results(kind, fun, wanted)
     leaves, in_tree = flatten((args, kwargs))
     for x in leaves:
-        if not _is_array(x):
+        if not is_array(x):
             raise TypeError(
                 f"{kind} of {name_of(fun)}: arguments are arrays and scalars, in pytrees; got "
                 f"{x!r} of type {type(x).__name__}. Bind others with functools.partial."
@@ -115,7 +119,7 @@ def debug_call(
     Leaves of the arguments that are no arrays are passed as they are.
     """
     leaves, in_tree = flatten((args, kwargs))
-    static = {i: x for i, x in enumerate(leaves) if not _is_array(x)}
+    static = {i: x for i, x in enumerate(leaves) if not is_array(x)}
     values = [_plain(x) for i, x in enumerate(leaves) if i not in static]
     record = Callback(fun, kind, in_tree, static, local=local)
     bind(ordered_debug_callback if ordered else debug_callback, values, record)
@@ -240,7 +244,7 @@ def debug_print(
         )
     if not skip_format_check:
         check_format("debug.print", fmt, args, kwargs)
-    printer = _Printer(fmt, np.get_printoptions())
+    printer = _Printer(fmt, {**np.get_printoptions()})
     debug_call(printer, "debug.print", args, kwargs, ordered, partitioned)
     return None
 
@@ -255,7 +259,8 @@ def _check_callable(kind: str, fun: Any) -> None:
         )
 
 
-def _is_array(x: Any) -> bool:
+def is_array(x: Any) -> bool:
+    """Whether ops take `x` as an operand."""
     return isinstance(x, _SCALARS) or is_value(x) or known(x) is not x
 
 

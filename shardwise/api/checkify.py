@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.api.callbacks import check_format
+from shardwise.api.callbacks import check_format, is_array
 from shardwise.api.jit import Jitted, jit
 from shardwise.control.call import call
 from shardwise.control.checking import (
@@ -178,7 +178,7 @@ def _check(pred: Any, msg: str, args: tuple, kwargs: dict, optional: bool) -> No
         )
     values, tree = flatten((args, kwargs))
     for x in values:
-        if not (is_value(x) or isinstance(x, bool | int | float | complex | np.generic | np.ndarray)):
+        if not is_array(x):
             raise TypeError(
                 f"checkify.check: arguments of the message are arrays, in pytrees; got {x!r} of "
                 f"type {type(x).__name__}. Put it into the message itself."

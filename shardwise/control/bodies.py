@@ -20,14 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.control.programs import Extension, opened
+from shardwise.control.programs import Extension, fit, opened
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op
 from shardwise.core.program import Program, Var
 from shardwise.core.trees import leaf_paths, tree_difference
-from shardwise.numpy.convert import cast
-from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType
@@ -282,7 +280,7 @@ class Loop:
 
     def __call__(self, leaves: list[Any]) -> Any:
         for position, t in self.casts:
-            leaves[position] = settle(cast(leaves[position], t.dtype, t.weak_type), t)
+            leaves[position] = fit(leaves[position], t)
         return self.tree.unflatten(self.op(*self.consts, *leaves, **self.params))
 
 

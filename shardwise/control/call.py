@@ -1,7 +1,12 @@
-"""The `jit` op: a call of a held program, as nested `jit` stages it."""
+"""The `jit` op: a call of a held program, as nested `jit` stages it.
+
+`calling` makes ops with its rules, which call their program in another way.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from shardwise.core.op import Op, is_linear
@@ -14,7 +19,7 @@ from shardwise.transforms.linearize import split_program
 from shardwise.transforms.transpose import transpose_program
 
 
-def _type(*types: Any, program: Program) -> tuple:
+def _type(*types: Any, program: Program, **p: Any) -> tuple:
     return program.out_types
 
 
@@ -22,11 +27,13 @@ def _lower(e: Any, ins: Any, outs: Any, *xs: str, program: Program) -> list[str]
     return e.call(program, *xs)
 
 
-def _jvp(primals: Any, tangents: Any, *, program: Program) -> tuple[list, list]:
+def _jvp(
+    op: Op, primals: Any, tangents: Any, *, program: Program, **p: Any
+) -> tuple[list, list]:
     nonzero = tuple(t is not None for t in tangents)
     both, marks = jvp_program(program, nonzero)
     args = [*primals, *[t for t in tangents if t is not None]]
-    results = call(*map(settle, args, both.in_types), program=both)
+    results = op(*map(settle, args, both.in_types), program=both, **p)
     count = len(program.outputs)
     moving = iter(results[count:])
     return results[:count], [next(moving) if m else None for m in marks]
@@ -46,14 +53,14 @@ def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
     return [next(rest) if u else next(known) for u in parts.unknown_out]
 
 
-def _transpose(cts: Any, *args: Any, program: Program) -> list[Any]:
+def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
     linear = tuple(is_linear(a) for a in args)
     ordered = known_first(program, linear)
     known = [a for a, is_lin in zip(args, linear, strict=True) if not is_lin]
     nonzero = tuple(ct is not None for ct in cts)
     backward, marks = transpose_program(ordered, len(known), nonzero)
     given = [*known, *[ct for ct in cts if ct is not None]]
-    results = iter(call(*map(settle, given, backward.in_types), program=backward))
+    results = iter(op(*map(settle, given, backward.in_types), program=backward, **p))
     grads = iter([next(results) if m else None for m in marks])
     return [next(grads) if is_lin else None for is_lin in linear]
 
@@ -69,22 +76,30 @@ def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
     return Program(inputs, program.outputs, program.equations, program.constants, program.name)
 
 
-def _batch(size: int, args: Any, dims: Any, *, program: Program) -> tuple[list, list]:
+def _batch(
+    op: Op, size: int, args: Any, dims: Any, *, program: Program, **p: Any
+) -> tuple[list, list]:
     batched = tuple(d is not None for d in dims)
     new, marks = batch_program(program, size, batched, hidden=hidden_sharding(args, dims))
     moved = moved_into(new, args, dims)
-    return call(*moved, program=new), [0 if m else None for m in marks]
+    return op(*moved, program=new, **p), [0 if m else None for m in marks]
 
 
-call = Op(
-    "jit",
-    type_rule=_type,
-    lower=_lower,
-    jvp=_jvp,
-    transpose=_transpose,
-    batch=_batch,
-    split=_split,
-    sequence=through_program,
-    multiple=True,
-    programs=("program",),
-)
+def calling(name: str, lower: Callable[..., Any], split: Callable[..., Any]) -> Op:
+    """An op that calls its parameter `program`; other parameters are passed on as they are."""
+    op = Op(
+        name,
+        type_rule=_type,
+        lower=lower,
+        split=split,
+        sequence=through_program,
+        multiple=True,
+        programs=("program",),
+    )
+    op.jvp, op.transpose, op.batch = [
+        functools.partial(rule, op) for rule in (_jvp, _transpose, _batch)
+    ]
+    return op
+
+
+call = calling("jit", _lower, _split)

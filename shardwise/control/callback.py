@@ -174,10 +174,9 @@ class Looped:
 
     def __call__(self, values: Values, results: Types) -> list[np.ndarray]:
         types = [t.update(shape=t.shape[1:]) for t in results]
-        whole = [np.asarray(v) if m else v for v, m in zip(values, self.marks, strict=True)]
+        pairs = [(np.asarray(v) if m else v, m) for v, m in zip(values, self.marks, strict=True)]
         rows = [
-            self.inner([np.asarray(v[i]) if m else v for v, m in zip(whole, self.marks, strict=True)],
-                       types)
+            self.inner([np.asarray(v[i]) if m else v for v, m in pairs], types)
             for i in range(self.size)
         ]
         return [

@@ -166,9 +166,9 @@ class Checked:
         inputs = (*program.constants, *args)
         env: dict[Any, Any] = dict(zip(program.inputs, inputs, strict=True))
         for eqn in program.equations:
-            values = [a.value if a.__class__ is Literal else env[a] for a in eqn.inputs]
+            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
             env.update(zip(eqn.outputs, self.equation(eqn, values), strict=True))
-        return [a.value if a.__class__ is Literal else env[a] for a in program.outputs]
+        return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
 
     def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
         if eqn.op is check_op:
@@ -272,7 +272,7 @@ def _test_index(checks: Checked, eqn: Equation, values: list[Any], outs: list[An
         if starts:
             column = [broadcast_in_dim(s, shape=(1,), dims=()) for s in starts]
             vector = concatenate(*column, dimension=0) if len(column) > 1 else column[0]
-            _test_bounds(checks, eqn, values[0], vector, range(len(sizes)), sizes)
+            _test_bounds(checks, eqn, values[0], vector, tuple(range(len(sizes))), sizes)
 
 
 def _test_bounds(
@@ -284,7 +284,6 @@ def _test_bounds(
     if not t.size:
         return
     count = len(numbers)
-    numbers = np.asarray(list(numbers), np.int32)
     last = np.asarray([shape[d] - sizes[d] for d in numbers])
     flat = reshape(indices, shape=(t.size // count, count))
     none = np.zeros((), t.dtype)[()]
@@ -292,7 +291,7 @@ def _test_bounds(
     bad = bitwise_or(lt(flat, none), gt(flat, last))
     first = argmax(reshape(bad, shape=(t.size,)))
     index = reshape(flat, shape=(t.size,))[first]
-    axes = convert_element_type(numbers, dtype=numbers.dtype, weak=False)
+    axes = convert_element_type(np.asarray(numbers, np.int32), dtype=CODE.dtype, weak=False)
     axis = axes[first % np.int32(count)]
     failed = reduce_or(bad, axes=(0, 1))
     checks.fail(failed, Message(INDEX, "", shape), [index, axis], eqn.site)

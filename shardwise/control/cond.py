@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.control.call import known_first
-from shardwise.control.programs import Extension, any_of, with_results
+from shardwise.control.programs import Extension, any_of, fit, with_results
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op, is_linear
 from shardwise.core.ordering import ORDERED
@@ -97,7 +97,7 @@ def _jvp(primals: Any, tangents: Any, *, branches: Branches) -> tuple[list, list
     nonzero = tuple([t is not None for t in tangents[1:]])
     both, marks = _jvp_branches(branches[0], branches, nonzero)
     which, *args = [*primals, *[t for t in tangents if t is not None]]
-    results = cond(which, *map(settle, args, both[0].in_types), branches=both)
+    results = cond(which, *map(fit, args, both[0].in_types), branches=both)
     count = len(branches[0].outputs)
     moving = iter(results[count:])
     return results[:count], [next(moving) if m else None for m in marks]
@@ -246,7 +246,7 @@ def _transpose(cts: Any, which: Any, *args: Any, branches: Branches) -> list[Any
     nonzero = tuple([ct is not None for ct in cts])
     backward, marks = _transposed_branches(branches[0], branches, linear, nonzero)
     given = [a for a in args if not is_linear(a)] + [ct for ct in cts if ct is not None]
-    results = iter(cond(which, *map(settle, given, backward[0].in_types), branches=backward))
+    results = iter(cond(which, *map(fit, given, backward[0].in_types), branches=backward))
     grads = iter([next(results) if m else None for m in marks])
     return [None, *[next(grads) if is_lin else None for is_lin in linear]]
 

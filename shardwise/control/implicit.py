@@ -24,7 +24,7 @@ from shardwise.control.bodies import (
 )
 from shardwise.control.call import call
 from shardwise.control.custom_jvp import JvpRule, custom_jvp_call
-from shardwise.control.programs import shared, with_results
+from shardwise.control.programs import fit, shared, with_results
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op, is_linear
@@ -77,10 +77,8 @@ def _jvp(primals: Any, tangents: Any, *, programs: tuple, counts: tuple) -> tupl
         rhs = [_difference(a, b) for a, b in zip(rhs, change, strict=True)]
     if all(t is None for t in rhs):
         return outs, [None] * len(outs)
-    given = [
-        zeros(type_of(b).strong()) if t is None else t
-        for t, b in zip(rhs, consts[-1], strict=True)
-    ]
+    types = [type_of(b) for b in consts[-1]]
+    given = [zeros(t) if v is None else fit(v, t) for v, t in zip(rhs, types, strict=True)]
     known = primals[: sum(counts)]
     dx = linear_solve(*known, *given, programs=programs, counts=counts)[: len(x)]
     return outs, [*dx, *[None] * (len(outs) - len(x))]
@@ -96,7 +94,7 @@ def tangents_of(program: Program, primals: Sequence[Any], tangents: Sequence[Any
     """Tangents of a program's results; None for zero."""
     both, marks = jvp_program(program, tuple([t is not None for t in tangents]))
     args = [*primals, *[t for t in tangents if t is not None]]
-    outs = call(*map(settle, args, both.in_types), program=both)
+    outs = call(*map(fit, args, both.in_types), program=both)
     moving = iter(outs[len(program.outputs) :])
     return [next(moving) if m else None for m in marks]
 
@@ -115,7 +113,7 @@ def _transpose(cts: Any, *args: Any, programs: tuple, counts: tuple) -> list[Any
             f"{programs[0].name} uses."
         )
     types = [a.aval.strong() for a in args[known:]]
-    cts = [zeros(t) if ct is None else ct for ct, t in zip(cts, types, strict=False)]
+    cts = [zeros(t) if ct is None else fit(ct, t) for ct, t in zip(cts, types, strict=False)]
     groups = _groups(args, counts)
     swapped = [*groups[2], *groups[3], *groups[0], *groups[1]]
     found = linear_solve(

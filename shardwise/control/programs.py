@@ -11,9 +11,10 @@ import numpy as np
 from shardwise.core.infer import infer
 from shardwise.core.op import Op
 from shardwise.core.program import Atom, Equation, Literal, Program, Var
+from shardwise.numpy.convert import cast
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
-from shardwise.ops.sharding import reshard
+from shardwise.ops.sharding import reshard, settle
 from shardwise.transforms.jvp import Ground
 from shardwise.transforms.stage import Stage, split_captures
 from shardwise.types.array_type import ArrayType, array_type
@@ -52,6 +53,14 @@ class Extension:
 
     def program(self, inputs: Sequence[Var], outputs: Sequence[Atom]) -> Program:
         return Program(inputs, outputs, self.equations, (), self.name)
+
+
+def fit(x: Any, t: ArrayType) -> Any:
+    """The value as exactly of type `t`, from which it differs at most as `Extension.fitted` says.
+
+    Tangents and cotangents that users give may be weak; those of programs are not.
+    """
+    return settle(cast(x, t.dtype, t.weak_type), t)
 
 
 def with_results(

@@ -15,14 +15,13 @@ from typing import Any
 
 from shardwise.base.errors import ShardingTypeError
 from shardwise.control.call import known_first
-from shardwise.control.programs import Extension
+from shardwise.control.programs import Extension, fit
 from shardwise.control.scan_lowering import lower_scan
 from shardwise.control.scan_split import split_plan, unknown_carries
 from shardwise.core.op import Op, is_linear
 from shardwise.core.program import Program, Var, derived
 from shardwise.ops.basis import zeros
 from shardwise.ops.families import add
-from shardwise.ops.sharding import settle
 from shardwise.transforms.batch import batch_program, hidden_sharding, to_dim
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.transpose import transpose_program
@@ -284,7 +283,7 @@ def _transpose_linear(
 def settled_into(body: Program, args: Sequence[Any], whole: int, length: int) -> list[Any]:
     """Arguments of a scan split as its body takes them; the first `whole` are not sliced."""
     types = [*body.in_types[:whole], *[stacked_type(t, length) for t in body.in_types[whole:]]]
-    return [settle(a, t) for a, t in zip(args, types, strict=True)]
+    return [fit(a, t) for a, t in zip(args, types, strict=True)]
 
 
 # -- batching --

@@ -29,8 +29,10 @@ from shardwise.control.bodies import (
     widened,
     with_types,
 )
-from shardwise.control.programs import program_of, shared
+from shardwise.control.call import call
+from shardwise.control.programs import fit, program_of, shared
 from shardwise.control.scan import scan as scan_op
+from shardwise.control.while_loop import flag_programs
 from shardwise.control.while_loop import while_loop as while_op
 from shardwise.core.infer import known, type_of
 from shardwise.core.interpreter import name_of
@@ -150,12 +152,11 @@ class _While(_Carried):
     def staged(self, types: list[ArrayType]) -> tuple[Loop, bool]:
         body, carry = self.staged_body(types)
         test = self._test(carry)
-        params = {
-            "test": shared(test.program), "body": shared(body.program),
-            "num_test": len(test.outside), "num_body": len(body.outside),
-        }
-        consts = [*test.outside, *body.outside]
-        loop = Loop(while_op, params, consts, casts_of(types, carry), self.tree)
+        programs = {"test": shared(test.program), "body": shared(body.program)}
+        counts = {"num_test": len(test.outside), "num_body": len(body.outside)}
+        consts, casts = [*test.outside, *body.outside], casts_of(types, carry)
+        kind = _Flagged if test.program.effects else Loop
+        loop = kind(while_op, programs | counts, consts, casts, self.tree)
         return loop, not (test.captures or body.captures)
 
     def _test(self, carry: list[ArrayType]) -> Body:
@@ -177,6 +178,22 @@ class _While(_Carried):
             f"while_loop: {name} must return a boolean scalar, which says whether to go on; it "
             f"returned {came}."
         )
+
+
+class _Flagged(Loop):
+    """A loop whose test has effects: it is asked once before the loop, then in each turn."""
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        for position, t in self.casts:
+            leaves[position] = fit(leaves[position], t)
+        p, count = self.params, self.params["num_test"]
+        (go_on,) = call(*self.consts[:count], *leaves, program=p["test"])
+        asked, body = flag_programs(p["body"], p["test"], count, p["num_body"])
+        _, *outs = while_op(
+            *self.consts, go_on, *leaves, test=asked, body=body, num_test=0,
+            num_body=len(self.consts),
+        )
+        return self.tree.unflatten(outs)
 
 
 def fori_loop(

@@ -18,11 +18,11 @@ import numpy as np
 
 from shardwise.control.call import call
 from shardwise.control.cond import chosen, refuse_ordered, shown
-from shardwise.control.programs import program_of
+from shardwise.control.programs import fit, program_of
 from shardwise.control.scan import batched_body, given, jvp_body, parts
 from shardwise.control.scan_split import unknown_carries
 from shardwise.core.op import Op
-from shardwise.core.ordering import ORDERED, ignoring_token
+from shardwise.core.ordering import ignoring_token
 from shardwise.core.program import Equation, Program, Var, derived
 from shardwise.ops.basis import zeros
 from shardwise.ops.reduce import reduce_or
@@ -120,9 +120,9 @@ def _jvp(
     ]
     body_args = [*consts, *given(const_ts), *carry, *started]
     held = len(consts) + len(given(const_ts))
-    settled = [settle(a, t) for a, t in zip(body_args, both.in_types, strict=True)]
+    body_args = map(fit, body_args, both.in_types)
     outs = while_loop(
-        *test_consts, *settled, test=new_test, body=both, num_test=num_test, num_body=held
+        *test_consts, *body_args, test=new_test, body=both, num_test=num_test, num_body=held
     )
     moving = iter(outs[len(carry) :])
     return outs[: len(carry)], [next(moving) if m else None for m in marks]
@@ -237,34 +237,51 @@ def _by_row(args: list, test: Program, body: Program, num_test: int, num_body: i
 def _row_programs(
     body: Program, test: Program, num_test: int, num_body: int
 ) -> tuple[Program, Program]:
-    test_types, body_types, carry = parts((*test.in_types[:num_test], *body.in_types),
-                                          num_test, num_body)
     flags = test.out_types[0]
 
     def some(go_on: Any, *carry: Any) -> list[Any]:
         return [reduce_or(go_on, axes=(0,))]
 
+    turn = _testing(body, test, num_test, num_body, True)
+    return program_of(some, [flags, *test.in_types[num_test:]], test.name), turn
+
+
+@derived
+def flag_programs(
+    body: Program, test: Program, num_test: int, num_body: int
+) -> tuple[Program, Program]:
+    """Test and body of a loop that carries the result of the test, which then has no effects.
+
+    Those of a test need not happen: the compiler finds out without it how often some loops run.
+    """
+    types = [test.out_types[0], *test.in_types[num_test:]]
+    asked = program_of(lambda go_on, *carry: [go_on], types, test.name)
+    return asked, _testing(body, test, num_test, num_body, False)
+
+
+def _testing(body: Program, test: Program, num_test: int, num_body: int, by_row: bool) -> Program:
+    """The body with a test of its results, which comes first.
+
+    by_row: a row whose test was false keeps its values.
+    """
+    consts = [*test.in_types[:num_test], *body.in_types[:num_body]]
+    flag, carry = test.out_types[0], body.out_types
+
     def turn(*args: Any) -> list[Any]:
         test_consts, body_consts, (go_on, *held) = parts(args, num_test, num_body)
-        rows = zip(held, body(*body_consts, *held), strict=True)
-        after = [settle(chosen(go_on, pair), t) for pair, t in zip(rows, carry, strict=True)]
-        return [settle(flag, flags) for flag in test(*test_consts, *after)] + after
+        after = body(*body_consts, *held)
+        if by_row:
+            pairs = zip(held, after, strict=True)
+            after = [settle(chosen(go_on, p), t) for p, t in zip(pairs, carry, strict=True)]
+        return [settle(go_on, flag) for go_on in test(*test_consts, *after)] + after
 
-    return (
-        program_of(some, [flags, *carry], test.name),
-        program_of(turn, [*test_types, *body_types, flags, *carry], body.name),
-    )
+    return program_of(turn, [*consts, flag, *carry], body.name)
 
 
 def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
     """The token is the first carry."""
-    test, num_test, num_body = params["test"], params["num_test"], params["num_body"]
-    if ORDERED in test.effects:
-        raise NotImplementedError(
-            f"[while_loop] the test {test.name} has ordered effects, which only the body may have. "
-            "Let them happen in the body, or use ordered=False."
-        )
-    body = with_token(params["body"], num_body, 0)
+    num_test, num_body = params["num_test"], params["num_body"]
+    body, test = with_token(params["body"], num_body, 0), params["test"]
     new = params | {"test": ignoring_token(test, num_test), "body": body}
     return new, num_test + num_body, 0
 

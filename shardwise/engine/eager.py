@@ -212,6 +212,9 @@ class Eager(Interpreter):
         try:
             form = _form_of(fused, rest, static) if rest or static else fused
         except TypeError:
+            for v in (*rest, *static.values()):
+                if isinstance(v, Tracer):
+                    raise escaped(v) from None
             raise TypeError(
                 f"{fused.name}: static arguments must be hashable; got {(*rest, *static.items())}."
             ) from None

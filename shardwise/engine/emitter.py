@@ -303,9 +303,8 @@ class Emitter:
                 every = ", ".join([f"<@{symbol}, []>"] * len(outs))
                 place = f", sdy.sharding = #sdy.sharding_per_value<[{every}]>"
             as_bits = [t.update(dtype=bits_of(t.dtype)) for t in outs]
-            if not callback.local:
-                pairs = zip(names, ins, strict=True)
-                names = [self.whole(x, t, range(t.ndim)) for x, t in pairs]
+            gathered = [self._gathered(t, callback.local) for t in ins]
+            names = [self.whole(*row) for row in zip(names, ins, gathered, strict=True)]
         types = f"({', '.join(map(tensor_text, ins))}) -> ({', '.join(map(tensor_text, as_bits))})"
         results = self.lets(
             f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, "
@@ -317,6 +316,10 @@ class Emitter:
         if self.one_device is None:
             return results
         return [self._from_bits(*row) for row in zip(results, as_bits, outs, strict=True)]
+
+    def _gathered(self, t: ArrayType, local: bool) -> list[int]:
+        """The dimensions that are whole in a call: parts of a device must have no padding."""
+        return [d for d, n in enumerate(t.shape) if not (local and self.divides(n))]
 
     def _from_bits(self, name: str, bits: ArrayType, t: ArrayType) -> str:
         name = self.whole(name, bits, range(t.ndim))

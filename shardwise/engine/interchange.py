@@ -35,7 +35,11 @@ class Interchange(Concrete):
     def unsafe_buffer_pointer(self) -> int:
         """The address of the data, of an array on one device. Nothing keeps it valid."""
         self._check_one_device("has no single address")
-        return self._live().unsafe_buffer_pointer()
+        raw = self._live()
+        if self._is_on_cpu() and not is_narrow(self):  # jaxlib's own way may import jax
+            dtype = self._sig.physical.dtype
+            return host.shard_view(raw, self._sig.devices, 0, dtype).__array_interface__["data"][0]
+        return raw.unsafe_buffer_pointer()
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

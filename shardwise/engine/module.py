@@ -220,14 +220,15 @@ def _module(
     program: Program, devices: tuple, constants: Sequence[Any], in_shardings: Sequence[Any],
     out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage, located: bool = False,
 ) -> tuple[str, _Meshes]:
-    meshes = _Meshes(devices)
+    meshes, platform = _Meshes(devices), devices[0].platform
     emitter = (
         Emitter(meshes.target, len(devices), meshes.leading, located)
         if len(devices) > 1 else Emitter(located=located)
     )
-    emitter.platform, emitter.host_numbers = devices[0].platform, host_functions(program)
+    emitter.host_numbers = host_functions(program)
     if len(devices) > 1:
         emitter.one_device = meshes.one_device
+    emitter.platform = platform
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
     args = [f"%arg{i}" for i in range(len(in_types))]

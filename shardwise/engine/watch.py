@@ -111,14 +111,14 @@ class _Search:
         inputs = (*program.constants, *args)
         env: dict[Any, Any] = dict(zip(program.inputs, inputs, strict=True))
         for eqn in program.equations:
-            values = [a.value if a.__class__ is Literal else env[a] for a in eqn.inputs]
+            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
             result = eqn.op(*values, **eqn.params)
             outs = list(result) if eqn.op.multiple else [result]
             if self.is_bad(outs):
                 self.inside(eqn, values)
                 raise self.found(eqn, values, outs)
             env.update(zip(eqn.outputs, outs, strict=True))
-        return [a.value if a.__class__ is Literal else env[a] for a in program.outputs]
+        return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
 
     def inside(self, eqn: Equation, values: list[Any]) -> None:
         """Looks into the programs that an equation holds, as it runs them."""

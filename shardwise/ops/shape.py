@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.errors import UnexpectedTracerError
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op, is_linear
 from shardwise.core.source import public_call
@@ -405,6 +406,8 @@ def canonical_axis(axis: Any, ndim: int) -> int:
     """An axis counted from the front; raises where there is none such."""
     try:
         i = operator.index(axis)
+    except UnexpectedTracerError:
+        raise
     except TypeError:
         name = public_call()
         what = f"{name}: axis" if name else "an axis"

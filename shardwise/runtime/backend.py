@@ -225,25 +225,27 @@ class Memory(list[Any]):
     def end(self, raw: Any, why: str) -> None:
         """Marks the memory as gone, with `raw`, and the other buffers as deleted.
 
-        XLA 0.10 crashes on a program that gets one of them. They may have more shards, which belong
-        to others: each gets something else to hold, and that is deleted.
+        XLA crashes or hangs on a program that gets some shards but not all. The other shards may
+        belong to others: each buffer gets something else to hold, and that is deleted.
         """
         self.why = self.why or why
         others = [found for r in self if (found := r()) is not None and found is not raw]
         self.clear()
         for other in others:
-            with suppress(RuntimeFailure):  # later ones refuse, and do not crash
-                other._replace_with(_throwaway())
+            with suppress(RuntimeFailure):  # jaxlib refuses one that is deleted already
+                other._replace_with(_throwaway(other))
                 other.delete()
 
 
-def _throwaway() -> Any:
-    """A raw buffer of no use."""
-    device = next(iter(_clients.values())).local_devices()[0]
-    place = _jax.GSPMDSharding(_jax.DeviceList((device,)), xc.HloSharding.replicate())
+def _throwaway(like: Any) -> Any:
+    """A raw buffer that passes for another one, with hardly any memory behind it."""
+    devices = list(like._sharding._internal_device_list)
+    local = [d for d in devices if d.process_index == d.client.process_index()]
+    place = _jax.GSPMDSharding(_jax.DeviceList(tuple(devices)), xc.HloSharding.replicate())
     none = np.zeros((), np.bool_)
     t = SimpleNamespace(shape=(), dtype=none.dtype, weak_type=False)
-    return put(t, place, (none,), (device,))
+    small = put(t, place, (none,) * len(local), local, True)
+    return small._rewrap_with_aval_and_sharding(like.aval, like._sharding)
 
 
 def _sharing(new: Any, raws: Sequence[Any]) -> Any:

@@ -85,7 +85,7 @@ EXPORTS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 def foreign_view(x: Any) -> NDArray[Any]:
     """What another library's array on the CPU holds, as a NumPy array on its memory."""
     if isinstance(x, np.ndarray):
-        return x
+        return cast("NDArray[Any]", x)
     capsule = capsule_of(x)
     return _imported(capsule, _dtype_in(capsule))
 

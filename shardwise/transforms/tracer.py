@@ -128,6 +128,8 @@ class Tracer(Value):
         )
 
     def __iter__(self) -> Iterator[Any]:
+        if not self.interpreter.alive:
+            raise escaped(self)
         if self.shape:
             return super().__iter__()
         raise TypeError(

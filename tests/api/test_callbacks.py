@@ -4,6 +4,7 @@ import faulthandler
 import gc
 import re
 import threading
+import traceback
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -268,20 +269,18 @@ def test_ordered_calls_in_loops_and_branches(devices: int) -> None:
         calls.clear()
 
 
-def test_a_test_has_no_ordered_effects() -> None:
-    def test(c: Any) -> Any:
-        return noted(c, Calls(), ordered=True) < 3
-
-    with pytest.raises(NotImplementedError) as e:
-        sw.jit(lambda c: lax.while_loop(test, lambda c: c + 1, c))(0)
-    assert str(e.value) == (
-        "[while_loop] the test test has ordered effects, which only the body may have. Let them "
-        "happen in the body, or use ordered=False."
-    )
+@pytest.mark.parametrize("ordered", [False, True])
+def test_effects_of_a_test_happen_before_each_turn_and_after_the_last(ordered: bool) -> None:
     calls = Calls()
-    sw.jit(lambda c: lax.while_loop(lambda c: noted(c, calls) < 3, lambda c: c + 1, c))(0)
-    sw.effects_barrier()
-    assert calls == [0, 1, 2, 3]
+    for run in (sw.jit(lambda f: f(0), static_argnums=0), lambda f: f(0)):
+        calls.clear()
+        run(lambda c: lax.while_loop(
+            lambda c: noted(c, calls, ordered=ordered) < 3,
+            lambda c: noted(c + 10, calls, ordered=ordered) - 9, c,
+        ))
+        sw.effects_barrier()
+        came = calls if ordered else sorted(calls)
+        assert came == ([0, 10, 1, 11, 2, 12, 3] if ordered else [0, 1, 2, 3, 10, 11, 12])
 
 
 def test_programs_call_in_their_order() -> None:
@@ -505,17 +504,21 @@ def test_a_sharded_array_is_printed_whole_and_once(capsys: pytest.CaptureFixture
 
 
 def test_each_device_prints_its_part(capsys: pytest.CaptureFixture[str]) -> None:
+    calls: list[Any] = []
     x = ours(np.arange(8.0, dtype=np.float32), ("x", "y"))
     sw.jit(lambda x: sw.debug.print("part {}", x, partitioned=True))(x)
     sw.effects_barrier()
     lines = sorted(capsys.readouterr().out.splitlines())
     assert lines == [f"part [{i}.]" for i in range(8)]
+    x = ours(np.ones((7, 8), np.float32), "x", "y")
+    sw.jit(lambda x: sw.debug.callback(lambda v: calls.append(v.shape), x, partitioned=True))(x)
+    assert calls == [(7, 4)] * 8  # no padding is shown
 
 
 def test_print_options_are_those_of_the_caller(capsys: pytest.CaptureFixture[str]) -> None:
     f = sw.jit(lambda x: sw.debug.print("{}", x))
     with np.printoptions(precision=2):
-        f(np.float32([1.23456]))
+        f(np.array([1.23456], np.float32))
     sw.effects_barrier()
     assert capsys.readouterr().out == "[1.23]\n"
 
@@ -577,10 +580,7 @@ def test_what_a_function_raises_is_raised(devices: int, kind: str) -> None:
     text = message(kind, "fail", where) + "it raised ValueError: no such value"
     assert re.fullmatch(text, str(e.value))
     assert isinstance(e.value.__cause__, ValueError)
-    frames = e.traceback[0], e.value.__cause__.__traceback__
-    while frames[1].tb_next:
-        frames = frames[0], frames[1].tb_next
-    assert frames[1].tb_frame.f_code.co_name == "fail"
+    assert traceback.extract_tb(e.value.__cause__.__traceback__)[-1].name == "fail"
     assert float(sw.jit(jnp.sum)(x)) == 8  # the devices go on
 
 

@@ -98,7 +98,7 @@ def same(got: Any, expected: Any) -> None:
 @pytest.mark.parametrize("f", FUNCTIONS)
 @pytest.mark.parametrize("x", [-2.0, 1.5, 2.5, 4.0])
 @pytest.mark.parametrize("jitted", [False, True])
-def test_as_in_jax(f: Any, x: float, jitted: bool) -> None:
+def test_as_in_jax(f: Any, x: Any, jitted: bool) -> None:
     x = np.float32(x)
     if f is of_error and x > 0:  # jax takes an error of a code of its own there
         assert OURS.checked(f, x, jitted=jitted)[0].get() is None
@@ -108,7 +108,7 @@ def test_as_in_jax(f: Any, x: float, jitted: bool) -> None:
 
 @pytest.mark.parametrize("f", [positive, in_jit, in_grad, in_custom])
 def test_outside_of_vmap_and_inside(f: Any) -> None:
-    xs = np.float32([1.0, -2.0, 2.5])
+    xs = np.array([1.0, -2.0, 2.5], np.float32)
     found = []
     for lib in (OURS, THEIRS):
         g = lib.checks.checkify(lambda x, lib=lib: f(lib, x))
@@ -123,7 +123,7 @@ def test_outside_of_vmap_and_inside(f: Any) -> None:
 
 
 def test_vmap_of_loops_and_branches() -> None:
-    xs = np.float32([2.0, -2.0])
+    xs = np.array([2.0, -2.0], np.float32)
     for f in (in_scan, in_cond, in_while):
         error, _ = sw.vmap(checkify.checkify(lambda x, f=f: f(OURS, x)))(xs)
         alone = [checkify.checkify(lambda x, f=f: f(OURS, x))(x)[0].get() for x in xs]
@@ -149,16 +149,16 @@ def quotient(lib: Any, x: Any, y: Any) -> Any:
 AUTOMATIC: list[tuple[Any, tuple[Any, ...]]] = [
     (lambda lib, x: lib.np.log(x), (np.float32(-1),)),
     (lambda lib, x: lib.np.log(x), (np.float32(1),)),
-    (lambda lib, x: lib.np.sin(x).sum(), (np.float32([1, np.inf]),)),
-    (quotient, (np.float32([1, 2]), np.float32([1, 0]))),
-    (lambda lib, x, y: x // y, (np.int32([1, 2]), np.int32([1, 0]))),
+    (lambda lib, x: lib.np.sin(x).sum(), (np.array([1, np.inf], np.float32),)),
+    (quotient, (np.array([1, 2], np.float32), np.array([1, 0], np.float32))),
+    (lambda lib, x, y: x // y, (np.array([1, 2], np.int32), np.array([1, 0], np.int32))),
     (lambda lib, x, i: x[i], (np.arange(5.0), np.int32(7))),
     (lambda lib, x, i: x[i], (np.arange(5.0), np.int32(-5))),
     (lambda lib, x, i: x[i], (np.arange(5.0), np.int32(-6))),
-    (lambda lib, x, i: x[:, i], (np.ones((2, 3)), np.int32([0, 3]))),
-    (lambda lib, x, i: x[i, i], (np.ones((4, 3)), np.int32([0, 3]))),
+    (lambda lib, x, i: x[:, i], (np.ones((2, 3)), np.array([0, 3], np.int32))),
+    (lambda lib, x, i: x[i, i], (np.ones((4, 3)), np.array([0, 3], np.int32))),
     (lambda lib, x, i: x.at[i].set(1.0), (np.arange(5.0), np.int32(9))),
-    (lambda lib, x, i: x.at[i].add(1.0), (np.arange(5.0), np.int32([0, 4]))),
+    (lambda lib, x, i: x.at[i].add(1.0), (np.arange(5.0), np.array([0, 4], np.int32))),
     (lambda lib, x, i: lib.lax.dynamic_slice(x, (i,), (3,)), (np.arange(5.0), np.int32(3))),
     (lambda lib, x, i: lib.lax.dynamic_slice(x, (i,), (3,)), (np.arange(5.0), np.int32(2))),
     (lambda lib, x, i: lib.lax.dynamic_update_slice(x, x[:2], (i,)), (np.arange(5.0), np.int32(4))),
@@ -213,8 +213,9 @@ def test_errors_are_thrown_with_their_line() -> None:
         return x
 
     error, _ = checkify.checkify(f)(-1.0)
-    with pytest.raises(checkify.JaxRuntimeError, match=r"^no \(`check` failed\)$") as e:
+    with pytest.raises(checkify.JaxRuntimeError) as e:
         error.throw()
+    assert str(e.value) == "no (`check` failed)"
     (note,) = e.value.__notes__
     assert re.fullmatch(rf"checked at {re.escape(__file__)}:\d+ \(f\)", note)
     with open(__file__) as file:
@@ -230,13 +231,13 @@ def test_checks_outside_of_checkify() -> None:
         positive(OURS, np.float32(-1))
     assert str(e.value) == "x must be positive: -1.0 and -2.0 (`check` failed)"
     with pytest.raises(checkify.JaxRuntimeError, match=r"-2.0 and -4.0"):
-        sw.vmap(lambda x: positive(OURS, x))(np.float32([1, -2]))
+        sw.vmap(lambda x: positive(OURS, x))(np.array([1, -2], np.float32))
     with pytest.raises(ValueError) as v:
         sw.jit(lambda x: positive(OURS, x))(np.float32(1))
     assert str(v.value) == (
         "checkify.check with the message 'x must be positive: {} and {y}' is in a program that is "
-        "compiled, where it cannot raise anything. Wrap the function in `checkify.checkify`, inside "
-        "or outside of jit: it gives the error as a value."
+        "compiled, where it cannot raise anything. Wrap the function in `checkify.checkify`, "
+        "inside or outside of jit: it gives the error as a value."
     )
 
 

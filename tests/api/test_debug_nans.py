@@ -162,7 +162,7 @@ def test_of_what_came_in(nans: None) -> None:
     def f(x: Any) -> Any:
         return x + 1  # had one
 
-    x = sw.device_put(np.float32([np.nan, 0]))
+    x = sw.device_put(np.array([np.nan, 0], np.float32))
     text = message("add", "f32[2], f32[]", "f32[2]", "had one", "f", " Operand 0 has one already.")
     assert raised(sw.jit(f), x) == text
 
@@ -177,7 +177,7 @@ def test_infinities() -> None:
         expected = expected.replace("(nan)", "(inf)").replace("debug_nans asks", "debug_infs asks")
         assert text == expected
         assert np.isnan(jnp.log(np.float32(-1)))
-        text = raised(jnp.exp, np.float16([20]))
+        text = raised(jnp.exp, np.array([20], np.float16))
         assert text.startswith("invalid value (inf) encountered in exp")
 
 

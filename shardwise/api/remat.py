@@ -1,0 +1,202 @@
+"""`checkpoint` and what goes with it: the public functions around the ops of `control/remat`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from shardwise.api.signatures import names_of
+from shardwise.api.trees import argument_names
+from shardwise.base.context import CURRENT
+from shardwise.control.bodies import check_function, leaf, shelf_of, staged
+from shardwise.control.call import call
+from shardwise.control.programs import shared
+from shardwise.control.remat import checkpoint as checkpoint_op
+from shardwise.control.remat import named
+from shardwise.core.infer import is_value, type_of
+from shardwise.core.interpreter import name_of
+from shardwise.core.program import Literal, Program, Var
+from shardwise.core.source import describe
+from shardwise.runtime.pytree import flatten
+from shardwise.transforms.linearize import linearize
+from shardwise.transforms.stage import stage
+from shardwise.types.array_type import ArrayType
+
+WHO = "checkpoint"
+
+
+def checkpoint(
+    fun: Callable, *, prevent_cse: bool = True, policy: Callable | None = None,
+    static_argnums: int | Sequence[int] = (), static_argnames: str | Iterable[str] = (),
+) -> Callable:
+    """`fun`, whose intermediate values reverse mode computes again instead of keeping them.
+
+    Trades time for memory. Under `grad`, only the arguments of `fun` are kept from the forward to
+    the backward pass, and what `policy` saves (`checkpoint_policies`). Values and derivatives are
+    those of `fun`.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      prevent_cse: keeps the compiler from using the values of the forward pass again. In the body
+        of a `scan` it is not needed, and False is faster.
+      policy: `policy(op, *types, **params)` says for each equation whether its results are saved.
+      static_argnums, static_argnames: arguments that are not traced: they may be anything, and
+        `fun` can branch on them.
+
+    Returns:
+      A function of the same arguments.
+
+    Raises:
+      TypeError: if an argument that is not static, or a result, is not a pytree of arrays.
+    """
+    check_function(WHO, "fun", fun)
+    _check_options(prevent_cse, policy)
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    params = {"prevent_cse": bool(prevent_cse), "policy": policy, "differentiated": False}
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if CURRENT.get().interpreter.eager:
+            return fun(*args, **kwargs)
+        fixed = _Fixed(fun, nums, names, args, kwargs)
+        leaves, tree = flatten((fixed.args, fixed.kwargs))
+        body, values = _staged(fixed, leaves, tree)
+        outs = checkpoint_op(*body.outside, *values, program=body.program, **params)
+        return body.tree.unflatten(outs)
+
+    return wrapped
+
+
+remat = checkpoint
+
+
+def _check_options(prevent_cse: Any, policy: Any) -> None:
+    if not isinstance(prevent_cse, bool):
+        raise TypeError(f"checkpoint: prevent_cse must be True or False; got {prevent_cse!r}.")
+    if policy is None:
+        return
+    check_function(WHO, "policy", policy)
+    try:
+        hash(policy)
+    except TypeError:
+        raise TypeError(f"checkpoint: policy must be hashable; got {policy!r}.") from None
+
+
+class _Fixed:
+    """A call's static arguments, and the others."""
+
+    def __init__(
+        self, fun: Callable, nums: Sequence[int], names: Sequence[str], args: tuple, kwargs: dict
+    ):
+        for n in nums:
+            if not -len(args) <= n < len(args):
+                raise ValueError(
+                    f"checkpoint of {name_of(fun)}: static_argnums={n} asks for argument {n}, but "
+                    f"the function was called with {len(args)} positional arguments."
+                )
+        places = {n % len(args) for n in nums}
+        self.fun = fun
+        self.static = {n: args[n] for n in sorted(places)}
+        self.named = {n: kwargs[n] for n in names if n in kwargs}
+        self.args = tuple([a for i, a in enumerate(args) if i not in places])
+        self.kwargs = {n: x for n, x in kwargs.items() if n not in self.named}
+
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        given = list(args)
+        for n, x in self.static.items():
+            given.insert(n, x)
+        return self.fun(*given, **kwargs, **self.named)
+
+    def parameters(self) -> list[str]:
+        """Names of the positional arguments that are not static."""
+        return [n for i, n in enumerate(names_of(self.fun)) if i not in self.static]
+
+    def key(self) -> tuple:
+        static = [*self.static.items(), *self.named.items()]
+        return (*static, *[x.__class__ for _, x in static])
+
+
+def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[Any]]:
+    """The function's body, kept for its types and static arguments; and the leaves as values."""
+    values = [leaf(x, WHO, "args", tree, i) for i, x in enumerate(leaves)]
+    types = [type_of(x) for x in values]
+    shelf = shelf_of(fixed.fun)
+    key: tuple | None = (WHO, CURRENT.get().key, tree, *types, *fixed.key())
+    try:
+        body = shelf.bodies.get(key)
+    except TypeError:  # a static argument that cannot be hashed
+        body = key = None
+    if body is None:
+        body = staged(
+            lambda *xs: fixed.call(*tree.unflatten(xs)), types, WHO, name_of(fixed.fun),
+            argument_names(fixed.args, fixed.kwargs, fixed.parameters()),
+        )
+        body.program = shared(body.program)
+        if key is not None and not body.captures:
+            shelf.keep(key, body)
+    return body, values
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """`x`, a pytree of arrays, under a name that policies of `checkpoint` know it by."""
+    leaves, tree = flatten(x)
+    if CURRENT.get().interpreter.eager and all(map(is_value, leaves)):
+        return x
+    return tree.unflatten([named(leaf(x, "checkpoint_name", "x", tree, i), name=name)
+                           for i, x in enumerate(leaves)])
+
+
+def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[ArrayType, str]]:
+    """What `vjp` of `fun` keeps from the forward to the backward pass.
+
+    Returns the type of each value, and where it comes from: which argument, or which line.
+    """
+    leaves, tree = flatten((args, kwargs))
+    values = [leaf(x, "saved_residuals", "args", tree, i) for i, x in enumerate(leaves)]
+
+    def flat(*xs: Any) -> list[Any]:
+        given, by_name = tree.unflatten(xs)
+        return flatten(fun(*given, **by_name))[0]
+
+    def residuals(*xs: Any) -> list[Any]:
+        return linearize(flat, xs, "linearize", name_of(fun))[1].captured
+
+    program, _ = stage(residuals, [type_of(x) for x in values], name=name_of(fun))
+    names = argument_names(args, kwargs, names_of(fun))
+    return _sources(program, names)
+
+
+def _sources(program: Program, names: Sequence[str]) -> list[tuple[ArrayType, str]]:
+    wanted = {a for a in program.outputs if isinstance(a, Var)}
+    found = [(a.aval, "from a literal") for a in program.outputs if isinstance(a, Literal)]
+    found += [(v.aval, "from a constant") for v in program.constant_vars if v in wanted]
+    for v, name in zip(program.arguments, names, strict=True):
+        if v in wanted:
+            found.append((v.aval, f"from the argument {name}"))
+    for eqn in program.equations:
+        found += [(v.aval, _made_by(program, v)) for v in eqn.outputs if v in wanted]
+    return found
+
+
+def _made_by(program: Program, var: Any) -> str:
+    """The equation that a value comes from, looked up in called programs too."""
+    for eqn in program.equations:
+        if eqn.op is named and var in eqn.inputs:
+            return f"named {eqn.params['name']!r} from {describe(eqn.site)}"
+    eqn = next((e for e in program.equations if var in e.outputs), None)
+    if eqn is None:
+        return "from an argument of a call"
+    if eqn.op is call:
+        held = eqn.params["program"]
+        return _made_by(held, held.outputs[eqn.outputs.index(var)])
+    if eqn.op is named:
+        return f"named {eqn.params['name']!r} from {describe(eqn.site)}"
+    return f"output of {eqn.op.name} from {describe(eqn.site)}"
+
+
+def print_saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> None:
+    """Prints what `vjp` of `fun` keeps from the forward to the backward pass, a line for each."""
+    for t, source in saved_residuals(fun, *args, **kwargs):
+        print(t.str_short(True), source)
