@@ -39,7 +39,11 @@ from shardwise.types.partition_spec import P as P
 from shardwise.types.sharding import NamedSharding as NamedSharding
 
 if TYPE_CHECKING:
+    from shardwise import ad_checkpoint as ad_checkpoint
+    from shardwise import checkpoint_policies as checkpoint_policies
     from shardwise import compat as compat
+    from shardwise import custom_batching as custom_batching
+    from shardwise import custom_derivatives as custom_derivatives
     from shardwise import debug as debug
     from shardwise import errors as errors
     from shardwise import experimental as experimental
@@ -55,6 +59,9 @@ if TYPE_CHECKING:
     from shardwise.api.caches import clear_caches as clear_caches
     from shardwise.api.callbacks import effects_barrier as effects_barrier
     from shardwise.api.callbacks import pure_callback as pure_callback
+    from shardwise.api.derivatives import closure_convert as closure_convert
+    from shardwise.api.derivatives import custom_gradient as custom_gradient
+    from shardwise.api.derivatives import linear_transpose as linear_transpose
     from shardwise.api.explicit import set_mesh as set_mesh
     from shardwise.api.jacobian import hessian as hessian
     from shardwise.api.jacobian import jacfwd as jacfwd
@@ -74,6 +81,8 @@ if TYPE_CHECKING:
     from shardwise.api.making import (
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
     )
+    from shardwise.api.remat import checkpoint as checkpoint
+    from shardwise.api.remat import remat as remat
     from shardwise.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
     from shardwise.api.tracing import eval_shape as eval_shape
     from shardwise.api.tracing import make_jaxpr as make_jaxpr

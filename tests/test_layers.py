@@ -24,6 +24,7 @@ LAYERS = (
     *("_version", "base", "runtime", "types", "core", "ops", "numpy"),
     *("transforms", "control", "engine", "api"),
     *("lax", "dlpack", "random", "nn", "linalg", "fft", "scipy", "tree", "tree_util", "memory", "errors"),
+    *("checkpoint_policies", "ad_checkpoint", "custom_derivatives", "custom_batching"),
     *("compat", "sharding"),
     "experimental",
     *("explain", "debug", "checkpoint", "cli", "testing"),

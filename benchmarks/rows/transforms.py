@@ -37,6 +37,40 @@ def scan(lib: Lib) -> Callable[[], Any]:
     return lambda: run(body, start, xs)
 
 
+def cond(lib: Lib) -> Callable[[], Any]:
+    choose, x = lib.lax.cond, vector(lib)
+    pred = lib.root.device_put(numpy.asarray(True))
+
+    def one(x: Any) -> Any:
+        return x * 2
+
+    def other(x: Any) -> Any:
+        return x - 1
+
+    return lambda: choose(pred, one, other, x)
+
+
+def while_loop(lib: Lib) -> Callable[[], Any]:
+    run, state = lib.lax.while_loop, (lib.root.device_put(numpy.int32(0)), vector(lib))
+
+    def small(state: Any) -> Any:
+        return state[0] < 5
+
+    def turn(state: Any) -> Any:
+        return state[0] + 1, state[1] * 2
+
+    return lambda: run(small, turn, state)
+
+
+def fori_loop(lib: Lib) -> Callable[[], Any]:
+    run, x = lib.lax.fori_loop, vector(lib)
+
+    def turn(i: Any, x: Any) -> Any:
+        return x * 2
+
+    return lambda: run(0, 5, turn, x)
+
+
 def first_grad(lib: Lib) -> Fresh:
     g, block = lib.root.grad(three_ops(lib)), lib.root.block_until_ready
 
@@ -52,5 +86,8 @@ ROWS = (
     Row("transform.grad", 0.2, grad),
     Row("transform.vmap", 0.25, vmap),
     Row("transform.scan", 0.25, scan),
+    Row("transform.cond", 0.25, cond),
+    Row("transform.while", 0.25, while_loop),
+    Row("transform.fori", 0.25, fori_loop),
     Row("transform.first_grad", 0.25, first_grad, kind="fresh"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardwise.api.jit import forget_calls
+from shardwise.control import bodies
 from shardwise.engine import compiled
 from shardwise.engine.eager import EAGER
 
@@ -14,5 +15,6 @@ def clear_caches() -> None:
     gave stays valid. Programs on disk stay, see `compilation_cache_dir`.
     """
     forget_calls()
+    bodies.forget()
     EAGER.cache.clear()
     compiled.forget()

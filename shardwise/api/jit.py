@@ -25,6 +25,7 @@ from shardwise.api.signatures import (
 )
 from shardwise.api.stages import ShapeDtypeStruct, Traced, compiler_overrides, shapes_of
 from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
+from shardwise.base.caches import make_room, snapshot
 from shardwise.base.config import disable_jit, explain_cache_misses, log_compiles
 from shardwise.base.context import CURRENT
 from shardwise.base.errors import UnexpectedTracerError
@@ -217,8 +218,7 @@ class Jitted(Generic[P, R]):
         if log_compiles.value:
             _log.warning("traced %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
         if not captured:
-            if len(self._traces) >= CACHE_SIZE:
-                self._traces.pop(next(iter(self._traces)), None)
+            make_room(self._traces, CACHE_SIZE)
             self._traces[key] = (program, out_tree[0])
         return program, out_tree[0], captured
 
@@ -344,8 +344,7 @@ class Jitted(Generic[P, R]):
         compiled = traced.lower().compile()
         run = compiled.run
         self._warn_of_donations(compiled.executable)
-        if len(self._cache) >= CACHE_SIZE:
-            self._cache.pop(next(iter(self._cache)), None)
+        make_room(self._cache, CACHE_SIZE)
         self._cache[key] = run
         if static is None and not kwargs and all(a.__class__ is Array for a in args):
             self._cache[(key[0], *[a._sig for a in args])] = run  # found the short way
@@ -406,7 +405,7 @@ _alive: WeakSet[Jitted[Any, Any]] = WeakSet()
 
 def forget_calls() -> None:
     """Forgets the traces and compiled programs of all jitted functions."""
-    for jitted in list(_alive):
+    for jitted in snapshot(_alive):
         jitted.clear_cache()
 
 

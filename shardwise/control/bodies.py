@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import make_room
 from shardwise.control.programs import Extension, fit, opened
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
@@ -33,7 +34,7 @@ from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.promotion import lattice_join
 
 BODIES_PER_FUNCTION = 256
-RECIPES = 1024  # functions that are made anew, and are known all the same
+RECIPES = 256  # functions that are made anew, and are known all the same
 
 # -- what is kept --
 
@@ -47,8 +48,7 @@ class Shelf:
         self.bodies: dict[tuple, Any] = {}
 
     def keep(self, key: tuple, body: Any) -> None:
-        if len(self.bodies) >= BODIES_PER_FUNCTION:
-            del self.bodies[next(iter(self.bodies))]
+        make_room(self.bodies, BODIES_PER_FUNCTION)
         self.bodies[key] = body
 
 
@@ -69,13 +69,18 @@ def shelf_of(fun: Callable) -> Shelf:
     return found
 
 
+def forget() -> None:
+    """Empties all shelves."""
+    shelves.clear()
+    _by_recipe.clear()
+
+
 def _shelf_by(recipe: tuple | None) -> Shelf:
     if recipe is None:
         return Shelf()
     found = _by_recipe.get(recipe)
     if found is None:
-        if len(_by_recipe) >= RECIPES:
-            del _by_recipe[next(iter(_by_recipe))]
+        make_room(_by_recipe, RECIPES)
         found = _by_recipe[recipe] = Shelf()
     return found
 

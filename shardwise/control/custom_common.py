@@ -34,13 +34,15 @@ class SymbolicZero:
     def __init__(self, aval: ArrayType):
         self.aval = aval
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
+    @staticmethod
+    def from_primal_value(value: Any) -> SymbolicZero:
+        return SymbolicZero(type_of(value).strong())
 
-    @property
-    def dtype(self) -> Any:
-        return self.aval.dtype
+    def __getattr__(self, name: str) -> Any:
+        """`shape`, `dtype` and what else there is to know of a type."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.aval, name)
 
     def __repr__(self) -> str:
         return f"SymbolicZero({self.aval.str_short(True)})"

@@ -19,47 +19,37 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.context import CURRENT, current
+from shardwise.control.bodies import staged
 from shardwise.control.call import call
-from shardwise.control.custom_common import (
-    CustomFunction,
-    ForgetfulCache,
-    Rule,
-    explained,
-    fitted,
-    lower_program,
-    run_eagerly,
-    stage_rule,
-    transpose_program_rule,
-    type_rule,
-)
-from shardwise.control.programs import shared
+from shardwise.control.custom_common import CustomFunction, Rule, explained, fitted
+from shardwise.control.programs import shared, with_results
 from shardwise.control.scan_api import scan
 from shardwise.core.infer import type_of
-from shardwise.core.interpreter import Interpreter, name_of
+from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op
 from shardwise.core.ordering import through_program
-from shardwise.core.program import Program, derived
+from shardwise.core.program import Program, derived, without_dead_code
 from shardwise.core.trees import tree_difference
 from shardwise.ops.basis import zeros
 from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import MappedAxis, batch_program, run_batched, to_dim
+from shardwise.transforms.batch import MappedAxis, to_dim
 from shardwise.transforms.jvp import jvp_program, push_forward
+from shardwise.types.dtypes import is_inexact
 
 Marks = tuple[bool, ...]
 
 
 class VmapRule(Rule):
-    """fun: values → results. batched: (size, marks, values) → (results, marks).
+    """batched: (size, marks, values) → (results, marks).
 
     Marks say which values have a hidden dimension; it is the first.
     """
 
-    __slots__ = ("fun", "batched")
+    __slots__ = ("batched",)
 
-    def __init__(self, name: str, key: tuple, fun: Callable, batched: Callable):
+    def __init__(self, name: str, key: tuple, batched: Callable):
         super().__init__(name, key)
-        self.fun = fun
         self.batched = batched
 
 
@@ -99,28 +89,29 @@ class custom_vmap(CustomFunction):
         if CURRENT.get().interpreter.eager:
             return self.fun(*args, **kwargs)
         leaves, tree = flatten(self.positional(args, kwargs))
-        rule = self.rule(tree)
-        outs = custom_vmap_call(*self.checked_leaves(leaves, tree), rule=rule)
-        return rule.tree.unflatten(outs)
+        values = self.checked_leaves(leaves, tree)
+        body = staged(
+            lambda *xs: self.fun(*tree.unflatten(xs)), [type_of(x) for x in values], self.kind,
+            self.name,
+        )
+        outs = custom_vmap_call(
+            *body.outside, *values, rule=self.rule(tree, body.tree), program=shared(body.program),
+            num_consts=len(body.outside),
+        )
+        return body.tree.unflatten(outs)
 
-    def rule(self, tree: Any) -> VmapRule:
-        def fun(*leaves: Any) -> list[Any]:
-            outs, rule.tree = flatten(self.fun(*tree.unflatten(leaves)))
-            return outs
-
+    def rule(self, tree: Any, out_tree: Any) -> VmapRule:
         def batched(
             size: int, marks: Sequence[bool], leaves: Sequence[Any]
         ) -> tuple[list[Any], list[bool]]:
             result = self.vmap_rule(size, list(tree.unflatten(marks)), *tree.unflatten(leaves))
-            outs, found, rule.tree = self._checked(size, result, rule.tree)
-            return outs, found
+            return self._checked(size, result, out_tree)
 
-        rule = VmapRule(self.name, (self, tree), fun, batched)
-        return rule
+        return VmapRule(self.name, (self, tree, out_tree), batched)
 
-    def _checked(self, size: int, result: Any, expected: Any) -> tuple[list, list[bool], Any]:
-        """Flat results and marks of the user's rule, and their tree."""
-        rule = f"{name_of(self.vmap_rule)}, the rule for batches of custom_vmap function {self.name},"
+    def _checked(self, size: int, result: Any, expected: Any) -> tuple[list, list[bool]]:
+        """Flat results and marks of the user's rule."""
+        rule = f"{name_of(self.vmap_rule)}, the vmap rule of custom_vmap function {self.name},"
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise TypeError(
                 f"{rule} must return a pair (result, out_batched); it returned {result!r} of type "
@@ -131,7 +122,7 @@ class custom_vmap(CustomFunction):
         if mark_tree != tree:
             where = tree_difference("the result", tree, "out_batched", mark_tree, "out")
             raise ValueError(f"{rule} must return out_batched of the result's tree; {where}.")
-        if expected is not None and tree != expected:
+        if tree != expected:
             where = tree_difference("that of the function", expected, "its own", tree, "out")
             raise ValueError(f"{rule} must return a result of the function's own tree; {where}.")
         for x, mark in zip(outs, marks, strict=True):
@@ -141,7 +132,7 @@ class custom_vmap(CustomFunction):
                     f"{rule} says that a result of type {t.str_short(True)} is batched: then its "
                     f"first dimension must be of size {size}."
                 )
-        return outs, [bool(m) for m in marks], tree
+        return outs, [bool(m) for m in marks]
 
 
 def sequential_vmap(f: Callable) -> custom_vmap:
@@ -166,57 +157,121 @@ def sequential_vmap(f: Callable) -> custom_vmap:
     return mapped
 
 
-# -- the op --
+# -- the op: (values from outside…, values…) → results --
 
 
-def _stage(interpreter: Interpreter, args: tuple, params: dict) -> tuple:
-    return stage_rule(custom_vmap_call, interpreter, args, params)
+def _type(*types: Any, program: Program, **p: Any) -> tuple:
+    return program.out_types
+
+
+def _lower(e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any) -> list[str]:
+    return e.call(program, *xs)
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, rule: VmapRule,
-    program: Program | None = None, num_consts: int = 0,
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, rule: VmapRule, program: Program,
+    num_consts: int,
 ) -> tuple[list, list]:
     marks = [d is not None for d in dims]
     if any(marks[:num_consts]):
         raise TypeError(
-            f"custom_vmap function {rule.name} uses a batched value from outside, which its rule "
+            f"custom_vmap function {rule.name} uses a mapped value from outside, which its rule "
             f"does not know of: pass the value to {rule.name} as an argument."
         )
-    wanted = [0 if m else None for m in marks]
-    rows = zip(args, dims, wanted, strict=True)
-    moved = [to_dim(x, d, w, size, mapped.hidden) for x, d, w in rows]
+    rows = zip(args[num_consts:], dims[num_consts:], strict=True)
+    moved = [to_dim(x, d, None if d is None else 0, size) for x, d in rows]
     with explained(rule, "custom_vmap", num_consts):
-        outs, found = rule.batched(size, marks[num_consts:], moved[num_consts:])
-    if program is not None:
-        outs = _as_staged(outs, found, program)
-    return outs, [0 if m else None for m in found]
-
-
-def _as_staged(outs: Sequence[Any], marks: Sequence[bool], program: Program) -> list[Any]:
-    """The rule's results in the dtypes of the staged function's."""
-    return fitted(outs, program)
+        outs, found = rule.batched(size, marks[num_consts:], moved)
+    return fitted(outs, program), [0 if m else None for m in found]
 
 
 def _jvp(
-    primals: Any, tangents: Any, *, rule: VmapRule, program: Program | None = None,
-    num_consts: int = 0,
+    primals: Any, tangents: Any, *, rule: VmapRule, program: Program, num_consts: int
 ) -> tuple[list, list]:
+    """Two calls: of the function, and of its derivative, which has a rule made of the rule."""
+    outs = custom_vmap_call(*primals, rule=rule, program=program, num_consts=num_consts)
+    nonzero = tuple([t is not None for t in tangents])
+    moving, smooth = derivative(program, nonzero)
     given = [t for t in tangents if t is not None]
-    if program is None:
-        nonzero = tuple([t is not None for t in tangents])
-        new = _moving_rule(rule, nonzero)
-        outs = custom_vmap_call(*primals, *given, rule=new)
-        marks = new.tree
+    args = map(settle, [*primals, *given], moving.in_types)
+    if any(nonzero[:num_consts]):  # by values that the rule does not know of
+        found = call(*args, program=moving)
     else:
-        nonzero = tuple([t is not None for t in tangents])
-        both, marks = jvp_program(program, nonzero)
-        new = _moving_rule(rule, nonzero[num_consts:])
-        args = [*primals, *given]
-        outs = custom_vmap_call(
-            *map(settle, args, both.in_types), rule=new, program=shared(both),
-            num_consts=num_consts,
-        )
-    count = len(outs) - sum(marks)
-    moving = iter(outs[count:])
-    return outs[:count], [next(moving) if m else None for m in marks]
+        new = _moving_rule(rule, nonzero[num_consts:], smooth)
+        found = custom_vmap_call(*args, rule=new, program=moving, num_consts=num_consts)
+    results = iter(found)
+    return outs, [next(results) if s else None for s in smooth]
+
+
+@derived
+def derivative(program: Program, nonzero: Marks) -> tuple[Program, Marks]:
+    """The program from arguments and tangents to tangents of the results that can have one."""
+    both, marks = jvp_program(program, nonzero)
+    types, count = [t.strong() for t in program.out_types], len(program.outputs)
+    smooth = tuple([is_inexact(t.dtype) for t in types])
+    whole = with_results(both, count, marks, smooth, types)
+    equations = without_dead_code(whole.outputs[count:], whole.equations)
+    new = Program(whole.inputs, whole.outputs[count:], equations, whole.constants, whole.name)
+    return shared(new), smooth
+
+
+def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:
+    """The rule of the derivative. A value is batched there if it or its tangent is."""
+    count = len(nonzero)
+
+    def batched(
+        size: int, marks: Sequence[bool], values: Sequence[Any]
+    ) -> tuple[list[Any], list[bool]]:
+        places = iter(range(count, len(values)))
+        pairs = [(i, next(places) if has else None) for i, has in enumerate(nonzero)]
+        wide = [marks[i] or (k is not None and marks[k]) for i, k in pairs]
+
+        def placed(i: int | None, mark: bool) -> Any:
+            return None if i is None else _widened(values[i], marks[i], mark, size)
+
+        primals = [placed(i, m) for (i, _), m in zip(pairs, wide, strict=True)]
+        tangents = [placed(k, m) for (_, k), m in zip(pairs, wide, strict=True)]
+        found: list[bool] = []
+
+        def run(*xs: Any) -> list[Any]:
+            outs, found[:] = rule.batched(size, wide, xs)
+            return outs
+
+        outs, moved = push_forward(run, primals, tangents, current().interpreter)
+        rows = [
+            (zeros(type_of(x).strong()) if t is None else t, m)
+            for x, t, m, s in zip(outs, moved, found, smooth, strict=True) if s
+        ]
+        return [x for x, _ in rows], [m for _, m in rows]
+
+    return VmapRule(rule.name, (rule, nonzero, smooth), batched)
+
+
+def _widened(x: Any, has: bool, wanted: bool, size: int) -> Any:
+    return to_dim(x, 0 if has else None, 0 if wanted else None, size)
+
+
+def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+    """What is left of a derivative is an ordinary linear function."""
+    split: Any = call.split
+    return split(interpreter, call, args, {"program": params["program"]})
+
+
+def _transpose(cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
+    transpose: Any = call.transpose
+    return transpose(cts, *args, program=program)
+
+
+custom_vmap_call = Op(
+    "custom_vmap_call",
+    family="custom",
+    type_rule=_type,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    split=_split,
+    sequence=through_program,
+    multiple=True,
+    programs=("program",),
+)

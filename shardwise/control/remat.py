@@ -219,7 +219,8 @@ class _Inlined:
         for eqn in equations:
             inputs = [_read(a, env) for a in eqn.inputs]
             if eqn.op is call:
-                env.update(zip(eqn.outputs, self.called(eqn.params["program"], inputs), strict=True))
+                found = self.called(eqn.params["program"], inputs)
+                env.update(zip(eqn.outputs, found, strict=True))
                 continue
             outs = [Var(v.aval) for v in eqn.outputs] if fresh else eqn.outputs
             self.equations.append(eqn.replace(inputs=inputs, outputs=outs))

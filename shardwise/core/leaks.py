@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
-from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType, TracebackType
+from types import CellType, FrameType, FunctionType, GeneratorType, TracebackType
 from typing import Any
 
 from shardwise.base.config import check_tracer_leaks
@@ -21,7 +21,7 @@ from shardwise.core.infer import is_value
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.source import describe, is_own
 
-_SILENT = CellType | ModuleType | TracebackType  # their attributes say nothing
+_SILENT = CellType | TracebackType  # their attributes say nothing
 STEPS = 2000  # objects that are looked at before a search ends
 SHOWN = 5
 
@@ -88,7 +88,8 @@ def _running_variables() -> Iterator[tuple[int, tuple[str, str]]]:
         if not is_own(code.co_filename) and code.co_name != "<module>":
             where = describe((code, frame.f_lasti))
             for name, value in frame.f_locals.items():
-                yield id(value), (name, where)
+                if name.isidentifier():
+                    yield id(value), (name, where)
 
 
 def _running_frames() -> Iterator[FrameType]:
@@ -101,8 +102,8 @@ def _running_frames() -> Iterator[FrameType]:
 
 def _name_of(x: Any, step: str) -> tuple[str, str] | None:
     """A name that needs no further search: of a module, a class, or a function."""
-    if isinstance(x, ModuleType):
-        return "", f"module {x.__name__}"
+    if isinstance(x, dict) and "__builtins__" in x:  # the variables of a module
+        return "", f"module {x.get('__name__')}"
     if isinstance(x, type):
         return x.__name__, f"module {x.__module__}"
     if isinstance(x, FunctionType):
@@ -133,11 +134,13 @@ def _step(holder: Any, held: Any) -> str:
 
 def _key(holder: dict[Any, Any], held: Any) -> str:
     key = next((k for k, x in list(holder.items()) if x is held), None)
+    if "__builtins__" in holder:
+        return str(key)
     for owner in gc.get_referrers(holder):
         if isinstance(owner, FrameType | GeneratorType):
             return str(key)
         if isinstance(owner, type) or getattr(owner, "__dict__", None) is holder:
-            return str(key) if isinstance(owner, ModuleType) else f".{key}"
+            return f".{key}"
     return f"[{key!r}]"
 
 

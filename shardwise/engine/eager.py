@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import make_room
 from shardwise.base.context import current, update_root
 from shardwise.core.infer import infer, known, type_of
 from shardwise.core.interpreter import Interpreter
@@ -235,8 +236,7 @@ class Eager(Interpreter):
         return self._keep(key, exe)
 
     def _keep(self, key: tuple, exe: Executable) -> Callable:
-        if len(self.cache) >= CACHE_SIZE:
-            self.cache.pop(next(iter(self.cache)), None)
+        make_room(self.cache, CACHE_SIZE)
         self.cache[key] = exe.run
         return exe.run
 

@@ -220,4 +220,9 @@ def effects_barrier() -> None:
 
 @atexit.register
 def _wait_at_exit() -> None:
+    """Calls that were launched still happen; what failed and nobody asked for is logged."""
     _pending.wait()
+    try:
+        _pending.raise_failure()
+    except CallbackError as error:
+        _log.error("%s", error, exc_info=error.__cause__)

@@ -15,6 +15,7 @@ from shardwise.core.infer import type_of
 from shardwise.core.leaks import refuse_leaks
 from shardwise.core.op import Op
 from shardwise.core.program import Program, derived, evaluate
+from shardwise.numpy.convert import strong
 from shardwise.transforms.jvp import Ground, push_forward
 from shardwise.transforms.stage import Stage, StageTracer, split_captures
 from shardwise.types.array_type import ArrayType
@@ -72,7 +73,7 @@ class LinearFunction:
 
     def __call__(self, tangents: Sequence[Any]) -> list[Any]:
         """Output tangents (None for zero) for input tangents; inactive inputs are ignored."""
-        given = [t for t, active in zip(tangents, self.active_in, strict=True) if active]
+        given = [strong(t) for t, active in zip(tangents, self.active_in, strict=True) if active]
         outs = iter(evaluate(self.program, [*self.captured, *given]))
         return [next(outs) if active else None for active in self.active_out]
 

@@ -165,6 +165,7 @@ _ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions"
 # By transform: how an argument's value can be known all the same.
 _KNOWN_ARGUMENTS = {
     "jit": ", or mark the argument static with `static_argnums`.",
+    "checkpoint": ", or mark the argument static with `static_argnums`.",
     "vmap": ", or do not map the argument, with None in `in_axes`.",
 }
 # What arrays have, and traced values do not.

@@ -3,6 +3,8 @@
 import faulthandler
 import gc
 import re
+import subprocess
+import sys
 import threading
 import traceback
 import weakref
@@ -599,6 +601,20 @@ def test_a_failure_is_seen_when_the_program_runs_later() -> None:
         sw.effects_barrier()
     except CallbackError as error:
         assert "no such value" in str(error)
+
+
+def test_calls_happen_and_failures_show_before_the_process_ends() -> None:
+    code = (
+        "import shardwise as sw, shardwise.numpy as jnp\n"
+        "x = jnp.ones((700, 700))\n"
+        "def fail(x): raise ValueError('no such value')\n"
+        "sw.jit(lambda x: sw.debug.print('{}', (x @ x)[0, 0]))(x)\n"
+        "sw.jit(lambda x: sw.debug.callback(fail, (x @ x @ x)[0, 0]))(x)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                           timeout=SECONDS, check=False)
+    assert found.stdout == "700.0\n"
+    assert "no such value" in found.stderr
 
 
 @pytest.mark.parametrize("devices", [1, 8])

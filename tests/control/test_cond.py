@@ -168,6 +168,17 @@ def test_functions_are_staged_once():
     assert sorted(runs) == [1, 1, 2, 2]
 
 
+def test_clear_caches_forgets_what_was_staged():
+    def one(x):
+        return x * 2
+
+    lax.cond(True, one, lambda x: x, swnp.asarray(X))
+    assert one in bodies.shelves
+    sw.clear_caches()
+    assert not bodies.shelves
+    close(lax.cond(True, one, lambda x: x, swnp.asarray(X)), X * 2)
+
+
 SCALE = 2.0
 
 

@@ -207,6 +207,8 @@ def test_lengths():
     none = np.zeros((0, 3), np.float32)
     close(g(array(C), array(none)), (np.ones(3, np.float32), none))
     assert scan(lambda c, x: (c, x), None, None, length=3) == (None, None)
+    same = scan(lambda c, x: (c + x, c), array(C), array(XS), _split_transpose=True)
+    close(same, scan(lambda c, x: (c + x, c), array(C), array(XS)))
 
 
 def test_host_values_and_weak_types():

@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+ERRORS = ROOT / "docs" / "errors"  # run by test_error_pages.py
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "\x1e"  # printed behind each block
 LINK = re.compile(r"\[[^]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -62,7 +63,7 @@ def test_blocks_keep_their_lines_and_know_their_output():
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in DOCUMENTS if "```python" in p.read_text()],
+    [p for p in DOCUMENTS if "```python" in p.read_text() and p.parent != ERRORS],
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_the_code_of_a_document_runs(path):

@@ -97,6 +97,29 @@ def scanned(start: Any, xs: Any) -> Any:
     return lax.scan(step, start, xs)
 
 
+def chosen(pred: Any, x: Any) -> Any:
+    return lax.cond(pred, lambda x: lax.sin(x) * x, lambda x: x * 2.0, x)
+
+
+def switched(i: Any, x: Any) -> Any:
+    return lax.switch(i, [lax.sin, lambda x: x, lambda x: -x], x)
+
+
+def grown(x: Any) -> Any:
+    return lax.while_loop(lambda s: s[0] < total(s[1]), lambda s: (s[0] + 1, s[1] * x), (0.0, x))
+
+
+def counted(n: Any, x: Any) -> Any:
+    return lax.fori_loop(0, n, lambda i, y: y * x + i, x)
+
+
+def solved(a: Any, b: Any) -> Any:
+    def solve(matvec: Any, b: Any) -> Any:
+        return lax.div(b, matvec(lax.full_like(b, 1.0)))
+
+    return total(lax.custom_linear_solve(lambda x: a * x, b, solve, solve))
+
+
 def constrained(x: Any) -> Any:
     y = lax.sin(x)
     y = sw.with_sharding_constraint(y, NamedSharding(mesh(), P("y", "x")))
@@ -173,6 +196,17 @@ TRANSFORMS = [
     Case("scan", scanned, (f32(2), f32(5, 2))),
     Case("grad_of_scan", sw.grad(lambda c, xs: total(scanned(c, xs)[0])), (f32(2), f32(5, 2))),
     Case("vmap_of_scan", sw.vmap(scanned), (f32(3, 2), f32(3, 5, 2))),
+    Case("cond", chosen, (boolean(), f32(3))),
+    Case("grad_of_cond", sw.grad(lambda p, x: total(chosen(p, x)), 1), (boolean(), f32(3))),
+    Case("vmap_of_cond", sw.vmap(chosen), (boolean(2), f32(2, 3))),
+    Case("switch", switched, (i32(), f32(3))),
+    Case("while_loop", grown, (f32(3),)),
+    Case("jvp_of_while_loop", lambda x, t: sw.jvp(grown, (x,), (t,)), (f32(3), f32(3))),
+    Case("vmap_of_while_loop", sw.vmap(grown), (f32(2, 3),)),
+    Case("fori_loop", lambda x: counted(4, x), (f32(3),)),
+    Case("fori_loop_traced", counted, (i32(), f32(3))),
+    Case("associative_scan", lambda x: lax.associative_scan(lax.mul, x), (f32(5),)),
+    Case("grad_of_linear_solve", sw.grad(solved, (0, 1)), (f32(3), f32(3))),
 ]
 
 PLACED = [

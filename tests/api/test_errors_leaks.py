@@ -1,0 +1,241 @@
+"""`checking_leaks`: what still holds a traced value when its function has ended."""
+
+import gc
+import re
+import weakref
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import errors, lax
+from shardwise.core.leaks import holder
+
+V = np.ones(3, np.float32)
+STATE = {}
+
+
+class Record:
+    __slots__ = ("last",)
+
+
+class Model:
+    pass
+
+
+MODEL, RECORD = Model(), Record()
+
+
+def in_a_global(a):
+    STATE["h"] = [a, jnp.sin(a)]
+    return a.sum()
+
+
+def in_an_attribute(a):
+    MODEL.cache = {"w": jnp.sin(a)}
+    return a.sum()
+
+
+def in_a_slot(a):
+    RECORD.last = jnp.sin(a)
+    return a.sum()
+
+
+def in_a_class(a):
+    Model.last = jnp.sin(a)
+    return a.sum()
+
+
+def in_a_function(a):
+    in_a_function.last = jnp.sin(a)
+    return a.sum()
+
+
+def in_a_default(a, seen=[]):  # noqa: B006 (that is the mistake)
+    seen.append(jnp.sin(a))
+    return a.sum()
+
+
+def _closing_over():
+    seen = []
+
+    def in_a_closure(a):
+        seen.append(jnp.sin(a))
+        return a.sum()
+
+    return in_a_closure
+
+
+in_a_closure = _closing_over()
+
+
+def forget():
+    STATE.clear()
+    vars(MODEL).clear()
+    RECORD.last = Model.last = in_a_function.last = None
+    in_a_default.__defaults__[0].clear()
+    in_a_closure.__closure__[0].cell_contents.clear()
+
+
+HELD = {
+    in_a_global: "`STATE['h'][1]` in module test_errors_leaks",
+    in_an_attribute: "`MODEL.cache['w']` in module test_errors_leaks",
+    in_a_slot: "`RECORD.last` in module test_errors_leaks",
+    in_a_class: "`Model.last` in module test_errors_leaks",
+    in_a_function: "`in_a_function.last` in function in_a_function",
+    in_a_default: "`seen[0]` in function in_a_default",
+    in_a_closure: "`seen[0]` in function _closing_over.<locals>.in_a_closure",
+}
+TRANSFORMS = {
+    "jit": sw.jit,
+    "grad": sw.grad,
+    "vmap": sw.vmap,
+    "jvp": lambda f: lambda v: sw.jvp(f, (v,), (v,)),
+    "scan": lambda f: lambda v: lax.scan(lambda c, x: (f(x), None), np.float32(0), v[None]),
+}
+
+
+def caught(run, *args):
+    """The message, with places shown as HERE and this module by its name alone."""
+    with sw.checking_leaks(), pytest.raises(errors.LeakedTracerError) as error:
+        run(*args)
+    text = re.sub(r"\S+:\d+ \(\S+\)", "HERE", str(error.value))
+    return text.replace(f"module {__name__}", "module test_errors_leaks")
+
+
+@pytest.mark.parametrize("fun", HELD)
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_what_holds_a_value_is_named(fun, transform):
+    forget()
+    name = "<lambda>" if transform == "scan" else fun.__name__
+    shape = "" if transform == "vmap" else "3"
+    text = caught(TRANSFORMS[transform](fun), V)
+    assert text.startswith(
+        f"{transform} of {name}, called at HERE, leaks traced values, which cannot be used once it "
+        "has ended: a value of type f32"
+    )
+    assert f"f32[{shape}], made at HERE, is held as {HELD[fun]}" in text
+    assert text.endswith(". Return values from the function instead of storing them outside.")
+
+
+def test_variables_of_running_functions_generators_and_exceptions():
+    kept = []
+
+    def fun(a):
+        kept.append(jnp.sin(a))
+        return a.sum()
+
+    assert "is held as `kept[0]` in HERE. Return" in caught(sw.jit(fun), V)
+    kept.clear()
+
+    def drawing(a):
+        def numbers():
+            doubled = a * 2
+            yield 1
+            yield doubled
+
+        kept.append(numbers())
+        next(kept[0])
+        return a.sum()
+
+    assert "is held as `doubled` in generator " in caught(sw.jit(drawing), V)
+    kept.clear()
+
+    def failing(a):
+        try:
+            raise ValueError(a)
+        except ValueError as error:
+            kept.append(error)
+        return a.sum()
+
+    assert "is held as `kept[0].args[0]` in HERE" in caught(sw.jit(failing), V)
+
+
+def test_many_values_are_counted():
+    def fun(a):
+        STATE["all"] = [a * i for i in range(9)]
+        return a.sum()
+
+    text = caught(sw.jit(fun), V)
+    assert text.count("is held as") == 5
+    assert "; and 4 more. Return" in text
+    forget()
+
+
+@sw.custom_vjp
+def doubled(a):
+    return a * 2
+
+
+doubled.defvjp(lambda a: (a * 2, a), lambda a, ct: (ct * 2 + 0 * a,))
+
+
+def in_circles(a):
+    ring = [jnp.sin(a)]
+    ring.append(ring)
+    return ring[0].sum()
+
+
+FINE = {
+    "circles": in_circles,
+    "custom_vjp": lambda a: doubled(a).sum(),
+    "scan": lambda a: lax.scan(lambda c, x: (c + jnp.sin(x) * a, c), a, a)[0].sum(),
+    "while_loop": lambda a: lax.fori_loop(0, 3, lambda i, s: jnp.sin(s), a).sum(),
+    "cond": lambda a: lax.cond(a[0] > 0, jnp.sin, jnp.cos, a).sum(),
+    "jit": lambda a: sw.jit(jnp.sin)(a).var(),
+    "indexing": lambda a: a.at[0].set(2)[::2].sum(),
+}
+
+
+@pytest.mark.parametrize("fun", FINE.values(), ids=FINE)
+def test_the_library_itself_leaks_nothing(fun):
+    with sw.checking_leaks():
+        for transform in (sw.jit, sw.grad, lambda f: sw.jit(sw.grad(f)), lambda f: sw.grad(sw.jit(f)),
+                          lambda f: sw.vmap(lambda v: f(v * V))):
+            transform(fun)(V)
+
+
+def test_off_by_default_and_no_part_of_what_was_cached_before():
+    fun = sw.jit(in_a_global)
+    fun(V)
+    forget()
+    fun(V)  # cached: nothing is traced
+    assert not STATE
+    assert "jit of in_a_global" in caught(fun, V)
+    forget()
+
+
+def test_the_flag():
+    assert sw.config.check_tracer_leaks is False
+    sw.config.update("jax_check_tracer_leaks", True)
+    try:
+        with pytest.raises(errors.UnexpectedTracerError):
+            sw.jit(in_a_global)(V)
+    finally:
+        sw.config.update("check_tracer_leaks", False)
+        forget()
+
+
+def test_holders_of_anything():
+    thing = object()
+    assert holder(thing).startswith("as `thing` in ")
+    boxes = {"a": ([object()],)}
+    assert holder(boxes["a"][0][0]).startswith("as `boxes['a'][0][0]` in ")
+
+
+def test_levels_and_traced_values_can_be_weakly_referenced():
+    refs = []
+
+    def fun(a):
+        refs.extend([weakref.ref(a), weakref.ref(a.interpreter)])
+        assert {a.interpreter: 1}[a.interpreter] == 1
+        return jnp.sin(a).sum()
+
+    for transform in (sw.jit, sw.grad, sw.vmap):
+        transform(fun)(V)
+    program = sw.make_jaxpr(fun)(V)
+    assert hash(program) == hash(weakref.ref(program)())
+    gc.collect()
+    assert len(refs) == 8
+    assert not any(ref() for ref in refs)

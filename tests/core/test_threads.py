@@ -1,0 +1,217 @@
+"""Tracing in several threads at once, with shared caches; and caches that stay bounded."""
+
+import sys
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.base.caches import make_room, snapshot
+from shardwise.base.context import TraceKey
+from shardwise.control import bodies
+from shardwise.core.interpreter import Interpreter
+from shardwise.engine.eager import EAGER
+from shardwise.transforms import stage
+
+THREADS, ROUNDS = 8, 12
+V = np.linspace(0.1, 1.0, 5, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def threads_take_turns_often():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(work):
+    """`work(i)` in all threads at once, each result in its place; the first error is raised."""
+    gate = threading.Barrier(THREADS)
+
+    def run(i):
+        gate.wait(timeout=30)
+        return work(i)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(run, range(THREADS), timeout=250))
+
+
+def wave(k):
+    """A function of its own for each k; and for equal k one that does the same."""
+
+    def fun(x):
+        def body(c, a):
+            return c + jnp.sin(a * k), c * a
+
+        total, rows = lax.scan(body, jnp.float32(0), x)
+        return total + rows.sum()
+
+    return fun
+
+
+def slope(k):
+    """The derivative of `wave(k)`, worked out by hand."""
+    sines = np.sin(V * k, dtype=np.float64)
+    before = np.concatenate([[0.0], np.cumsum(sines)[:-1]])
+    after = np.concatenate([np.cumsum(V[::-1].astype(np.float64))[::-1][1:], [0.0]])
+    return before + k * np.cos(V * k, dtype=np.float64) * (1 + after)
+
+
+SHARED = {k: sw.jit(wave(k)) for k in range(1, 4)}
+SHARED_GRAD = {k: sw.jit(sw.grad(wave(k))) for k in range(1, 4)}
+
+
+def transformed(fun, step):
+    """The gradient at V by one of several ways, each through caches of its own."""
+    ways = (
+        lambda: sw.grad(fun)(V),
+        lambda: sw.jit(sw.grad(fun))(V),
+        lambda: sw.vmap(sw.grad(fun))(np.stack([V, V]))[1],
+        lambda: sw.grad(sw.jit(fun))(V),
+        lambda: sw.jacfwd(fun)(V),
+        lambda: sw.jit(sw.vmap(sw.grad(sw.jit(fun))))(np.stack([V, V]))[0],
+    )
+    return ways[step % len(ways)]()
+
+
+def test_threads_trace_the_same_and_different_functions():
+    def work(i):
+        for step in range(ROUNDS):
+            k = 1 + (i + step) % 3
+            np.testing.assert_allclose(SHARED_GRAD[k](V), slope(k), rtol=1e-4)
+            np.testing.assert_allclose(sw.grad(SHARED[k])(V), slope(k), rtol=1e-4)
+            own = wave(k if step % 2 else 1 + i)
+            wanted = slope(k if step % 2 else 1 + i)
+            np.testing.assert_allclose(transformed(own, i + step), wanted, rtol=1e-4)
+        return True
+
+    assert all(together(work))
+
+
+def test_threads_do_not_see_each_others_context():
+    def work(i):
+        for step in range(40):
+            with sw.enable_x64(i % 2 == 0):
+                wide = np.dtype("float64" if i % 2 == 0 else "float32")
+                assert jnp.zeros(3 + step).dtype == wide
+                assert sw.jit(lambda x: x * 2.5)(np.ones(2)).dtype == wide
+            mapped = sw.vmap(lambda x: x + i, axis_name=f"axis{i}")(V)
+            np.testing.assert_array_equal(mapped, V + np.float32(i))
+        return True
+
+    assert all(together(work))
+
+
+def test_caches_are_emptied_while_they_are_used(monkeypatch):
+    """Caches that are full all the time, and cleared besides."""
+    monkeypatch.setattr(bodies, "RECIPES", 2)
+    monkeypatch.setattr(bodies, "BODIES_PER_FUNCTION", 1)
+    monkeypatch.setattr("shardwise.engine.eager.CACHE_SIZE", 2)
+    monkeypatch.setattr("shardwise.api.jit.CACHE_SIZE", 1)
+    shared = sw.jit(lambda x: jnp.sin(x).sum())
+
+    def work(i):
+        for step in range(25):
+            x = V[: 1 + (i + step) % 4]
+            np.testing.assert_allclose(shared(x), np.sin(x).sum(), rtol=1e-5)
+            total, _ = lax.scan(lambda c, a: (c + a * i, a), np.float32(0), x)
+            np.testing.assert_allclose(total, x.sum() * i, rtol=1e-5)
+            if i == 0 and step % 5 == 0:
+                sw.clear_caches()
+        return True
+
+    assert all(together(work))
+
+
+def test_room_is_made_by_many_at_once():
+    table, weak = {}, weakref.WeakSet()
+
+    def work(i):
+        for n in range(5_000):
+            make_room(table, 3)
+            table[i, n] = n
+            weak.add(thing := Level())
+            assert n % 100 or thing in snapshot(weak)
+        return True
+
+    assert all(together(work))
+    assert len(table) <= 3 + THREADS
+
+
+class Level:
+    pass
+
+
+def _caches():
+    """The sizes of all tables that live as long as the process and are keyed by functions."""
+    return {
+        "recipes": len(bodies._by_recipe),
+        "shelves": len(bodies.shelves),
+        "eager": len(EAGER.cache),
+        "literals": len(stage._literals),
+        "contexts": len(TraceKey._table),
+    }
+
+
+def test_functions_made_anew_find_what_is_cached():
+    """Ten thousand functions of equal code over equal values are staged once."""
+    traced = []
+
+    def counted(k):
+        def fun(c, a):
+            return c + a * k, c
+
+        return fun
+
+    lax.scan(counted(2.0), np.float32(0), V)
+    before = _caches()
+    stage_body = bodies.staged
+
+    def counting(*args, **kwargs):
+        traced.append(1)
+        return stage_body(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shardwise.control.scan_api.staged", counting)
+        for _ in range(10_000):
+            lax.scan(counted(2.0), np.float32(0), V)
+    assert len(traced) == 0
+    assert _caches() == before
+
+
+@pytest.mark.parametrize("transform", [sw.jit, sw.grad, sw.vmap, lambda f: sw.jit(sw.grad(f))])
+def test_transforms_of_functions_made_anew_leave_nothing(transform):
+    x = np.ones(2, np.float32)[0] if transform is not sw.vmap else V
+
+    def once():
+        k = 2.0
+        transform(lambda a: a * k)(x)
+
+    for _ in range(20):
+        once()
+    before = _caches()
+    for _ in range(300):
+        once()
+    assert _caches() == before
+
+
+def test_levels_are_hashable_and_know_their_thread():
+    found = []
+
+    def fun(a):
+        found.append(a.interpreter)
+        return a
+
+    worker = threading.Thread(target=lambda: sw.jit(fun)(V))
+    worker.start()
+    worker.join()
+    sw.vmap(fun)(V)
+    assert len(set(found)) == 2
+    assert all(isinstance(level, Interpreter) for level in found)
+    assert found[0].thread != found[1].thread == threading.get_ident()

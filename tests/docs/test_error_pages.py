@@ -1,0 +1,73 @@
+"""The pages of errors say what is so: each example fails with the text shown, each fix runs.
+
+Of a page, the block `python fails` must raise the error that the page is named after, with the text
+in the block behind it (line breaks and `...` aside). The `python` blocks that follow it run in the
+same namespace, after the failed one.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import shardwise as sw
+from shardwise.base.errors import Documented
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "errors"
+BLOCK = re.compile(r"^```(python fails|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CLASSES = [name for name in dir(sw.errors) if isinstance(getattr(sw.errors, name), type)]
+
+
+def run(source, name, space):
+    exec(compile(source, name, "exec"), space)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_page(name):
+    kinds, bodies = zip(*BLOCK.findall((PAGES / f"{name}.md").read_text()), strict=True)
+    assert kinds[:2] == ("python fails", "text")
+    assert set(kinds[2:]) == {"python"}
+    space = {"__name__": "__main__", "__builtins__": __builtins__}
+    kind = getattr(sw.errors, name)
+    with pytest.raises(kind) as caught:
+        run(bodies[0], "example.py", space)
+    assert type(caught.value) is kind
+    shown = re.escape(" ".join(bodies[1].split())).replace(r"\.\.\.", ".*")
+    assert re.fullmatch(shown, " ".join(f"{name}: {caught.value}".split()))
+    for i, body in enumerate(bodies[2:]):
+        run(body, f"fix{i}.py", space)
+
+
+def test_every_public_error_has_a_page_and_says_so():
+    assert {p.stem for p in PAGES.glob("*.md")} == {*CLASSES, "README"}
+    index = (PAGES / "README.md").read_text()
+    for name in CLASSES:
+        assert f"]({name}.md)" in index
+        kind = getattr(sw.errors, name)
+        if issubclass(kind, Documented):
+            assert kind("text").__notes__ == [f"Examples and fixes: docs/errors/{name}.md"]
+            assert str(kind("text")) == "text"
+
+
+def test_a_users_subclass_points_to_the_page_of_its_base():
+    class Own(sw.errors.UnexpectedTracerError):
+        pass
+
+    assert Own().__notes__ == ["Examples and fixes: docs/errors/UnexpectedTracerError.md"]
+
+
+def test_names_and_bases_are_those_of_jax():
+    jax = pytest.importorskip("jax")
+    for name in CLASSES:
+        theirs = getattr(jax.errors, name, None)
+        if theirs is not None:
+            own = [c.__name__ for c in getattr(sw.errors, name).__mro__]
+            public = [c.__name__ for c in theirs.__mro__ if "JAX" not in c.__name__]
+            assert [n for n in own if n != "Documented"] == public
+
+
+def test_errors_that_the_library_defines_have_a_public_home():
+    known = {"CheckFailure", "ProgramError", "CheckError"}  # of testing, hand-made programs, checks
+    for path in sorted((PAGES.parents[1] / "shardwise").rglob("*.py")):
+        for name in re.findall(r"^class (\w+Error|\w+Failure)\b", path.read_text(), re.MULTILINE):
+            assert name in known or name in CLASSES, f"{path}: {name}"
