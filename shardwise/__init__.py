@@ -86,9 +86,9 @@ if TYPE_CHECKING:
     from shardwise.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
     from shardwise.api.tracing import eval_shape as eval_shape
     from shardwise.api.tracing import make_jaxpr as make_jaxpr
+    from shardwise.base.config import checking_leaks as checking_leaks
     from shardwise.base.config import debug_infs as debug_infs
     from shardwise.base.config import debug_nans as debug_nans
-    from shardwise.base.config import check_tracer_leaks as checking_leaks
     from shardwise.base.config import explain_cache_misses as explain_cache_misses
     from shardwise.base.config import log_compiles as log_compiles
     from shardwise.base.config import threefry_partitionable as threefry_partitionable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardwise.base.errors import TracerIntegerConversionError as TracerIntegerConversionError
     from shardwise.base.errors import TypePromotionError as TypePromotionError
     from shardwise.base.errors import UnexpectedTracerError as UnexpectedTracerError
-    from shardwise.runtime.backend import RuntimeFailure as JaxRuntimeError
     from shardwise.runtime.callbacks import CallbackError as CallbackError
+    from shardwise.runtime.callbacks import JaxRuntimeError as JaxRuntimeError
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -83,8 +83,9 @@ def _jacobian(
         of_picked.__name__ = name_of(fun)
         picked = [args[n] for n in places]
         _, linear, tree, out_tree, aux = linear_parts(of_picked, picked, has_aux, transform)
-        _check_inputs(what, tree, linear.in_types, holomorphic, allow_int)
-        _check_outputs(what, linear.out_types, holomorphic)
+        reverse = parts_of is _rows
+        _check_inputs(what, tree, linear.in_types, holomorphic, allow_int, reverse)
+        _check_outputs(what, linear.out_types, holomorphic, reverse)
         rows = [tree.unflatten(row) for row in parts_of(linear)]
         result = out_tree.unflatten([r[0] for r in rows] if isinstance(argnums, int) else rows)
         return (result, aux) if has_aux else result
@@ -164,13 +165,17 @@ def _pieces(x: Any, types: Sequence[ArrayType]) -> list[Any]:
     return pieces
 
 
+# Columns are derivatives along real numbers, rows are derivatives of real numbers.
+
+
 def _check_inputs(
-    what: str, tree: Any, types: Sequence[ArrayType], holomorphic: bool, allow_int: bool
+    what: str, tree: Any, types: Sequence[ArrayType], holomorphic: bool, allow_int: bool,
+    reverse: bool,
 ) -> None:
     for i, t in enumerate(types):
-        if is_complex(t.dtype) if holomorphic else is_float(t.dtype):
+        if is_complex(t.dtype) and (holomorphic or reverse):
             continue
-        if allow_int and not is_inexact(t.dtype):
+        if not holomorphic and (is_float(t.dtype) or (allow_int and not is_inexact(t.dtype))):
             continue
         kind = "complex inputs with holomorphic=True" if holomorphic else "real inputs"
         raise TypeError(
@@ -179,9 +184,12 @@ def _check_inputs(
         )
 
 
-def _check_outputs(what: str, types: Sequence[ArrayType], holomorphic: bool) -> None:
+def _check_outputs(
+    what: str, types: Sequence[ArrayType], holomorphic: bool, reverse: bool
+) -> None:
     for t in types:
-        if not (is_complex(t.dtype) if holomorphic else is_float(t.dtype)):
+        fits = is_complex(t.dtype) if holomorphic else is_float(t.dtype)
+        if not (fits or (is_complex(t.dtype) and not reverse)):
             kind = "complex results with holomorphic=True" if holomorphic else "real results"
             raise TypeError(
                 f"{what} takes a function with {kind}; it returned {t.str_short(True)}. Use jvp or "

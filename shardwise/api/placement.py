@@ -219,7 +219,7 @@ def _moved(x: Array, plan: _Plan) -> Array:
 
 def _in_place(x: Array, target: Any) -> bool:
     """Whether each device holds already what the target wants there, so that no data moves."""
-    here, ndim = x.sharding, x._sig.physical.ndim
+    here, ndim = x.sharding, x.ndim
     if here is target:
         return True
     same = here.device_set == target.device_set

@@ -179,6 +179,7 @@ check_tracer_leaks = Flag(
     "Raise where a traced value is still referenced when its function has ended.",
     parse=_parse_bool, trace=True,
 )
+checking_leaks = check_tracer_leaks  # the name for `with`
 disable_jit = Flag(
     "disable_jit", False, "Run jitted functions op by op, for debugging.",
     parse=_parse_bool, trace=True,

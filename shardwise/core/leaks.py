@@ -13,7 +13,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from types import CellType, FrameType, FunctionType, GeneratorType, TracebackType
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.config import check_tracer_leaks
 from shardwise.base.errors import LeakedTracerError
@@ -68,7 +68,7 @@ def holder(x: Any, ignored: Any = None) -> str:
         held, step = queue[i], steps[i]
         name = _name_of(held, step) or variables.get(id(held))
         if name is not None:
-            return "as `{}{}` in {}".format(name[0], step, name[1])
+            return f"as `{name[0]}{step}` in {name[1]}"
         referrers = gc.get_referrers(held)
         seen.update((id(referrers), id(queue)))
         for r in referrers:
@@ -103,7 +103,7 @@ def _running_frames() -> Iterator[FrameType]:
 def _name_of(x: Any, step: str) -> tuple[str, str] | None:
     """A name that needs no further search: of a module, a class, or a function."""
     if isinstance(x, dict) and "__builtins__" in x:  # the variables of a module
-        return "", f"module {x.get('__name__')}"
+        return "", f"module {cast('dict[str, Any]', x).get('__name__')}"
     if isinstance(x, type):
         return x.__name__, f"module {x.__module__}"
     if isinstance(x, FunctionType):
@@ -113,33 +113,34 @@ def _name_of(x: Any, step: str) -> tuple[str, str] | None:
     return None
 
 
-def _step(holder: Any, held: Any) -> str:
-    """How a holder refers to what it holds: `[0]`, `['w']`, `.attribute`, or nothing."""
-    if isinstance(holder, dict):
-        return _key(holder, held)
-    if isinstance(holder, list | tuple):
-        i = next((i for i, x in enumerate(holder) if x is held), -1)
-        return _variable_of_function(holder, i) or f"[{i}]"
-    if isinstance(holder, GeneratorType):
-        frame = holder.gi_frame
+def _step(owner: Any, held: Any) -> str:
+    """How an owner refers to what it holds: `[0]`, `['w']`, `.attribute`, or nothing."""
+    if isinstance(owner, dict):
+        return _key(cast("dict[Any, Any]", owner), held)
+    if isinstance(owner, list | tuple):
+        entries = cast("list[Any] | tuple[Any, ...]", owner)
+        i = next((i for i, x in enumerate(entries) if x is held), -1)
+        return _variable_of_function(entries, i) or f"[{i}]"
+    if isinstance(owner, GeneratorType):
+        frame = owner.gi_frame
         return next((n for n, x in frame.f_locals.items() if x is held), "") if frame else ""
-    if isinstance(holder, _SILENT) or isinstance(held, dict):
+    if isinstance(owner, _SILENT) or isinstance(held, dict):
         return ""
-    if isinstance(holder, BaseException):
+    if isinstance(owner, BaseException):
         return ".__traceback__" if isinstance(held, TracebackType) else ".args"
-    names = [n for c in type(holder).__mro__ for n in getattr(c, "__slots__", ())]
-    names += list(getattr(holder, "__dict__", ()))
-    return next((f".{n}" for n in names if getattr(holder, n, None) is held), "")
+    names = [n for c in type(owner).__mro__ for n in getattr(c, "__slots__", ())]
+    names += list(getattr(owner, "__dict__", ()))
+    return next((f".{n}" for n in names if getattr(owner, n, None) is held), "")
 
 
-def _key(holder: dict[Any, Any], held: Any) -> str:
-    key = next((k for k, x in list(holder.items()) if x is held), None)
-    if "__builtins__" in holder:
+def _key(table: dict[Any, Any], held: Any) -> str:
+    key = next((k for k, x in list(table.items()) if x is held), None)
+    if "__builtins__" in table:
         return str(key)
-    for owner in gc.get_referrers(holder):
+    for owner in gc.get_referrers(table):
         if isinstance(owner, FrameType | GeneratorType):
             return str(key)
-        if isinstance(owner, type) or getattr(owner, "__dict__", None) is holder:
+        if isinstance(owner, type) or getattr(owner, "__dict__", None) is table:
             return f".{key}"
     return f"[{key!r}]"
 
@@ -152,5 +153,5 @@ def _variable_of_function(entries: Any, i: int) -> str:
             if owner.__closure__ is entries:
                 return code.co_freevars[i]
             if owner.__defaults__ is entries:
-                return code.co_varnames[code.co_argcount - len(owner.__defaults__) + i]
+                return code.co_varnames[code.co_argcount - len(owner.__defaults__ or ()) + i]
     return ""

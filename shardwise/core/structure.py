@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.core.program import Literal, Program, Var
+from shardwise.core.program import Atom, Literal, Program
 
 
 def structure_of(program: Program) -> tuple[Any, ...] | None:
@@ -27,12 +27,12 @@ def structure_of(program: Program) -> tuple[Any, ...] | None:
             key.append((value.__class__, repr(value)) if value.__class__ is float else value)
             key.append(value.__class__)
         for atom in eqn.inputs:
-            key.append(number[atom] if atom.__class__ is Var else _literal(atom))
+            key.append(_form(atom, number))
         for v in eqn.outputs:
             number[v] = len(number)
             key.append(v.aval)
     for atom in program.outputs:
-        key.append(number[atom] if atom.__class__ is Var else _literal(atom))
+        key.append(_form(atom, number))
     found = tuple(key)
     try:
         hash(found)
@@ -41,5 +41,7 @@ def structure_of(program: Program) -> tuple[Any, ...] | None:
     return found
 
 
-def _literal(atom: Literal) -> tuple[Any, ...]:
-    return atom.aval, atom.value.__class__, repr(atom.value)
+def _form(atom: Atom, number: dict[Any, int]) -> Any:
+    if isinstance(atom, Literal):
+        return atom.aval, atom.value.__class__, repr(atom.value)
+    return number[atom]

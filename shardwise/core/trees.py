@@ -51,7 +51,7 @@ def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, str | None, s
     mine, theirs = flatten_one_level(a), flatten_one_level(b)
     if mine is None and theirs is None:
         return
-    if type(a) is not type(b):
+    if mine is None or theirs is None or type(a) is not type(b):
         yield path, _kind(a), _kind(b)
         return
     first, second = _entries(a, mine), _entries(b, theirs)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.caches import make_room
 from shardwise.engine.disk_cache import DiskCache, disk_cache, key_of
 from shardwise.runtime import backend
 from shardwise.runtime.callbacks import PATIENCE
@@ -63,8 +64,7 @@ def compiled_for(
     if callbacks:
         return _compile(text, devices, options, callbacks, ordered)
     new = _compiled[key] = _kept(disk_cache(), text, devices, options)
-    if len(_compiled) > CACHE_SIZE:
-        _compiled.popitem(last=False)
+    make_room(_compiled, CACHE_SIZE + 1)
     return new
 
 

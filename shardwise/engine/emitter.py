@@ -347,10 +347,11 @@ class Emitter:
 
     def _placed(self, name: str, t: ArrayType) -> str:
         """A value where its type says that it is; where it says nothing, as it is."""
-        if t.mesh is None or not (t.ndim or t.sharding.spec.unreduced):
+        sharding = t.sharding
+        if sharding is None or not (t.ndim or sharding.spec.unreduced):
             return name
         stored = stored_type(t)
-        place = self.sharding(t.sharding, stored.ndim)
+        place = self.sharding(sharding, stored.ndim)
         return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(stored)}")
 
     def sharding(self, sharding: Any, ndim: int) -> str:
@@ -390,7 +391,8 @@ def _staged(
     """Stages a function over ops outside of every interpreter; results may be one or several."""
     stager = Stage(Ground, "lower", getattr(fun, "__name__", "f"))
     with stager.entered():
-        free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]  # split as it may be
+        # Without meshes: what is inside is split as the partitioner likes.
+        free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]
         result = fun(*[stager.new_input(t) for t in free], **dict(params))
         outs = list(result) if isinstance(result, list | tuple) else [result]
         program, captured = stager.finish(outs)

@@ -226,7 +226,8 @@ class Lowering:
         pairs = zip(self.constants, self.held, strict=True)
         exe.hidden = [move(c, place)._live() for c, place in pairs]
         exe.donated = self.donated
-        shardings = result_shardings(exe.compiled, self.outs, self.devices, self.meshes)
+        asked = self.program.out_types, self.outs
+        shardings = result_shardings(exe.compiled, *asked, self.devices, self.meshes)
         pairs = zip(shardings, self.kinds, strict=True)
         shardings = [s if kind is None else s.with_memory_kind(kind) for s, kind in pairs]
         orders = self.out_orders
@@ -326,9 +327,14 @@ def _text_for(
             plan.program, plan.devices, plan.constants, places, outs, donated, storage
         )
 
+    def over(chosen: Sequence[Any]) -> list[Any]:
+        pairs = zip(chosen, plan.program.out_types, strict=True)
+        return [over_devices(s, t, plan.devices, plan.meshes) for s, t in pairs]
+
     forms = [_form(s, plan.devices) for s in (*places, *outs)]
     if False in forms or not all(map(is_abstract, constraint_shardings(plan.program))):
-        return make()
+        text, chosen = make()
+        return text, over(chosen)
     platform, count = plan.devices[0].platform, len(plan.devices)
     key = (module_and_results, current().trace_key, platform, count, *forms, donated, storage)
     kept = plan.program.derived
@@ -336,16 +342,16 @@ def _text_for(
         text, chosen = make()
         found = [_form(s, plan.devices) for s in chosen]
         if False in found:
-            return text, chosen
+            return text, over(chosen)
         kept[key] = text, found
     text, found = kept[key]
-    return text, [over_devices(s, None, plan.devices, plan.meshes) for s in found]
+    return text, over(found)
 
 
 def _form(sharding: Any, devices: tuple) -> Any:
     """A sharding as all meshes of its shape have it; False where it is tied to its devices."""
-    if sharding is None:
-        return None
+    if sharding is None or is_abstract(sharding):
+        return sharding
     if not isinstance(sharding, NamedSharding) or sharding.devices != devices:
         return False
     return NamedSharding(sharding.mesh.abstract_mesh, sharding.spec, sharding.memory_kind)

@@ -13,11 +13,12 @@ from shardwise.core.infer import type_of
 from shardwise.core.program import Program
 from shardwise.engine.emitter import MAX_DENSE, Emitter, return_text, sharding_dims, tensor_text
 from shardwise.engine.padding import at_padded_sizes, cut, pad
-from shardwise.engine.signature import padded_type
+from shardwise.engine.signature import padded_type, stored_type
 from shardwise.engine.storage import PLAIN, USUAL, Slot, Storage
 from shardwise.ops.memory import in_memory
 from shardwise.runtime.shardy import propagated_results
 from shardwise.types.array_type import ArrayType
+from shardwise.types.extended import ExtendedDType
 from shardwise.types.mesh import AbstractMesh, Mesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import GSPMDSharding, NamedSharding
@@ -30,9 +31,10 @@ class _Meshes:
     def __init__(self, devices: tuple):
         self._positions = {d: i for i, d in enumerate(devices)}
         self._devices = devices
+        self._counts: set[int] = set()  # of tiles along a dimension, by several axes
         self._symbols: dict[tuple, str] = {}
         self._single: set[int] = set()  # positions of devices that have a mesh of their own
-        self._named: dict[str, Any] = {}  # symbol → the mesh of the first sharding that used it
+        self._named: dict[str, Any] = {}  # symbol → a mesh that it stands for, if with devices
 
     def attribute(self, sharding: Any, ndim: int) -> str:
         """`#sdy.sharding<@mesh, [{"x"}, {}]>` of a sharding over the devices."""
@@ -41,8 +43,9 @@ class _Meshes:
     def target(self, sharding: Any, ndim: int) -> str:
         if isinstance(sharding, NamedSharding):
             symbol = self._symbol(tuple(sharding.mesh.shape.items()), self._order(sharding))
-            if isinstance(sharding.mesh, Mesh):
-                self._named.setdefault(symbol, sharding.mesh)
+            if symbol not in self._named or isinstance(self._named[symbol], AbstractMesh):
+                self._named[symbol] = sharding.mesh
+            self._counts.update(sharding.tiling(ndim).dims)
             sums = ", ".join(f'"{a}"' for a in sharding.mesh.axis_names
                              if a in sharding.spec.unreduced)
             more = f", unreduced={{{sums}}}" if sums else ""
@@ -79,7 +82,8 @@ class _Meshes:
     def sharding(self, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
         """The sharding that splits dimensions over axes of the mesh of a symbol."""
         mesh = self._named.get(symbol)
-        if mesh is not None:
+        here = isinstance(mesh, AbstractMesh) or (mesh and mesh.flat_devices == self._devices)
+        if mesh is not None and here:
             names = {str(name): name for name in mesh.axis_names}
             entries = [tuple(names[a] for a in axes) for axes in dims]
             while entries and not entries[-1]:
@@ -115,9 +119,9 @@ class _Meshes:
         self._single.add(number)
         return f"device_{number}"
 
-    def axis_sizes(self) -> set[int]:
-        """The sizes of all mesh axes that split anything."""
-        return {n for axes, _ in self._symbols for _, n in axes if n > 1}
+    def tile_counts(self) -> set[int]:
+        """Into how many tiles a dimension may be split: by an axis, or as a sharding says."""
+        return self._counts.union(n for axes, _ in self._symbols for _, n in axes)
 
     def text(self) -> str:
         lines = []
@@ -196,17 +200,17 @@ def module_and_results(
         return text, outs
     found = propagated_results(text)
     for i in unknown:
-        if found[i] is not None:
-            outs[i] = _chosen(program.out_types[i], meshes, *found[i])
+        if (place := found[i]) is not None:
+            outs[i] = _chosen(program.out_types[i], meshes, *place)
     if outs == list(out_shardings):
         return text, outs
     return _module(program, devices, constants, in_shardings, outs, *rest)[0], outs
 
 
 def _may_be_uneven(t: ArrayType, meshes: _Meshes) -> bool:
-    """Whether a mesh axis of the module, if it split a dimension, would not divide it."""
-    sizes = meshes.axis_sizes()
-    return any(n > 1 and n % size for n in t.shape for size in sizes)
+    """Whether a dimension may be split into a number of tiles that does not divide it."""
+    counts = meshes.tile_counts()
+    return any(n > 1 and n % count for n in t.shape for count in counts)
 
 
 def _chosen(t: ArrayType, meshes: _Meshes, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
@@ -269,6 +273,9 @@ def _entered(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slo
 
 def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
     """A result with its padding, in the memory where it is wanted."""
+    if sharding is None and isinstance(t.dtype, ExtendedDType):  # no device holds half a key
+        stored = stored_type(t)
+        name = emitter.whole(name, stored, range(t.ndim, stored.ndim))
     name = pad(emitter, name, t, sharding)
     if slot.kind is None:
         return name

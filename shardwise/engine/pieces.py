@@ -40,7 +40,7 @@ def by_pieces(x: Array, target: Any) -> Array:
     cut = _cut_all(x, list(dict.fromkeys([c for cuts in plan for c in cuts])))
     there = _sent([(cut[c], place) for cuts, place in zip(plan, places, strict=True) for c in cuts])
     arrived = iter(there)
-    tile = target.shard_shape(shape)
+    tile = target.tile_shape(shape)
     parts = [
         _joined([next(arrived) for _ in cuts], region, tile, sig, place)
         for cuts, region, place in zip(plan, wanted, places, strict=True)
@@ -74,7 +74,7 @@ def _cut_all(x: Array, cuts: list[Cut]) -> dict[Cut, Array]:
     by_position: dict[int, list[Limits]] = {}
     for position, limits in cuts:
         by_position.setdefault(position, []).append(limits)
-    full_shape = x.sharding.shard_shape(x._sig.stored.shape)
+    full_shape = x.sharding.tile_shape(x._sig.stored.shape)
     raws = x._single_buffers(list(by_position)) if by_position else []
     out: dict[Cut, Array] = {}
     for position, raw in zip(by_position, raws, strict=True):

@@ -18,6 +18,7 @@ from shardwise.engine.signature import Signature
 from shardwise.engine.storage import bare, order_in
 from shardwise.engine.transfer import aligned, default_single
 from shardwise.runtime import placement
+from shardwise.types.array_type import ArrayType
 from shardwise.types.layout import AutoLayout
 from shardwise.types.mesh import AbstractMesh, Mesh
 from shardwise.types.partition_spec import PartitionSpec
@@ -64,7 +65,7 @@ def _layout_text(layout: Any) -> str:
 
 def _alike(sig: Signature, sharding: Any) -> bool:
     """Whether a sharding puts the same data on each device as the signature's does."""
-    ndim = sig.physical.ndim
+    ndim = sig.type.ndim
     return aligned(sharding, sig.devices, ndim).is_equivalent_to(sig.sharding, ndim)
 
 
@@ -113,11 +114,11 @@ def order_of_held(constant: Any, place: Any) -> Any:
 
 def target_of(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:
     if wanted is not None:
-        return aligned(wanted, devices, sig.physical.ndim)
+        return aligned(wanted, devices, sig.type.ndim)
     if sig.devices == devices:
         return sig.sharding
     if len(devices) > 1 and set(sig.devices) == set(devices):  # a mesh in another order
-        return aligned(sig.sharding, devices, sig.physical.ndim)
+        return aligned(sig.sharding, devices, sig.type.ndim)
     return _replicated(devices, mesh)
 
 
@@ -144,8 +145,11 @@ def choose_devices(
         shown = f"{name} of type {sig.type.str_short(True)}"
         if found is None:
             found, by = here, shown
-        elif here != found and set(here) != set(found):
-            raise ValueError(_mismatch(program, by, found, shown, here))
+        elif here != found:
+            if set(here) != set(found):
+                raise ValueError(_mismatch(program, by, found, shown, here))
+            if sig.type.mesh is not None:  # types name this mesh, with its devices in this order
+                found, by = here, shown
     asked = [s for s in [*outs, *constraint_shardings(program)] if s is not None]
     for sharding in asked:
         if is_abstract(sharding):
@@ -203,7 +207,8 @@ def constraint_shardings(program: Program) -> list[Any]:
 
 
 def result_shardings(
-    compiled: Any, asked: Sequence[Any], devices: tuple, meshes: Sequence[Any]
+    compiled: Any, types: Sequence[ArrayType], asked: Sequence[Any], devices: tuple,
+    meshes: Sequence[Any],
 ) -> list[Any]:
     """The shardings of the results of a compiled program: as asked, else as it has them."""
     if len(devices) == 1 or not asked:
@@ -212,8 +217,8 @@ def result_shardings(
         return [a if a is not None else whole for a in asked]
     actual = compiled.output_shardings() or [None] * len(asked)
     return [
-        a if a is not None else _read_back(s, meshes, devices)
-        for a, s in zip(asked, actual, strict=True)
+        a if a is not None else _read_back(s, t.ndim, meshes, devices)
+        for a, s, t in zip(asked, actual, types, strict=True)
     ]
 
 
@@ -226,13 +231,14 @@ def meshes_of(meshes: Sequence[Any], devices: tuple) -> list[Any]:
     return [Mesh(np.array(devices, object), ("devices",)) if len(devices) > 1 else None]
 
 
-def _read_back(compiled: Any, meshes: Sequence[Mesh], devices: tuple) -> Any:
+def _read_back(compiled: Any, ndim: int, meshes: Sequence[Mesh], devices: tuple) -> Any:
     """The sharding that the partitioner chose for a result, as a spec over the first mesh
-    that has one for it."""
+    that has one for it. Elements that are arrays, of more dimensions than `ndim`, are whole."""
     tiles = placement.describe(compiled)
     if tiles is None:
         return NamedSharding(meshes[0], PartitionSpec())
     dims, order, replicate_last = tiles
+    dims = dims[:ndim] + (dims[-1:] if replicate_last else ())
     for mesh in meshes:
         spec = spec_from_tiles(mesh, dims, order, replicate_last)
         if spec is not None:

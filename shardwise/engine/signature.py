@@ -71,7 +71,7 @@ def stored_type(t: ArrayType) -> ArrayType:
 def padded_type(t: ArrayType, sharding: Any) -> ArrayType:
     """The type of the buffer that holds a value of type `t` under a sharding (or None)."""
     stored = stored_type(t)
-    if sharding is None or len(sharding.devices) == 1 or sharding.is_even(stored.shape):
+    if sharding is None or sharding.num_devices == 1 or sharding.is_even(stored.shape):
         return stored
     return array_type(sharding.padded_shape(stored.shape), stored.dtype)
 
@@ -96,6 +96,8 @@ def signature(
     typed = with_sharding(t, sharding) if sharding is not None else t
     if typed is not t:
         return _table.setdefault(key, signature(typed, sharding, committed, layout))
+    if sharding is not None:
+        sharding.check_rank(t.ndim)
     new = object.__new__(Signature)
     new.type, new.sharding, new.committed, new.layout = t, sharding, committed, layout
     new.stored, new.physical = stored_type(t), padded_type(t, sharding)

@@ -85,7 +85,7 @@ def build(sig: Signature, recipes: Sequence[Recipe], which: Sequence[int]) -> Ar
 def _adopted(
     sig: Signature, recipes: Sequence[Recipe], which: Sequence[int], on: Sequence[Any]
 ) -> Array:
-    full = sig.sharding.shard_shape(sig.stored.shape)
+    full = sig.sharding.tile_shape(sig.stored.shape)
     tiles = memory.blocks(len(recipes), full, sig.stored.dtype)
     pairs = []
     for tile, (shape, pieces) in zip(tiles, recipes, strict=True):
@@ -129,7 +129,7 @@ def put_parts(
 
 def _padded_parts(sig: Signature, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The parts with padding where they are smaller than a shard."""
-    full = sig.sharding.shard_shape(sig.stored.shape)
+    full = sig.sharding.tile_shape(sig.stored.shape)
     fill = padding_value(sig.stored.dtype)
     done: dict[int, np.ndarray] = {}  # replicas share a part
     for part in parts:

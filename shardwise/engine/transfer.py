@@ -185,7 +185,7 @@ def strategy(x: Array, target: Any) -> str:
 
 
 def _better_on_host(x: Array, target: Any) -> bool:
-    here, ndim = x.sharding, x._sig.physical.ndim
+    here, ndim = x.sharding, x.ndim
     return (
         here.is_fully_addressable
         and stated_kind(here) is None
@@ -216,7 +216,7 @@ def relayout(x: Array, layout: Any) -> Array:
 
 
 def _on_same_devices(x: Array, target: Any) -> Array:
-    here, ndim = x.sharding, x._sig.physical.ndim
+    here, ndim = x.sharding, x.ndim
     there = aligned(target, here.devices, ndim).with_memory_kind(None)
     if not here.with_memory_kind(None).is_equivalent_to(there, ndim):
         working = here.with_memory_kind(None)  # programs run on the default kind of memory

@@ -11,11 +11,11 @@ from typing import Any
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
+from shardwise.ops.sharding import with_dim
 from shardwise.types.array_type import ArrayType, with_sharding
 from shardwise.types.mesh import Mesh
 from shardwise.types.partition_spec import PartitionSpec
-from shardwise.types.sharding import GSPMDSharding, NamedSharding
-from shardwise.types.tiling import Tiling
+from shardwise.types.sharding import NamedSharding
 
 
 def _type(x: ArrayType, *, sharding: Any, src: Any) -> ArrayType:
@@ -52,23 +52,9 @@ def _batch(
     """The hidden dimension is free, or over the mesh axes that `vmap(spmd_axis_name=)` names."""
     (x,), (d,) = args, dims
     ndim = type_of(x).ndim - 1
-    wide = _with_dim(sharding, d, ndim, batch_axes)
-    home = None if src is None else _with_dim(src, d, ndim, batch_axes)
+    wide = with_dim(sharding, d, ndim, batch_axes)
+    home = None if src is None else with_dim(src, d, ndim, batch_axes)
     return device_put(x, sharding=wide, src=home), d
-
-
-def _with_dim(sharding: Any, d: int, ndim: int, axes: Any) -> Any:
-    """A sharding for arrays with one dimension more, at `d`."""
-    if isinstance(sharding, NamedSharding):
-        parts: list[Any] = [*sharding.spec, *[None] * (ndim - len(sharding.spec))]
-        parts.insert(d, axes if axes is not None else PartitionSpec.UNCONSTRAINED)
-        return sharding.with_spec(sharding.spec.update(partitions=parts))
-    if sharding.is_fully_replicated:
-        return sharding
-    old = sharding.tiling(ndim)
-    tiles = (*old.dims[:d], 1, *old.dims[d:])
-    new = Tiling(tiles, old.mesh_sizes, old.order, old.replicated, old.assignment)
-    return GSPMDSharding(sharding.devices, new, sharding.memory_kind)
 
 
 def _eager(args: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -23,7 +23,8 @@ from shardwise.types.dims import Dims, letters
 from shardwise.types.frozen import listed
 from shardwise.types.mesh import AxisType, Mesh
 from shardwise.types.partition_spec import NO_AXES, PartitionSpec
-from shardwise.types.sharding import NamedSharding
+from shardwise.types.sharding import GSPMDSharding, NamedSharding
+from shardwise.types.tiling import Tiling
 
 
 def _type(x: ArrayType, *, sharding: Any) -> ArrayType:
@@ -61,9 +62,21 @@ def _batch(
 ) -> tuple[Any, int]:
     """The hidden dimension is free, or over the mesh axes that `vmap(spmd_axis_name=)` names."""
     (x,), (d,) = args, dims
-    parts = [*sharding.spec, *[None] * (x.ndim - 1 - len(sharding.spec))]
-    parts.insert(d, batch_axes if batch_axes is not None else PartitionSpec.UNCONSTRAINED)
-    return sharding_constraint(x, sharding=sharding.with_spec(PartitionSpec(*parts))), d
+    return sharding_constraint(x, sharding=with_dim(sharding, d, x.ndim - 1, batch_axes)), d
+
+
+def with_dim(sharding: Any, d: int, ndim: int, axes: Any) -> Any:
+    """A sharding for arrays with one dimension more, at `d`."""
+    if isinstance(sharding, NamedSharding):
+        parts: list[Any] = [*sharding.spec, *[None] * (ndim - len(sharding.spec))]
+        parts.insert(d, axes if axes is not None else PartitionSpec.UNCONSTRAINED)
+        return sharding.with_spec(sharding.spec.update(partitions=parts))
+    if sharding.is_fully_replicated:
+        return sharding
+    old = sharding.tiling(ndim)
+    tiles = (*old.dims[:d], 1, *old.dims[d:])
+    new = Tiling(tiles, old.mesh_sizes, old.order, old.replicated, old.assignment)
+    return GSPMDSharding(sharding.devices, new, sharding.memory_kind)
 
 
 sharding_constraint = Op(

@@ -28,9 +28,10 @@ from shardwise.base.errors import Documented
 LIMIT = 32  # launches whose calls need not be over
 PATIENCE = 10**6  # seconds that devices wait for one that is in a call; by default XLA gives up
 _log = logging.getLogger("shardwise.callbacks")
+JaxRuntimeError = _jax.JaxRuntimeError
 
 
-class CallbackError(Documented, _jax.JaxRuntimeError):
+class CallbackError(Documented, JaxRuntimeError):
     """A host function that a compiled program called has failed; the cause is what it raised."""
 
 

@@ -71,14 +71,20 @@ def _sharding_of(main: Any, value: Any) -> ValueSharding | None:
 
     if isinstance(value.owner, ir.Block):
         held = main.attributes["arg_attrs"][ir.BlockArgument(value).arg_number]
-        found = held["sdy.sharding"] if "sdy.sharding" in held else None
+        found = _attribute(held, "sdy.sharding")
     else:
         held = value.owner.attributes
-        found = held["sharding"] if "sharding" in held else None
+        found = _attribute(held, "sharding")
         if "sdy.sharding" in held:
             each: Any = sdy.TensorShardingPerValueAttr(held["sdy.sharding"])
             found = each.shardings[ir.OpResult(value).result_number]
     return None if found is None else _read(sdy, found)
+
+
+def _attribute(held: Any, name: str) -> Any:
+    if name in held:  # MLIR's maps have no `get` in every jaxlib
+        return held[name]
+    return None
 
 
 def _read(sdy: Any, attribute: Any) -> ValueSharding | None:

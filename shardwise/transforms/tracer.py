@@ -199,7 +199,8 @@ def escaped(tracer: Tracer) -> UnexpectedTracerError:
     return UnexpectedTracerError(
         f"{what} where the transform that it belongs to does not reach: {whose}. A function with "
         "its own derivative rule, and that rule, may not take such a value from outside: pass it "
-        "as an argument. Within `ensure_compile_time_eval`, use values that are known while tracing."
+        "as an argument. Within `ensure_compile_time_eval`, use values that are known while "
+        "tracing."
     )
 
 

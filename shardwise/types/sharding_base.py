@@ -200,7 +200,16 @@ class Sharding:
 
     def shard_shape(self, global_shape: Sequence[int]) -> Shape:
         """The shape of the first shard, ceil(n/k) in each dimension: all of them, where even."""
-        return self._cached_shard_shape(tuple(global_shape))
+        shape = tuple(global_shape)
+        self.check_rank(len(shape))
+        return self._cached_tile_shape(shape)
+
+    def check_rank(self, ndim: int) -> None:
+        """Raises ValueError where only arrays of another rank are laid out like this."""
+
+    def tile_shape(self, stored: Sequence[int]) -> Shape:
+        """`shard_shape` of an array as it is stored, where elements may have dimensions, too."""
+        return self._cached_tile_shape(tuple(stored))
 
     def is_even(self, global_shape: Sequence[int]) -> bool:
         """Whether each dimension divides by its number of tiles, so that all shards are alike."""
@@ -254,12 +263,12 @@ class Sharding:
         return repr(self), "the number of tiles along it", "or shard it another way"
 
     @cached_property
-    def _cached_shard_shape(self) -> Callable[[Shape], Shape]:
-        def shard_shape(shape: Shape) -> Shape:
+    def _cached_tile_shape(self) -> Callable[[Shape], Shape]:
+        def tile_shape(shape: Shape) -> Shape:
             tiles = self.tiling(len(shape)).dims
             return tuple(map(tile_size, shape, tiles))
 
-        return lru_cache(SMALL_REMEMBERED)(shard_shape)
+        return lru_cache(SMALL_REMEMBERED)(tile_shape)
 
     @cached_property
     def _cached_padding(self) -> Callable[[Shape], Shape | None]:
@@ -285,6 +294,7 @@ class Sharding:
     @cached_property
     def _cached_index_map(self) -> Callable[[Shape], Mapping[Device, Index]]:
         def index_map(shape: Shape) -> Mapping[Device, Index]:
+            self.check_rank(len(shape))
             return MappingProxyType(dict(zip(self.devices, self.indices(shape), strict=True)))
 
         return lru_cache(SHAPES_REMEMBERED)(index_map)
@@ -292,6 +302,7 @@ class Sharding:
     @cached_property
     def _cached_local_index_map(self) -> Callable[[Shape], Mapping[Device, Index]]:
         def local_index_map(shape: Shape) -> Mapping[Device, Index]:
+            self.check_rank(len(shape))
             devices, indices = self.devices, self.indices(shape)
             return MappingProxyType({devices[i]: indices[i] for i in self.addressable_positions})
 

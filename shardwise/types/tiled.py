@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self, cast, final
 from weakref import WeakValueDictionary
 
@@ -57,11 +58,22 @@ class TiledSharding(Frozen, Sharding):
         return self._devices
 
     def tiling(self, ndim: int) -> Tiling:
-        if len(self._tiling.dims) == ndim:
-            return self._tiling
+        given = self._tiling
+        if len(given.dims) == ndim:
+            return given
         if self.is_fully_replicated:
             return replicated_tiling(ndim, len(self._devices))
-        raise ValueError(
+        if ndim < len(given.dims):
+            raise ValueError(self._rank_text(ndim))
+        whole = (1,) * (ndim - len(given.dims))  # of elements that are arrays themselves: keys
+        return replace(given, dims=given.dims + whole)
+
+    def check_rank(self, ndim: int) -> None:
+        if len(self._tiling.dims) != ndim and not self.is_fully_replicated:
+            raise ValueError(self._rank_text(ndim))
+
+    def _rank_text(self, ndim: int) -> str:
+        return (
             f"{self} is for arrays of {counted(len(self._tiling.dims), 'dimension')}, "
             f"but the array has {counted(ndim, 'dimension')}."
         )

@@ -67,7 +67,7 @@ def test_names_and_bases_are_those_of_jax():
 
 
 def test_errors_that_the_library_defines_have_a_public_home():
-    known = {"CheckFailure", "ProgramError", "CheckError"}  # of testing, hand-made programs, checks
+    known = {"CheckFailure", "ProgramError", "CheckError"}  # not for all users
     for path in sorted((PAGES.parents[1] / "shardwise").rglob("*.py")):
         for name in re.findall(r"^class (\w+Error|\w+Failure)\b", path.read_text(), re.MULTILINE):
             assert name in known or name in CLASSES, f"{path}: {name}"
