@@ -128,7 +128,7 @@ def value_and_grad(
         _check_output(name, out_tree, outs[:count], holomorphic)
         one = np.ones((), type_of(outs[0]).dtype)[()]
         with in_mesh(explicit_mesh(values)):
-            grads = tree.unflatten(pull_back(linear, [one]))
+            grads = tree.unflatten(pull_back(linear, [one], values))
         value = out_tree.unflatten(outs[:count])
         gradient = grads if not isinstance(argnums, int) else grads[0]
         if has_aux:
@@ -156,15 +156,29 @@ def grad(
     return wrapped
 
 
-def pull_back(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of all inputs; zeros where the result does not depend on one."""
+def pull_back(
+    linear: LinearFunction, cotangents: Sequence[Any], primals: Sequence[Any] = ()
+) -> list[Any]:
+    """Cotangents of all inputs; zeros where the result does not depend on one.
+
+    primals: the inputs. What no input has a part in, such as zeros, is split as these are.
+    """
     given = [ct for ct, on in zip(cotangents, linear.active_out, strict=False) if on]
     found = iter(backward(linear, given))
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None
         grads.append(settled(ct, t))
-    return grads
+    return [*map(_beside, grads, primals)] if primals else grads
+
+
+def _beside(ct: Any, primal: Any) -> Any:
+    """A cotangent that was put nowhere, split as its primal is over several devices."""
+    if primal.__class__ is Array and ct.__class__ is Array and not ct._sig.committed:
+        there = primal._sig.sharding
+        if len(there.devices) > 1 and ct._sig.sharding is not there:
+            return EAGER.place(ct, there)
+    return ct
 
 
 def settled(x: Any, t: ArrayType) -> Any:
@@ -310,7 +324,8 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
       result's tree and gives a tuple with one of each primal.
     """
     result, linear, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
-    name, mesh = name_of(fun), explicit_mesh(flatten(primals)[0])
+    leaves = flatten(primals)[0]
+    name, mesh = name_of(fun), explicit_mesh(leaves)
 
     def backwards(ct: Any) -> tuple:
         cts, ct_tree = flatten(ct)
@@ -322,7 +337,7 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
         types = linear.out_types[: len(cts)]
         given = [_checked_cotangent(name, x, t) for x, t in zip(cts, types, strict=True)]
         with in_mesh(mesh):
-            return tree.unflatten(pull_back(linear, given))
+            return tree.unflatten(pull_back(linear, given, leaves))
 
     return (result, backwards, aux) if has_aux else (result, backwards)
 

@@ -107,8 +107,14 @@ def compiler_overrides(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def used_arguments(program: Program) -> tuple[int, ...]:
-    """The positions of the arguments that something is made of."""
-    used = {a for eqn in program.equations for a in eqn.inputs}.union(program.outputs)
+    """The positions of the arguments that something is made of.
+
+    One that says where the mesh is that types of results name counts as used.
+    """
+    used: set[Any] = {a for eqn in program.equations for a in eqn.inputs}.union(program.outputs)
+    placed = [v for v in program.arguments if v.aval.mesh is not None]
+    if placed and used.isdisjoint(placed):
+        used.add(placed[0])
     return tuple([i for i, v in enumerate(program.arguments) if v in used])
 
 
