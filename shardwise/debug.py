@@ -9,6 +9,7 @@ from shardwise import explain, tree
 from shardwise.api.callbacks import debug_function, debug_print
 from shardwise.engine.array import Array
 from shardwise.ops.inspect import inspect_sharding
+from shardwise.transforms.tracer import Tracer
 
 
 def visualize_sharding(shape: Any, sharding: Any, **options: Any) -> None:
@@ -24,8 +25,15 @@ def visualize_sharding(shape: Any, sharding: Any, **options: Any) -> None:
 
 
 def visualize_array_sharding(arr: Any, **options: Any) -> None:
-    """Prints which devices hold which block of `arr`; options as for `visualize_sharding`."""
-    explain.visualize_array_sharding(arr, **options)
+    """Prints which devices hold which block of `arr`; options as for `visualize_sharding`.
+
+    Inside a jitted function that happens when it is compiled, as for `inspect_array_sharding`.
+    """
+    if isinstance(arr, Tracer):
+        shape = arr.shape
+        inspect_array_sharding(arr, callback=lambda s: visualize_sharding(shape, s, **options))
+    else:
+        explain.visualize_array_sharding(arr, **options)
 
 
 def inspect_array_sharding(value: Any, /, *, callback: Callable[[Any], Any]) -> None:

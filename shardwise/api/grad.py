@@ -12,6 +12,7 @@ from shardwise.api.backward import backward
 from shardwise.api.signatures import as_tuple, check_argnums
 from shardwise.api.trees import leaf_name, tree_difference, tree_text
 from shardwise.base.context import current
+from shardwise.base.errors import UnexpectedTracerError
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.engine.array import Array, wrap
@@ -41,6 +42,16 @@ def as_value(x: Any) -> Any:
         return x
     host = isinstance(x, np.ndarray | np.generic | bool | int | float | complex)
     return EAGER.new_array(x) if host else EAGER.array(x)
+
+
+def _input(x: Any, what: str, tree: Any, i: int) -> Any:
+    """An input of a transform as a value; raises with its name if it is none."""
+    try:
+        return as_value(x)
+    except UnexpectedTracerError:
+        raise
+    except TypeError as error:
+        raise TypeError(f"{what}: {leaf_name(tree, i)}: {error}") from None
 
 
 def zeros(t: ArrayType) -> Any:
@@ -115,7 +126,7 @@ def value_and_grad(
         check_argnums(argnums, len(args), f"grad of {name}")
         places = tuple(n % len(args) for n in nums)
         leaves, tree, rebuild = _picked(args, places)
-        values = [as_value(x) for x in leaves]
+        values = [_input(x, f"grad of {name}", tree, i) for i, x in enumerate(leaves)]
         _check_inputs(name, tree, values, holomorphic, allow_int)
         trees: list[Any] = []
         call = functools.partial(fun, **kwargs) if kwargs else fun

@@ -367,8 +367,7 @@ class Jitted(Generic[P, R]):
             shown = ", ".join(f"{exe.names[i]} of type {types[i].str_short(True)}" for i in unused)
             warnings.warn(
                 f"jit of {self._name}: memory was donated that no result could use: {shown}. "
-                "A result takes the memory of an argument with its shape, dtype and sharding. The "
-                "donated arrays are gone all the same.",
+                "A result takes the memory of an argument with its shape, dtype and sharding.",
                 UserWarning, stacklevel=5,
             )
 
@@ -467,7 +466,7 @@ def jit(
         None: arguments stay as they are, results as the partitioner finds best.
       static_argnums, static_argnames: arguments that are part of the program; hashable.
       donate_argnums, donate_argnames: arguments whose memory the program may reuse; they are gone
-        after the call.
+        after the call, unless no result has their shape and dtype.
       keep_unused: whether arguments that the function does not use go to its devices all the same.
         By default they stay where they are, are not donated, and decide nothing.
       device, backend: where to run: a device, or a platform's name for its first one. Arguments

@@ -171,7 +171,7 @@ def _is_switch(x: Any) -> bool:
 
 
 def _default() -> SingleDeviceSharding:
-    return SingleDeviceSharding(transfer.default_single())
+    return transfer.default_place()
 
 
 def _put(x: Any, plan: _Plan, name: Callable[[], str]) -> Any:

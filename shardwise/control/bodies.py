@@ -22,6 +22,7 @@ import numpy as np
 
 from shardwise.base.caches import make_room
 from shardwise.control.programs import Extension, fit, opened
+from shardwise.control.refs import Ref, keepable, values_of, write_back
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op
@@ -163,26 +164,35 @@ class Body:
     program: takes the values from outside, then leaves; it has no constants.
     outside: these values: constants, and values of outer traces.
     tree:    of its result.
+    refs:    from outside, that it touches: their values are its last arguments and results.
     """
 
-    __slots__ = ("program", "outside", "tree", "captures")
+    __slots__ = ("program", "outside", "tree", "captures", "refs")
 
-    def __init__(self, program: Program, outside: list[Any], tree: Any, captures: bool):
+    def __init__(
+        self, program: Program, outside: list[Any], tree: Any, captures: bool,
+        refs: Sequence[Ref] = (),
+    ):
         self.program = program
         self.outside = outside
         self.tree = tree
         self.captures = captures  # values of outer traces: may not be kept
+        self.refs = refs
 
     @property
     def out_types(self) -> tuple[ArrayType, ...]:
-        return self.program.out_types
+        """Of the results, without those of refs."""
+        types = self.program.out_types
+        return types[: len(types) - len(self.refs)]
 
 
 def staged(
     fun: Callable, types: Sequence[ArrayType], who: str, name: str = "", names: Sequence[str] = (),
-    as_leaves: Callable | None = None,
+    as_leaves: Callable | None = None, with_refs: bool = False,
 ) -> Body:
     """Stages `fun(*leaves) → tree`.
+
+    with_refs: whether refs from outside may be touched.
 
     names: of the leaves, for messages. as_leaves: the leaves and tree of a result; by default the
     result may be any tree.
@@ -196,9 +206,11 @@ def staged(
         trees.append(tree)
         return [leaf(x, who, f"the result of {name}", tree, i) for i, x in enumerate(outs)]
 
-    program, captured = stage(flat, types, transform=who, name=name, names=names)
+    refs: list[Ref] | None = [] if with_refs else None
+    program, captured = stage(flat, types, transform=who, name=name, names=names, refs=refs)
     program, constants = opened(program)
-    return Body(program, [*constants, *captured], trees[0], bool(captured))
+    captures = bool(captured) or not keepable(refs or ())
+    return Body(program, [*constants, *captured], trees[0], captures, refs or ())
 
 
 def together(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:
@@ -272,21 +284,34 @@ class Loop:
     consts: values of the first arguments of the op.
     casts:  (position, type) of leaves that the body wants in another type.
     tree:   of the results.
+    refs:   from outside, whose values are carried.
+    at:     how many leaves, and results, come before those values.
     """
 
-    __slots__ = ("op", "params", "consts", "casts", "tree")
+    __slots__ = ("op", "params", "consts", "casts", "tree", "refs", "at")
 
-    def __init__(self, op: Op, params: dict, consts: list[Any], casts: list[tuple], tree: Any):
+    def __init__(
+        self, op: Op, params: dict, consts: list[Any], casts: list[tuple], tree: Any,
+        refs: Sequence[Ref] = (), at: int = 0,
+    ):
         self.op = op
         self.params = params
         self.consts = consts
         self.casts = casts
         self.tree = tree
+        self.refs = refs
+        self.at = at
 
     def __call__(self, leaves: list[Any]) -> Any:
         for position, t in self.casts:
             leaves[position] = fit(leaves[position], t)
-        return self.tree.unflatten(self.op(*self.consts, *leaves, **self.params))
+        if not self.refs:
+            return self.tree.unflatten(self.op(*self.consts, *leaves, **self.params))
+        at, end = self.at, self.at + len(self.refs)
+        given = [*leaves[:at], *values_of(self.refs), *leaves[at:]]
+        outs = self.op(*self.consts, *given, **self.params)
+        write_back(self.refs, outs[at:end])
+        return self.tree.unflatten([*outs[:at], *outs[end:]])
 
 
 def casts_of(old: Sequence[ArrayType], new: Sequence[ArrayType]) -> list[tuple[int, ArrayType]]:

@@ -20,14 +20,13 @@ from shardwise.engine.executable import Executable, build
 from shardwise.engine.foreign import from_dlpack
 from shardwise.engine.shardings import as_sharding
 from shardwise.engine.signature import Signature
-from shardwise.engine.transfer import default_single, move, put_host, scalar, whole_beside
+from shardwise.engine.transfer import default_place, move, put_host, scalar, whole_beside
 from shardwise.numpy.value import Value
 from shardwise.ops.sharding import sharding_constraint
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
 from shardwise.transforms.tracer import Tracer, escaped
 from shardwise.types.array_type import array_type
-from shardwise.types.sharding import SingleDeviceSharding
 
 CACHE_SIZE = 8192
 INDEX_CACHE_SIZE = 4096
@@ -124,7 +123,7 @@ class Eager(Interpreter):
 
     def new_array(self, x: Any) -> Array:
         """A host value as an uncommitted array with memory of its own, to give to users."""
-        return put_host(x, SingleDeviceSharding(default_single()), False)
+        return put_host(x, default_place(), False)
 
     def array(self, x: Any) -> Array:
         """A value as an array: a host value is put on the default device, uncommitted."""
@@ -133,7 +132,7 @@ class Eager(Interpreter):
         if isinstance(x, Tracer):
             raise escaped(x)
         if isinstance(x, np.ndarray) and x.ndim:
-            return put_host(x, SingleDeviceSharding(default_single()), False)
+            return put_host(x, default_place(), False)
         if isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
             return scalar(x[()] if isinstance(x, np.ndarray) else x)
         if isinstance(x, Value):

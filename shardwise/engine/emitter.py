@@ -350,9 +350,18 @@ class Emitter:
         sharding = t.sharding
         if sharding is None or not (t.ndim or sharding.spec.unreduced):
             return name
-        stored = stored_type(t)
-        place = self.sharding(sharding, stored.ndim)
-        return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(stored)}")
+        return self.constrained(name, stored_type(t), sharding)
+
+    def constrained(self, name: str, t: ArrayType, sharding: Any) -> str:
+        """A value that is sharded like this."""
+        if sharding.partial_axes[0] and not sharding.is_even(t.shape):
+            raise ValueError(
+                f"a value of shape {t.shape} is to be left as addends under {sharding}, which "
+                "splits a dimension into a number of parts that does not divide it. XLA has no "
+                "such sums: take the sum (leave out `unreduced`), or leave that dimension whole."
+            )
+        place = self.sharding(sharding, t.ndim)
+        return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
 
     def sharding(self, sharding: Any, ndim: int) -> str:
         """The sdy form of a sharding: `<@mesh, [{"x"}, {}]>`."""

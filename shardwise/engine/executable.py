@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -62,6 +63,7 @@ class Executable:
     __slots__ = (
         "compiled", "run", "handlers", "out_sigs", "in_shardings", "moves", "hidden", "donated",
         "text", "program", "out_tree", "names", "in_layouts",
+        "unfit",
     )
 
     def __call__(self, args: Sequence[Any]) -> list[Array]:
@@ -176,10 +178,11 @@ class Executable:
 
     def unused_donations(self) -> list[int]:
         """The donated arguments whose memory no result takes."""
-        if not self.donated:
+        if not (self.donated or self.unfit):
             return []
         used = self.compiled.aliased_parameters()
-        return [i for i in self.donated if i + len(self.hidden) not in used]
+        taken = [i for i in self.donated if i + len(self.hidden) not in used]
+        return sorted([*self.unfit, *taken])
 
     def explain(self, args: Sequence[Array], error: Exception) -> NoReturn:
         """Raises what a failed launch was about: an array that is gone, or the error itself."""
@@ -199,6 +202,7 @@ class Lowering:
     __slots__ = (
         "program", "sigs", "text", "devices", "committed", "meshes", "constants", "held", "targets",
         "outs", "donated", "names", "in_orders", "out_orders", "asked", "kinds",
+        "unfit",
     )
 
     def compile(
@@ -225,7 +229,7 @@ class Lowering:
         exe.moves = tuple((i, place) for i, place in enumerate(places) if place is not None)
         pairs = zip(self.constants, self.held, strict=True)
         exe.hidden = [move(c, place)._live() for c, place in pairs]
-        exe.donated = self.donated
+        exe.donated, exe.unfit = self.donated, self.unfit
         asked = self.program.out_types, self.outs
         shardings = result_shardings(exe.compiled, *asked, self.devices, self.meshes)
         pairs = zip(shardings, self.kinds, strict=True)
@@ -274,14 +278,16 @@ def lower(
     out_shardings: per result; None where the partitioner chooses.
     donated:       positions of arguments whose memory the program may take.
     """
-    donated = () if watching() else tuple(donated)
+    unfit = _unfit(program, donated)
+    donated = () if watching() else tuple([i for i in donated if i not in unfit])
     formats = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
     given = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
     wanted, outs = [bare(f) for f in formats], [bare(f) for f in given]
     if ORDERED in program.effects:
         program = sequenced(program)
     new = Lowering()
-    new.program, new.sigs, new.donated, new.names = program, sigs, tuple(donated), names
+    new.program, new.sigs, new.donated, new.names = program, sigs, donated, names
+    new.unfit = unfit
     check_committed(program, sigs, names, formats)
     new.constants = hoisted_constants(program)
     held = [c._sig for c in new.constants if c.__class__ is Array]
@@ -302,8 +308,8 @@ def lower(
     new.in_orders = [order_in(*row) for row in rows]
     new.out_orders = [order_of(*row) for row in zip(given, program.out_types, strict=True)]
     orders = [order_of_held(*row) for row in zip(new.constants, new.held, strict=True)]
-    pairs = zip(new.outs, result_kinds(program), strict=True)
-    new.kinds = [kind if s is None else stated_kind(s) for s, kind in pairs]
+    rows = zip(outs, new.outs, result_kinds(program), strict=True)
+    new.kinds = [kind if asked is None else stated_kind(s) for asked, s, kind in rows]
     storage = storage_of(places, orders + new.in_orders, new.kinds, new.out_orders)
     new.asked = (
         places if several else [None] * len(places),
@@ -355,6 +361,18 @@ def _form(sharding: Any, devices: tuple) -> Any:
     if not isinstance(sharding, NamedSharding) or sharding.devices != devices:
         return False
     return NamedSharding(sharding.mesh.abstract_mesh, sharding.spec, sharding.memory_kind)
+
+
+def _unfit(program: Program, donated: Sequence[int]) -> tuple[int, ...]:
+    """The donated arguments that no result is like in shape and dtype: they are left alone."""
+    free = Counter((t.shape, t.dtype) for t in program.out_types)
+    found = []
+    for i in donated:
+        t = program.in_types[i]
+        free[t.shape, t.dtype] -= 1
+        if free[t.shape, t.dtype] < 0:
+            found.append(i)
+    return tuple(found)
 
 
 def build(

@@ -19,7 +19,7 @@ from shardwise.ops.memory import in_memory
 from shardwise.runtime.shardy import propagated_results
 from shardwise.types.array_type import ArrayType
 from shardwise.types.extended import ExtendedDType
-from shardwise.types.mesh import AbstractMesh, Mesh
+from shardwise.types.mesh import AbstractMesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import GSPMDSharding, NamedSharding
 from shardwise.types.tiling import Tiling

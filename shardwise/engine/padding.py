@@ -26,8 +26,7 @@ def cut(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
     whole = ", ".join(f"0:{n}:1" for n in stored.shape)
     types = f"({tensor_text(held)}) -> {tensor_text(stored)}"
     logical = emitter.let(f"stablehlo.slice {name} [{whole}] : {types}")
-    place = emitter.sharding(sharding, stored.ndim)
-    return emitter.let(f"sdy.sharding_constraint {logical} {place} : {tensor_text(stored)}")
+    return emitter.constrained(logical, stored, sharding)
 
 
 def pad(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:

@@ -16,7 +16,7 @@ from shardwise.core.program import Program
 from shardwise.engine.array import Array
 from shardwise.engine.signature import Signature
 from shardwise.engine.storage import bare, order_in
-from shardwise.engine.transfer import aligned, default_single
+from shardwise.engine.transfer import aligned, default_place
 from shardwise.runtime import placement
 from shardwise.types.array_type import ArrayType
 from shardwise.types.layout import AutoLayout
@@ -166,7 +166,7 @@ def choose_devices(
     for sig in sigs:
         if sig.sharding is not None:
             return sig.devices, False
-    return (default_single(),), False
+    return default_place().devices, False
 
 
 def is_abstract(sharding: Any) -> bool:

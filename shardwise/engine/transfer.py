@@ -32,6 +32,7 @@ from shardwise.runtime.program import Compiled
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dtypes import canonicalize, too_large
 from shardwise.types.layout import AutoLayout, Format
+from shardwise.types.mesh import Mesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.types.tiling import Tiling
@@ -46,6 +47,15 @@ def default_single() -> Any:
     if chosen is None or isinstance(chosen, str):
         return backend.local_devices(chosen)[0]
     return chosen
+
+
+def default_place() -> Any:
+    """The sharding of values that nobody placed: whole on the default device, or on each device of
+    a mesh in scope whose axes are Explicit."""
+    scope = current().mesh
+    if isinstance(scope, Mesh) and scope.are_all_axes_explicit:
+        return NamedSharding(scope, PartitionSpec())
+    return SingleDeviceSharding(default_single())
 
 
 def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = None) -> Array:
@@ -101,7 +111,7 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
     if found is not None and found._impl.__class__ is not Gone:
         return found
     if near is None:
-        sharding = SingleDeviceSharding(default_single())
+        sharding = default_place()
     else:
         sharding = whole_beside(near)
     if len(held) >= _SCALAR_CACHE_SIZE:

@@ -122,12 +122,23 @@ _CALLED = re.compile(
 _TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
-def collectives(hlo_text: str) -> list[Collective]:
+def collectives(hlo_text: Any) -> list[Collective]:
     """Every collective instruction of an optimised HLO module, in the order of the text.
 
     Args:
-        hlo_text: what `compiled.as_text()` returns.
+        hlo_text: what `compiled.as_text()` returns; or the compiled function itself.
+
+    Raises:
+        ValueError: if the text is no optimised HLO, such as that of a function only lowered.
     """
+    if not isinstance(hlo_text, str):
+        hlo_text = hlo_text.as_text()
+    if "stablehlo." in hlo_text:
+        raise ValueError(
+            "collectives takes optimised HLO, got the StableHLO of a function that is only lowered."
+            " Collectives are there once a function is compiled: "
+            "collectives(f.lower(...).compile())."
+        )
     sources = _source_lines(hlo_text)
     everyone = _device_count(hlo_text)
     found: list[tuple[str, Collective]] = []

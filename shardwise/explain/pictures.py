@@ -288,6 +288,11 @@ def visualize_sharding(
 
 def visualize_array_sharding(arr: Any, **options: Any) -> None:
     """Prints which devices hold which block of `arr`; options as for `visualize_sharding`."""
+    if not hasattr(arr, "sharding"):
+        raise TypeError(
+            f"visualize_array_sharding takes an array with a sharding; got one of type "
+            f"{type(arr).__name__}. Use `device_put` first, or `visualize_sharding`."
+        )
     visualize_sharding(arr.shape, arr.sharding, **options)
 
 

@@ -48,9 +48,13 @@ class StageTracer(Tracer):
 
 
 class Stage(Interpreter):
-    """Records ops as equations. Values from outside become captured inputs."""
+    """Records ops as equations. Values from outside become captured inputs.
 
-    __slots__ = ("equations", "captures", "inputs", "names")
+    refs: by ref from outside that was touched (control/refs.py), its value at the start, which is
+      an input, and that of now; None where whoever stages does not pass refs through.
+    """
+
+    __slots__ = ("equations", "captures", "inputs", "names", "refs")
 
     def __init__(self, parent: Interpreter, transform: str, function: str):
         super().__init__(parent, transform, function)
@@ -58,6 +62,7 @@ class Stage(Interpreter):
         self.captures: dict[int, tuple[Var, Any]] = {}
         self.inputs: list[Var] = []
         self.names: list[str] = []
+        self.refs: dict[Any, list[Any]] | None = None
 
     def new_input(self, aval: ArrayType, name: str = "") -> StageTracer:
         var = Var(aval)
@@ -165,15 +170,22 @@ def stage(
     name: str = "f",
     names: Sequence[str] = (),
     parent: Interpreter | None = None,
+    refs: list[Any] | None = None,
 ) -> tuple[Program, list[Any]]:
     """Stages `fun(*tracers) -> list of values`.
+
+    refs: gets the refs from outside that were touched; their values are the last arguments and
+      results. None: touching one is an error.
 
     Returns the program and the values of outer tracers that it captured, which are its first
     arguments; concrete values that it captured are its constants.
     """
     interpreter = Stage(parent or current().interpreter, transform, name)
     with interpreter.entered():
+        interpreter.refs = None if refs is None else {}
         program, captured = _run(interpreter, fun, types, names)
+        if refs is not None:
+            refs.extend(interpreter.refs or ())
     refuse_leaks(interpreter)
     return split_captures(program, captured)
 
@@ -182,7 +194,10 @@ def _run(
     interpreter: Stage, fun: Callable, types: Sequence[ArrayType], names: Sequence[str]
 ) -> tuple[Program, list[Any]]:
     tracers = [interpreter.new_input(t, names[i] if names else "") for i, t in enumerate(types)]
-    return interpreter.finish(fun(*tracers))
+    outs = fun(*tracers)
+    if interpreter.refs:
+        outs = [*outs, *[now for _, now in interpreter.refs.values()]]
+    return interpreter.finish(outs)
 
 
 def split_captures(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:

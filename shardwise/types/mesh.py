@@ -510,7 +510,8 @@ def make_mesh(
     if needed > len(devices):
         raise ValueError(
             f"make_mesh needs {counted(needed, 'device')} for the shape {shape}, but only "
-            f"{len(devices)} can be used. Choose sizes whose product is at most {len(devices)}."
+            f"{len(devices)} can be used. Choose sizes whose product is at most {len(devices)}; "
+            "on CPU, SHARDWISE_NUM_CPU_DEVICES says how many virtual devices there are."
         )
     chosen = create_device_mesh(shape, list(devices)[:needed])
     return Mesh(chosen, names, AxisType.Explicit if axis_types is None else axis_types)

@@ -203,6 +203,8 @@ def dtype_and_weak(x: Any) -> Pair:
     for scalar_type in (int, float, complex):  # a subclass, such as an IntEnum
         if isinstance(x, scalar_type):
             return canonicalize(scalar_type), True
+    if isinstance(x, type):  # which has the methods of its instances
+        raise TypeError(_no_value_message(x))
     convert: Any = getattr(x, "__jax_array__", None)
     if convert is not None:
         return dtype_and_weak(convert())

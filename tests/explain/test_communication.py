@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
+import shardwise as sw
 from shardwise.explain.communication import (
     Collective,
     collectives,
@@ -152,6 +153,19 @@ def test_loop_of_unknown_length(mesh):
     with console.capture() as captured:
         console.print(table(summarize([found], mesh)))
     assert "1+" in captured.get() and "64 B+" in captured.get()
+
+
+def test_what_takes_the_text_takes_the_function():
+    mesh = sw.sharding.Mesh(sw.devices(), "x")
+    x = sw.device_put(np.ones(8, np.float32), sw.NamedSharding(mesh, sw.P("x")))
+    lowered = sw.jit(lambda x: x.sum()).lower(x)
+    assert [c.kind for c in collectives(lowered.compile())] == ["all-reduce"]
+    with pytest.raises(ValueError) as caught:
+        collectives(lowered.as_text())
+    assert str(caught.value) == (
+        "collectives takes optimised HLO, got the StableHLO of a function that is only lowered. "
+        "Collectives are there once a function is compiled: collectives(f.lower(...).compile())."
+    )
 
 
 def test_program_without_collectives():

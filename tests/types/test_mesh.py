@@ -327,7 +327,8 @@ def test_make_mesh_takes_the_first_devices_in_order():
          "Mesh('x': 2) has no axis 'z'; its axes are 'x'."),
         (lambda: make_mesh((4, 4), ("x", "y"), devices=fakes(8)), ValueError,
          "make_mesh needs 16 devices for the shape (4, 4), but only 8 can be used. "
-         "Choose sizes whose product is at most 8."),
+         "Choose sizes whose product is at most 8; on CPU, SHARDWISE_NUM_CPU_DEVICES says how many "
+         "virtual devices there are."),
         (lambda: make_mesh((4,), ("x", "y"), devices=fakes(8)), ValueError,
          "make_mesh got 1 axis size, (4,), but 2 axis names, ('x', 'y')."),
         (lambda: make_mesh((0,), ("x",), devices=fakes(8)), ValueError,

@@ -498,7 +498,8 @@ def test_a_sharding_of_ones_own():
         (lambda m: GSPMDSharding(FAKES[:2], Tiling((2,), (2,), (0,), False, (1, 1))), ValueError,
          "GSPMDSharding got a tiling that does not use each of the positions 0..1 once: "
          "Tiling(dims=(2,), mesh_sizes=(2,), order=(0,), replicated=False, assignment=(1, 1))."),
-        (lambda m: GSPMDSharding(FAKES[:2], Tiling((2,), (2,), (0,), False)).tiling(2), ValueError,
+        (lambda m: GSPMDSharding(FAKES[:2], Tiling((2,), (2,), (0,), False)).shard_shape((2, 2)),
+         ValueError,
          "GSPMDSharding(2 devices, tiles=(2,)) is for arrays of 1 dimension, "
          "but the array has 2 dimensions."),
         (lambda m: setattr(NamedSharding(m, P()), "spec", P("x")), AttributeError,
