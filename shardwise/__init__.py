@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from shardwise import nn as nn
     from shardwise import numpy as numpy
     from shardwise import random as random
+    from shardwise import ref as ref
     from shardwise import sharding as sharding
     from shardwise import tree as tree
     from shardwise import tree_util as tree_util
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from shardwise.api.derivatives import closure_convert as closure_convert
     from shardwise.api.derivatives import custom_gradient as custom_gradient
     from shardwise.api.derivatives import linear_transpose as linear_transpose
+    from shardwise.api.explicit import reshard as reshard
     from shardwise.api.explicit import set_mesh as set_mesh
     from shardwise.api.jacobian import hessian as hessian
     from shardwise.api.jacobian import jacfwd as jacfwd
@@ -91,9 +93,14 @@ if TYPE_CHECKING:
     from shardwise.base.config import debug_nans as debug_nans
     from shardwise.base.config import explain_cache_misses as explain_cache_misses
     from shardwise.base.config import log_compiles as log_compiles
+    from shardwise.base.config import make_user_context as make_user_context
     from shardwise.base.config import threefry_partitionable as threefry_partitionable
     from shardwise.control.custom_jvp import custom_jvp as custom_jvp
     from shardwise.control.custom_vjp import custom_vjp as custom_vjp
+    from shardwise.control.refs import Ref as Ref
+    from shardwise.control.refs import freeze as freeze
+    from shardwise.control.refs import new_ref as new_ref
+    from shardwise.engine.array import Shard as Shard
     from shardwise.engine.live import live_arrays as live_arrays
 
 __getattr__, __dir__ = lazy_names(__name__)

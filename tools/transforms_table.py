@@ -17,12 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 import shardwise.control
 import shardwise.ops
-from shardwise.base.config import enable_x64
+from shardwise.base.config import config, enable_x64
 from shardwise.core.infer import type_of
 from shardwise.core.op import OPS, Op
 from shardwise.core.program import Program
@@ -33,11 +30,14 @@ from shardwise.transforms.linearize import split_program
 from shardwise.transforms.transpose import transpose_program
 from shardwise.types.dtypes import is_inexact
 
+ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "transforms.md"
 COLUMNS = ("jvp", "linearize", "transpose", "batch", "explicit", "uneven")
 YES, FLAT, NONE = "yes", "flat", "—"
 
-NOT_LINEAR = "Not linear in an operand: reverse mode transposes the ops that its derivative is made of."
+NOT_LINEAR = (
+    "Not linear in an operand: reverse mode transposes the ops that its derivative is made of."
+)
 NO_OPERANDS = "Has no operands."
 HOST = (
     "A function on the host has no derivative that could be known: wrap the call in a function "
@@ -54,22 +54,21 @@ IN_ORDER = "Ordered: calls for the elements of a batch have no order."
 REASONS: dict[tuple[str, str], str] = {
     ("igamma_grad_a", "jvp"): "A second derivative by this parameter has no closed form.",
     ("igamma_grad_a", "linearize"): "A second derivative by this parameter has no closed form.",
-    ("igamma_grad_a", "transpose"): NOT_LINEAR,
+    ("igamma_grad_a", "transpose"): "A second derivative by this parameter has no closed form.",
     ("iota", "batch"): NO_OPERANDS,
     ("custom_vjp_linear", "jvp"): LINEAR_ONLY,
     ("ordered_io_callback", "batch"): IN_ORDER,
     ("ordered_debug_callback", "batch"): IN_ORDER,
-    ("while_loop", "transpose"): "",
+    ("while_loop", "transpose"): (
+        "How many steps there are is not known, so that values of all steps cannot be kept: use "
+        "`scan`, or `fori_loop` with a known number of steps, which becomes one."
+    ),
     **{(name, column): HOST for name in ("pure_callback", "io_callback", "ordered_io_callback")
        for column in ("jvp", "linearize", "transpose")},
     **{(name, column): DEBUGGING
-       for name in ("debug_callback", "ordered_debug_callback", "inspect_sharding")
+       for name in ("debug_callback", "ordered_debug_callback", "inspect_sharding", "check")
        for column in ("jvp", "linearize", "transpose")},
 }
-
-# Ops that are not sampled, as they hold programs or functions: their derivatives are those of
-# these, unless there is a reason above.
-HOLDERS = "yes"
 
 TEXT = """\
 # Which transforms go through which ops
@@ -87,14 +86,14 @@ Written by `python tools/transforms_table.py` from the records of the ops and th
 | `uneven` | dimensions may be split into unequal parts |
 
 "flat" stands for a derivative that is zero, by definition or because operands or results are
-integers. "—" has a reason, below the table.
+integers. "—" has a reason, below the table; "yes" with a number, an exception.
 
 """
 
 
 @dataclass
 class Row:
-    """What an op has: a cell for each column, and the reasons for those that are empty."""
+    """What an op has: a cell for each column, and reasons for those that are empty, or not all."""
 
     op: Op
     cells: dict[str, str] = field(default_factory=dict)
@@ -103,8 +102,7 @@ class Row:
     def set(self, column: str, cell: str, reason: str = "") -> None:
         given = REASONS.get((self.op.name, column))
         self.cells[column] = NONE if given else cell
-        if given or cell == NONE:
-            self.reasons[column] = given or reason
+        self.reasons[column] = given or reason
 
 
 def ops() -> list[Op]:
@@ -118,37 +116,51 @@ def ops() -> list[Op]:
 def row_of(op: Op, samples: list[Sample]) -> Row:
     row = Row(op)
     holder = bool(op.programs) or op.family in ("custom", "callback")
-    moves, reverses = (True, True) if holder else tried(op, samples)
-    if not moves:
+    found = Tried(op, samples)
+    if samples and not found.moves:
         for column in COLUMNS[:3]:
             row.set(column, FLAT)
     else:
-        row.set("jvp", YES if op.jvp else NONE)
-        row.set("linearize", YES if op.jvp or op.transpose else NONE)
-        row.set("transpose", YES if op.transpose else NONE, NOT_LINEAR if reverses else "")
+        row.set("jvp", YES if op.jvp else NONE, found.exception)
+        row.set("linearize", YES if op.jvp or op.transpose else NONE, found.exception)
+        reason = "" if op.transpose or not found.reverses else NOT_LINEAR
+        row.set("transpose", YES if op.transpose else NONE, reason)
     row.set("batch", YES if op.batch else NONE)
     row.set("explicit", YES if op.dims or holder or op.family == "sharding" else NONE)
     row.set("uneven", YES if op.dims or holder or op.family == "sharding" else NONE)
     return row
 
 
-def tried(op: Op, samples: list[Sample]) -> tuple[bool, bool]:
-    """Whether some result has a derivative that is not zero, and whether it can be transposed."""
-    moves = reverses = False
-    for sample in samples:
-        with enable_x64(sample.x64 or enable_x64.value):
-            types = [type_of(a) for a in sample.args]
-            nonzero = tuple([is_inexact(t.dtype) for t in types])
-            if not any(nonzero):
+class Tried:
+    """What derivatives by each operand are, on the samples.
+
+    moves: whether one is not zero. reverses: whether those can be transposed.
+    exception: by what there is none.
+    """
+
+    def __init__(self, op: Op, samples: list[Sample]):
+        self.moves = False
+        self.reverses = True
+        self.exception = ""
+        for sample in samples:
+            with enable_x64(sample.x64 or enable_x64.value):
+                self._try(op, sample, [type_of(a) for a in sample.args])
+
+    def _try(self, op: Op, sample: Sample, types: list[Any]) -> None:
+        smooth = [i for i, t in enumerate(types) if is_inexact(t.dtype)]
+        if smooth and op.jvp is None:
+            self.moves, self.reverses = True, False
+            return
+        program = staged(lambda *xs: sample.apply(op, *xs), types, op.name)
+        for i in smooth:
+            try:
+                both, marks = jvp_program(program, tuple([k == i for k in range(len(types))]))
+            except NotImplementedError as error:
+                self.exception = str(error).partition(". ")[0] + "."
                 continue
-            if op.jvp is None:
-                return True, False
-            program = staged(lambda *xs, s=sample: s.apply(op, *xs), types, op.name)
-            both, marks = jvp_program(program, nonzero)
             if any(marks):
-                moves = True
-                reverses = reverses or transposable(both, len(types))
-    return moves, reverses
+                self.moves = True
+                self.reverses = self.reverses and transposable(both, len(types))
 
 
 def transposable(both: Program, known: int) -> bool:
@@ -169,14 +181,13 @@ def table(rows: list[Row]) -> Iterator[str]:
     for row in rows:
         cells = []
         for column in COLUMNS:
-            cell = row.cells[column]
-            if cell == NONE:
-                reason = row.reasons[column]
-                if not reason:
-                    raise SystemExit(
-                        f"{row.op.name} has no {column!r}: say why in REASONS of {__file__}."
-                    )
-                cell = f"— [{notes.setdefault(reason, len(notes) + 1)}]"
+            cell, reason = row.cells[column], row.reasons[column]
+            if reason:
+                cell = f"{cell} [{notes.setdefault(reason, len(notes) + 1)}]"
+            elif cell == NONE:
+                raise SystemExit(
+                    f"{row.op.name} has no {column!r}: say why in REASONS of {__file__}."
+                )
             cells.append(cell)
         yield f"| `{row.op.name}` | " + " | ".join(cells) + " |"
     yield ""
@@ -185,13 +196,16 @@ def table(rows: list[Row]) -> Iterator[str]:
 
 
 def page() -> str:
-    from tests.ops.samples import SAMPLES  # which need the path that is set above
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    from tests.ops.samples import SAMPLES
 
     rows = [row_of(op, SAMPLES.get(op.name, [])) for op in ops()]
     return TEXT + "\n".join(table(rows)) + "\n"
 
 
 def main() -> None:
+    config.update("num_cpu_devices", 8)  # some samples are over a mesh
     PAGE.write_text(page())
     print(f"wrote {PAGE.relative_to(ROOT)}")
 

@@ -201,7 +201,7 @@ def custom_gradient(fun: Callable) -> Callable:
 
     def bwd(pull_back: _PullBack, ct: Any) -> tuple:
         found = pull_back(ct)
-        return found if isinstance(found, tuple | list) else (found,)
+        return tuple(found) if isinstance(found, tuple | list) else (found,)
 
     fwd.__name__ = bwd.__name__ = name_of(fun)
     valued.defvjp(fwd, bwd)

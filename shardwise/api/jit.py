@@ -13,6 +13,7 @@ from weakref import WeakSet
 import numpy as np
 
 from shardwise.api.misses import log_miss
+from shardwise.api.refs import closing_over_refs, through_refs
 from shardwise.api.signatures import (
     JitOptions,
     Options,
@@ -30,6 +31,15 @@ from shardwise.base.config import disable_jit, explain_cache_misses, log_compile
 from shardwise.base.context import CURRENT
 from shardwise.base.errors import UnexpectedTracerError
 from shardwise.control.call import call
+from shardwise.control.refs import (
+    NotThreaded,
+    Ref,
+    is_ref,
+    keepable,
+    refuse_returned,
+    values_of,
+    write_back,
+)
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
@@ -65,7 +75,8 @@ class Jitted(Generic[P, R]):
         self._name = name_of(fun)
         self._options = options
         self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
-        self._traces: dict[tuple, tuple[Program, Any]] = {}
+        self._traces: dict[tuple, tuple[Program, Any, tuple[Ref, ...]]] = {}
+        self._functional: dict[tuple, Jitted[..., Any]] = {}
         self._plain = not options.static_argnums and not options.static_argnames
         self._arrays_only = self._plain and options.device is None  # until a call shows otherwise
         _alive.add(self)
@@ -95,13 +106,17 @@ class Jitted(Generic[P, R]):
         static, args, kwargs = self._split_static(args, kwargs)
         leaves, tree = flatten((args, kwargs))
         if ctx.interpreter is not EAGER:
+            if any(map(is_ref, leaves)):
+                return through_refs(self, static, args, kwargs)
             return self._call_staged(leaves, tree, static, args, kwargs)
-        if self._options.device is not None:
+        if self._options.device is not None and not any(map(is_ref, leaves)):
             leaves = [EAGER.place(x, self._options.device) for x in leaves]
         try:
             key = (ctx.key, tree, static, *[a._sig for a in leaves])
             run = self._cache.get(key)
         except (AttributeError, TypeError):
+            if any(map(is_ref, leaves)):
+                return through_refs(self, static, args, kwargs)
             leaves = self._checked(leaves, args, kwargs)
             sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
             key = (ctx.key, tree, static, *sigs)
@@ -197,29 +212,36 @@ class Jitted(Generic[P, R]):
     # -- staging --
 
     def _trace(
-        self, types: tuple, tree: Any, static: Any, args: tuple, kwargs: dict
+        self, types: tuple, tree: Any, static: Any, args: tuple, kwargs: dict,
+        refs: list[Ref] | None = None,
     ) -> tuple[Program, Any, list[Any]]:
-        """(program, tree of its results, captured outer tracers); cached where none are."""
+        """(program, tree of its results, captured outer tracers); cached where none are.
+
+        refs: see `stage`.
+        """
         key = (CURRENT.get().trace_key, tree, static, types)
         found = self._traces.get(key)
-        if found is not None:
-            return *found, []
+        if found is not None and (refs is not None or not found[2]):
+            if refs is not None:
+                refs.extend(found[2])
+            return found[0], found[1], []
         out_tree: list[Any] = []
         begin = time.perf_counter()
 
         def flat(*leaves: Any) -> list[Any]:
             full = self._merged(static, *tree.unflatten(leaves))
             outs, treedef = flatten(self._fun(*full[0], **full[1]))
+            refuse_returned(f"jit of {self._name}: the function", outs)
             out_tree.append(treedef)
             return [self._checked_output(x, treedef, i) for i, x in enumerate(outs)]
 
         names = self._argument_names(args, kwargs)
-        program, captured = stage(flat, types, name=self._name, names=names)
+        program, captured = stage(flat, types, name=self._name, names=names, refs=refs)
         if log_compiles.value:
             _log.warning("traced %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
-        if not captured:
+        if not captured and keepable(refs or ()):
             make_room(self._traces, CACHE_SIZE)
-            self._traces[key] = (program, out_tree[0])
+            self._traces[key] = (program, out_tree[0], tuple(refs or ()))
         return program, out_tree[0], captured
 
     def _checked_output(self, x: Any, tree: Any, i: int) -> Any:
@@ -245,8 +267,11 @@ class Jitted(Generic[P, R]):
         types = tuple([type_of(a) for a in leaves])
         if explain_cache_misses.value:
             self._explain_trace((CURRENT.get().trace_key, tree, static, types), args, kwargs)
-        program, out_tree, captured = self._trace(types, tree, static, args, kwargs)
-        outs = call(*captured, *leaves, program=program)
+        refs: list[Ref] = []
+        program, out_tree, captured = self._trace(types, tree, static, args, kwargs, refs)
+        outs = call(*captured, *leaves, *values_of(refs), program=program)
+        write_back(refs, outs[len(outs) - len(refs) :])
+        outs = outs[: len(outs) - len(refs)]
         wanted = self._output_shardings(out_tree) if self._options.device is None else None
         if wanted is not None:
             outs = [_constrained(x, s) for x, s in zip(outs, wanted, strict=True)]
@@ -340,10 +365,14 @@ class Jitted(Generic[P, R]):
         if explain_cache_misses.value:
             names = self._argument_names(args, kwargs)
             log_miss(self._fun, key, list(self._cache), names)
-        traced = self._traced_flat(leaves, tree, static, args, kwargs)
-        compiled = traced.lower().compile()
-        run = compiled.run
-        self._warn_of_donations(compiled.executable)
+        try:
+            traced = self._traced_flat(leaves, tree, static, args, kwargs)
+        except NotThreaded:
+            run = closing_over_refs(self, leaves, tree, static, args, kwargs)
+        else:
+            compiled = traced.lower().compile()
+            run = compiled.run
+            self._warn_of_donations(compiled.executable)
         make_room(self._cache, CACHE_SIZE)
         self._cache[key] = run
         if static is None and not kwargs and all(a.__class__ is Array for a in args):
@@ -394,6 +423,7 @@ class Jitted(Generic[P, R]):
         """Forgets all traces and compiled programs of this function."""
         self._cache.clear()
         self._traces.clear()
+        self._functional.clear()
 
     def _cache_size(self) -> int:
         return len(self._traces)

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from shardwise.api.signatures import names_of
 from shardwise.api.trees import tree_text
-from shardwise.base.config import FLAGS
+from shardwise.base.config import FLAGS, USER_CONTEXTS
 from shardwise.core.interpreter import name_of
 
 _OTHER_TREE = "the arguments have the tree"
@@ -95,10 +95,12 @@ def _of_contexts(new: Any, old: Any) -> list[str]:
         lines.append(f"the named axes in scope are {dict(axes)}, not {dict(old_axes)}")
     values, old_values = dict(flags), dict(old_flags)
     for name in sorted({*values, *old_values}):
-        default = FLAGS[name].default
+        own = name not in FLAGS
+        default = USER_CONTEXTS[name].default if own else FLAGS[name].default
         a, b = values.get(name, default), old_values.get(name, default)
         if a != b:
-            lines.append(f"the flag {name} is {a!r}, not {b!r}")
+            what = "a user context" if own else f"the flag {name}"
+            lines.append(f"{what} is {a!r}, not {b!r}")
     return lines
 
 

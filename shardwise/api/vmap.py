@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.api.grad import as_value
+from shardwise.api.refs import mapped_with_refs
 from shardwise.api.signatures import names_of
 from shardwise.api.trees import argument_names, broadcast_prefix
 from shardwise.base.context import current
+from shardwise.control.refs import is_ref
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.runtime.pytree import flatten
@@ -44,12 +46,16 @@ def vmap(
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((args, kwargs))
-        values = [as_value(x) for x in leaves]
         if isinstance(axes, int) and not kwargs:
-            dims: list[Any] = [axes] * len(values)
+            dims: list[Any] = [axes] * len(leaves)
         else:
             dims = broadcast_prefix(axes, args, f"vmap of {name}: in_axes")
-            dims += [0] * (len(values) - len(dims))
+            dims += [0] * (len(leaves) - len(dims))
+        if any(map(is_ref, leaves)):
+            options = {"axis_name": axis_name, "axis_size": axis_size,
+                       "spmd_axis_name": spmd_axis_name}
+            return mapped_with_refs(vmap, fun, name, args, kwargs, dims, out_axes, options)
+        values = [as_value(x) for x in leaves]
 
         def names() -> list[str]:
             return argument_names(args, kwargs, names_of(fun))

@@ -140,8 +140,49 @@ class Flag(Generic[T]):
             yield
 
 
+class UserContext(Generic[T]):
+    """A value of the user's that is a part of all keys of caches. Made by `make_user_context`."""
+
+    def __init__(self, default_value: T):
+        self.default = default_value
+        self._name = f"user_context_{len(USER_CONTEXTS)}"
+        USER_CONTEXTS[self._name] = self
+        _context.TRACE_FLAGS.append(self._name)
+
+    @property
+    def value(self) -> T:
+        return _context.current().flags.get(self._name, self.default)
+
+    @contextmanager
+    def __call__(self, value: T) -> Generator[None]:
+        """Sets the value, which must be hashable, inside a `with` block, for this thread."""
+        try:
+            hash(value)
+        except TypeError:
+            raise TypeError(
+                f"a user context takes hashable values, as they are part of the keys of caches; "
+                f"got {value!r} of type {type(value).__name__}. Use a tuple or a frozen dataclass."
+            ) from None
+        here = _context.current()
+        rest = {name: held for name, held in here.flags.items() if name != self._name}
+        flags = rest if value == self.default else rest | {self._name: value}
+        with here.replace(flags=flags).entered():
+            yield
+
+
+def make_user_context(default_value: Any = None) -> UserContext[Any]:
+    """A context for what Python code that is traced reads, and that jit's caches must tell apart.
+
+        layout = make_user_context("rows")
+        with layout("columns"):     # functions are traced again, and find `layout.value` changed
+            f(x)
+    """
+    return UserContext(default_value)
+
+
 _KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string"}
 FLAGS: dict[str, Flag[Any]] = {}
+USER_CONTEXTS: dict[str, UserContext[Any]] = {}
 
 enable_x64 = Flag(
     "enable_x64", False, "Keep 64-bit types instead of narrowing them to 32 bits.",

@@ -226,6 +226,20 @@ def together(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:
     return programs, list(outside.values())
 
 
+def threading(body: Body, refs: Sequence[Ref]) -> Body:
+    """The body as one that touches just these refs, its own among them."""
+    if list(refs) == list(body.refs):
+        return body
+    p, count = body.program, len(body.refs)
+    inputs, outputs = p.inputs[: len(p.inputs) - count], p.outputs[: len(p.outputs) - count]
+    held = dict(zip(body.refs, p.inputs[len(inputs) :], strict=True))
+    last = dict(zip(body.refs, p.outputs[len(outputs) :], strict=True))
+    starts = [held.get(r) or Var(r.type) for r in refs]
+    ends = [last.get(r) or start for r, start in zip(refs, starts, strict=True)]
+    new = Program([*inputs, *starts], [*outputs, *ends], p.equations, p.constants, p.name)
+    return Body(new, body.outside, body.tree, body.captures, refs)
+
+
 # -- carries --
 
 

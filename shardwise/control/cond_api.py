@@ -6,6 +6,7 @@ traces that they use become operands.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,12 +25,14 @@ from shardwise.control.bodies import (
     shelves,
     shown,
     staged,
+    threading,
     together,
     tree_difference,
     with_types,
 )
 from shardwise.control.cond import cond as cond_op
 from shardwise.control.programs import shared
+from shardwise.control.refs import Ref, is_ref, values_of, with_refs_outside, write_back
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.numpy.convert import cast
@@ -46,17 +49,22 @@ _NONE: Any = object()
 
 
 class Choice:
-    """Staged branches with all that a call needs."""
+    """Staged branches with all that a call needs. refs: from outside, that they touch."""
 
-    __slots__ = ("params", "outside", "tree")
+    __slots__ = ("params", "outside", "tree", "refs")
 
-    def __init__(self, params: dict, outside: list[Any], tree: Any):
+    def __init__(self, params: dict, outside: list[Any], tree: Any, refs: Sequence[Ref] = ()):
         self.params = params
         self.outside = outside
         self.tree = tree
+        self.refs = refs
 
     def __call__(self, which: Any, leaves: Sequence[Any]) -> Any:
-        return self.tree.unflatten(cond_op(which, *self.outside, *leaves, **self.params))
+        given = [*leaves, *values_of(self.refs)]
+        outs = cond_op(which, *self.outside, *given, **self.params)
+        count = len(outs) - len(self.refs)
+        write_back(self.refs, outs[count:])
+        return self.tree.unflatten(outs[:count])
 
 
 def cond(
@@ -88,6 +96,9 @@ def cond(
     if len(operands) == 2 and callable(operands[1]) and not callable(true_fun):
         return _with_operands_of_their_own(pred, true_fun, false_fun, *operands)
     leaves, tree = flatten(operands)
+    if any(map(is_ref, leaves)):
+        funs, leaves = _refs_outside((true_fun, false_fun), leaves, tree)
+        return cond(pred, *funs, *leaves)
     try:
         bodies = shelves[true_fun].bodies
         key = ("cond", shelves[false_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
@@ -141,6 +152,9 @@ def switch(
     if len(branches) == 1:
         return branches[0](*operands)
     leaves, tree = flatten(operands)
+    if any(map(is_ref, leaves)):
+        branches, leaves = _refs_outside(branches, leaves, tree)
+        return switch(index, branches, *leaves)
     try:
         others = [shelves[f] for f in branches[1:]]
         key = ("switch", *others, CURRENT.get().key, tree, *[x.aval for x in leaves])
@@ -151,6 +165,17 @@ def switch(
         labels = [f"branches[{i}] ({name_of(f)})" for i, f in enumerate(branches)]
         return _Call("switch", branches, labels, leaves, tree).run(index)
     return choice(index, leaves)
+
+
+def _refs_outside(
+    funs: Sequence[Callable], leaves: list[Any], tree: Any
+) -> tuple[list[Callable], list[Any]]:
+    """The functions with the refs among their operands as values from outside; the others."""
+    def flat(f: Callable) -> Callable:
+        inner = functools.wraps(f)(lambda *xs: f(*tree.unflatten(xs)))
+        return with_refs_outside(inner, leaves)
+
+    return [flat(f) for f in funs], [x for x in leaves if not is_ref(x)]
 
 
 def _predicate(pred: Any) -> Any:
@@ -219,15 +244,19 @@ class _Call:
         for body, label in zip(bodies, self.labels, strict=True):
             self._check_tree(bodies[0], body, label)
         out_types = self._out_types(bodies)
-        programs, outside = together(bodies)
+        refs = list(dict.fromkeys(r for body in bodies for r in body.refs))
+        programs, outside = together([threading(body, refs) for body in bodies])
         branches = tuple([shared(with_types(p, out_types)) for p in programs])
         if self.who == "cond":
             branches = branches[::-1]  # that of False comes first
         may_keep = not any(body.captures for body in bodies)
-        return Choice({"branches": branches}, outside, bodies[0].tree), may_keep
+        return Choice({"branches": branches}, outside, bodies[0].tree, refs), may_keep
 
     def _staged_branch(self, f: Callable, types: Sequence[ArrayType], names: list[str]) -> Body:
-        return staged(lambda *xs: f(*self.tree.unflatten(xs)), types, self.who, name_of(f), names)
+        def flat(*leaves: Any) -> Any:
+            return f(*self.tree.unflatten(leaves))
+
+        return staged(flat, types, self.who, name_of(f), names, with_refs=True)
 
     def _check_tree(self, first: Body, body: Body, label: str) -> None:
         if body.tree != first.tree:

@@ -26,9 +26,10 @@ from shardwise.base.context import current
 from shardwise.core.infer import known, type_of
 from shardwise.core.source import describe, user_site
 from shardwise.numpy.at import write
-from shardwise.numpy.convert import cast, device_array
+from shardwise.numpy.convert import broadcast_to, cast, device_array
 from shardwise.numpy.indexing import getitem
-from shardwise.ops.sharding import settle
+from shardwise.ops.families import add
+from shardwise.ops.sharding import reshard, settle
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import Stage
 from shardwise.transforms.tracer import Tracer, escaped, is_ancestor
@@ -59,26 +60,26 @@ class Ref:
     nothing is lost.
     """
 
-    __slots__ = ("aval", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
+    __slots__ = ("type", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
 
     def __init__(self, value: Any):
-        self.aval = type_of(value)
+        self.type = type_of(value)
         self._value = value
         self._owner: Any = current().interpreter
         self._ended = ""
         self._lent_to = ""
         self._site = user_site(2)
 
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: self.aval.ndim)
-    size = property(lambda self: self.aval.size)
+    shape = property(lambda self: self.type.shape)
+    dtype = property(lambda self: self.type.dtype)
+    ndim = property(lambda self: self.type.ndim)
+    size = property(lambda self: self.type.size)
     sharding = property(lambda self: value_of(self).sharding)
 
     @property
     def short(self) -> str:
         """`Ref{f32[4]}`, for messages."""
-        return f"Ref{{{self.aval.str_short(True)}}}"
+        return f"Ref{{{self.type.str_short(True)}}}"
 
     @property
     def at(self) -> RefAt:
@@ -105,11 +106,14 @@ class Ref:
         self._write("add", idx, value)
 
     def _write(self, method: str, idx: Any, value: Any) -> None:
-        idx = ... if idx is None else idx
         old = value_of(self)
         value = known(value)
         _check_kept(self, type_of(value))
-        put(self, write(method, old, idx, value))
+        if idx is None or idx is ...:
+            value = broadcast_to(cast(value, self.dtype, False), self.shape)
+            put(self, value if method == "set" else add(old, _beside(old, value)))
+        else:
+            put(self, write(method, old, idx, value))
 
     def __getitem__(self, idx: Any) -> Any:
         return self.get(idx)
@@ -225,7 +229,7 @@ def freeze(ref: Ref) -> Any:
     """
     check_ref("freeze", ref)
     value = value_of(ref)
-    if _stage_of(ref) is not None or ref._lent_to:
+    if _stage_of(ref) is not None:
         raise ValueError(
             f"freeze: {ref.short}, made at {describe(ref._site)}, belongs to a function outside of "
             "the one that is being traced, and may be used there later. Freeze it there."
@@ -264,8 +268,8 @@ def write_back(refs: Sequence[Ref], values: Sequence[Any]) -> None:
 
 def put(ref: Ref, value: Any) -> None:
     """Replaces the value of a ref."""
-    t = ref.aval
-    value = settle(cast(value, t.dtype, False), t)
+    t = ref.type
+    value = _beside(value_of(ref), cast(value, t.dtype, False))
     stage = _stage_of(ref)
     holder = ref._owner if stage is None else stage
     if isinstance(value, Tracer) and not is_ancestor(value.interpreter, holder):
@@ -274,6 +278,14 @@ def put(ref: Ref, value: Any) -> None:
         ref._value = value
     else:
         _entry(ref, stage)[1] = value
+
+
+def _beside(old: Any, value: Any) -> Any:
+    """A new value with the sharding over explicit mesh axes that the old one has."""
+    t, new = type_of(old), type_of(value)
+    if isinstance(old, Tracer) or isinstance(value, Tracer) or t.mesh is None or new.mesh is t.mesh:
+        return settle(value, t)
+    return reshard(value, sharding=old.sharding)
 
 
 def _stage_of(ref: Ref) -> Stage | None:
@@ -292,22 +304,22 @@ def _stage_of(ref: Ref) -> Stage | None:
             raise _escaped(ref)
     if not owner.alive:
         raise _escaped(ref)
-    return inner
-
-
-def _entry(ref: Ref, stage: Stage) -> list[Any]:
-    """What a stage knows of a ref from outside: its value at the start, and that of now."""
-    if ref._lent_to and (stage.refs is None or ref not in stage.refs):
+    if ref._lent_to:
         raise ValueError(
             f"{ref.short}, made at {describe(ref._site)}, is an argument of {ref._lent_to}, and "
             "that function uses it from outside, too. A function that gets a ref must have no "
             "other way to it: use the argument."
         )
-    if stage.refs is None:
-        raise NotThreaded(ref, stage)
+    return inner
+
+
+def _entry(ref: Ref, stage: Stage) -> list[Any]:
+    """What a stage knows of a ref from outside: its value at the start, and that of now."""
     found = stage.refs.get(ref)
     if found is None:
-        start = stage.new_input(ref.aval)
+        if not stage.takes_refs:
+            raise NotThreaded(ref, stage)
+        start = stage.new_input(ref.type)
         found = stage.refs[ref] = [start, start]
     return found
 
@@ -375,8 +387,8 @@ def lent(refs: Sequence[Ref], who: str, names: Callable[[], Sequence[str]]) -> G
         twice = next(r for i, r in enumerate(refs) if r in refs[:i])
         at = [n for n, r in zip(names(), refs, strict=True) if r is twice]
         raise ValueError(
-            f"{who}: {twice.short} is passed more than once, as {' and '.join(at)}. What is written "
-            "to the one would have to be seen in the other: pass it once."
+            f"{who}: {twice.short} is passed more than once, as {' and '.join(at)}. What is "
+            "written to the one would have to be seen in the other: pass it once."
         )
     values = values_of(refs)
     before = [r._lent_to for r in refs]
@@ -399,8 +411,8 @@ def functional(fun: Callable, who: str, at: Sequence[int], closed: Sequence[Ref]
 
     @functools.wraps(fun)
     def pure(*args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
-        *args, outside = args
-        leaves, tree = flatten((tuple(args), kwargs))
+        outside = args[-1]
+        leaves, tree = flatten((args[:-1], kwargs))
         inner = [Ref(leaves[i]) for i in at]
         for i, r in zip(at, inner, strict=True):
             leaves[i] = r
@@ -428,14 +440,14 @@ def _known_inside(refs: Sequence[Ref], values: Sequence[Any]) -> Generator[None]
         del stage.refs[ref]
 
 
-def with_refs_outside(fun: Callable, leaves: Sequence[Any]) -> tuple[Callable, list[Any]]:
-    """`fun(*leaves)` as a function of those leaves that are no refs, and these."""
-    rest = [x for x in leaves if x.__class__ is not Ref]
+def with_refs_outside(fun: Callable, leaves: Sequence[Any]) -> Callable:
+    """`fun(*leaves)` as a function of those leaves that are no refs."""
 
-    def filled(*xs: Any) -> Any:
-        given = iter(xs)
+    @functools.wraps(fun)
+    def filled(*rest: Any) -> Any:
+        given = iter(rest)
         return fun(*[x if x.__class__ is Ref else next(given) for x in leaves])
 
-    return filled, rest
+    return filled
 
 

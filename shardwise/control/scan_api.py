@@ -36,6 +36,7 @@ from shardwise.control.scan import scan as scan_op
 from shardwise.control.scan import sliced_type
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
+from shardwise.core.program import Program
 from shardwise.numpy.convert import device_array
 from shardwise.ops.basis import reshape
 from shardwise.ops.shape import concatenate, slice_in_dim
@@ -172,12 +173,14 @@ class _Call:
         if wider != carry:
             body = self._staged_once([*wider, *slices])
         check_carry("scan", self.name, self.init_tree, wider, body.out_types)
+        program = _carrying(with_types(body.program, wider), len(body.outside) + count, count, body)
         params = {
-            "body": shared(with_types(body.program, wider)), "num_consts": len(body.outside),
-            "num_carry": count, "length": self.length, "reverse": self.reverse,
+            "body": shared(program), "num_consts": len(body.outside),
+            "num_carry": count + len(body.refs), "length": self.length, "reverse": self.reverse,
             "unroll": self.unroll,
         }
-        loop = Loop(scan_op, params, body.outside, casts_of(carry, wider), body.tree)
+        casts = casts_of(carry, wider)
+        loop = Loop(scan_op, params, body.outside, casts, body.tree, body.refs, count)
         return loop, not body.captures
 
     def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:
@@ -192,7 +195,7 @@ class _Call:
 
     def _staged_once(self, types: Sequence[ArrayType]) -> Body:
         names = [*paths("carry", self.init_tree), *paths("x", self.xs_tree)]
-        return staged(self._flat, types, "scan", self.name, names, lambda found: found)
+        return staged(self._flat, types, "scan", self.name, names, lambda found: found, True)
 
     def _flat(self, *leaves: Any) -> tuple[list[Any], Any]:
         carry, ys, tree = self.apply(leaves)
@@ -233,6 +236,18 @@ class _Call:
         return tree.unflatten(  # pyright: ignore[reportOptionalMemberAccess]
             [*map(_array, carry), *stacked]
         )
+
+
+def _carrying(program: Program, at: int, out: int, body: Body) -> Program:
+    """The program with the values of refs, which come last, after the carry."""
+    count = len(body.refs)
+    if not count:
+        return program
+    ins, outs = program.inputs, program.outputs
+    first, last = len(ins) - count, len(outs) - count
+    inputs = [*ins[:at], *ins[first:], *ins[at:first]]
+    outputs = [*outs[:out], *outs[last:], *outs[out:last]]
+    return Program(inputs, outputs, program.equations, program.constants, program.name)
 
 
 def _array(x: Any) -> Any:

@@ -26,16 +26,19 @@ from shardwise.control.bodies import (
     shelf_of,
     shelves,
     staged,
+    threading,
     widened,
     with_types,
 )
 from shardwise.control.call import call
 from shardwise.control.programs import fit, program_of, shared
+from shardwise.control.refs import values_of, write_back
 from shardwise.control.scan import scan as scan_op
 from shardwise.control.while_loop import flag_programs
 from shardwise.control.while_loop import while_loop as while_op
 from shardwise.core.infer import known, type_of
 from shardwise.core.interpreter import name_of
+from shardwise.core.program import Program
 from shardwise.numpy.convert import cast, constant
 from shardwise.ops.families import add
 from shardwise.ops.logical import lt
@@ -112,11 +115,12 @@ class _Carried:
             body = self._staged_once([*first, *wider])
         check_carry(self.who, self.name, self.tree, wider, body.out_types[count:])
         body.program = with_types(body.program, [*first, *wider])
+        self.count = len(first) + len(wider)
         return body, [*first, *wider]
 
     def _staged_once(self, types: list[ArrayType]) -> Body:
         names = ["i"] * (len(types) - len(self.leaves)) + paths("carry", self.tree)
-        return staged(self.turn, types, self.who, self.name, names, lambda found: found)
+        return staged(self.turn, types, self.who, self.name, names, lambda found: found, True)
 
     def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
         """The carry after one turn, and its tree."""
@@ -152,11 +156,13 @@ class _While(_Carried):
     def staged(self, types: list[ArrayType]) -> tuple[Loop, bool]:
         body, carry = self.staged_body(types)
         test = self._test(carry)
+        refs = list(dict.fromkeys([*body.refs, *test.refs]))
+        test, body = _asking(threading(test, refs)), threading(body, refs)
         programs = {"test": shared(test.program), "body": shared(body.program)}
         counts = {"num_test": len(test.outside), "num_body": len(body.outside)}
         consts, casts = [*test.outside, *body.outside], casts_of(types, carry)
         kind = _Flagged if test.program.effects else Loop
-        loop = kind(while_op, programs | counts, consts, casts, self.tree)
+        loop = kind(while_op, programs | counts, consts, casts, self.tree, refs, self.count)
         return loop, not (test.captures or body.captures)
 
     def _test(self, carry: list[ArrayType]) -> Body:
@@ -166,7 +172,7 @@ class _While(_Carried):
         def fun(*leaves: Any) -> Any:
             return self.cond_fun(self.tree.unflatten(leaves))
 
-        test = staged(fun, carry, self.who, name, names)
+        test = staged(fun, carry, self.who, name, names, with_refs=True)
         found = test.out_types
         if test.tree != flatten(0)[1]:
             came = f"a tree {test.tree}"
@@ -187,13 +193,30 @@ class _Flagged(Loop):
         for position, t in self.casts:
             leaves[position] = fit(leaves[position], t)
         p, count = self.params, self.params["num_test"]
+        leaves = [*leaves, *values_of(self.refs)]
         (go_on,) = call(*self.consts[:count], *leaves, program=p["test"])
         asked, body = flag_programs(p["body"], p["test"], count, p["num_body"])
         _, *outs = while_op(
             *self.consts, go_on, *leaves, test=asked, body=body, num_test=0,
             num_body=len(self.consts),
         )
-        return self.tree.unflatten(outs)
+        write_back(self.refs, outs[self.at :])
+        return self.tree.unflatten(outs[: self.at])
+
+
+def _asking(test: Body) -> Body:
+    """A test as one that gives no values of refs: it may only read them."""
+    p, count = test.program, len(test.refs)
+    if not count:
+        return test
+    for ref, start, end in zip(test.refs, p.inputs[-count:], p.outputs[-count:], strict=True):
+        if start is not end:
+            raise ValueError(
+                f"while_loop: {p.name}, which says whether to go on, writes to {ref.short}. It "
+                "may only read refs: write in the body."
+            )
+    new = Program(p.inputs, p.outputs[:-count], p.equations, p.constants, p.name)
+    return Body(new, test.outside, test.tree, test.captures)
 
 
 def fori_loop(
@@ -280,8 +303,10 @@ class _Fori(_Carried):
         loop = shelf.bodies.get(key)
         if loop is None:
             body, carry = self.staged_body(types, first)
-            casts = casts_of([*first, *types], carry)
-            loop = Loop(scan_op, {"body": shared(body.program)}, body.outside, casts, body.tree)
+            casts, held = casts_of([*first, *types], carry), {"body": shared(body.program)}
+            loop = Loop(
+                scan_op, held, body.outside, casts, body.tree, body.refs, self.count
+            )
             if not body.captures:
                 shelf.keep(key, loop)
         return loop, self.leaves
@@ -300,10 +325,11 @@ def _counted(prepared: tuple[Loop, list], lower: int, length: int, unroll: Any) 
             f"fori_loop: unroll must be a bool or a positive int; got {unroll}."
         )
     params = {
-        **loop.params, "num_consts": len(loop.consts), "num_carry": 1 + len(leaves),
+        **loop.params, "num_consts": len(loop.consts), "num_carry": loop.at + len(loop.refs),
         "length": length, "reverse": False, "unroll": turns,
     }
-    return Loop(scan_op, params, loop.consts, loop.casts, loop.tree)([lower, *leaves])[1]
+    ready = Loop(scan_op, params, loop.consts, loop.casts, loop.tree, loop.refs, loop.at)
+    return ready([lower, *leaves])[1]
 
 
 def _while_below(prepared: tuple[Loop, list], lower: Any, upper: Any) -> Any:
@@ -317,4 +343,5 @@ def _while_below(prepared: tuple[Loop, list], lower: Any, upper: Any) -> Any:
     test = shared(program_of(below, [type_of(upper), *carry], body.name))
     params = {"test": test, "body": body, "num_test": 1, "num_body": len(loop.consts)}
     consts = [upper, *loop.consts]
-    return Loop(while_op, params, consts, loop.casts, loop.tree)([lower, *leaves])[1]
+    ready = Loop(while_op, params, consts, loop.casts, loop.tree, loop.refs, loop.at)
+    return ready([lower, *leaves])[1]

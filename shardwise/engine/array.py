@@ -311,7 +311,7 @@ def _through_bytes(x: Array) -> np.ndarray:
 
 def _part(array: Array, position: int) -> Array:
     """The shard at a position of the sharding, as an array on its device. Shares its memory
-    unless there is padding within."""
+    unless there is padding within, or it is in host memory."""
     sharding = array._sig.sharding
     device = sharding.devices[position]
     index = sharding.indices(array.shape)[position]
@@ -329,7 +329,8 @@ def _part(array: Array, position: int) -> Array:
         view = array._value()[index]
         return wrap(backend.put(t, sig.placement, [view], [device]), sig)
     view = array._host_parts([position])[0]
-    if not view.flags.c_contiguous:
+    if not view.flags.c_contiguous or there != SingleDeviceSharding(device):
+        # A view would be in the default kind of memory, whatever it says.
         return wrap(backend.put(t, sig.placement, [view], [device]), sig)
     return wrap(host.from_view(t, sig.placement, view, device), sig)
 
@@ -337,7 +338,7 @@ def _part(array: Array, position: int) -> Array:
 def _device_part(array: Array, position: int, sig: Signature) -> Array:
     """A shard that the host does not read; its padding is cut off on its device."""
     raw, stored = array._single_buffers([position])[0], array._sig.stored
-    full = array._sig.sharding.shard_shape(stored.shape)
+    full = array._sig.sharding.tile_shape(stored.shape)
     if full == sig.stored.shape:
         return wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
     padded = signature(array_type(full, stored.dtype), sig.sharding, True, sig.layout)

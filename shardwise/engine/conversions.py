@@ -123,7 +123,9 @@ def _python(x: Any, dtype: Any) -> int | float:
 
 
 def _readable(x: Any) -> bool:
-    return not x.is_deleted() and (x.is_fully_addressable or x.is_fully_replicated)
+    if x.is_deleted() or x.sharding.partial_axes[0]:  # addends are not the value
+        return False
+    return x.is_fully_addressable or x.is_fully_replicated
 
 
 def array_text(x: Any) -> str:

@@ -301,16 +301,9 @@ def lower(
     pairs = zip(outs, program.out_types, strict=True)
     new.outs = [over_devices(wanted_by_type(s, t), t, new.devices, new.meshes) for s, t in pairs]
     new.targets = [target_of(s, w, new.devices, mesh) for s, w in zip(sigs, wanted, strict=True)]
-    several = len(new.devices) > 1
     new.held = [place_of(c, new.devices, mesh) for c in new.constants]
-    places = new.held + new.targets
-    rows = zip(formats, sigs, new.targets, strict=True)
-    new.in_orders = [order_in(*row) for row in rows]
-    new.out_orders = [order_of(*row) for row in zip(given, program.out_types, strict=True)]
-    orders = [order_of_held(*row) for row in zip(new.constants, new.held, strict=True)]
-    rows = zip(outs, new.outs, result_kinds(program), strict=True)
-    new.kinds = [kind if asked is None else stated_kind(s) for asked, s, kind in rows]
-    storage = storage_of(places, orders + new.in_orders, new.kinds, new.out_orders)
+    storage = _storage(new, formats, given)
+    several, places = len(new.devices) > 1, new.held + new.targets
     new.asked = (
         places if several else [None] * len(places),
         new.outs if several else [None] * len(outs),
@@ -320,6 +313,19 @@ def lower(
     new.text, chosen = _text_for(new, *new.asked)
     new.outs = chosen if several else new.outs
     return new
+
+
+def _storage(plan: Lowering, formats: Sequence[Any], given: Sequence[Any]) -> Storage:
+    """How all lies in memory, by what is asked for arguments (`formats`) and results (`given`)."""
+    rows = zip(formats, plan.sigs, plan.targets, strict=True)
+    plan.in_orders = [order_in(*row) for row in rows]
+    rows = zip(given, plan.program.out_types, strict=True)
+    plan.out_orders = [order_of(*row) for row in rows]
+    rows = zip(given, plan.outs, result_kinds(plan.program), strict=True)
+    plan.kinds = [kind if bare(f) is None else stated_kind(s) for f, s, kind in rows]
+    rows = zip(plan.constants, plan.held, strict=True)
+    orders = [order_of_held(*row) for row in rows] + plan.in_orders
+    return storage_of(plan.held + plan.targets, orders, plan.kinds, plan.out_orders)
 
 
 def _text_for(

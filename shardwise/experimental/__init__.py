@@ -11,5 +11,6 @@ if TYPE_CHECKING:
     from shardwise.experimental import layout as layout
     from shardwise.experimental import mesh_utils as mesh_utils
     from shardwise.experimental import pjit as pjit
+    from shardwise.experimental import state as state
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -51,10 +51,11 @@ class Stage(Interpreter):
     """Records ops as equations. Values from outside become captured inputs.
 
     refs: by ref from outside that was touched (control/refs.py), its value at the start, which is
-      an input, and that of now; None where whoever stages does not pass refs through.
+      an input, and that of now.
+    takes_refs: whether whoever stages passes refs through.
     """
 
-    __slots__ = ("equations", "captures", "inputs", "names", "refs")
+    __slots__ = ("equations", "captures", "inputs", "names", "refs", "takes_refs")
 
     def __init__(self, parent: Interpreter, transform: str, function: str):
         super().__init__(parent, transform, function)
@@ -62,7 +63,8 @@ class Stage(Interpreter):
         self.captures: dict[int, tuple[Var, Any]] = {}
         self.inputs: list[Var] = []
         self.names: list[str] = []
-        self.refs: dict[Any, list[Any]] | None = None
+        self.refs: dict[Any, list[Any]] = {}
+        self.takes_refs = False
 
     def new_input(self, aval: ArrayType, name: str = "") -> StageTracer:
         var = Var(aval)
@@ -182,10 +184,10 @@ def stage(
     """
     interpreter = Stage(parent or current().interpreter, transform, name)
     with interpreter.entered():
-        interpreter.refs = None if refs is None else {}
+        interpreter.takes_refs = refs is not None
         program, captured = _run(interpreter, fun, types, names)
         if refs is not None:
-            refs.extend(interpreter.refs or ())
+            refs.extend(interpreter.refs)
     refuse_leaks(interpreter)
     return split_captures(program, captured)
 

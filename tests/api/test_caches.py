@@ -347,3 +347,29 @@ def test_options_of_a_compilation_go_before_those_of_the_function(monkeypatch):
         "jit of <lambda>: compiler_options must be a dict of XLA options by name; got "
         "['xla_dump_to']."
     )
+
+
+def test_a_context_of_the_users_own(explained, caplog):
+    mode = sw.make_user_context("rows")
+    seen = []
+
+    @sw.jit
+    def f(x):
+        seen.append(mode.value)
+        return x + 1
+
+    f(1.0)
+    with mode("columns"):
+        f(1.0)
+        with mode("rows"):
+            f(1.0)
+    with mode("columns"):
+        f(1.0)
+    assert seen == ["rows", "columns"] and mode.value == "rows"
+    assert messages(caplog)[1].split("\n  ")[1:] == ["a user context is 'columns', not 'rows'"]
+    with pytest.raises(TypeError) as error, mode(["rows"]):
+        pass
+    assert str(error.value) == (
+        "a user context takes hashable values, as they are part of the keys of caches; got "
+        "['rows'] of type list. Use a tuple or a frozen dataclass."
+    )

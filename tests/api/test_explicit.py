@@ -486,3 +486,28 @@ def test_a_training_step_is_jax_s(mesh: Mesh):
     for k, g in expected[1].items():
         assert shown(grads[k]) == str(jax.typeof(g))
         np.testing.assert_allclose(grads[k], g, rtol=1e-4, atol=1e-6)
+
+
+def test_uneven_sums_are_taken(mesh: Mesh):
+    x = sw.device_put(np.ones((3, 8), np.float32), NamedSharding(mesh, P("x", "y")))
+    with pytest.raises(ValueError) as error:
+        jnp.dot(x, x.T, out_sharding=P("x", unreduced={"y"}))
+    assert str(error.value) == (
+        "a value of shape (3, 3) is to be left as addends under NamedSharding("
+        f"mesh={mesh.abstract_mesh}, spec=P('x', None, unreduced={{'y'}})), which splits a "
+        "dimension into a number of parts that does not divide it. XLA has no such sums: take the "
+        "sum (leave out `unreduced`), or leave that dimension whole."
+    )
+    np.testing.assert_array_equal(jnp.dot(x, x.T, out_sharding=P("x")), np.full((3, 3), 8.0))
+
+
+def test_the_text_of_addends():
+    mesh = sw.make_mesh((2,), ("x",))
+    a = sw.device_put(np.ones((1, 4), np.float32), NamedSharding(mesh, P(None, "x")))
+    b = sw.device_put(np.ones((4, 1), np.float32), NamedSharding(mesh, P("x")))
+    u = jnp.dot(a, b, out_sharding=P(None, None, unreduced={"x"}))
+    assert repr(u) == str(u) == (
+        "Array(shape=(1, 1), dtype=float32) sharded as NamedSharding(mesh=Mesh('x': 2, "
+        "axis_types=(Explicit,)), spec=P(None, None, unreduced={'x'})), of which here:\n"
+        "  [0:1, 0:1] on cpu:0: [[2.]]"
+    )

@@ -18,7 +18,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.experimental.layout import Format, Layout
 from shardwise.memory import Space
-from shardwise.sharding import NamedSharding, SingleDeviceSharding
+from shardwise.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from shardwise.types.layout import layout_from_text
 
@@ -486,3 +486,13 @@ def test_derivatives_pass_through_spaces():
     for grad in (sw.grad(loss), sw.jit(sw.grad(loss))):
         np.testing.assert_array_equal(np.asarray(grad(ours(X, "x"))), 2 * X)
     np.testing.assert_array_equal(np.asarray(sw.vmap(STEPS["space"])(ours(X, "x"))), 2 * X)
+
+
+@pytest.mark.parametrize("types", [AxisType.Auto, AxisType.Explicit])
+def test_host_memory_within_a_program_over_any_kind_of_axes(types):
+    mesh = Mesh(MESH.devices, MESH.axis_names, axis_types=[types] * len(MESH.axis_names))
+    near = NamedSharding(mesh, P(MESH.axis_names[0]))
+    far = near.with_memory_kind("pinned_host")
+    y = sw.jit(lambda x: sw.device_put(x * 2, far))(sw.device_put(X, near))
+    assert y.sharding.is_equivalent_to(far, 2) and host_kinds(y) == ("pinned_host", "pinned_host")
+    np.testing.assert_array_equal(y, X * 2)

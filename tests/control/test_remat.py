@@ -5,7 +5,6 @@ import re
 
 import jax
 import jax.ad_checkpoint
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from beside import JAX, OURS, close, message, same_as_jax
@@ -13,7 +12,7 @@ from jax._src.ad_checkpoint import saved_residuals as jax_saved_residuals
 
 import shardwise as sw
 import shardwise.numpy as swnp
-from shardwise import ad_checkpoint, checkpoint_policies, lax
+from shardwise import ad_checkpoint, checkpoint_policies
 from shardwise.ad_checkpoint import Offloadable, checkpoint_name, saved_residuals
 from shardwise.core.checker import check_program
 
@@ -39,7 +38,8 @@ def policy_in(lib, policy):
         return None
     name, *args = policy
     found = getattr(lib.root.checkpoint_policies, name)
-    return found(*[policy_in(lib, a) if isinstance(a, tuple) else a for a in args]) if args else found
+    args = [policy_in(lib, a) if isinstance(a, tuple) else a for a in args]
+    return found(*args) if args else found
 
 
 POLICIES = [

@@ -181,6 +181,7 @@ ELEMENTARY = {
                 Sample((np.float32(2), POSITIVE), reference=lambda x, y: x + 1j * y)],
     "stop_gradient": [Sample((WAVE,), reference=lambda x: x, order=0, why="zero by definition")],
     "copy": [*analytic(lambda x: x, WAVE), flat(lambda x: x, INTS)],
+    "name": [Sample((WAVE,), {"name": "wave"}, lambda x, **p: x)],
 }
 
 ORDERS = np.float32([1, 2, 3, 1, 2, 3, 1, 2]).reshape(SHAPE)

@@ -182,6 +182,9 @@ def test_memory_kinds():
     y = sw.jit(lambda a: a + 1, out_shardings=sharding)(x)
     np.testing.assert_array_equal(y, values((10, 3)) + 1)
     assert y.sharding == sharding
+    parts = [s.data for s in y.addressable_shards]  # in that kind of memory, too
+    whole = sw.make_array_from_single_device_arrays((10, 3), sharding, parts)
+    np.testing.assert_array_equal(whole, y)
 
 
 def test_pickle_and_copies():

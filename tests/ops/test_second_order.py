@@ -1,0 +1,117 @@
+"""Second derivatives in reverse, of every op: of its gradient, forwards and in reverse.
+
+`check_op` has those of forward mode. Here the gradient g(x) = Jᵀ w is compared with finite
+differences, as g' u, and by an inner product, Σ v·(g' u) = Σ u·(g'ᵀ v), without conjugation. Several
+ops go into one program, which is compiled once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.control
+import shardwise.ops
+from shardwise.core.infer import type_of
+from shardwise.core.op import OPS
+from shardwise.testing import Sample
+from shardwise.testing.sample import wide, wide_param
+from shardwise.types.dtypes import is_complex, is_inexact
+from tests.ops.samples import SAMPLES
+
+for package in (shardwise.ops, shardwise.control):
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+STEP, TOLERANCE = 1e-6, 1e-5
+GROUP = 12  # ops of one program
+
+
+def chosen(name: str) -> list[Sample]:
+    """A real and a complex sample whose second derivatives are to be checked."""
+    found: dict[bool, Sample] = {}
+    for sample in SAMPLES[name]:
+        kinds = [type_of(a).dtype for a in sample.args]
+        if sample.order >= 2 and any(map(is_inexact, kinds)) and not sample.keys:
+            found.setdefault(any(map(is_complex, kinds)), sample)
+    return list(found.values())
+
+
+NAMES = [name for name in sorted(SAMPLES) if OPS[name].jvp is not None and chosen(name)]
+GROUPS = [NAMES[i : i + GROUP] for i in range(0, len(NAMES), GROUP)]
+
+
+class Gradient:
+    """The gradient of a sample's results, weighted at random, by its inexact operands."""
+
+    def __init__(self, name: str, sample: Sample):
+        params = {k: wide_param(v) for k, v in sample.params.items()}
+        self.op, self.sample = OPS[name], dataclasses.replace(sample, params=params)
+        self.label = f"{name} {sample.describe()}"
+        self.rng = np.random.default_rng(zlib.crc32(self.label.encode()))
+        self.args = [wide(a) for a in sample.args]
+        self.active = [i for i, a in enumerate(self.args) if is_inexact(type_of(a).dtype)]
+        self.u, self.v = self.direction(), self.direction()
+
+    def like(self, shape: tuple, complex_: bool) -> np.ndarray:
+        value = self.rng.standard_normal(shape)
+        return value + 1j * self.rng.standard_normal(shape) if complex_ else np.asarray(value)
+
+    def direction(self) -> list[np.ndarray]:
+        return [self.like(self.args[i].shape, is_complex(self.args[i].dtype)) for i in self.active]
+
+    def moved(self, step: float) -> list[np.ndarray]:
+        return [self.args[i] + step * u for i, u in zip(self.active, self.u, strict=True)]
+
+    def __call__(self, *xs: Any) -> tuple[Any, ...]:
+        def run(*given: Any) -> list[Any]:
+            args = list(self.args)
+            for i, x in zip(self.active, given, strict=True):
+                args[i] = x
+            outs = self.sample.apply(self.op, *args)
+            return [o for o in outs if is_inexact(type_of(o).dtype)]
+
+        outs, back = sw.vjp(run, *xs)
+        self.rng = np.random.default_rng(0)  # the same weights in every call
+        return back([self.like(o.shape, is_complex(o.dtype)) for o in outs])
+
+    def both(self, xs: Any, u: Any, v: Any) -> tuple[Any, Any, Any]:
+        g, along = sw.jvp(self, tuple(xs), tuple(u))
+        return g, along, sw.vjp(self, *xs)[1](tuple(v))
+
+    def faults(self, ahead: Any, behind: Any, found: Any) -> list[str]:
+        _, along, back = found
+        faults = []
+        for i, (a, b, came) in enumerate(zip(ahead, behind, along, strict=True)):
+            wanted = (np.asarray(a) - np.asarray(b)) / (2 * STEP)
+            tolerance = max(TOLERANCE, 10 * (self.sample.tolerance or 0))
+            if not np.allclose(came, wanted, rtol=tolerance, atol=tolerance):
+                faults.append(f"{self.label}, operand {i}: {came}, differences {wanted}")
+        left, right = product(self.v, along), product(self.u, back)
+        if not np.isclose(left, right, rtol=1e-9, atol=1e-9):
+            faults.append(f"{self.label}, in reverse: {right}, forwards {left}")
+        return faults
+
+
+def product(left: Any, right: Any) -> float:
+    return float(np.real(sum(np.sum(a * np.asarray(b)) for a, b in zip(left, right, strict=True))))
+
+
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: f"{names[0]} to {names[-1]}")
+def test_gradients_of_gradients(names: list[str]):
+    with sw.enable_x64(True):
+        gradients = [Gradient(n, s) for n in names for s in chosen(n)]
+        run = sw.jit(lambda given: [g.both(*x) for g, x in zip(gradients, given, strict=True)])
+        ahead, behind, here = (
+            run([(g.moved(step), g.u, g.v) for g in gradients]) for step in (STEP, -STEP, 0)
+        )
+        rows = zip(gradients, ahead, behind, here, strict=True)
+        faults = [fault for g, a, b, h in rows for fault in g.faults(a[0], b[0], h)]
+    assert not faults, "\n".join(faults)
