@@ -23,7 +23,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
 LAYERS = (
     *("_version", "base", "runtime", "types", "core", "ops", "numpy"),
     *("transforms", "control", "engine", "api"),
-    *("lax", "dlpack", "random", "nn", "linalg", "fft", "scipy", "tree", "tree_util", "memory", "errors"),
+    *("lax", "dlpack", "random", "nn", "linalg", "fft", "scipy", "tree", "tree_util"),
+    *("memory", "ref", "errors"),
     *("checkpoint_policies", "ad_checkpoint", "custom_derivatives", "custom_batching"),
     *("compat", "sharding"),
     "experimental",

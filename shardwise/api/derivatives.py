@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.api.closures import Closure
 from shardwise.api.grad import as_value, settled
 from shardwise.api.trees import leaf_name
 from shardwise.control.bodies import staged
@@ -18,7 +19,7 @@ from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program, Var
 from shardwise.core.trees import tree_difference
 from shardwise.ops.sharding import settle
-from shardwise.runtime.pytree import flatten, register_node
+from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
 from shardwise.transforms.transpose import transpose_program
 from shardwise.types.array_type import ArrayType
@@ -45,26 +46,26 @@ def linear_transpose(fun: Callable, *primals: Any) -> Callable:
     types = [x.aval if hasattr(x, "aval") else type_of(as_value(x)) for x in leaves]
     body = staged(lambda *xs: fun(*tree.unflatten(xs)), types, "linear_transpose", name)
     _check_kinds(name, [*types, *body.out_types])
-    known = len(body.outside)
+    known, out_tree = len(body.outside), body.tree
     _check_linear(name, body.program, set(body.program.arguments[known:]))
     program = shared(body.program)
 
-    def transposed(ct: Any) -> tuple:
+    def transposed(outside: Sequence[Any], ct: Any) -> tuple:
         cts, ct_tree = flatten(ct)
-        if ct_tree != body.tree:
-            where = tree_difference("the result", body.tree, "the cotangent", ct_tree, "ct")
+        if ct_tree != out_tree:
+            where = tree_difference("the result", out_tree, "the cotangent", ct_tree, "ct")
             raise TypeError(
                 f"linear_transpose of {name}: the cotangent must have the tree of the result; "
                 f"{where}."
             )
         pairs = enumerate(zip(cts, program.out_types, strict=True))
-        given = [*body.outside, *[_checked(name, ct_tree, i, x, t) for i, (x, t) in pairs]]
+        given = [*outside, *[_checked(name, ct_tree, i, x, t) for i, (x, t) in pairs]]
         back, marks = transpose_program(program, known, (True,) * len(cts))
         found = iter(call(*map(settle, given, back.in_types), program=back))
         rows = zip(marks, types, strict=True)
         return tree.unflatten([settled(next(found) if m else None, t) for m, t in rows])
 
-    return transposed
+    return Closure(transposed, body.outside)
 
 
 def _check_kinds(name: str, types: Sequence[ArrayType]) -> None:
@@ -154,24 +155,6 @@ def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list[A
 # -- gradients --
 
 
-class _PullBack:
-    """The staged function of cotangents, with the values that it takes from outside."""
-
-    def __init__(self, program: Program, values: Sequence[Any], trees: tuple):
-        self.program, self.values, self.trees = program, values, trees
-
-    def __call__(self, ct: Any) -> Any:
-        found = call(*self.values, *flatten(ct)[0], program=self.program)
-        return self.trees[0].unflatten(found)
-
-
-register_node(
-    _PullBack,
-    lambda x: (x.values, (x.program, x.trees)),
-    lambda fixed, values: _PullBack(fixed[0], values, fixed[1]),
-)
-
-
 def custom_gradient(fun: Callable) -> Callable:
     """A function that returns its own rule for cotangents with its value.
 
@@ -197,9 +180,14 @@ def custom_gradient(fun: Callable) -> Callable:
         leaves, tree = flatten(value)
         types = [type_of(x).strong() for x in leaves]
         body = staged(lambda *cts: rule(tree.unflatten(cts)), types, "custom_gradient")
-        return value, _PullBack(shared(body.program), body.outside, (body.tree,))
+        program, ct_tree = shared(body.program), body.tree
 
-    def bwd(pull_back: _PullBack, ct: Any) -> tuple:
+        def pull_back(outside: Sequence[Any], ct: Any) -> Any:
+            return ct_tree.unflatten(call(*outside, *flatten(ct)[0], program=program))
+
+        return value, Closure(pull_back, body.outside)
+
+    def bwd(pull_back: Callable, ct: Any) -> tuple:
         found = pull_back(ct)
         return tuple(found) if isinstance(found, tuple | list) else (found,)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.api.backward import backward
+from shardwise.api.closures import Closure
 from shardwise.api.signatures import as_tuple, check_argnums
 from shardwise.api.trees import leaf_name, tree_difference, tree_text
 from shardwise.base.context import current
@@ -139,7 +140,7 @@ def value_and_grad(
         _check_output(name, out_tree, outs[:count], holomorphic)
         one = np.ones((), type_of(outs[0]).dtype)[()]
         with in_mesh(explicit_mesh(values)):
-            grads = tree.unflatten(pull_back(linear, [one], values))
+            grads = tree.unflatten(pull_back(linear, [one], places_of(values)))
         value = out_tree.unflatten(outs[:count])
         gradient = grads if not isinstance(argnums, int) else grads[0]
         if has_aux:
@@ -168,11 +169,11 @@ def grad(
 
 
 def pull_back(
-    linear: LinearFunction, cotangents: Sequence[Any], primals: Sequence[Any] = ()
+    linear: LinearFunction, cotangents: Sequence[Any], places: Sequence[Any] = ()
 ) -> list[Any]:
     """Cotangents of all inputs; zeros where the result does not depend on one.
 
-    primals: the inputs. What no input has a part in, such as zeros, is split as these are.
+    places: of the inputs. What no input has a part in, such as zeros, is split as these are.
     """
     given = [ct for ct, on in zip(cotangents, linear.active_out, strict=False) if on]
     found = iter(backward(linear, given))
@@ -180,16 +181,20 @@ def pull_back(
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None
         grads.append(settled(ct, t))
-    return [*map(_beside, grads, primals)] if primals else grads
+    return [*map(_split_as, grads, places)] if any(places) else grads
 
 
-def _beside(ct: Any, primal: Any) -> Any:
-    """A cotangent that was put nowhere, split as its primal is over several devices."""
-    if primal.__class__ is Array and ct.__class__ is Array and not ct._sig.committed:
-        there = primal._sig.sharding
-        if len(there.devices) > 1 and ct._sig.sharding is not there:
-            return EAGER.place(ct, there)
-    return ct
+def places_of(values: Sequence[Any]) -> list[Any]:
+    """The shardings of arrays over several devices; None for other values."""
+    found = [x._sig.sharding if x.__class__ is Array else None for x in values]
+    return [s if s is not None and len(s.devices) > 1 else None for s in found]
+
+
+def _split_as(ct: Any, place: Any) -> Any:
+    """A cotangent that was put nowhere, in the place of its primal."""
+    if place is None or ct.__class__ is not Array or ct._sig.committed:
+        return ct
+    return ct if ct._sig.sharding is place else EAGER.place(ct, place)
 
 
 def settled(x: Any, t: ArrayType) -> Any:
@@ -332,13 +337,15 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
 
     Returns:
       (result, pull_back), with `has_aux` also aux. `pull_back(ct)` takes a cotangent of the
-      result's tree and gives a tuple with one of each primal.
+      result's tree and gives a tuple with one of each primal. It is a container of the arrays
+      that it keeps, and can be an argument or a result of `jit`.
     """
-    result, linear, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
+    result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
     leaves = flatten(primals)[0]
-    name, mesh = name_of(fun), explicit_mesh(leaves)
+    name, mesh, places = name_of(fun), explicit_mesh(leaves), places_of(leaves)
+    linear = found.at(())
 
-    def backwards(ct: Any) -> tuple:
+    def backwards(residuals: Sequence[Any], ct: Any) -> tuple:
         cts, ct_tree = flatten(ct)
         if ct_tree != out_tree:
             where = tree_difference("the result", out_tree, "the cotangent", ct_tree, "ct")
@@ -348,9 +355,10 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
         types = linear.out_types[: len(cts)]
         given = [_checked_cotangent(name, x, t) for x, t in zip(cts, types, strict=True)]
         with in_mesh(mesh):
-            return tree.unflatten(pull_back(linear, given, leaves))
+            return tree.unflatten(pull_back(linear.at(residuals), given, places))
 
-    return (result, backwards, aux) if has_aux else (result, backwards)
+    back = Closure(backwards, found.captured)
+    return (result, back, aux) if has_aux else (result, back)
 
 
 def _checked_cotangent(name: str, ct: Any, t: ArrayType) -> Any:
@@ -379,13 +387,15 @@ def _checked_cotangent(name: str, ct: Any, t: ArrayType) -> Any:
 def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
     """`fun(*primals)` and its derivative there, as a function of tangents.
 
-    The derivative is staged: calling it many times costs no new trace.
+    The derivative is staged: calling it many times costs no new trace. It is a container of the
+    arrays that it keeps, as that of `vjp`.
     """
-    result, linear, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "linearize")
+    result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "linearize")
     name, mesh = name_of(fun), explicit_mesh(flatten(primals)[0])
     types = [type_of(x) for x in flatten(result)[0]]
+    linear = found.at(())
 
-    def derivative(*tangents: Any) -> Any:
+    def derivative(residuals: Sequence[Any], *tangents: Any) -> Any:
         given, given_tree = flatten(tuple(tangents))
         if given_tree != tree:
             where = tree_difference("the primals", tree, "the tangents", given_tree, "args")
@@ -395,8 +405,9 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
         pairs = zip(linear.in_types, given, strict=True)
         values = [_checked_tangent(f"linearize of {name}", t, x) for t, x in pairs]
         with in_mesh(mesh):
-            outs = linear(values)[: len(types)]
+            outs = linear.at(residuals)(values)[: len(types)]
             outs = [settled(o, t) for o, t in zip(outs, types, strict=True)]
         return out_tree.unflatten(outs)
 
-    return (result, derivative, aux) if has_aux else (result, derivative)
+    along = Closure(derivative, found.captured)
+    return (result, along, aux) if has_aux else (result, along)

@@ -161,7 +161,7 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Arra
         return flatten(fun(*given, **by_name))[0]
 
     def residuals(*xs: Any) -> list[Any]:
-        return linearize(flat, xs, "linearize", name_of(fun))[1].captured
+        return [*linearize(flat, xs, "linearize", name_of(fun))[1].captured]
 
     program, _ = stage(residuals, [type_of(x) for x in values], name=name_of(fun))
     names = argument_names(args, kwargs, names_of(fun))

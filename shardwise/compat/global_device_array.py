@@ -4,7 +4,7 @@
     x = GlobalDeviceArray.from_callback(global_shape, mesh, mesh_axes, data_callback)
 
 All of these return an `Array` with `NamedSharding(mesh, P(*mesh_axes))`; `isinstance(x,
-GlobalDeviceArray)` asks whether x is one. The older names of its attributes are gone, and say so:
+GlobalDeviceArray)` asks whether x is one. An array knows the older names of its attributes, too:
 `local_shards` is `addressable_shards`, `local_data(i)` is `addressable_data(i)`, `global_shards` is
 as it was.
 """

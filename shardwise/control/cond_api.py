@@ -60,6 +60,8 @@ class Choice:
         self.refs = refs
 
     def __call__(self, which: Any, leaves: Sequence[Any]) -> Any:
+        if not self.refs:
+            return self.tree.unflatten(cond_op(which, *self.outside, *leaves, **self.params))
         given = [*leaves, *values_of(self.refs)]
         outs = cond_op(which, *self.outside, *given, **self.params)
         count = len(outs) - len(self.refs)
@@ -96,9 +98,6 @@ def cond(
     if len(operands) == 2 and callable(operands[1]) and not callable(true_fun):
         return _with_operands_of_their_own(pred, true_fun, false_fun, *operands)
     leaves, tree = flatten(operands)
-    if any(map(is_ref, leaves)):
-        funs, leaves = _refs_outside((true_fun, false_fun), leaves, tree)
-        return cond(pred, *funs, *leaves)
     try:
         bodies = shelves[true_fun].bodies
         key = ("cond", shelves[false_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
@@ -108,6 +107,9 @@ def cond(
     if choice is None or disable_jit.value:
         for what, f in (("true_fun", true_fun), ("false_fun", false_fun)):
             check_function("cond", what, f)
+        if any(map(is_ref, leaves)):
+            funs, leaves = _refs_outside((true_fun, false_fun), leaves, tree)
+            return cond(pred, *funs, *leaves)
         labels = (f"true_fun ({name_of(true_fun)})", f"false_fun ({name_of(false_fun)})")
         call = _Call("cond", (true_fun, false_fun), labels, leaves, tree)
         return call.run(_predicate(pred))
@@ -152,9 +154,6 @@ def switch(
     if len(branches) == 1:
         return branches[0](*operands)
     leaves, tree = flatten(operands)
-    if any(map(is_ref, leaves)):
-        branches, leaves = _refs_outside(branches, leaves, tree)
-        return switch(index, branches, *leaves)
     try:
         others = [shelves[f] for f in branches[1:]]
         key = ("switch", *others, CURRENT.get().key, tree, *[x.aval for x in leaves])
@@ -162,6 +161,9 @@ def switch(
     except (AttributeError, KeyError, TypeError):
         choice = None
     if choice is None or disable_jit.value:
+        if any(map(is_ref, leaves)):
+            branches, leaves = _refs_outside(branches, leaves, tree)
+            return switch(index, branches, *leaves)
         labels = [f"branches[{i}] ({name_of(f)})" for i, f in enumerate(branches)]
         return _Call("switch", branches, labels, leaves, tree).run(index)
     return choice(index, leaves)

@@ -23,13 +23,13 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from shardwise.base.context import current
-from shardwise.core.infer import known, type_of
+from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.source import describe, user_site
 from shardwise.numpy.at import write
 from shardwise.numpy.convert import broadcast_to, cast, device_array
 from shardwise.numpy.indexing import getitem
 from shardwise.ops.families import add
-from shardwise.ops.sharding import reshard, settle
+from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import Stage
 from shardwise.transforms.tracer import Tracer, escaped, is_ancestor
@@ -56,8 +56,8 @@ class Ref:
         ref[0] = 1.0        # writes to places, with every index that arrays take
         ref[1:] += y
 
-    Shape, dtype and sharding in the type do not change; values are broadcast and cast to them where
-    nothing is lost.
+    Shape and dtype do not change, nor does the sharding of a value that was placed: what is written
+    is broadcast, cast where nothing is lost, and moved.
     """
 
     __slots__ = ("type", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
@@ -110,7 +110,7 @@ class Ref:
         value = known(value)
         _check_kept(self, type_of(value))
         if idx is None or idx is ...:
-            value = broadcast_to(cast(value, self.dtype, False), self.shape)
+            value = _fitted(self, cast(value, self.dtype, False))
             put(self, value if method == "set" else add(old, _beside(old, value)))
         else:
             put(self, write(method, old, idx, value))
@@ -216,7 +216,7 @@ def new_ref(init_val: Any) -> Ref:
             "same value, pass `ref[...]`."
         )
     x = known(init_val)
-    value = x if isinstance(x, Tracer) else device_array(x)
+    value = x if is_value(x) else device_array(x)
     t = type_of(value)
     return Ref(cast(value, t.dtype, False) if t.weak_type else value)
 
@@ -281,11 +281,14 @@ def put(ref: Ref, value: Any) -> None:
 
 
 def _beside(old: Any, value: Any) -> Any:
-    """A new value with the sharding over explicit mesh axes that the old one has."""
-    t, new = type_of(old), type_of(value)
-    if isinstance(old, Tracer) or isinstance(value, Tracer) or t.mesh is None or new.mesh is t.mesh:
-        return settle(value, t)
-    return reshard(value, sharding=old.sharding)
+    """A new value in the place of the old one; traced, with the sharding in its type."""
+    interpreter = current().interpreter
+    if not interpreter.eager:
+        return settle(value, type_of(old))
+    value = interpreter.array(value)
+    if not old.committed or (value.committed and value.sharding == old.sharding):
+        return value
+    return interpreter.place(value, old.sharding)
 
 
 def _stage_of(ref: Ref) -> Stage | None:
@@ -336,6 +339,18 @@ def _check_kept(ref: Ref, t: ArrayType) -> None:
             f"{ref.short} cannot hold {t.str_short(True)}: its dtype stays as it is. Cast the "
             "value with `.astype(ref.dtype)`."
         )
+
+
+def _fitted(ref: Ref, value: Any) -> Any:
+    """A value in the shape of a ref."""
+    shape = type_of(value).shape
+    pairs = zip(reversed(shape), reversed(ref.shape), strict=False)
+    if len(shape) > ref.ndim or any(n not in (1, m) for n, m in pairs):
+        raise ValueError(
+            f"{ref.short} cannot hold {type_of(value).str_short(True)}: it cannot be broadcast to "
+            "the ref's shape."
+        )
+    return broadcast_to(value, ref.shape)
 
 
 def _not_array(ref: Ref) -> TypeError:

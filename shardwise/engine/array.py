@@ -149,6 +149,9 @@ class Array(Interchange, metaclass=_ArrayMeta):
     def addressable_data(self, i: int) -> Array:
         return self.addressable_shards[i].data
 
+    local_shards = addressable_shards  # their names on a GlobalDeviceArray
+    local_data = addressable_data
+
     # -- life --
 
     def _live(self) -> Any:

@@ -146,7 +146,8 @@ def _padded(part: Array, sig: Signature) -> Array:
     plain = wrap(backend.rewrap(part._live(), stored.physical, stored.placement), stored)
     pairs = zip(stored.stored.shape, sig.stored.shape, strict=True)
     fill = padding_value(sig.stored.dtype)
-    return pad(plain, np.asarray(fill), padding_config=tuple([(0, n - m, 0) for m, n in pairs]))
+    padded = pad(plain, np.asarray(fill), padding_config=tuple([(0, n - m, 0) for m, n in pairs]))
+    return transfer.move(padded, sig.sharding)  # back to its kind of memory
 
 
 def aliased(host: np.ndarray, sharding: Any, committed: bool) -> Array:

@@ -11,7 +11,7 @@ from shardwise.control.refs import freeze, new_ref
 from shardwise.runtime.pytree import flatten
 
 
-def run_state(f: Callable[..., None]) -> Callable[[Any], Any]:
+def run_state(f: Callable[..., Any]) -> Callable[[Any], Any]:
     """A function that gives the last values of the refs that `f` writes to.
 
         run_state(f)(init)    # refs = new refs for init; f(refs); freeze(refs)

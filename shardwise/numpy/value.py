@@ -66,8 +66,6 @@ class Value(Methods):
     fill = _Missing("x = numpy.full_like(x, value)")
     flat = _Missing("x.ravel()")
     itemset = _Missing("x = x.at[idx].set(value)")
-    local_data = _Missing("x.addressable_data(i)")
-    local_shards = _Missing("x.addressable_shards")
     partition = _Missing("x = numpy.partition(x, kth)")
     put = _Missing("x = numpy.put(x, idx, values, inplace=False)")
     resize = _Missing("x = numpy.resize(x, shape)")

@@ -29,6 +29,7 @@ from shardwise.testing.running import staged
 from shardwise.testing.sample import CheckFailure, Report, Sample
 from shardwise.transforms.linearize import linearize
 from shardwise.types.dtypes import is_inexact
+from shardwise.types.extended import ExtendedDType
 
 
 def check_op(op: Op, samples: Sequence[Sample | tuple]) -> None:
@@ -101,7 +102,10 @@ def check_value(op: Op, sample: Sample, report: Report) -> bool:
     except Exception as error:
         report.raised("type", error)
         return False
-    out_types = [stored_type(t) for t in (found if op.multiple else [found])]
+    inferred = found if op.multiple else [found]
+    out_types = [
+        stored_type(t) if isinstance(t.dtype, ExtendedDType) else t for t in inferred
+    ]
     try:
         given = [type_of(a) for a in sample.args]
         program = staged(functools.partial(sample.apply, op), given, op.name)

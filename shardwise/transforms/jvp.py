@@ -18,7 +18,7 @@ from shardwise.core.op import Op
 from shardwise.core.program import Program, derived, evaluate
 from shardwise.core.source import Site, user_site
 from shardwise.ops.sharding import settle
-from shardwise.transforms.stage import Stage, StageTracer, split_captures
+from shardwise.transforms.stage import Stage, split_captures
 from shardwise.transforms.tracer import Tracer
 
 
@@ -32,11 +32,10 @@ class JVPTracer(Tracer):
         self.aval = type_of(primal)
         self.primal = primal
         self.tangent = tangent
-        # A staged tangent knows its line already, and looking for it takes a while.
-        self._site = None if tangent.__class__ is StageTracer else user_site(4)
+        self._site = user_site(4)
 
     def made_at(self) -> Site | None:
-        return self._site or self.tangent.made_at()
+        return self._site
 
     def concrete(self) -> Any:
         primal = self.primal

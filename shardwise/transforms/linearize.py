@@ -61,7 +61,7 @@ class LinearFunction:
     __slots__ = ("program", "captured", "in_types", "out_types", "active_in", "active_out")
 
     def __init__(
-        self, program: Program, captured: list[Any], in_types: Sequence[ArrayType],
+        self, program: Program, captured: Sequence[Any], in_types: Sequence[ArrayType],
         out_types: Sequence[ArrayType], active_in: Sequence[bool], active_out: Sequence[bool],
     ):
         self.program = program
@@ -70,6 +70,11 @@ class LinearFunction:
         self.out_types = out_types
         self.active_in = active_in
         self.active_out = active_out
+
+    def at(self, captured: Sequence[Any]) -> LinearFunction:
+        """The function with other residuals."""
+        types, active = (self.in_types, self.out_types), (self.active_in, self.active_out)
+        return LinearFunction(self.program, captured, *types, *active)
 
     def __call__(self, tangents: Sequence[Any]) -> list[Any]:
         """Output tangents (None for zero) for input tangents; inactive inputs are ignored."""

@@ -437,3 +437,26 @@ def test_gradients_that_depend_on_nothing_are_where_the_arguments_are():
     for grad in (sw.grad(f, (0, 1)), sw.jit(sw.grad(f, (0, 1)))):
         assert [g.sharding for g in grad(a, a)] == [a.sharding, a.sharding]
     assert sw.jit(jnp.zeros_like)(a).sharding == a.sharding
+
+
+# ------------------------------------------------------------------- functions out of and into jit
+
+
+def test_derivatives_pass_through_jit():
+    def f(x, y):
+        return {"s": jnp.sin(x) * y}
+
+    back = sw.jit(lambda x, y: sw.vjp(f, x, y)[1])(V, 2 * V)
+    along = sw.jit(lambda x, y: sw.linearize(f, x, y)[1])(V, 2 * V)
+    wanted = sw.vjp(f, V, 2 * V)[1]({"s": V})
+    for pull in (back, sw.jit(lambda pull, ct: pull(ct))):
+        got = pull({"s": V}) if pull is back else pull(back, {"s": V})
+        assert_same(got, jax.tree.map(np.asarray, wanted), placed=False)
+    slope = np.cos(V) * 2 * V * V + np.sin(V) * V
+    np.testing.assert_allclose(np.asarray(along(V, V)["s"]), slope, rtol=1e-5)
+    assert len(sw.tree.leaves(back)) == len(sw.tree.leaves(along)) > 0
+    back = sw.jit(lambda w: sw.linear_transpose(lambda x: x * w, V))(2 * V)
+    np.testing.assert_allclose(np.asarray(back(V)[0]), 2 * V * V)
+    assert repr(back) == "<transposed with 1 arrays>"
+    with sw.checking_leaks():
+        sw.jit(lambda x: sw.vjp(jnp.sin, x)[1])(V)

@@ -338,7 +338,8 @@ def test_what_grad_cannot_take():
 def test_what_jvp_and_vjp_cannot_take():
     fails(TypeError, "jvp of loss: primals must be a tuple or list; got 1.0.",
           sw.jvp, loss, 1.0, (1.0,))
-    fails(TypeError, "jvp of loss: primals and tangents must have the same tree; args[0] is a leaf in the "
+    fails(TypeError,
+          "jvp of loss: primals and tangents must have the same tree; args[0] is a leaf in the "
           "primals and a tuple of 2 in the tangents.", sw.jvp, loss, (V,), ((V, V),))
     fails(TypeError, "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
           "for f32[3].", sw.jvp, loss, (V,), (V[:2],))

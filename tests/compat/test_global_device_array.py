@@ -49,14 +49,11 @@ def test_from_callbacks():
     check(make((8, 8), MESH, P(None, "y"), with_devices), P(None, "y"))
 
 
-def test_global_shards_stay_and_older_names_say_what_to_write():
+def test_shards_by_their_older_names():
     x = GlobalDeviceArray.from_callback((8, 8), MESH, ["x"], lambda i: VALUES[i])
     assert [s.device for s in x.global_shards] == list(MESH.flat_devices)
-    for old, new in (("local_shards", "x.addressable_shards"),
-                     ("local_data", "x.addressable_data(i)")):
-        with pytest.raises(AttributeError) as caught:
-            getattr(x, old)
-        assert str(caught.value) == f"'Array' object has no attribute '{old}'. Use `{new}`."
+    assert [s.index for s in x.local_shards] == [s.index for s in x.addressable_shards]
+    np.testing.assert_array_equal(x.local_data(2), x.addressable_data(2))
 
 
 def test_axes_are_a_sequence():

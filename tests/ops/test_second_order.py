@@ -1,8 +1,8 @@
 """Second derivatives in reverse, of every op: of its gradient, forwards and in reverse.
 
-`check_op` has those of forward mode. Here the gradient g(x) = Jᵀ w is compared with finite
-differences, as g' u, and by an inner product, Σ v·(g' u) = Σ u·(g'ᵀ v), without conjugation. Several
-ops go into one program, which is compiled once.
+`check_op` has those of forward mode. Here the derivative of the gradient g(x) = Jᵀ w is compared
+with finite differences, as g' u, and by an inner product, Σ v·(g' u) = Σ u·(g'ᵀ v), without
+conjugation. Several ops go into one program, which is compiled once.
 """
 
 from __future__ import annotations
