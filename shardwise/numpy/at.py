@@ -28,7 +28,7 @@ from shardwise.ops.basis import reshape
 from shardwise.ops.index import GatherScatterMode, dynamic_update_slice
 from shardwise.ops.scatter import SCATTERS, as_scatter
 from shardwise.ops.shape import rev
-from shardwise.ops.sharding import placed
+from shardwise.ops.sharding import placed, settle
 from shardwise.types.dtypes import is_bool
 from shardwise.types.promotion import lattice_join
 
@@ -205,7 +205,8 @@ def update(
     t = type_of(x)
     values = cast(values, t.dtype, t.weak_type)
     if method == "set" and _is_window(pattern):
-        return _set_window(x, values, operands, pattern)
+        new = _set_window(x, values, operands, pattern)
+        return new if t.mesh is None else settle(new, t)  # where `x` is, though it may not be used
     plan = layout(t.shape, operands, pattern)
     values = _fitted(values, plan.result)
     if 0 in plan.shape:

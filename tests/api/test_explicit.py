@@ -511,3 +511,14 @@ def test_the_text_of_addends():
         "axis_types=(Explicit,)), spec=P(None, None, unreduced={'x'})), of which here:\n"
         "  [0:1, 0:1] on cpu:0: [[2.]]"
     )
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_what_is_written_over_stays_where_it_is(jit):
+    mesh = sw.make_mesh((4,), ("x",))
+    x = sw.device_put(np.ones((6, 2), np.float32), NamedSharding(mesh, P("x")))
+    for index in (..., slice(None), (slice(None), slice(0, 2))):
+        write = lambda x, v, index=index: x.at[index].set(v)  # noqa: E731
+        y = (sw.jit(write) if jit else write)(x, jnp.zeros((6, 2)))
+        assert str(sw.typeof(y)) == "float32[6@x,2]"
+        np.testing.assert_array_equal(y, np.zeros((6, 2)))
