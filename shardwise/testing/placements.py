@@ -325,7 +325,9 @@ class _Placed:
         for split, arrays in zip(splits, found[1], strict=True):
             if not self.same_values(split, arrays):
                 continue
-            if all(a.sharding.is_fully_replicated for a in arrays):
+            # Uneven parts may happen to need nothing of each other: that is no rule.
+            if all(a.sharding.is_fully_replicated or not a.sharding.is_even(a.shape)
+                   for a in arrays):
                 continue
             exe, _ = self.placed([split])
             if not exe.compiled.has_collectives:
