@@ -44,8 +44,11 @@ def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
 
 
 def _is_short(program: Program) -> bool:
-    """Whether to compile it: few ops, none of which runs a user's function or moves data."""
+    """Whether to compile it: few ops, none of which runs a user's function or moves data.
+
+    Nor may it have constants: its structure knows them by address, and does not keep them alive.
+    """
     equations = program.equations
-    return 1 < len(equations) <= SHORT and all(
+    return 1 < len(equations) <= SHORT and not program.constants and all(
         e.op.eager is None and not e.op.effects and e.op.family != "custom" for e in equations
     )

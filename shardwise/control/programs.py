@@ -11,6 +11,7 @@ import numpy as np
 from shardwise.core.infer import infer
 from shardwise.core.op import Op
 from shardwise.core.program import Atom, Equation, Literal, Program, Var
+from shardwise.core.structure import structure_of
 from shardwise.numpy.convert import cast
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.cast import convert_element_type
@@ -111,34 +112,7 @@ def shared(program: Program) -> Program:
     Caches compare programs by identity. A body that is staged anew, because its function is a new
     closure each time, finds what was derived from an equal one.
     """
-    try:
-        return _shared.setdefault(_structure(program), program)
-    except TypeError:  # a parameter that cannot be hashed
+    structure = structure_of(program)
+    if structure is None:
         return program
-
-
-def _structure(program: Program) -> tuple:
-    """Equal for programs that differ in nothing but the identity of their variables."""
-    numbers: dict[Var, int] = {v: i for i, v in enumerate(program.inputs)}
-
-    def atom(a: Any) -> Any:
-        if a.__class__ is Literal:
-            return a.aval, np.asarray(a.value).tobytes()
-        return numbers[a]
-
-    rows = []
-    for eqn in program.equations:
-        ins = tuple([atom(a) for a in eqn.inputs])
-        for v in eqn.outputs:
-            numbers[v] = len(numbers)
-        outs = tuple([v.aval for v in eqn.outputs])
-        rows.append((eqn.op, ins, outs, *eqn.params, *map(_typed, eqn.params.values())))
-    results = tuple([atom(a) for a in program.outputs])
-    types = tuple([v.aval for v in program.inputs])
-    constants = tuple(map(id, program.constants))
-    return program.name, types, constants, tuple(rows), results
-
-
-def _typed(value: Any) -> Any:
-    """A parameter as part of a key: 1, 1.0 and True are different."""
-    return value.__class__, value
+    return _shared.setdefault((program.name, structure), program)
