@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from shardwise.api.callbacks import pure_callback as pure_callback
     from shardwise.api.derivatives import closure_convert as closure_convert
     from shardwise.api.derivatives import custom_gradient as custom_gradient
+    from shardwise.api.derivatives import fwd_and_bwd as fwd_and_bwd
     from shardwise.api.derivatives import linear_transpose as linear_transpose
     from shardwise.api.explicit import reshard as reshard
     from shardwise.api.explicit import set_mesh as set_mesh

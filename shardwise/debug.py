@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise import explain, tree
-from shardwise.api.callbacks import debug_function, debug_print
+from shardwise.api.breakpoints import breakpoint as breakpoint
+from shardwise.api.callbacks import debug_function, debug_log, debug_print
 from shardwise.engine.array import Array
 from shardwise.ops.inspect import inspect_sharding
 from shardwise.transforms.tracer import Tracer
@@ -53,4 +54,5 @@ def inspect_array_sharding(value: Any, /, *, callback: Callable[[Any], Any]) -> 
 
 
 callback = debug_function
+log = debug_log
 print = debug_print

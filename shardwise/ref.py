@@ -11,6 +11,8 @@ from typing import Any
 
 from shardwise.control.refs import Ref as Ref
 from shardwise.control.refs import check_ref
+from shardwise.control.refs import empty_ref as empty_ref
+from shardwise.control.refs import free_ref as free_ref
 from shardwise.control.refs import freeze as freeze
 from shardwise.control.refs import new_ref as new_ref
 

@@ -15,9 +15,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shardwise.api.trees import leaf_paths, path_text, tree_text
+from shardwise.api.trees import leaf_paths, tree_text
+from shardwise.core.trees import prefix_difference
 from shardwise.runtime import pytree as _pytree
-from shardwise.types.frozen import counted, listed
 
 register_pytree_node = _pytree.register_node
 
@@ -128,13 +128,11 @@ def transpose(
     try:
         subtrees = outer_treedef.flatten_up_to(pytree_to_transpose)
     except ValueError as error:
-        found = _mismatch(places, pytree_to_transpose, None)
-        if found is None:
+        where = prefix_difference("outer_treedef", places, "the tree", pytree_to_transpose, "")
+        if not where:
             raise
-        where, expected, got = found
         raise TypeError(
-            f"tree.transpose: outer_treedef is not the outer part of the tree: {where}, it has "
-            f"{expected}, but the tree has {got}."
+            f"tree.transpose: outer_treedef is not the outer part of the tree: {where}."
         ) from error
     if inner_treedef is None and not subtrees:
         raise ValueError(
@@ -227,60 +225,17 @@ def _up_to(
     try:
         return treedef.flatten_up_to(other)
     except ValueError as error:
-        found = _mismatch(tree, other, is_leaf)
-        if found is None:  # raised by a registered class
-            raise
         names = ("prefix_tree", "full_tree") if i is None else ("tree", f"rest[{i}]")
-        where, mine, theirs = found
+        where = prefix_difference(names[0], tree, names[1], other, "", is_leaf)
+        if not where:  # raised by a registered class
+            raise
         hint = ""
-        if mine == "None":
+        if f"is None in {names[0]} " in where:
             hint = " For None as a leaf, pass is_leaf=lambda x: x is None."
         raise ValueError(
-            f"{what}: {names[0]} is not a prefix of {names[1]}: {where}, {names[0]} has {mine}, "
-            f"but {names[1]} has {theirs}.{hint}"
+            f"{what}: {names[0]} is not a prefix of {names[1]}: {where}.{hint}"
         ) from error
 
 
 def _at(path: str) -> str:
     return f"at {path}" if path else "at the top"
-
-
-def _mismatch(
-    prefix: Any, tree: Any, is_leaf: IsLeaf, path: str = ""
-) -> tuple[str, str, str] | None:
-    """(place, node of `prefix` there, node of `tree` there) of the first nodes that differ."""
-    if is_leaf is not None and is_leaf(prefix):
-        return None
-    mine, theirs = _pytree.flatten_one_level(prefix), _pytree.flatten_one_level(tree)
-    if mine is None:
-        return None
-    same = theirs is not None and type(prefix) is type(tree) and mine[1] == theirs[1]
-    if theirs is None or not same or len(mine[0]) != len(theirs[0]):
-        return _at(path), _node_text(prefix), _node_text(tree)
-    steps = _pytree.steps(prefix)
-    for step, child, other in zip(steps, mine[0], theirs[0], strict=True):
-        found = _mismatch(child, other, is_leaf, path + path_text((step,)))
-        if found:
-            return found
-    return None
-
-
-def _node_text(node: Any) -> str:
-    """What is at a place: `a list of 2 entries`, `a leaf of type int`."""
-    parts, kind = _pytree.flatten_one_level(node), type(node).__name__
-    if node is None:
-        return "None"
-    if parts is None:
-        return f"a leaf of type {kind}"
-    children, static = parts
-    if isinstance(node, dict):
-        keys = "keys" if len(node) != 1 else "key"
-        return f"{_a(kind)} with the {keys} {listed(node)}" if node else f"an empty {kind}"
-    entries = counted(len(children), "entry", "entries")
-    if isinstance(node, tuple | list):
-        return f"{_a(kind)} of {entries}"
-    return f"{_a(kind)} of {entries} and the static part {static!r}"
-
-
-def _a(noun: str) -> str:
-    return f"{'an' if noun[:1] in 'AEIOUaeiou' else 'a'} {noun}"

@@ -83,7 +83,7 @@ def first_grad(lib: Lib) -> Fresh:
 
 
 ROWS = (
-    Row("transform.grad", 0.2, grad),
+    Row("transform.grad", 0.1, grad),
     Row("transform.vmap", 0.25, vmap),
     Row("transform.scan", 0.25, scan),
     Row("transform.cond", 0.25, cond),

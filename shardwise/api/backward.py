@@ -43,6 +43,11 @@ def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
     return [next(results) if mark else None for mark in marks]
 
 
+def forget() -> None:
+    """Forgets all transposed programs."""
+    _transposed.clear()
+
+
 def _is_short(program: Program) -> bool:
     """Whether to compile it: few ops, none of which runs a user's function or moves data.
 

@@ -8,6 +8,7 @@ are gathered on one device, which sends the results to the others.
 from __future__ import annotations
 
 import functools
+import logging
 import string
 import sys
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from shardwise.control.callback import (
 from shardwise.control.callback import (
     pure_callback as pure_op,
 )
+from shardwise.control.refs import is_ref, value_of
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.ops.random_bits import random_unwrap
@@ -40,6 +42,7 @@ from shardwise.types.dtypes import canonicalize
 from shardwise.types.extended import ExtendedDType
 from shardwise.types.sharding import SingleDeviceSharding
 
+_log = logging.getLogger("shardwise.debug")
 _SCALARS = (bool, int, float, complex, np.generic, np.ndarray)
 
 
@@ -100,7 +103,7 @@ def _call(
 ) -> Any:
     _check_callable(kind, fun)
     results, out_tree = _results(kind, fun, wanted)
-    leaves, in_tree = flatten((args, kwargs))
+    leaves, in_tree = _leaves(args, kwargs)
     for x in leaves:
         if not is_array(x):
             raise TypeError(
@@ -118,7 +121,7 @@ def debug_call(
 
     Leaves of the arguments that are no arrays are passed as they are.
     """
-    leaves, in_tree = flatten((args, kwargs))
+    leaves, in_tree = _leaves(args, kwargs)
     static = {i: x for i, x in enumerate(leaves) if not is_array(x)}
     values = [_plain(x) for i, x in enumerate(leaves) if i not in static]
     record = Callback(fun, kind, in_tree, static, local=local)
@@ -146,24 +149,25 @@ def debug_function(
 
 
 class _Printer(Quoted):
-    """Prints by a format, as numbers were printed where it was made."""
+    """Prints by a format, as numbers were printed where it was made; or logs that text."""
 
-    def __init__(self, fmt: str, options: dict[str, Any]):
-        self.fmt, self.options = fmt, options
+    def __init__(self, fmt: str, options: dict[str, Any], logs: bool):
+        self.fmt, self.options, self.logs = fmt, options, logs
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         with np.printoptions(**self.options):
             text = self.fmt.format(*args, **kwargs)
-        sys.stdout.write(text + "\n")  # at once: other threads print too
+        if self.logs:
+            _log.info("%s", text)
+        else:
+            sys.stdout.write(text + "\n")  # at once: other threads print too
 
     @property
     def __name__(self) -> str:
         return repr(self.fmt)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Printer) and self.fmt == other.fmt and self.options == other.options
-        )
+        return isinstance(other, _Printer) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:
         return hash(self.fmt)
@@ -234,18 +238,32 @@ def debug_print(
     Raises:
       IndexError, KeyError, ValueError: at once, if the format asks for other arguments than given.
     """
+    return _written("debug.print", fmt, args, kwargs, (ordered, partitioned, skip_format_check))
+
+
+def debug_log(
+    fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
+    skip_format_check: bool = False, **kwargs: Any,
+) -> Any:
+    """As `debug.print`, to the logger `shardwise.debug`, at level INFO."""
+    return _written("debug.log", fmt, args, kwargs, (ordered, partitioned, skip_format_check))
+
+
+def _written(name: str, fmt: Any, args: tuple, kwargs: dict, options: tuple) -> Any:
+    ordered, partitioned, unchecked = options
     if fmt is None:
-        given = {"ordered": ordered, "partitioned": partitioned}
-        return functools.partial(debug_print, skip_format_check=skip_format_check, **given)
+        if args or kwargs:
+            raise TypeError(f"{name}: there are arguments, but no format for them.")
+        return lambda fmt, *args, **kwargs: _written(name, fmt, args, kwargs, options)
     if not isinstance(fmt, str):
         raise TypeError(
-            f"debug.print takes a format string first; got {fmt!r} of type {type(fmt).__name__}. "
-            'Write `debug.print("{}", x)`.'
+            f"{name} takes a format string first; got {fmt!r} of type {type(fmt).__name__}. "
+            f'Write `{name}("{{}}", x)`.'
         )
-    if not skip_format_check:
-        check_format("debug.print", fmt, args, kwargs)
-    printer = _Printer(fmt, {**np.get_printoptions()})
-    debug_call(printer, "debug.print", args, kwargs, ordered, partitioned)
+    if not unchecked:
+        check_format(name, fmt, args, kwargs)
+    printer = _Printer(fmt, {**np.get_printoptions()}, name == "debug.log")
+    debug_call(printer, name, args, kwargs, ordered, partitioned)
     return None
 
 
@@ -257,6 +275,12 @@ def _check_callable(kind: str, fun: Any) -> None:
         raise TypeError(
             f"{kind} takes a function first; got {fun!r} of type {type(fun).__name__}."
         )
+
+
+def _leaves(args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
+    """The leaves of the arguments, with the values of refs, and their tree."""
+    leaves, tree = flatten((args, kwargs))
+    return [value_of(x) if is_ref(x) else x for x in leaves], tree
 
 
 def is_array(x: Any) -> bool:

@@ -33,6 +33,7 @@ from shardwise.control.checking import (
     checked_program,
     text_of,
 )
+from shardwise.control.refs import is_ref, values_of, with_refs_outside, write_back
 from shardwise.core.infer import is_value, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.ops.logical import eq
@@ -113,8 +114,8 @@ def checkify(
 ) -> Callable[..., tuple[Error, Any]]:
     """A function that gives an `Error` and what `f` gives.
 
-    Results are computed whether something failed or not. It may be jitted, mapped and
-    differentiated, and `f` may be made by these.
+    Results are computed whether something failed or not, and refs are written. It may be jitted,
+    mapped and differentiated, and `f` may be made by these.
 
     Args:
       f: a function of arrays in pytrees, that `jit` could take.
@@ -134,16 +135,26 @@ def checkify(
     @functools.wraps(f)
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         leaves, tree = flatten((args, kwargs))
+        if any(map(is_ref, leaves)):  # are used as they are, as if from outside
+            flat = functools.wraps(f)(lambda *xs: _called(f, *tree.unflatten(xs)))
+            free = [x for x in leaves if not is_ref(x)]
+            return checkify(with_refs_outside(flat, leaves), errors)(*free)
         leaves = staged._checked(leaves, args, kwargs, staged=True)
-        types = tuple([type_of(x) for x in leaves])
-        program, out_tree, captured = staged._trace(types, tree, None, args, kwargs)
+        types, refs = tuple([type_of(x) for x in leaves]), []
+        program, out_tree, captured = staged._trace(types, tree, None, args, kwargs, refs)
         new, places = checked_program(program, frozenset(errors))
-        outs = call(*captured, *leaves, program=new)
-        count = len(program.outputs)
-        error = Error(outs[count], tuple(outs[count + 1 :]), places)
+        outs = call(*captured, *leaves, *values_of(refs), program=new)
+        end = len(program.outputs)
+        count = end - len(refs)
+        write_back(refs, outs[count:end])
+        error = Error(outs[end], tuple(outs[end + 1 :]), places)
         return error, out_tree.unflatten(outs[:count])
 
     return checked
+
+
+def _called(f: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    return f(*args, **kwargs)
 
 
 def check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:

@@ -1,23 +1,25 @@
-"""Further derivatives: `linear_transpose`, `custom_gradient`, `closure_convert`."""
+"""Further derivatives: `linear_transpose`, `closure_convert`, `fwd_and_bwd`, `custom_gradient`."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shardwise.api.closures import Closure
-from shardwise.api.grad import as_value, settled
-from shardwise.api.trees import leaf_name
+from shardwise.api.grad import as_value, settled, vjp
+from shardwise.api.jit import jit
+from shardwise.api.signatures import as_tuple, check_argnums, check_function
 from shardwise.control.bodies import staged
 from shardwise.control.call import call
-from shardwise.control.custom_common import filled
+from shardwise.control.custom_common import filled, is_value, path_in
 from shardwise.control.custom_vjp import CustomVJPPrimal, custom_vjp
 from shardwise.control.programs import shared
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program, Var
 from shardwise.core.trees import tree_difference
+from shardwise.numpy.convert import cast
 from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer
@@ -41,6 +43,7 @@ def linear_transpose(fun: Callable, *primals: Any) -> Callable:
         multiplies arguments with each other.
       NotImplementedError: if `fun` uses a function that is not linear.
     """
+    check_function("linear_transpose", fun)
     name = name_of(fun)
     leaves, tree = flatten(primals)
     types = [x.aval if hasattr(x, "aval") else type_of(as_value(x)) for x in leaves]
@@ -105,8 +108,7 @@ def _checked(name: str, tree: Any, i: int, ct: Any, t: ArrayType) -> Any:
     if (given.shape, given.dtype) != (t.shape, t.dtype):
         raise TypeError(
             f"linear_transpose of {name}: a cotangent must have its result's shape and dtype, "
-            f"{t.str_short(True)}; got {given.str_short(True)} for "
-            f"{leaf_name(tree, i).replace('args', 'ct', 1)}."
+            f"{t.str_short(True)}; got {given.str_short(True)} for {path_in('ct', tree, i)}."
         )
     return ct
 
@@ -127,6 +129,7 @@ def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list[A
     Raises:
       TypeError: when the function is called with arguments of another tree.
     """
+    check_function("closure_convert", fun)
     name = name_of(fun)
     leaves, tree = flatten(example_args)
     types = [type_of(x) for x in leaves]
@@ -147,9 +150,63 @@ def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list[A
             )
         values = iter(args[count:])
         outside = [next(values) if m else x for x, m in zip(body.outside, moving, strict=True)]
-        return body.tree.unflatten(program(*outside, *given))
+        given = [x if is_value(x) else as_value(x) for x in given]
+        pairs = zip([*outside, *given], program.in_types, strict=True)
+        return body.tree.unflatten(program(*[_as_staged(x, t) for x, t in pairs]))
 
     return converted, hoisted
+
+
+def _as_staged(x: Any, t: ArrayType) -> Any:
+    """A value as weak as its example, if their types are else the same."""
+    given = type_of(x)
+    if given.shape != t.shape or not (given.dtype == t.dtype or given.weak_type):
+        return x
+    return cast(x, t.dtype, t.weak_type)
+
+
+def fwd_and_bwd(
+    fun: Callable, argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True
+) -> tuple[Callable, Callable]:
+    """The forward and the backward pass of `fun`, as two functions that are compiled once.
+
+        forward, back = fwd_and_bwd(loss, argnums=0)
+        value, residuals = forward(w, x)
+        gradient = back(residuals, ct)
+
+    Args:
+      fun: a function of pytrees of arrays; with `has_aux` it gives a pair of its value and
+        anything else.
+      argnums: which positional arguments to differentiate by.
+      jitted: whether both functions are under `jit`.
+
+    Returns:
+      `forward(*args) → (value, residuals)`, with `has_aux` also aux; and
+      `back(residuals, ct) → cotangents`: of the argument, or a tuple for several argnums.
+    """
+    what = f"fwd_and_bwd of {name_of(fun)}"
+    check_function("fwd_and_bwd", fun)
+    nums = as_tuple(argnums)
+
+    @functools.wraps(fun)
+    def forward(*args: Any) -> Any:
+        check_argnums(argnums, len(args), what)
+        places = [n % len(args) for n in nums]
+
+        def of_picked(*picked: Any) -> Any:
+            full = list(args)
+            for n, value in zip(places, picked, strict=True):
+                full[n] = value
+            return fun(*full)
+
+        of_picked.__name__ = name_of(fun)
+        return vjp(of_picked, *[args[n] for n in places], has_aux=has_aux)
+
+    def back(residuals: Callable, ct: Any) -> Any:
+        found = residuals(ct)
+        return found if isinstance(argnums, Iterable) else found[0]
+
+    return (jit(forward), jit(back)) if jitted else (forward, back)
 
 
 # -- gradients --
@@ -169,6 +226,8 @@ def custom_gradient(fun: Callable) -> Callable:
     Returns:
       A function of the same arguments that returns the value. It is a `custom_vjp` function.
     """
+
+    check_function("custom_gradient", fun)
 
     @custom_vjp
     @functools.wraps(fun)

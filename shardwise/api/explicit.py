@@ -145,7 +145,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
       ValueError: where a spec names axes that are not Explicit, or does not fit a value.
     """
     leaves, tree = flatten(xs)
-    wanted = broadcast_prefix(out_shardings, xs, "reshard: out_shardings", _is_leaf)
+    wanted = broadcast_prefix(out_shardings, xs, "reshard: out_shardings", _is_leaf, "xs")
     paths = leaf_paths(xs)
     return tree.unflatten(
         [_resharded(x, s, f"reshard: x{p}") for x, s, p in zip(leaves, wanted, paths, strict=True)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise.api.backward import backward
 from shardwise.api.closures import Closure
-from shardwise.api.signatures import as_tuple, check_argnums
-from shardwise.api.trees import leaf_name, tree_difference, tree_text
+from shardwise.api.signatures import as_tuple, called, check_argnums, check_function, names_at
+from shardwise.api.trees import leaf_name, path_at, tree_difference, tree_text
 from shardwise.base.context import current
 from shardwise.base.errors import UnexpectedTracerError
 from shardwise.core.infer import type_of
@@ -20,17 +20,20 @@ from shardwise.engine.array import Array, wrap
 from shardwise.engine.eager import EAGER
 from shardwise.engine.shardings import explicit_mesh, in_mesh
 from shardwise.engine.signature import signature
+from shardwise.engine.watch import watching
 from shardwise.numpy.value import Value
 from shardwise.ops.cast import convert_element_type
 from shardwise.ops.create import full
 from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.jvp import push_forward
+from shardwise.transforms.jvp import JVP, push_forward
 from shardwise.transforms.linearize import LinearFunction
 from shardwise.transforms.linearize import linearize as _linearize
+from shardwise.transforms.tape import Tape
 from shardwise.transforms.tracer import Tracer, escaped
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import float0, is_complex, is_float, is_inexact
+from shardwise.types.frozen import counted
 
 
 def as_value(x: Any) -> Any:
@@ -45,14 +48,30 @@ def as_value(x: Any) -> Any:
     return EAGER.new_array(x) if host else EAGER.array(x)
 
 
-def _input(x: Any, what: str, tree: Any, i: int) -> Any:
-    """An input of a transform as a value; raises with its name if it is none."""
+def as_input(x: Any, what: str, path: Callable[[], str]) -> Any:
+    """An input or result of a transform as a value; raises with its path if it is none."""
     try:
         return as_value(x)
     except UnexpectedTracerError:
         raise
     except TypeError as error:
-        raise TypeError(f"{what}: {leaf_name(tree, i)}: {error}") from None
+        raise TypeError(f"{what}: {path()}: {error}") from None
+
+
+def checked_results(outs: list[Any], tree: Any, what: str) -> list[Any]:
+    """The leaves of a function's result, if all are values."""
+    for i, x in enumerate(outs):
+        if not isinstance(x, _VALUES):
+            as_input(x, what, lambda i=i: path_at(tree, i, "the result"))
+    return outs
+
+
+_VALUES = Value | np.ndarray | np.generic | bool | int | float | complex
+
+
+def argument_path(fun: Callable, places: Sequence[int], tree: Any, i: int) -> str:
+    """The path of leaf `i` of the tree of the arguments at these places: `params['w']`."""
+    return leaf_name(tree, i, names_at(fun, places))
 
 
 def zeros(t: ArrayType) -> Any:
@@ -62,17 +81,19 @@ def zeros(t: ArrayType) -> Any:
     return settle(full(0, t.shape, t.dtype, t.weak_type), t)
 
 
-def _flat_function(fun: Callable, trees: list[Any], rebuild: Callable, has_aux: bool) -> Callable:
+def _flat_function(
+    fun: Callable, trees: list[Any], rebuild: Callable, has_aux: bool, what: str,
+    kwargs: dict[str, Any] | None = None,
+) -> Callable:
     """`fun` on flat leaves. `trees` receives the trees of the result and of the aux value."""
 
     def flat(*leaves: Any) -> list[Any]:
-        result = fun(*rebuild(leaves))
+        result = called(what, fun, rebuild(leaves), kwargs or {})
         if has_aux:
-            if not (isinstance(result, tuple) and len(result) == 2):
-                found = "an array" if isinstance(result, Value) else type(result).__name__
+            if not (isinstance(result, tuple | list) and len(result) == 2):
                 raise TypeError(
                     f"{name_of(fun)} must return a pair (value, aux) with has_aux=True; it "
-                    f"returned {found}."
+                    f"returned {_kind(result)}."
                 )
             result, aux = result
             aux_leaves, aux_tree = flatten(aux)
@@ -80,9 +101,21 @@ def _flat_function(fun: Callable, trees: list[Any], rebuild: Callable, has_aux: 
             aux_leaves, aux_tree = [], None
         outs, tree = flatten(result)
         trees[:] = [tree, aux_tree]
-        return outs + aux_leaves
+        return checked_results(outs, tree, what) + aux_leaves
 
     return flat
+
+
+def _kind(result: Any) -> str:
+    if isinstance(result, Value):
+        return f"an array of type {result.aval.str_short(True)}"
+    name = type(result).__name__
+    return f"a {name} of {len(result)}" if isinstance(result, tuple | list) else f"a {name}"
+
+
+def _forward() -> type[JVP]:
+    """The interpreter of forward mode under `linearize`."""
+    return Tape if current().interpreter is EAGER and not watching() else JVP
 
 
 def _picked(args: Sequence[Any], argnums: tuple[int, ...]) -> tuple[list[Any], Any, Callable]:
@@ -119,30 +152,33 @@ def value_and_grad(
     Raises:
       TypeError: if the value is not a scalar, or an argument is of integer type.
     """
+    check_function("grad", fun)
     name = name_of(fun)
     nums = as_tuple(argnums)
+    what = f"grad of {name}"
 
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        check_argnums(argnums, len(args), f"grad of {name}")
+        check_argnums(argnums, len(args), what, kwargs)
         places = tuple(n % len(args) for n in nums)
         leaves, tree, rebuild = _picked(args, places)
-        values = [_input(x, f"grad of {name}", tree, i) for i, x in enumerate(leaves)]
-        _check_inputs(name, tree, values, holomorphic, allow_int)
+        path = functools.partial(argument_path, fun, places, tree)
+        values = [as_input(x, what, lambda i=i: path(i)) for i, x in enumerate(leaves)]
+        _check_inputs(name, path, values, holomorphic, allow_int)
         trees: list[Any] = []
-        call = functools.partial(fun, **kwargs) if kwargs else fun
-        flat = _flat_function(call, trees, rebuild, has_aux)
+        flat = _flat_function(fun, trees, rebuild, has_aux, what, kwargs)
         outs, linear = _linearize(
-            flat, values, "grad", name, differentiated=lambda: trees[0].num_leaves
+            flat, values, "grad", name, differentiated=lambda: trees[0].num_leaves,
+            forward=_forward(),
         )
         out_tree, aux_tree = trees
         count = out_tree.num_leaves
         _check_output(name, out_tree, outs[:count], holomorphic)
-        one = np.ones((), type_of(outs[0]).dtype)[()]
+        one = type_of(outs[0]).dtype.type(1)
         with in_mesh(explicit_mesh(values)):
             grads = tree.unflatten(pull_back(linear, [one], places_of(values)))
         value = out_tree.unflatten(outs[:count])
-        gradient = grads if not isinstance(argnums, int) else grads[0]
+        gradient = grads if isinstance(argnums, Iterable) else grads[0]
         if has_aux:
             return (value, aux_tree.unflatten(outs[count:])), gradient
         return value, gradient
@@ -191,10 +227,12 @@ def places_of(values: Sequence[Any]) -> list[Any]:
 
 
 def _split_as(ct: Any, place: Any) -> Any:
-    """A cotangent that was put nowhere, in the place of its primal."""
-    if place is None or ct.__class__ is not Array or ct._sig.committed:
+    """A cotangent that was put nowhere, or is whole on every device, in the place of its primal."""
+    if place is None or ct.__class__ is not Array or ct._sig.sharding is place:
         return ct
-    return ct if ct._sig.sharding is place else EAGER.place(ct, place)
+    if ct._sig.committed and not ct._sig.sharding.is_fully_replicated:
+        return ct
+    return EAGER.place(ct, place)
 
 
 def settled(x: Any, t: ArrayType) -> Any:
@@ -214,18 +252,19 @@ def settled(x: Any, t: ArrayType) -> Any:
 
 
 def _check_inputs(
-    name: str, tree: Any, values: Sequence[Any], holomorphic: bool, allow_int: bool
+    name: str, path: Callable[[int], str], values: Sequence[Any], holomorphic: bool,
+    allow_int: bool,
 ) -> None:
     for i, value in enumerate(values):
         t = type_of(value)
         if holomorphic and not is_complex(t.dtype):
             raise TypeError(
-                f"grad of {name} with holomorphic=True takes complex inputs; "
-                f"{leaf_name(tree, i)} is of type {t.str_short(True)}."
+                f"grad of {name} with holomorphic=True takes complex inputs; {path(i)} is of type "
+                f"{t.str_short(True)}."
             )
         if not (is_inexact(t.dtype) or allow_int):
             raise TypeError(
-                f"grad of {name} takes real or complex inputs; {leaf_name(tree, i)} is of type "
+                f"grad of {name} takes real or complex inputs; {path(i)} is of type "
                 f"{t.str_short(True)}. Convert it to a floating type, or pass allow_int=True for "
                 "a trivial gradient."
             )
@@ -267,6 +306,7 @@ def jvp(
     Returns:
       (result, tangent of the result), with `has_aux` also aux.
     """
+    check_function("jvp", fun)
     name = name_of(fun)
     for what, value in (("primals", primals), ("tangents", tangents)):
         if not isinstance(value, tuple | list):
@@ -278,11 +318,14 @@ def jvp(
             f"jvp of {name}: primals and tangents must have the same tree; "
             f"{tree_difference('the primals', tree, 'the tangents', tangent_tree, 'args')}."
         )
-    values = [as_value(x) for x in leaves]
-    pairs = zip(values, tangent_leaves, strict=True)
-    flat_tangents = [_checked_tangent(f"jvp of {name}", type_of(x), t) for x, t in pairs]
+    what = f"jvp of {name}"
+    path = functools.partial(argument_path, fun, range(len(primals)), tree)
+    values = [as_input(x, what, lambda i=i: path(i)) for i, x in enumerate(leaves)]
+    pairs = enumerate(zip(values, tangent_leaves, strict=True))
+    flat_tangents = [_checked_tangent(what, type_of(x), t, lambda i=i: path(i))
+                     for i, (x, t) in pairs]
     trees: list[Any] = []
-    flat = _flat_function(fun, trees, tree.unflatten, has_aux)
+    flat = _flat_function(fun, trees, tree.unflatten, has_aux, what)
     outs, out_tangents = push_forward(
         flat, values, flat_tangents, current().interpreter, "jvp", name
     )
@@ -294,37 +337,50 @@ def jvp(
     return (*result, trees[1].unflatten(outs[count:])) if has_aux else result
 
 
-def _checked_tangent(what: str, t: ArrayType, tangent: Any) -> Any:
+def _checked_tangent(what: str, t: ArrayType, tangent: Any, path: Callable[[], str]) -> Any:
     """A tangent of a primal of type `t`; None (zero) where that is of integer type."""
     if getattr(tangent, "dtype", None) == float0:
         if is_inexact(t.dtype):
             raise TypeError(
-                f"{what}: a tangent of dtype float0 is for integers; its primal is of type "
+                f"{what}: a tangent of dtype float0 is for integers; {path()} is of type "
                 f"{t.str_short(True)}."
             )
+        if tangent.shape != t.shape:
+            raise ValueError(
+                f"{what}: a tangent must have its primal's shape; got one of shape "
+                f"{tangent.shape} for {path()} of type {t.str_short(True)}."
+            )
         return None
-    tangent = as_value(tangent)
+    tangent = as_input(tangent, what, lambda: f"the tangent of {path()}")
     given = type_of(tangent)
     if not is_inexact(t.dtype):
         raise TypeError(
-            f"{what}: the tangent of {t.str_short(True)} must be of dtype float0; got "
-            f"{given.str_short(True)}. Make it with numpy.zeros(shape, float0)."
+            f"{what}: the tangent of {path()}, which is of type {t.str_short(True)}, must be of "
+            f"dtype float0; got {given.str_short(True)}. Make it with numpy.zeros(shape, float0)."
         )
     if (given.shape, given.dtype) != (t.shape, t.dtype):
-        raise TypeError(
+        raise (TypeError if given.dtype != t.dtype else ValueError)(
             f"{what}: a tangent must have its primal's shape and dtype; got "
-            f"{given.str_short(True)} for {t.str_short(True)}."
+            f"{given.str_short(True)} for {path()} of type {t.str_short(True)}."
         )
     return tangent
 
 
-def linear_parts(fun: Callable, primals: Sequence[Any], has_aux: bool, transform: str) -> tuple:
+def linear_parts(
+    fun: Callable, primals: Sequence[Any], has_aux: bool, transform: str,
+    path: Callable[[Any, int], str] | None = None,
+) -> tuple:
+    """path: of a leaf of the tree of primals, for messages."""
+    what = f"{transform} of {name_of(fun)}"
+    check_function(transform, fun)
     leaves, tree = flatten(tuple(primals))
-    values = [as_value(x) for x in leaves]
+    named = path or functools.partial(argument_path, fun, range(len(primals)))
+    values = [as_input(x, what, lambda i=i: named(tree, i)) for i, x in enumerate(leaves)]
     trees: list[Any] = []
-    flat = _flat_function(fun, trees, tree.unflatten, has_aux)
+    flat = _flat_function(fun, trees, tree.unflatten, has_aux, what)
     outs, linear = _linearize(
-        flat, values, transform, name_of(fun), differentiated=lambda: trees[0].num_leaves
+        flat, values, transform, name_of(fun), differentiated=lambda: trees[0].num_leaves,
+        forward=_forward(),
     )
     count = trees[0].num_leaves
     result = trees[0].unflatten(outs[:count])
@@ -345,15 +401,23 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
     name, mesh, places = name_of(fun), explicit_mesh(leaves), places_of(leaves)
     linear = found.at(())
 
-    def backwards(residuals: Sequence[Any], ct: Any) -> tuple:
-        cts, ct_tree = flatten(ct)
+    def backwards(residuals: Sequence[Any], *given_cts: Any) -> tuple:
+        if len(given_cts) != 1:
+            raise TypeError(
+                f"vjp of {name}: the function that pulls back takes one cotangent, of the result's "
+                f"tree {tree_text(out_tree)}; got {counted(len(given_cts), 'argument')}. If the "
+                "result is a tuple, pass one tuple."
+            )
+        cts, ct_tree = flatten(given_cts[0])
         if ct_tree != out_tree:
             where = tree_difference("the result", out_tree, "the cotangent", ct_tree, "ct")
-            raise TypeError(
+            raise ValueError(
                 f"vjp of {name}: the cotangent must have the tree of the result; {where}."
             )
         types = linear.out_types[: len(cts)]
-        given = [_checked_cotangent(name, x, t) for x, t in zip(cts, types, strict=True)]
+        pairs = enumerate(zip(cts, types, strict=True))
+        given = [_checked_cotangent(name, x, t, lambda i=i: path_at(out_tree, i, "ct"))
+                 for i, (x, t) in pairs]
         with in_mesh(mesh):
             return tree.unflatten(pull_back(linear.at(residuals), given, places))
 
@@ -361,25 +425,30 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
     return (result, back, aux) if has_aux else (result, back)
 
 
-def _checked_cotangent(name: str, ct: Any, t: ArrayType) -> Any:
+def _checked_cotangent(name: str, ct: Any, t: ArrayType, path: Callable[[], str]) -> Any:
     if getattr(ct, "dtype", None) == float0:
         if is_inexact(t.dtype):
             raise TypeError(
-                f"vjp of {name}: a cotangent of dtype float0 is for integers; the result is of "
-                f"type {t.str_short(True)}."
+                f"vjp of {name}: a cotangent of dtype float0 is for integers; {path()} is for a "
+                f"result of type {t.str_short(True)}."
+            )
+        if ct.shape != t.shape:
+            raise ValueError(
+                f"vjp of {name}: a cotangent must have its result's shape; {path()}, for a result "
+                f"of type {t.str_short(True)}, is of shape {ct.shape}."
             )
         return None
-    ct = as_value(ct)
+    ct = as_input(ct, f"vjp of {name}", path)
     given = type_of(ct)
     if not is_inexact(t.dtype):
         raise TypeError(
-            f"vjp of {name}: the cotangent of {t.str_short(True)} must be of dtype float0; got "
-            f"{given.str_short(True)}. Make it with numpy.zeros(shape, float0)."
+            f"vjp of {name}: {path()}, for a result of type {t.str_short(True)}, must be of dtype "
+            f"float0; got {given.str_short(True)}. Make it with numpy.zeros(shape, float0)."
         )
     if (given.shape, given.dtype) != (t.shape, t.dtype):
-        raise TypeError(
+        raise ValueError(
             f"vjp of {name}: a cotangent must have its result's shape and dtype, "
-            f"{t.str_short(True)}; got {given.str_short(True)}."
+            f"{t.str_short(True)}; {path()} is of type {given.str_short(True)}."
         )
     return ct
 
@@ -402,8 +471,10 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
             raise TypeError(
                 f"linearize of {name}: tangents must have the tree of the primals; {where}."
             )
-        pairs = zip(linear.in_types, given, strict=True)
-        values = [_checked_tangent(f"linearize of {name}", t, x) for t, x in pairs]
+        pairs = enumerate(zip(linear.in_types, given, strict=True))
+        path = functools.partial(argument_path, fun, range(len(primals)), tree)
+        values = [_checked_tangent(f"linearize of {name}", t, x, lambda i=i: path(i))
+                  for i, (t, x) in pairs]
         with in_mesh(mesh):
             outs = linear.at(residuals)(values)[: len(types)]
             outs = [settled(o, t) for o, t in zip(outs, types, strict=True)]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from shardwise.api.grad import linear_parts, pull_back, settled, zeros
-from shardwise.api.signatures import as_tuple, check_argnums
-from shardwise.api.trees import leaf_name
+from shardwise.api.grad import argument_path, linear_parts, pull_back, settled, zeros
+from shardwise.api.signatures import as_tuple, called, check_argnums, check_function
 from shardwise.api.vmap import vmap
 from shardwise.core.interpreter import name_of
 from shardwise.numpy.ranges import eye
@@ -58,6 +57,7 @@ def hessian(
     holomorphic: bool = False,
 ) -> Callable:
     """The second derivatives of `fun`, as the Jacobian of its Jacobian."""
+    check_function("hessian", fun)
     inner = jacrev(fun, argnums, has_aux, holomorphic)
     return jacfwd(inner, argnums, has_aux, holomorphic)
 
@@ -66,28 +66,32 @@ def _jacobian(
     fun: Callable, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool,
     transform: str, parts_of: Callable,
 ) -> Callable:
+    check_function(transform, fun)
     what = f"{transform} of {name_of(fun)}"
     nums = as_tuple(argnums)
 
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        check_argnums(argnums, len(args), what)
+        check_argnums(argnums, len(args), what, kwargs)
         places = tuple(n % len(args) for n in nums)
 
         def of_picked(*picked: Any) -> Any:
             full = list(args)
             for n, value in zip(places, picked, strict=True):
                 full[n] = value
-            return fun(*full, **kwargs)
+            return called(what, fun, full, kwargs)
 
         of_picked.__name__ = name_of(fun)
         picked = [args[n] for n in places]
-        _, linear, tree, out_tree, aux = linear_parts(of_picked, picked, has_aux, transform)
+        path = functools.partial(argument_path, fun, places)
+        _, linear, tree, out_tree, aux = linear_parts(of_picked, picked, has_aux, transform, path)
         reverse = parts_of is _rows
-        _check_inputs(what, tree, linear.in_types, holomorphic, allow_int, reverse)
+        path = functools.partial(path, tree)
+        _check_inputs(what, path, linear.in_types, holomorphic, allow_int, reverse)
         _check_outputs(what, linear.out_types, holomorphic, reverse)
         rows = [tree.unflatten(row) for row in parts_of(linear)]
-        result = out_tree.unflatten([r[0] for r in rows] if isinstance(argnums, int) else rows)
+        several = isinstance(argnums, Iterable)
+        result = out_tree.unflatten(rows if several else [r[0] for r in rows])
         return (result, aux) if has_aux else result
 
     return wrapped
@@ -169,8 +173,8 @@ def _pieces(x: Any, types: Sequence[ArrayType]) -> list[Any]:
 
 
 def _check_inputs(
-    what: str, tree: Any, types: Sequence[ArrayType], holomorphic: bool, allow_int: bool,
-    reverse: bool,
+    what: str, path: Callable[[int], str], types: Sequence[ArrayType], holomorphic: bool,
+    allow_int: bool, reverse: bool,
 ) -> None:
     for i, t in enumerate(types):
         if is_complex(t.dtype) and (holomorphic or reverse):
@@ -179,8 +183,8 @@ def _check_inputs(
             continue
         kind = "complex inputs with holomorphic=True" if holomorphic else "real inputs"
         raise TypeError(
-            f"{what} takes {kind}; {leaf_name(tree, i)} is of type {t.str_short(True)}. Use jvp or "
-            "vjp for other derivatives."
+            f"{what} takes {kind}; {path(i)} is of type {t.str_short(True)}. Use jvp or vjp "
+            "for other derivatives."
         )
 
 
@@ -188,8 +192,8 @@ def _check_outputs(
     what: str, types: Sequence[ArrayType], holomorphic: bool, reverse: bool
 ) -> None:
     for t in types:
-        fits = is_complex(t.dtype) if holomorphic else is_float(t.dtype)
-        if not (fits or (is_complex(t.dtype) and not reverse)):
+        wanted = is_complex(t.dtype) if holomorphic else is_float(t.dtype) or not reverse
+        if not wanted:
             kind = "complex results with holomorphic=True" if holomorphic else "real results"
             raise TypeError(
                 f"{what} takes a function with {kind}; it returned {t.str_short(True)}. Use jvp or "

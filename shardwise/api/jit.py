@@ -12,20 +12,28 @@ from weakref import WeakSet
 
 import numpy as np
 
+from shardwise.api.misses import is_full as _is_full
 from shardwise.api.misses import log_miss
 from shardwise.api.refs import closing_over_refs, through_refs
 from shardwise.api.signatures import (
     JitOptions,
     Options,
     both,
+    called,
+    check_function,
     check_options,
-    exactly,
     names_of,
     names_without_static,
     without_static,
 )
 from shardwise.api.stages import ShapeDtypeStruct, Traced, compiler_overrides, shapes_of
-from shardwise.api.trees import argument_names, broadcast_prefix, leaf_paths
+from shardwise.api.statics import incomparable, merged, split_static
+from shardwise.api.trees import (
+    argument_names,
+    broadcast_prefix,
+    broadcast_to_arguments,
+    leaf_paths,
+)
 from shardwise.base.caches import make_room, snapshot
 from shardwise.base.config import disable_jit, explain_cache_misses, log_compiles
 from shardwise.base.context import CURRENT
@@ -40,7 +48,7 @@ from shardwise.control.refs import (
     values_of,
     write_back,
 )
-from shardwise.core.infer import type_of
+from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
 from shardwise.engine.array import Array
@@ -74,12 +82,28 @@ class Jitted(Generic[P, R]):
         self._fun = fun
         self._name = name_of(fun)
         self._options = options
+        self._names: tuple[str, ...] | None = None  # of the positional parameters
         self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
         self._traces: dict[tuple, tuple[Program, Any, tuple[Ref, ...]]] = {}
         self._functional: dict[tuple, Jitted[..., Any]] = {}
         self._plain = not options.static_argnums and not options.static_argnames
         self._arrays_only = self._plain and options.device is None  # until a call shows otherwise
         _alive.add(self)
+
+    @property
+    def _parameters(self) -> tuple[str, ...]:
+        if self._names is None:
+            self._names = names_of(self._fun)
+        return self._names
+
+    @property
+    def _moving(self) -> list[str]:
+        """The names of the positional parameters that are not static."""
+        return names_without_static(self._parameters, self._options.static_argnums)
+
+    @property
+    def _what(self) -> str:
+        return f"jit of {self._name}"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -114,13 +138,13 @@ class Jitted(Generic[P, R]):
         try:
             key = (ctx.key, tree, static, *[a._sig for a in leaves])
             run = self._cache.get(key)
-        except (AttributeError, TypeError):
+        except Exception:  # also of the `==` of static arguments
             if any(map(is_ref, leaves)):
                 return through_refs(self, static, args, kwargs)
             leaves = self._checked(leaves, args, kwargs)
             sigs = [a._sig if a.__class__ is Array else _host_signature(a) for a in leaves]
             key = (ctx.key, tree, static, *sigs)
-            run = self._cache.get(key)
+            run = self._found(self._cache, key, static)
         if run is None:
             run = self._compile(key, leaves, tree, static, args, kwargs)
         return run(leaves)
@@ -150,64 +174,23 @@ class Jitted(Generic[P, R]):
 
     def _argument_names(self, args: tuple, kwargs: dict) -> list[str]:
         """A name for each leaf of a call without its static arguments."""
-        parameters = names_without_static(names_of(self._fun), self._options.static_argnums)
-        return argument_names(args, kwargs, parameters)
-
-    # -- static arguments --
+        return argument_names(args, kwargs, self._moving)
 
     def _split_static(self, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
-        """(static arguments as a hashable key, the other positional ones, the other named ones)."""
         if self._plain:
             return None, args, kwargs
-        options = self._options
-        picked = tuple(
-            (i, exactly(args[i]), args[i]) for i in options.static_argnums if i < len(args)
-        )
-        named = tuple(
-            (k, exactly(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
-        )
-        static = (picked, named)
+        return split_static(self._what, self._parameters, self._options, args, kwargs)
+
+    def _found(self, table: dict[tuple, Any], key: tuple, static: Any) -> Any:
+        """What a table has for a key; raises where a static argument cannot be compared."""
         try:
-            hash(static)
-        except TypeError:
-            raise ValueError(self._unhashable(static)) from None
-        rest = tuple(a for i, a in enumerate(args) if i not in options.static_argnums)
-        return static, rest, {k: v for k, v in kwargs.items() if k not in options.static_argnames}
-
-    def _unhashable(self, static: Any) -> str:
-        for where, _, value in (*static[0], *static[1]):
-            try:
-                hash(value)
-            except TypeError:
-                held = next((x for x in flatten(value)[0] if isinstance(x, Tracer)), None)
-                if held is not None:
-                    raise self._static_tracer(where, held) from None
-                kind = type(value).__name__
-                return (
-                    f"jit of {self._name}: static argument {where!r} is {value!r} of type "
-                    f"{kind}, which cannot be hashed. Static arguments are part of the "
-                    "cache key: use a hashable type such as a tuple, or do not mark it static."
-                )
-        return f"jit of {self._name}: a static argument cannot be hashed."
-
-    def _static_tracer(self, where: Any, x: Tracer) -> Exception:
-        if not x.interpreter.alive:
-            return escaped(x)
-        return ValueError(
-            f"jit of {self._name}: static argument {where!r} is a traced value of type "
-            f"{x.aval.str_short(True)} ({x.interpreter.describe()}).{x.origin()} A program is "
-            "made for the value of a static argument, and this one is not known while tracing. Do "
-            "not mark it static, or compute it outside of the traced function."
-        )
-
-    def _merged(self, static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """The call's full arguments, static ones included."""
-        if static is None:
-            return args, kwargs
-        full = list(args)
-        for i, _, value in sorted(static[0], key=lambda row: row[0]):
-            full.insert(i, value)
-        return tuple(full), kwargs | {k: v for k, _, v in static[1]}
+            return table.get(key)
+        except Exception:
+            known = [k[2] for k in [*self._cache, *self._traces] if _is_full(k) and k[2]]
+            error = static and incomparable(self._what, self._parameters, static, known)
+            if error:
+                raise error from None
+            raise
 
     # -- staging --
 
@@ -220,7 +203,7 @@ class Jitted(Generic[P, R]):
         refs: see `stage`.
         """
         key = (CURRENT.get().trace_key, tree, static, types)
-        found = self._traces.get(key)
+        found = self._found(self._traces, key, static)
         if found is not None and (refs is not None or not found[2]):
             if refs is not None:
                 refs.extend(found[2])
@@ -229,8 +212,8 @@ class Jitted(Generic[P, R]):
         begin = time.perf_counter()
 
         def flat(*leaves: Any) -> list[Any]:
-            full = self._merged(static, *tree.unflatten(leaves))
-            outs, treedef = flatten(self._fun(*full[0], **full[1]))
+            full = merged(static, *tree.unflatten(leaves))
+            outs, treedef = flatten(called(f"jit of {self._name}", self._fun, *full))
             refuse_returned(f"jit of {self._name}: the function", outs)
             out_tree.append(treedef)
             return [self._checked_output(x, treedef, i) for i, x in enumerate(outs)]
@@ -293,7 +276,7 @@ class Jitted(Generic[P, R]):
         if isinstance(wanted, list):
             wanted = tuple(wanted)
         what = f"jit of {self._name}: in_shardings"
-        found = broadcast_prefix(wanted, args, what, is_sharding_leaf)
+        found = broadcast_to_arguments(wanted, args, what, self._moving, is_sharding_leaf)
         return [as_boundary(s, what) for s in found]
 
     def _output_shardings(self, tree: Any) -> list[Any] | None:
@@ -304,7 +287,7 @@ class Jitted(Generic[P, R]):
             return None
         outs = tree.unflatten(range(tree.num_leaves))
         what = f"jit of {self._name}: out_shardings"
-        found = broadcast_prefix(wanted, outs, what, is_sharding_leaf)
+        found = broadcast_prefix(wanted, outs, what, is_sharding_leaf, "result")
         return [as_boundary(s, what) for s in found]
 
     def _donated(self, tree: Any, count: int) -> tuple[int, ...]:
@@ -451,7 +434,14 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
         if abstract:
             return x
         raise TypeError(f"{x} has no data; types are for `trace`, `lower` and `eval_shape`.")
+    if abstract and _is_like_type(x):
+        return ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
     return EAGER.array(x)
+
+
+def _is_like_type(x: Any) -> bool:
+    """Whether an object says of an array what a `ShapeDtypeStruct` says, and has no data."""
+    return hasattr(x, "shape") and hasattr(x, "dtype") and known(x) is x and not is_value(x)
 
 
 def _host_signature(x: Any) -> Signature:
@@ -513,8 +503,7 @@ def jit(
     if fun is None:
         given = {k: v for k, v in locals().items() if k != "fun"}
         return functools.partial(jit, **given)
-    if not callable(fun):
-        raise TypeError(f"jit takes a function; got {fun!r} of type {type(fun).__name__}.")
+    check_function("jit", fun)
     options = Options()
     options.in_shardings = in_shardings
     options.out_shardings = out_shardings

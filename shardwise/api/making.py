@@ -166,7 +166,9 @@ def make_array_from_process_local_data(
 
 def _spread(x: Any, tree: Any, n: int, what: str, is_leaf: Callable[[Any], bool]) -> list[Any]:
     """One of a prefix of a tree for each of its `n` leaves."""
-    return [x] * n if x is None or is_leaf(x) else broadcast_prefix(x, tree, what, is_leaf)
+    return [x] * n if x is None or is_leaf(x) else broadcast_prefix(
+        x, tree, what, is_leaf, "local_data"
+    )
 
 
 def _is_shape(x: Any) -> bool:

@@ -40,7 +40,7 @@ def log_miss(
 
 
 def _reason(fun: Callable, key: tuple, known: Collection[tuple], names: Sequence[str]) -> str:
-    found = [_differences(fun, key, k, names) for k in known if _is_full(k)]
+    found = [_differences(fun, key, k, names) for k in known if is_full(k)]
     if not found:
         return _first_call(fun)
     shown = "\n  ".join(min(found, key=_distance)) or "nothing: what was known is forgotten"
@@ -56,7 +56,7 @@ def _distance(lines: list[str]) -> tuple[bool, int]:
     return any(line.startswith(_OTHER_TREE) for line in lines), len(lines)
 
 
-def _is_full(key: tuple) -> bool:
+def is_full(key: tuple) -> bool:
     """Whether a key has a tree; the short ones of calls with arrays only say nothing more."""
     return len(key) >= 3 and hasattr(key[1], "num_leaves")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.api.signatures import Options, names_of
+from shardwise.api.statics import merged
 from shardwise.api.trees import argument_names
 from shardwise.base.caches import make_room
 from shardwise.control.refs import (
@@ -28,7 +29,7 @@ def through_refs(
     jitted: Any, static: Any, args: tuple, kwargs: dict, closed: tuple[Ref, ...] = ()
 ) -> Any:
     """A call of a jitted function with refs among its arguments, or from outside (`closed`)."""
-    args, kwargs = jitted._merged(static, args, kwargs)
+    args, kwargs = merged(static, args, kwargs)
     leaves, tree = flatten((args, kwargs))
     at = tuple([i for i, x in enumerate(leaves) if is_ref(x)])
     passed, who = [leaves[i] for i in at], f"jit of {jitted._name}"

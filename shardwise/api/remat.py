@@ -6,15 +6,18 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from shardwise.api.grad import as_value
 from shardwise.api.signatures import names_of
 from shardwise.api.trees import argument_names
 from shardwise.base.context import CURRENT
-from shardwise.control.bodies import check_function, leaf, shelf_of, staged
+from shardwise.control.bodies import check_function, leaf, shelf_of, shown, staged
 from shardwise.control.call import call
+from shardwise.control.custom_common import is_value as is_operand
 from shardwise.control.programs import shared
+from shardwise.control.refs import is_ref, values_of, with_refs_outside, write_back
 from shardwise.control.remat import checkpoint as checkpoint_op
 from shardwise.control.remat import named
-from shardwise.core.infer import is_value, type_of
+from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Literal, Program, Var
 from shardwise.core.source import describe
@@ -22,12 +25,13 @@ from shardwise.runtime.pytree import flatten
 from shardwise.transforms.linearize import linearize
 from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType
+from shardwise.types.frozen import counted
 
 WHO = "checkpoint"
 
 
 def checkpoint(
-    fun: Callable, *, prevent_cse: bool = True, policy: Callable | None = None,
+    fun: Callable, *, prevent_cse: bool | Sequence[bool] = True, policy: Callable | None = None,
     static_argnums: int | Sequence[int] = (), static_argnames: str | Iterable[str] = (),
 ) -> Callable:
     """`fun`, whose intermediate values reverse mode computes again instead of keeping them.
@@ -39,7 +43,8 @@ def checkpoint(
     Args:
       fun: a function of pytrees of arrays.
       prevent_cse: keeps the compiler from using the values of the forward pass again. In the body
-        of a `scan` it is not needed, and False is faster.
+        of a `scan` it is not needed, and False is faster. A sequence, one for each argument, is
+        True where any of them is.
       policy: `policy(op, *types, **params)` says for each equation whether its results are saved.
       static_argnums, static_argnames: arguments that are not traced: they may be anything, and
         `fun` can branch on them.
@@ -54,17 +59,21 @@ def checkpoint(
     _check_options(prevent_cse, policy)
     nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    params = {"prevent_cse": bool(prevent_cse), "policy": policy, "differentiated": False}
+    barrier = any(prevent_cse) if isinstance(prevent_cse, Sequence) else prevent_cse
+    params = {"prevent_cse": barrier, "policy": policy, "differentiated": False}
 
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if CURRENT.get().interpreter.eager:
-            return fun(*args, **kwargs)
         fixed = _Fixed(fun, nums, names, args, kwargs)
         leaves, tree = flatten((fixed.args, fixed.kwargs))
+        if CURRENT.get().interpreter.eager:
+            return _run(fixed, leaves, tree)
         body, values = _staged(fixed, leaves, tree)
-        outs = checkpoint_op(*body.outside, *values, program=body.program, **params)
-        return body.tree.unflatten(outs)
+        values = [*body.outside, *values, *values_of(body.refs)]
+        outs = checkpoint_op(*values, program=body.program, **params)
+        count = len(outs) - len(body.refs)
+        write_back(body.refs, outs[count:])
+        return body.tree.unflatten(outs[:count])
 
     return wrapped
 
@@ -73,7 +82,8 @@ remat = checkpoint
 
 
 def _check_options(prevent_cse: Any, policy: Any) -> None:
-    if not isinstance(prevent_cse, bool):
+    given = prevent_cse if isinstance(prevent_cse, tuple | list) else [prevent_cse]
+    if not all(isinstance(x, bool) for x in given):
         raise TypeError(f"checkpoint: prevent_cse must be True or False; got {prevent_cse!r}.")
     if policy is None:
         return
@@ -94,7 +104,7 @@ class _Fixed:
             if not -len(args) <= n < len(args):
                 raise ValueError(
                     f"checkpoint of {name_of(fun)}: static_argnums={n} asks for argument {n}, but "
-                    f"the function was called with {len(args)} positional arguments."
+                    f"the function was called with {counted(len(args), 'positional argument')}."
                 )
         places = {n % len(args) for n in nums}
         self.fun = fun
@@ -118,23 +128,49 @@ class _Fixed:
         return (*static, *[x.__class__ for _, x in static])
 
 
+def _run(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> Any:
+    """The function run as it is: from arrays to arrays, as where it is staged."""
+    values = [x if is_ref(x) else as_value(_value(fixed, x, i)) for i, x in enumerate(leaves)]
+    outs, out_tree = flatten(fixed.call(*tree.unflatten(values)))
+    what = f"the result of {name_of(fixed.fun)}"
+    return out_tree.unflatten(
+        [as_value(leaf(x, WHO, what, out_tree, i)) for i, x in enumerate(outs)]
+    )
+
+
+def _value(fixed: _Fixed, x: Any, i: int) -> Any:
+    """A leaf of the arguments as something with a type."""
+    x = known(x)
+    if is_operand(x):
+        return x
+    name = argument_names(fixed.args, fixed.kwargs, fixed.parameters())[i]
+    raise TypeError(
+        f"checkpoint of {name_of(fixed.fun)}: {name} is {shown(x)}, which is not an array. Name "
+        "arguments that are constants in static_argnums or static_argnames."
+    )
+
+
 def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[Any]]:
-    """The function's body, kept for its types and static arguments; and the leaves as values."""
-    values = [leaf(x, WHO, "args", tree, i) for i, x in enumerate(leaves)]
+    """The function's body, kept for its types and static arguments; and the leaves as values.
+
+    Refs among the leaves are used as they are, as if from outside.
+    """
+    refs = any(map(is_ref, leaves))
+    values = [_value(fixed, x, i) for i, x in enumerate(leaves) if not is_ref(x)]
     types = [type_of(x) for x in values]
     shelf = shelf_of(fixed.fun)
     key: tuple | None = (WHO, CURRENT.get().key, tree, *types, *fixed.key())
     try:
-        body = shelf.bodies.get(key)
+        body = None if refs else shelf.bodies.get(key)
     except TypeError:  # a static argument that cannot be hashed
         body = key = None
     if body is None:
-        body = staged(
-            lambda *xs: fixed.call(*tree.unflatten(xs)), types, WHO, name_of(fixed.fun),
-            argument_names(fixed.args, fixed.kwargs, fixed.parameters()),
-        )
+        names = argument_names(fixed.args, fixed.kwargs, fixed.parameters())
+        names = [n for n, x in zip(names, leaves, strict=True) if not is_ref(x)]
+        flat = with_refs_outside(lambda *xs: fixed.call(*tree.unflatten(xs)), leaves)
+        body = staged(flat, types, WHO, name_of(fixed.fun), names, with_refs=True)
         body.program = shared(body.program)
-        if key is not None and not body.captures:
+        if key is not None and not refs and not body.captures:
             shelf.keep(key, body)
     return body, values
 

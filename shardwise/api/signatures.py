@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypedDict
+
+import numpy as np
 
 from shardwise.core.interpreter import name_of
 from shardwise.types.frozen import counted, listed
@@ -18,6 +21,12 @@ def names_of(fun: Callable) -> tuple[str, ...]:
         return ()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(p.name for p in found if p.kind in kinds)
+
+
+def names_at(fun: Callable, places: Sequence[int]) -> list[str]:
+    """Names for the positional arguments at these places."""
+    names = names_of(fun)
+    return [names[n] if n < len(names) else f"args[{n}]" for n in places]
 
 
 def as_tuple(x: Any) -> tuple:
@@ -39,6 +48,7 @@ def both(fun: Callable, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ..
         return (), ()
     parameters = names_of(fun)
     _check_kinds(nums, names, kind)
+    nums = tuple(map(int, nums))
     found = _signature(fun)
     if found is not None:
         _check_range(fun, found, nums, len(parameters), kind)
@@ -65,7 +75,7 @@ def _signature(fun: Callable) -> inspect.Signature | None:
 
 def _check_kinds(nums: tuple, names: tuple, kind: str) -> None:
     for n in nums:
-        if not isinstance(n, int) or isinstance(n, bool):
+        if not isinstance(n, int | np.integer) or isinstance(n, bool):
             raise TypeError(
                 f"jit: {kind}_argnums takes ints; got {n!r} of type {type(n).__name__}."
             )
@@ -96,9 +106,11 @@ def _check_names(fun: Callable, found: inspect.Signature, names: tuple, kind: st
         return
     for n in names:
         if n not in found.parameters:
+            near = difflib.get_close_matches(n, found.parameters, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(
                 f"jit of {name_of(fun)}: {kind}_argnames names {n!r}, which is not a parameter of "
-                f"the function; its parameters are {listed(found.parameters)}."
+                f"the function; its parameters are {listed(found.parameters)}.{hint}"
             )
 
 
@@ -124,14 +136,48 @@ def check_options(fun: Callable, options: Any, *, device: Any, backend: Any) -> 
         )
 
 
-def check_argnums(argnums: Any, count: int, what: str) -> None:
-    wanted: Iterable[int] = as_tuple(argnums)
-    for n in wanted:
+def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()) -> None:
+    """Raises where `argnums` are no numbers of `count` positional arguments."""
+    nums = as_tuple(argnums)
+    for n in nums:
+        if not hasattr(n, "__index__") or isinstance(n, bool):
+            raise TypeError(f"{what}: argnums takes ints; got {n!r} of type {type(n).__name__}.")
         if not -count <= n < count:
+            hint = f" {listed(named)} came by name: pass by position." if named else ""
             raise ValueError(
                 f"{what}: argnums={argnums} asks for argument {n}, but the function was called "
-                f"with {count} positional arguments."
+                f"with {counted(count, 'positional argument')}.{hint}"
             )
+    if len(nums) > 1 and len({n % count for n in nums}) < len(nums):
+        raise ValueError(f"{what}: argnums={argnums} names an argument twice.")
+
+
+def check_function(transform: str, fun: Any) -> None:
+    """Raises where what is to be transformed cannot be called."""
+    if not callable(fun):
+        raise TypeError(f"{transform} takes a function; got {fun!r} of type {type(fun).__name__}.")
+
+
+def called(what: str, fun: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """`fun(*args, **kwargs)`; where it does not take these, the error shows its signature."""
+    try:
+        return fun(*args, **kwargs)
+    except TypeError as error:
+        trace = error.__traceback__
+        found = _signature(fun) if trace is not None and trace.tb_next is None else None
+        if found is None or _fits(found, args, kwargs):
+            raise
+        plain = [p.replace(annotation=p.empty) for p in found.parameters.values()]
+        shown = found.replace(parameters=plain, return_annotation=found.empty)
+        raise TypeError(f"{what}: {error}. It is {name_of(fun)}{shown}.") from None
+
+
+def _fits(found: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    try:
+        found.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 class JitOptions(TypedDict, total=False):
@@ -157,11 +203,6 @@ class Options:
         "in_shardings", "out_shardings", "static_argnums", "static_argnames", "donate_argnums",
         "donate_argnames", "inline", "compiler_options", "device", "keep_unused",
     )
-
-
-def exactly(value: Any) -> Any:
-    """What tells a static argument from one that is equal: 1, 1.0, True; 0.0 and -0.0."""
-    return type(value), repr(value) if isinstance(value, float | complex) else None
 
 
 def without_static(nums: tuple, static: tuple) -> list[int]:

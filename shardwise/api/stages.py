@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.api.trees import tree_text
+from shardwise.api.trees import tree_difference, tree_text
 from shardwise.core.program import Program, derived
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
@@ -14,6 +14,7 @@ from shardwise.engine.executable import Executable, Lowering, lower
 from shardwise.engine.shardings import as_placement
 from shardwise.engine.signature import Signature
 from shardwise.engine.storage import bare, order_of, place_in
+from shardwise.engine.watch import watched, watching
 from shardwise.runtime.backend import client
 from shardwise.runtime.program import estimated_cost, hlo_computation
 from shardwise.runtime.pytree import flatten
@@ -215,8 +216,9 @@ class Traced(_Stage):
         return self
 
     @property
-    def out_avals(self) -> tuple[ArrayType, ...]:
-        return self.program.out_types
+    def out_avals(self) -> Any:
+        """The types of the results, in their tree."""
+        return self.out_tree.unflatten(self.program.out_types)
 
     def as_text(self) -> str:
         return str(self.program)
@@ -280,15 +282,17 @@ class Lowered(_Stage):
 
         Args:
           dialect: "stablehlo", which is compiled, or "hlo", its translation.
-          debug_info: whether StableHLO says from which lines of the user's it comes.
+          debug_info: whether it says from which lines of the user's it comes.
         """
-        if dialect == "hlo":
-            return hlo_computation(self._plan.text).as_hlo_text()
-        if dialect not in (None, "stablehlo"):
+        if dialect not in (None, "stablehlo", "hlo"):
             raise ValueError(
                 f"as_text: unknown dialect {dialect!r}; known are 'stablehlo' and 'hlo'."
             )
-        return self._plan.located() if debug_info else self._plan.text
+        text = self._plan.located() if debug_info else self._plan.text
+        if dialect != "hlo":
+            return text
+        found = hlo_computation(text)
+        return found.as_hlo_module().to_string() if debug_info else found.as_hlo_text()
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """The runtime's own object: an MLIR module or, of "hlo", an XLA computation."""
@@ -317,6 +321,26 @@ def _struct(sig: Signature) -> ShapeDtypeStruct:
     return ShapeDtypeStruct(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
 
 
+def _differences(wanted: Any, given: Any) -> str:
+    """Where the trees of two calls, (args, kwargs), differ."""
+    rows = zip(("args", "kwargs"), wanted.children(), given.children(), strict=True)
+    names = "the program", "the call"
+    found = [tree_difference(names[0], a, names[1], b, r) for r, a, b in rows if a != b]
+    return "; ".join(found)
+
+
+def _lines(rows: Sequence[str], hint: str) -> str:
+    """One complaint in a sentence, several as a list; then what to do."""
+    if len(rows) == 1:
+        return f"{rows[0]}. {hint}"
+    return "\n  ".join([f"{len(rows)} arguments do not fit:", *rows]) + f"\n{hint}"
+
+
+def _same_place(x: Array, target: Any) -> bool:
+    here = x.sharding
+    return here is target or here.is_equivalent_to(target, x.ndim)
+
+
 def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
     return Format(layout or Layout(range(t.ndim)), sharding)
 
@@ -338,46 +362,70 @@ class Compiled(_Stage):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((args, kwargs))
-        name = self._traced.program.name
         if tree != self.in_tree:
+            where = _differences(self.in_tree, tree)
             raise TypeError(
-                f"compiled {name} takes arguments of the tree "
-                f"{tree_text(self.in_tree)}; got {tree_text(tree)}."
+                f"{self._what} takes arguments of the tree {tree_text(self.in_tree)}; got "
+                f"{tree_text(tree)}: {where}."
             )
-        traced = [i for i, x in enumerate(leaves) if isinstance(x, Tracer)]
-        if traced:
-            raise TypeError(
-                f"compiled {name}: {self._traced.names[traced[0]]} is a traced value, but what is "
-                "compiled runs on arrays only and cannot be transformed. Call the jitted function "
-                "instead."
-            )
-        arrays = [a if a.__class__ is Array else EAGER.array(a) for a in leaves]
-        self._check(arrays)
+        arrays = [self._array(x, i) for i, x in enumerate(leaves)]
+        self._check_types(arrays)
         exe, used = self.executable, self._traced.pick(arrays)
-        rows = zip(exe.names, used, exe.in_shardings, exe.in_layouts, strict=True)
+        self._check_places(used)
+        rows = zip(used, exe.in_shardings, exe.in_layouts, strict=True)
         placed = [self._placed(*row) for row in rows]
-        return self.out_tree.unflatten(self.executable(placed))
+        run = self.executable
+        if watching():
+            run = watched(run.program, run, eager=False)
+        return self.out_tree.unflatten(run(placed))
 
-    def _check(self, arrays: list[Array]) -> None:
-        expected = self._traced.program.in_types
-        for name, a, t in zip(self._traced.names, arrays, expected, strict=True):
-            if (a.shape, a.dtype) != (t.shape, t.dtype):
-                raise TypeError(
-                    f"compiled {self._traced.program.name}: {name} must be of type "
-                    f"{t.str_short(True)}; got {a.aval.str_short(True)}."
-                )
+    @property
+    def _what(self) -> str:
+        return f"compiled {self._traced.program.name}"
 
-    def _placed(self, name: str, x: Array, target: Any, layout: Any) -> Array:
-        place = place_in(layout, x._sig, target)
-        if place is None:
+    def _array(self, x: Any, i: int) -> Array:
+        if x.__class__ is Array:
             return x
-        if x.committed and x.sharding.device_set != target.device_set:
-            raise ValueError(
-                f"compiled {self._traced.program.name}: {name} of type {x.aval.str_short(True)} "
-                f"is on {x.sharding}, but the program was compiled for {target}. Use `device_put` "
-                "to bring it there."
+        if isinstance(x, Tracer):
+            raise TypeError(
+                f"{self._what}: {self._traced.names[i]} is a traced value, but what is compiled "
+                "runs on arrays only and cannot be transformed. Call the jitted function instead."
             )
-        return self.executable.moved([x], ((0, place),))[0]
+        try:
+            return EAGER.array(x)
+        except TypeError as error:
+            raise TypeError(f"{self._what}: {self._traced.names[i]}: {error}") from None
+
+    def _check_types(self, arrays: list[Array]) -> None:
+        rows = [
+            f"{name} must be of type {t.str_short(True)}; got {a.aval.str_short(True)}"
+            for name, a, t in zip(self._traced.names, arrays, self._traced.program.in_types,
+                                  strict=True)
+            if (a.shape, a.dtype) != (t.shape, t.dtype)
+        ]
+        if rows:
+            raise TypeError(
+                f"{self._what}: "
+                + _lines(rows, "A compiled program runs on arguments of exactly its types: convert "
+                "them, or call the jitted function, which compiles for others.")
+            )
+
+    def _check_places(self, used: Sequence[Array]) -> None:
+        """Raises where an argument that someone placed is not where the program wants it."""
+        exe = self.executable
+        rows = [
+            f"{name} of type {x.aval.str_short(True)} is on {x.sharding}, but the program was "
+            f"compiled for {target}"
+            for name, x, target in zip(exe.names, used, exe.in_shardings, strict=True)
+            if x.committed and target is not None and not _same_place(x, target)
+        ]
+        if rows:
+            hint = "Use `device_put` to bring it there."
+            raise ValueError(f"{self._what}: {_lines(rows, hint)}")
+
+    def _placed(self, x: Array, target: Any, layout: Any) -> Array:
+        place = place_in(layout, x._sig, target)
+        return x if place is None else self.executable.moved([x], ((0, place),))[0]
 
     call = __call__
 

@@ -7,15 +7,26 @@ from typing import Any
 
 from shardwise.core.trees import leaf_paths as leaf_paths
 from shardwise.core.trees import path_text as path_text
+from shardwise.core.trees import prefix_difference
 from shardwise.core.trees import tree_difference as tree_difference
 from shardwise.core.trees import tree_text as tree_text
-from shardwise.runtime.pytree import flatten, registry
-from shardwise.types.frozen import counted, listed
+from shardwise.runtime.pytree import flatten, flatten_with_path
+from shardwise.types.frozen import counted
 
 
-def leaf_name(tree: Any, i: int) -> str:
-    """The path of leaf `i` of a tree of positional arguments: `args[0]['w']`."""
-    return "args" + leaf_paths(tree.unflatten(range(tree.num_leaves)))[i]
+def leaf_name(tree: Any, i: int, roots: Sequence[str] = ()) -> str:
+    """The path of leaf `i` of a tree of positional arguments: `params['w']`, or `args[0]['w']`.
+
+    roots: names of the first arguments, as far as they are known.
+    """
+    path = flatten_with_path(tree.unflatten(range(tree.num_leaves)))[0][i][0]
+    n = path[0].idx
+    return f"{roots[n] if n < len(roots) else f'args[{n}]'}{path_text(path[1:])}"
+
+
+def path_at(tree: Any, i: int, root: str) -> str:
+    """The path of leaf `i` of a tree, which begins with `root`."""
+    return root + leaf_paths(tree.unflatten(range(tree.num_leaves)))[i]
 
 
 def argument_names(args: tuple, kwargs: dict, parameters: Sequence[str]) -> list[str]:
@@ -29,35 +40,14 @@ def argument_names(args: tuple, kwargs: dict, parameters: Sequence[str]) -> list
     return names
 
 
-def _difference(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], path: str) -> str:
-    """Where and how `prefix` is not a prefix of `tree`; empty where it is."""
-    if is_leaf(prefix) or (mine := registry.flatten_one_level(prefix)) is None:
-        return ""
-    theirs = registry.flatten_one_level(tree)
-    where = f"at {path}" if path else "at the top"
-    if theirs is None or type(prefix) is not type(tree):
-        value = "single" if theirs is None else f"a {type(tree).__name__}"
-        return f"{where} it has a {type(prefix).__name__}, but the value is {value}"
-    (children, keys), (values, names) = mine, theirs
-    if isinstance(prefix, dict) and keys != names:
-        return f"{where} it has the keys {listed(keys)}, but the value has {listed(names)}"
-    if len(children) != len(values):
-        entries = counted(len(children), "entry", "entries")
-        return f"{where} it has {entries}, but the value has {len(values)}"
-    steps = keys if isinstance(prefix, dict) else range(len(children))
-    for step, child, value in zip(steps, children, values, strict=True):
-        found = _difference(child, value, is_leaf, f"{path}[{step!r}]")
-        if found:
-            return found
-    return "" if keys == names else f"{where} the static fields of the two differ"
-
-
 def broadcast_prefix(
-    prefix: Any, tree: Any, what: str, is_leaf: Callable[[Any], bool] | None = None
+    prefix: Any, tree: Any, what: str, is_leaf: Callable[[Any], bool] | None = None,
+    root: str = "x",
 ) -> list[Any]:
     """One entry of `prefix` for every leaf of `tree`.
 
     A leaf of the prefix stands for the whole subtree at its place. `None` is a leaf of the prefix.
+    what, root: for messages: the prefix, its own name last; what paths into `tree` begin with.
     """
 
     def leafish(x: Any) -> bool:
@@ -67,7 +57,8 @@ def broadcast_prefix(
     try:
         subtrees = treedef.flatten_up_to(tree)
     except ValueError as error:
-        where = _difference(prefix, tree, leafish, "") or str(error)
+        own = what.rpartition(" ")[2]
+        where = prefix_difference(own, prefix, "the value", tree, root, leafish) or str(error)
         raise ValueError(
             f"{what} must be a prefix of the tree of values that it describes, with one entry for "
             f"each value or for a whole subtree: {where}."
@@ -76,3 +67,31 @@ def broadcast_prefix(
     for leaf, subtree in zip(leaves, subtrees, strict=True):
         out += [leaf] * len(flatten(subtree)[0])
     return out
+
+
+def broadcast_to_arguments(
+    prefix: Any, args: tuple, what: str, parameters: Sequence[str],
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> list[Any]:
+    """`broadcast_prefix` for the positional arguments of a call, which messages name.
+
+    A tuple has an entry for each argument; anything else is for all of them.
+    """
+    if not isinstance(prefix, tuple) or (is_leaf is not None and is_leaf(prefix)):
+        return broadcast_prefix(prefix, args, what, is_leaf, "args")
+    if len(prefix) != len(args):
+        raise ValueError(_other_count(what, len(prefix), len(args), parameters))
+    out: list[Any] = []
+    for i, (entry, arg) in enumerate(zip(prefix, args, strict=True)):
+        root = parameters[i] if i < len(parameters) else f"args[{i}]"
+        out += broadcast_prefix(entry, arg, what, is_leaf, root)
+    return out
+
+
+def _other_count(what: str, count: int, given: int, parameters: Sequence[str]) -> str:
+    names = f" ({', '.join(parameters[:given])})" if 0 < given <= len(parameters) else ""
+    return (
+        f"{what} has {counted(count, 'entry', 'entries')}, but the call has "
+        f"{counted(given, 'positional argument')}{names}; a tuple has one entry for each. "
+        "Arguments that come by name have none."
+    )

@@ -6,16 +6,21 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.api.grad import as_value
+from shardwise.api.grad import as_input, checked_results
 from shardwise.api.refs import mapped_with_refs
-from shardwise.api.signatures import names_of
-from shardwise.api.trees import argument_names, broadcast_prefix
-from shardwise.base.context import current
+from shardwise.api.signatures import called, check_function, names_of
+from shardwise.api.trees import (
+    argument_names,
+    broadcast_prefix,
+    broadcast_to_arguments,
+    path_at,
+)
 from shardwise.control.refs import is_ref
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.batch import batch, hidden_sharding, to_dim
+from shardwise.types.frozen import counted
 from shardwise.types.sharding import NamedSharding
 
 
@@ -40,7 +45,9 @@ def vmap(
     Raises:
       ValueError: if mapped axes differ in size, or an axis does not exist.
     """
+    check_function("vmap", fun)
     name = name_of(fun)
+    what = f"vmap of {name}"
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
 
     @functools.wraps(fun)
@@ -49,100 +56,115 @@ def vmap(
         if isinstance(axes, int) and not kwargs:
             dims: list[Any] = [axes] * len(leaves)
         else:
-            dims = broadcast_prefix(axes, args, f"vmap of {name}: in_axes")
+            dims = broadcast_to_arguments(axes, args, f"{what}: in_axes", names_of(fun))
             dims += [0] * (len(leaves) - len(dims))
         if any(map(is_ref, leaves)):
             options = {"axis_name": axis_name, "axis_size": axis_size,
                        "spmd_axis_name": spmd_axis_name}
             return mapped_with_refs(vmap, fun, name, args, kwargs, dims, out_axes, options)
-        values = [as_value(x) for x in leaves]
 
         def names() -> list[str]:
             return argument_names(args, kwargs, names_of(fun))
 
+        values = [as_input(x, what, lambda i=i: names()[i]) for i, x in enumerate(leaves)]
         pairs = enumerate(zip(values, dims, strict=True))
-        dims = [_axis(name, names, i, x, d) for i, (x, d) in pairs]
-        size = _size(name, names, values, dims, axis_size)
+        dims = [_axis(what, names, i, x, d) for i, (x, d) in pairs]
+        size = _size(what, names, values, dims, axis_size)
         out_trees: list[Any] = []
 
         def flat(*inner: Any) -> list[Any]:
             inner_args, inner_kwargs = tree.unflatten(inner)
-            outs, out_tree = flatten(fun(*inner_args, **inner_kwargs))
+            outs, out_tree = flatten(called(what, fun, inner_args, inner_kwargs))
             out_trees.append(out_tree)
-            return outs
+            return checked_results(outs, out_tree, what)
 
         hidden = hidden_sharding(values, dims)
-        run = functools.partial(
-            batch, flat, values, dims, size, axis_name, "vmap", name,
-            spmd_axis_name=spmd_axis_name,
+        outs, out_dims = batch(
+            flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
         )
-        if axis_name is None:
-            outs, out_dims = run()
-        else:
-            scope = current()
-            with scope.replace(axes=(*scope.axes, (axis_name, size))).entered():
-                outs, out_dims = run()
         out_tree = out_trees[0]
         if isinstance(out_axes, int):
             wanted: list[Any] = [out_axes] * len(outs)
         else:
             skeleton = out_tree.unflatten(range(out_tree.num_leaves))
-            wanted = broadcast_prefix(out_axes, skeleton, f"vmap of {name}: out_axes")
-        moved = [
-            _placed(name, o, d, w, size, hidden)
-            for o, d, w in zip(outs, out_dims, wanted, strict=True)
-        ]
-        return out_tree.unflatten(moved)
+            wanted = broadcast_prefix(out_axes, skeleton, f"{what}: out_axes", root="result")
+        rows = enumerate(zip(outs, out_dims, wanted, strict=True))
+        return out_tree.unflatten([
+            _placed(what, lambda i=i: path_at(out_tree, i, "result"), o, d, w, size, hidden)
+            for i, (o, d, w) in rows
+        ])
 
     return wrapped
 
 
-def _axis(name: str, names: Callable[[], list[str]], i: int, x: Any, axis: Any) -> int | None:
+def _axis(what: str, names: Callable[[], list[str]], i: int, x: Any, axis: Any) -> int | None:
     if axis is None:
         return None
     if not isinstance(axis, int):
-        raise TypeError(
-            f"vmap of {name}: axes must be ints or None; got {axis!r} for {names()[i]}."
-        )
+        raise TypeError(f"{what}: axes must be ints or None; got {axis!r} for {names()[i]}.")
     t = type_of(x)
     if not -t.ndim <= axis < t.ndim:
         raise ValueError(
-            f"vmap of {name}: {names()[i]} is of type {t.str_short(True)}, which has no axis "
-            f"{axis} to map over."
+            f"{what}: {names()[i]} is of type {t.str_short(True)}, which has no axis {axis} to map "
+            f"over. {_SHARED}"
         )
     return axis % t.ndim
 
 
+_SHARED = "What all examples share is passed by position, with None for it in in_axes."
+SHOWN = 5  # arguments of each size in a message
+
+
 def _size(
-    name: str, names: Callable[[], list[str]], values: list, dims: list, axis_size: int | None
+    what: str, names: Callable[[], list[str]], values: list, dims: list, axis_size: int | None
 ) -> int:
     sizes = {type_of(x).shape[d] for x, d in zip(values, dims, strict=True) if d is not None}
     if axis_size is not None:
         sizes.add(axis_size)
     if not sizes:
+        why = "all in_axes are None" if values else "it was called without arrays"
         raise ValueError(
-            f"vmap of {name} needs an argument with a mapped axis, or axis_size: all in_axes are "
-            "None."
+            f"{what} needs an argument with a mapped axis, or axis_size: {why}."
         )
     if len(sizes) > 1:
-        rows = zip(names(), values, dims, strict=True)
-        listed = ", ".join(f"{n} has {type_of(x).shape[d]}" for n, x, d in rows if d is not None)
-        given = "" if axis_size is None else f" axis_size is {axis_size}."
-        raise ValueError(f"vmap of {name}: mapped axes must have one size; {listed}.{given}")
+        given = "" if axis_size is None else f"axis_size is {axis_size}, "
+        rows = ", ".join(_sizes(names(), values, dims))
+        raise ValueError(f"{what}: mapped axes must have one size; {given}{rows}. {_SHARED}")
     return sizes.pop()
 
 
+def _sizes(names: list[str], values: list, dims: list) -> list[str]:
+    """The sizes of mapped axes in words, those of one size together."""
+    groups: dict[int, list[str]] = {}
+    for n, x, d in zip(names, values, dims, strict=True):
+        if d is not None:
+            t = type_of(x)
+            row = f"axis {d} of {n} of type {t.str_short(True)} has {t.shape[d]}"
+            groups.setdefault(t.shape[d], []).append(row)
+    rows = []
+    for size, group in groups.items():
+        rows += group[:SHOWN]
+        if len(group) > SHOWN:
+            rows.append(f"{len(group) - SHOWN} more have {size}")
+    return rows
+
+
 def _placed(
-    name: str, x: Any, dim: int | None, wanted: Any, size: int, hidden: NamedSharding | None
+    what: str, path: Callable[[], str], x: Any, dim: int | None, wanted: Any, size: int,
+    hidden: NamedSharding | None,
 ) -> Any:
     if wanted is None:
         if dim is not None:
             raise ValueError(
-                f"vmap of {name}: out_axes is None for a result that depends on mapped arguments. "
-                "Give it an axis."
+                f"{what}: out_axes is None for {path()}, which depends on mapped arguments. Give "
+                "it an axis."
             )
         return x
-    ndim = type_of(x).ndim + (dim is None)
+    t = type_of(x)
+    ndim = t.ndim + (dim is None)
     if not isinstance(wanted, int) or not -ndim <= wanted < ndim:
-        raise ValueError(f"vmap of {name}: a result with {ndim} dimensions has no axis {wanted!r}.")
+        raise ValueError(
+            f"{what}: out_axes is {wanted!r} for {path()}, which has "
+            f"{counted(ndim, 'dimension')} with the mapped one."
+        )
     return to_dim(x, dim, wanted % ndim, size, hidden)

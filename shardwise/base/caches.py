@@ -1,9 +1,18 @@
-"""Caches that several threads use at once: what needs more than one step of the interpreter."""
+"""Caches that several threads use at once: what needs more than one step of the interpreter.
+
+Every table of the library that lives as long as the process is one of these: bounded (`make_room`,
+`functools.lru_cache`), weak (`Interned`, the tables of `weakref`), or finite by its nature, which a
+comment beside it says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import threading
+from collections.abc import Hashable, Iterable
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet, WeakValueDictionary
+
+T = TypeVar("T")
 
 
 def make_room(cache: dict[Any, Any], size: int) -> None:
@@ -22,3 +31,62 @@ def snapshot(items: Iterable[Any]) -> list[Any]:
             return list(items)
         except RuntimeError:  # it changed its size meanwhile
             continue
+
+
+class Interned(Generic[T]):
+    """The one object for each key, so that equality is identity.
+
+        found = table.recent.get(key)           # the quick way: one look-up
+        if found is None:
+            found = table.find(key) or table.keep(key, make(key))
+
+    An object is in the table as long as anything holds it: forgetting it sooner would allow a
+    second one that is not the same. The last `size` are held here too, as `recent`.
+    Several keys may lead to one object. Objects take weak references.
+    """
+
+    __slots__ = ("recent", "_size", "_held", "__weakref__")
+
+    def __init__(self, size: int):
+        self.recent: dict[Any, T] = {}
+        self._size = size
+        self._held: WeakValueDictionary[Any, T] = WeakValueDictionary()
+        _tables.add(self)
+
+    def find(self, key: Hashable) -> T | None:
+        """What there is for a key."""
+        with _LOCK:
+            found = self._held.get(key)
+            return None if found is None else self._remembered(key, found)
+
+    def keep(self, key: Hashable, new: T) -> T:
+        """The object for a key from now on: `new`, unless another thread was faster."""
+        with _LOCK:
+            found = self._held.get(key)
+            if found is None:
+                found = self._held[key] = new
+            return self._remembered(key, found)
+
+    def _remembered(self, key: Any, found: T) -> T:
+        if len(self.recent) >= self._size:
+            self.recent.clear()
+        self.recent[key] = found
+        return found
+
+    def values(self) -> list[T]:
+        with _LOCK:
+            return list(self._held.values())
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+# One lock for all tables, which are made of each other; a finalizer may come back while it is held.
+_LOCK = threading.RLock()
+_tables: WeakSet[Interned[Any]] = WeakSet()
+
+
+def release_recent() -> None:
+    """Lets go of all interned objects that nothing else holds."""
+    for table in snapshot(_tables):
+        table.recent.clear()

@@ -21,20 +21,25 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
+from shardwise.base.caches import Interned
+
+CONTEXTS_REMEMBERED = 256
+
 
 class TraceKey:
     """Stands for everything in a context that can change a trace. Interned: `is` is equality."""
 
-    __slots__ = ("parts",)
-    _table: ClassVar[dict[tuple[Any, ...], TraceKey]] = {}
+    __slots__ = ("parts", "__weakref__")
+    parts: tuple[Any, ...]
+    _table: ClassVar[Interned[TraceKey]] = Interned(CONTEXTS_REMEMBERED)
 
     def __new__(cls, parts: tuple[Any, ...]) -> TraceKey:
-        key = cls._table.get(parts)
-        if key is None:
+        found = cls._table.recent.get(parts) or cls._table.find(parts)
+        if found is None:
             key = object.__new__(cls)
             key.parts = parts
-            cls._table[parts] = key
-        return key
+            found = cls._table.keep(parts, key)
+        return found
 
     def __repr__(self) -> str:
         return f"TraceKey{self.parts}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -272,18 +273,51 @@ def with_types(program: Program, types: Sequence[ArrayType]) -> Program:
 def check_carry(
     who: str, name: str, tree: Any, types: Sequence[ArrayType], returned: Sequence[ArrayType]
 ) -> None:
-    rows = []
+    rows: list[str] = []
+    kinds: list[str] = []
     for i, (a, b) in enumerate(zip(types, returned, strict=False)):
         if a.strong() is not on_mesh_of(b, a).strong():
+            found = differing(a, on_mesh_of(b, a))
+            kinds += found
             rows.append(
                 f"{path('carry', tree, i)} came in as {a.str_short(True)} and was "
-                f"returned as {b.str_short(True)}"
+                f"returned as {b.str_short(True)} (differs in {' and '.join(found)})"
             )
     if rows:
         raise TypeError(
             f"{who}: {name} must return the carry in the types that it takes; "
-            f"{', '.join(rows)}. Change init or {name} so that they agree."
+            f"{', '.join(rows)}. Change init or {name} so that they agree{remedy(kinds)}."
         )
+
+
+_REMEDIES = {"dtype": "`astype`", "sharding": "`reshard`", "varying names": "`lax.pcast`"}
+
+
+def differing(*types: ArrayType) -> list[str]:
+    """In what types differ, for messages."""
+    columns = {
+        "shape": [t.shape for t in types], "dtype": [t.dtype for t in types],
+        "sharding": [(t.mesh, t.spec) for t in types],
+        "varying names": [t.varying for t in types],
+    }
+    return [what for what, column in columns.items() if any(c != column[0] for c in column)]
+
+
+def remedy(kinds: Sequence[str]) -> str:
+    """`, for example with f`: what makes types agree that differ in that; the end of a sentence."""
+    names = [_REMEDIES[k] for k in dict.fromkeys(kinds) if k in _REMEDIES]
+    return f", for example with {' and '.join(names)}" if names else ""
+
+
+def steps_per_turn(who: str, unroll: Any) -> int:
+    """How many steps one turn of a loop does; False and 0 ask for one."""
+    try:
+        count = operator.index(unroll) or 1
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"{who}: unroll must be a bool or an int, not negative; got {unroll!r}.")
+    return count
 
 
 def check_carry_tree(who: str, name: str, wanted: Any, tree: Any) -> None:

@@ -13,7 +13,7 @@ from shardwise.core.op import Op, is_linear
 from shardwise.core.ordering import through_program
 from shardwise.core.program import Program, derived
 from shardwise.ops.sharding import settle
-from shardwise.transforms.batch import batch_program, hidden_sharding, moved_into
+from shardwise.transforms.batch import MappedAxis, batch_program, moved_into
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import split_program
 from shardwise.transforms.transpose import transpose_program
@@ -77,10 +77,10 @@ def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
 
 
 def _batch(
-    op: Op, size: int, args: Any, dims: Any, *, program: Program, **p: Any
+    op: Op, size: int, args: Any, dims: Any, *, mapped: MappedAxis, program: Program, **p: Any
 ) -> tuple[list, list]:
     batched = tuple(d is not None for d in dims)
-    new, marks = batch_program(program, size, batched, hidden=hidden_sharding(args, dims))
+    new, marks = batch_program(program, mapped.of(args, dims), batched)
     moved = moved_into(new, args, dims)
     return op(*moved, program=new, **p), [0 if m else None for m in marks]
 

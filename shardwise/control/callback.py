@@ -36,7 +36,7 @@ from shardwise.runtime.pytree import flatten, flatten_with_path
 from shardwise.transforms.batch import to_dim
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dims import Dims, letters
-from shardwise.types.dtypes import canonicalize
+from shardwise.types.dtypes import canonicalize, iinfo, is_bool, is_inexact
 
 CALLBACK = "callback"  # the effect of calling the host
 
@@ -202,10 +202,18 @@ class HostFunction:
         outs = self.callback(values[self.token :], self.results)
         return (values[0] + np.int32(1), *outs) if self.token else tuple(outs)
 
-    def blank(self) -> tuple[np.ndarray, ...]:
-        """Results of a call that failed."""
-        outs = tuple([np.zeros(t.shape, t.dtype) for t in self.results])
+    def blank(self, turn: int) -> tuple[np.ndarray, ...]:
+        """Results of a call that failed: in turn 0, 1, and the ends of the range of numbers."""
+        outs = tuple([np.full(t.shape, _blanks(t.dtype)[turn % 4], t.dtype) for t in self.results])
         return (np.zeros((), np.int32), *outs) if self.token else outs
+
+
+def _blanks(dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    if is_bool(dtype):
+        return False, True, True, False
+    if is_inexact(dtype):
+        return 0, 1, np.inf, -np.inf
+    return 0, 1, iinfo(dtype).max, iinfo(dtype).min
 
 
 def host_functions(program: Program) -> dict[HostFunction, int]:

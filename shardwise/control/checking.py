@@ -24,7 +24,7 @@ from shardwise.control.while_loop import while_loop
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
 from shardwise.core.program import Equation, Literal, Program, derived
-from shardwise.core.source import Site, describe
+from shardwise.core.source import Site, describe, replay, replays
 from shardwise.numpy.reductions import argmax
 from shardwise.ops.basis import batch_first, broadcast_in_dim, reshape, zeros
 from shardwise.ops.cast import convert_element_type
@@ -161,13 +161,19 @@ class Checked:
         self.slots: list[Any] = []
         self.code: Any = convert_element_type(np.int32(0), dtype=CODE.dtype, weak=False)
 
+    @replays
     def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
         """The results of a program, whose checks are added to these."""
         inputs = (*program.constants, *args)
         env: dict[Any, Any] = dict(zip(program.inputs, inputs, strict=True))
-        for eqn in program.equations:
-            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-            env.update(zip(eqn.outputs, self.equation(eqn, values), strict=True))
+        outer = replay.site
+        try:
+            for eqn in program.equations:
+                replay.site = eqn.site
+                values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+                env.update(zip(eqn.outputs, self.equation(eqn, values), strict=True))
+        finally:
+            replay.site = outer
         return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
 
     def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
@@ -175,13 +181,14 @@ class Checked:
             self._user_check(eqn, values)
             return []
         if eqn.op.programs and any(_places(p, self.enabled) for p in eqn.programs()):
-            rule = _HOLDERS.get(eqn.op.name, _called if "program" in eqn.params else None)
-            if rule is None:
+            rule = _rule_of(eqn)
+            if rule is not None:
+                return rule(self, values, **eqn.params)
+            if any(_places(p, self.enabled & {USER}) for p in eqn.programs()):
                 raise NotImplementedError(
                     f"checkify cannot look into {eqn.op.name}, whose functions have checks, at "
                     f"{describe(eqn.site)}. Check what goes in and what comes out of it instead."
                 )
-            return rule(self, values, **eqn.params)
         result = eqn.op(*values, **eqn.params)
         outs = list(result) if eqn.op.multiple else [result]
         for kind, test in _TESTS.items():
@@ -237,7 +244,8 @@ _FAMILIES = ("elementwise", "reduction", "contract", "cumulative")
 
 def _test_nan(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
     name = eqn.op.name
-    if eqn.op.family not in _FAMILIES or name in _QUIET:
+    opaque = eqn.op.programs and _rule_of(eqn) is None
+    if not (eqn.op.family in _FAMILIES or opaque) or name in _QUIET:
         return
     for x in outs:
         t = type_of(x)
@@ -257,10 +265,10 @@ def _test_div(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]
 
 def _test_index(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
     name, p = eqn.op.name, eqn.params
-    if name == "gather" and p["mode"] != "clip":
+    if name == "gather":
         numbers, sizes = p["dimension_numbers"].start_index_map, p["slice_sizes"]
         _test_bounds(checks, eqn, values[0], values[1], numbers, sizes)
-    elif eqn.op.family == "scatter" and p["mode"] != "clip":
+    elif eqn.op.family == "scatter":
         dims = p["dimension_numbers"]
         sizes = window_sizes(type_of(values[0]), type_of(values[2]), dims)
         numbers = dims.scatter_dims_to_operand_dims
@@ -283,6 +291,9 @@ def _test_bounds(
     shape, t = type_of(x).shape, type_of(indices)
     if not t.size:
         return
+    if t.dtype.itemsize < 4:  # which may not hold the sizes
+        indices = convert_element_type(indices, dtype=CODE.dtype, weak=False)
+        t = type_of(indices)
     count = len(numbers)
     last = np.asarray([shape[d] - sizes[d] for d in numbers])
     flat = reshape(indices, shape=(t.size // count, count))
@@ -450,3 +461,8 @@ def _cond(checks: Checked, values: list[Any], *, branches: tuple[Program, ...]) 
 
 
 _HOLDERS: dict[str, Callable[..., list[Any]]] = {"scan": _scan, "while_loop": _while, "cond": _cond}
+
+
+def _rule_of(eqn: Equation) -> Callable[..., list[Any]] | None:
+    """What looks into the programs that an equation holds; None where nothing can."""
+    return _HOLDERS.get(eqn.op.name, _called if "program" in eqn.params else None)

@@ -25,7 +25,7 @@ from shardwise.core.program import Program, Var, derived
 from shardwise.ops.basis import broadcast_in_dim
 from shardwise.ops.logical import select_n
 from shardwise.ops.sharding import cotangent_type, settle
-from shardwise.transforms.batch import batch_program, hidden_sharding, moved_into
+from shardwise.transforms.batch import Axis, MappedAxis, batch_program, moved_into
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import Split, split_program
 from shardwise.transforms.transpose import transpose_program
@@ -256,20 +256,22 @@ def _transpose(cts: Any, which: Any, *args: Any, branches: Branches) -> list[Any
 
 @derived
 def _batched_branches(
-    first: Program, branches: Branches, size: int, batched: Marks, every: bool, hidden: Any
+    first: Program, branches: Branches, axis: Axis, batched: Marks, every: bool
 ) -> tuple[Branches, Marks]:
     """The branches over values with a hidden dimension. every: all results must have one."""
     wanted = (every,) * len(first.outputs)
     if not every:
-        wanted = any_of([batch_program(b, size, batched, wanted, hidden)[1] for b in branches])
-    return tuple([batch_program(b, size, batched, wanted, hidden)[0] for b in branches]), wanted
+        wanted = any_of([batch_program(b, axis, batched, wanted)[1] for b in branches])
+    return tuple([batch_program(b, axis, batched, wanted)[0] for b in branches]), wanted
 
 
-def _batch(size: int, args: Any, dims: Any, *, branches: Branches) -> tuple[list, list]:
+def _batch(
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, branches: Branches
+) -> tuple[list, list]:
     batched = tuple([d is not None for d in dims[1:]])
     chosen_by_row = dims[0] is not None
     new, marks = _batched_branches(
-        branches[0], branches, size, batched, chosen_by_row, hidden_sharding(args, dims)
+        branches[0], branches, mapped.of(args, dims), batched, chosen_by_row
     )
     operands = moved_into(new[0], args[1:], dims[1:])
     if not chosen_by_row:

@@ -17,10 +17,12 @@ from shardwise.base.context import CURRENT
 from shardwise.control.bodies import (
     Body,
     check_function,
+    differing,
     leaf,
     on_mesh_of,
     path,
     paths,
+    remedy,
     shelf_of,
     shelves,
     shown,
@@ -243,8 +245,7 @@ class _Call:
         """The staged branches, and whether they may be kept."""
         names = paths("operands", self.tree)
         bodies = [self._staged_branch(f, types, names) for f in self.funs]
-        for body, label in zip(bodies, self.labels, strict=True):
-            self._check_tree(bodies[0], body, label)
+        self._check_trees(bodies)
         out_types = self._out_types(bodies)
         refs = list(dict.fromkeys(r for body in bodies for r in body.refs))
         programs, outside = together([threading(body, refs) for body in bodies])
@@ -260,18 +261,23 @@ class _Call:
 
         return staged(flat, types, self.who, name_of(f), names, with_refs=True)
 
-    def _check_tree(self, first: Body, body: Body, label: str) -> None:
-        if body.tree != first.tree:
-            differences = tree_difference(
-                f"that of {self.labels[0]}", first.tree, f"that of {label}", body.tree, "result"
-            )
+    def _check_trees(self, bodies: Sequence[Body]) -> None:
+        first, one = bodies[0].tree, f"that of {self.labels[0]}"
+        rows = [
+            tree_difference(one, first, f"that of {label}", body.tree, "result")
+            for body, label in zip(bodies, self.labels, strict=True) if body.tree != first
+        ]
+        if rows:
             raise TypeError(
-                f"{self.who}: the branches must return results of the same tree; {differences}."
+                f"{self.who}: the branches must return results of the same tree; "
+                f"{'; '.join(rows)}."
             )
 
     def _out_types(self, bodies: Sequence[Body]) -> list[ArrayType]:
         """The types of the results: weak only where they are in all branches."""
-        found, rows = [], []
+        found: list[ArrayType] = []
+        rows: list[str] = []
+        kinds: list[str] = []
         for i, column in enumerate(zip(*[b.out_types for b in bodies], strict=True)):
             most = next((t for t in column if t.mesh is not None), column[0])
             placed = [on_mesh_of(t, most) for t in column]
@@ -280,11 +286,14 @@ class _Call:
                     f"{t.str_short(True)} from {label}"
                     for t, label in zip(column, self.labels, strict=True)
                 )
-                rows.append(f"{path('result', bodies[0].tree, i)} is {each}")
+                other = differing(*placed)
+                kinds += other
+                what = " and ".join(other)
+                rows.append(f"{path('result', bodies[0].tree, i)} is {each} (differ in {what})")
             found.append(placed[0] if all(t.weak_type for t in placed) else placed[0].strong())
         if rows:
             raise TypeError(
                 f"{self.who}: the branches must return results of the same types; "
-                f"{', '.join(rows)}."
+                f"{', '.join(rows)}. Make them agree{remedy(kinds)}."
             )
         return found

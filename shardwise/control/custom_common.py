@@ -74,14 +74,23 @@ class CustomFunction:
         self.name = name_of(fun)
         self.plain = _takes_positions_only(fun)
         nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        if nondiff_argnames:
-            names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else nondiff_argnames
-            parameters = list(self.signature.parameters)
-            nums += tuple(parameters.index(n) for n in names)
-        if any(n < 0 for n in nums):
-            count = len(self.signature.parameters)
-            nums = tuple(n % count for n in nums)
-        self.nondiff = tuple(sorted(set(nums)))
+        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
+        self.nondiff = self._places(nums, names) if nums or names else ()
+
+    def _places(self, nums: tuple[int, ...], names: tuple[str, ...]) -> tuple[int, ...]:
+        """Positions of the arguments that are not differentiated."""
+        parameters = self.signature.parameters
+        more = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+        count, listed = len(parameters), list(parameters)
+        strange = [n for n in nums if n < -count or (n >= count and not more)]
+        if strange or not {*names} <= {*listed}:
+            what, given = ("nums", nums) if strange else ("names", names)
+            raise ValueError(
+                f"{self.kind} function {self.name}: nondiff_arg{what}={given} must name its "
+                f"arguments, which are {self.signature}."
+            )
+        return tuple(sorted({n + count if n < 0 else n for n in nums}
+                            | {listed.index(n) for n in names}))
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -100,7 +109,13 @@ class CustomFunction:
         """The arguments by position, with the defaults of those that are missing."""
         if not kwargs and self.plain:
             return args
-        bound = self.signature.bind(*args, **kwargs)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"{self.kind} function {self.name}{self.signature} cannot be called with these "
+                f"arguments: {error}."
+            ) from None
         bound.apply_defaults()
         if bound.kwargs:
             raise TypeError(
@@ -188,33 +203,44 @@ def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
 
 
 def settled(
-    tangent: Any, aval: ArrayType, describe: Callable[[str], str]
+    tangent: Any, aval: ArrayType, wrong: Callable[[str], Exception]
 ) -> Any:
     """A user's tangent for a value of type `aval`, checked; None where it is zero.
 
-    describe: makes the message from the words for what came.
+    wrong: makes the error from the words for what came.
     """
     if tangent is None or isinstance(tangent, SymbolicZero) or not is_inexact(aval.dtype):
         return None
     if getattr(tangent, "dtype", None) == float0:
         if tangent.shape == aval.shape:
             return None
-        raise TypeError(describe(f"float0{list(tangent.shape)}"))
+        raise wrong(f"float0{list(tangent.shape)}")
     if not is_value(tangent):
-        raise TypeError(describe(f"{tangent!r} of type {type(tangent).__name__}"))
+        raise wrong(f"{tangent!r} of type {type(tangent).__name__}")
     t = type_of(tangent)
     if t.shape != aval.shape or (t.dtype != aval.dtype and not t.weak_type):
-        raise TypeError(describe(t.str_short(True)))
+        raise wrong(t.str_short(True))
     return cast(tangent, aval.dtype)
 
 
-def fitted(values: Sequence[Any], program: Program | None) -> list[Any]:
-    """A rule's results in exactly the types of the staged function."""
-    if program is None:
-        return list(values)
-    return [
-        cast(x, t.dtype, t.weak_type) for x, t in zip(values, program.out_types, strict=True)
-    ]
+def fitted(values: Sequence[Any], types: Sequence[ArrayType], kind: str, rule: Rule) -> list[Any]:
+    """A rule's results in exactly the types that the staged function has."""
+    pairs = enumerate(zip(values, types, strict=True))
+    return [_fitted(x, t, i, kind, rule) for i, (x, t) in pairs]
+
+
+def _fitted(x: Any, t: ArrayType, i: int, kind: str, rule: Rule) -> Any:
+    given = type_of(x)
+    if given.shape == t.shape and (given.dtype == t.dtype or given.weak_type):
+        return cast(x, t.dtype, t.weak_type)
+    while rule.tree is None and isinstance(rule.key[0], Rule):  # the rule of a mapped function
+        rule = rule.key[0]
+    where = "out" if rule.tree is None else path_in("out", rule.tree, i)
+    raise TypeError(
+        f"the rule of {kind} function {rule.name} must return a result in the types of the "
+        f"function's own; {where} is of type {given.str_short(True)} and not "
+        f"{t.str_short(True)}."
+    )
 
 
 # -- the ops' common rules --

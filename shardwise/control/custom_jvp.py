@@ -160,13 +160,13 @@ class custom_jvp(CustomFunction):
         for out, tangent in zip(outs, tangents, strict=True):
             aval = type_of(out)
 
-            def message(came: str, wanted: ArrayType = aval) -> str:
-                return (
+            def wrong(came: str, wanted: ArrayType = aval) -> TypeError:
+                return TypeError(
                     f"{rule} must return tangents in the types of its results; it returned a "
                     f"tangent of type {came} for a result of type {wanted.str_short(True)}."
                 )
 
-            moved.append(settled(tangent, aval, message))
+            moved.append(settled(tangent, aval, wrong))
         return outs, moved, tree
 
 
@@ -190,7 +190,9 @@ def _jvp(
     refuse_outside(rule, "custom_jvp", tangents[:num_consts])
     with explained(rule, "custom_jvp", num_consts):
         outs, moved = rule.jvp(primals[num_consts:], tangents[num_consts:])
-    return fitted(outs, program), moved
+    if program is not None:
+        outs = fitted(outs, program.out_types, "custom_jvp", rule)
+    return outs, moved
 
 
 def _batch(
@@ -202,7 +204,7 @@ def _batch(
         return outs, [0] * len(outs)
     marks = tuple([d is not None for d in dims])
     forced = (True,) * len(program.outputs)
-    batched, _ = batch_program(program, size, marks, forced, hidden=mapped.hidden)
+    batched, _ = batch_program(program, mapped.axis, marks, forced)
     moved = moved_into(batched, args, dims)
     new = _batched_rule(rule, mapped, tuple([0 if m else None for m in marks[num_consts:]]))
     outs = custom_jvp_call(*moved, rule=new, program=batched, num_consts=num_consts)

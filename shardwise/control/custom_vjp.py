@@ -63,7 +63,7 @@ from shardwise.transforms.batch import (
 )
 from shardwise.transforms.tracer import Tracer
 from shardwise.types.array_type import ArrayType
-from shardwise.types.dtypes import is_inexact
+from shardwise.types.dtypes import is_float, is_inexact
 
 
 class VjpRule(Rule):
@@ -238,14 +238,21 @@ class custom_vjp(CustomFunction):
                 )
             for place, x in zip(wanted[0], found, strict=True):
                 cts[place] = x
-        return [settled(ct, t, self._message(rule, tree, i, t))
+        return [settled(_rounded(ct, t), t, self._wrong(rule, tree, i, t))
                 for i, (ct, t) in enumerate(zip(cts, types, strict=True))]
 
-    def _message(self, rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], str]:
-        return lambda came: (
+    def _wrong(self, rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], Exception]:
+        return lambda came: ValueError(
             f"{rule} must return cotangents in the types of the arguments; it returned {came} for "
             f"{path_in('args', tree, i)} of type {t.str_short(True)}."
         )
+
+
+def _rounded(ct: Any, t: ArrayType) -> Any:
+    """A cotangent of another floating type, which a rule may compute with, in that of `t`."""
+    if not (is_value(ct) and is_inexact(t.dtype) and is_float(type_of(ct).dtype)):
+        return ct
+    return cast(ct, t.dtype)
 
 
 def _is_none(x: Any) -> bool:
@@ -268,7 +275,8 @@ def _jvp(
     moving = tuple([t is not None for t in tangents])
     with explained(rule, "custom_vjp", num_consts):
         outs, residuals, backward = rule.fwd(primals[num_consts:], moving)
-    outs = fitted(outs, program)
+    if program is not None:
+        outs = fitted(outs, program.out_types, "custom_vjp", rule)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
     moved = iter(custom_vjp_linear(
@@ -287,7 +295,7 @@ def _batch(
         return outs, [0] * len(outs)
     marks = tuple([d is not None for d in dims])
     forced = (True,) * len(program.outputs)
-    batched, _ = batch_program(program, size, marks, forced, hidden=mapped.hidden)
+    batched, _ = batch_program(program, mapped.axis, marks, forced)
     moved = moved_into(batched, args, dims)
     new = _batched_rule(rule, mapped, tuple([0 if m else None for m in marks[num_consts:]]))
     outs = custom_vjp_call(*moved, rule=new, program=batched, num_consts=num_consts)

@@ -33,7 +33,7 @@ from shardwise.core.trees import tree_difference
 from shardwise.ops.basis import zeros
 from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import MappedAxis, to_dim
+from shardwise.transforms.batch import MappedAxis, to_dim, with_dim
 from shardwise.transforms.jvp import jvp_program, push_forward
 from shardwise.types.dtypes import is_inexact
 
@@ -182,7 +182,9 @@ def _batch(
     moved = [to_dim(x, d, None if d is None else 0, size) for x, d in rows]
     with explained(rule, "custom_vmap", num_consts):
         outs, found = rule.batched(size, marks[num_consts:], moved)
-    return fitted(outs, program), [0 if m else None for m in found]
+    pairs = zip(program.out_types, found, strict=True)
+    types = [with_dim(t, size, 0, mapped.hidden) if m else t for t, m in pairs]
+    return fitted(outs, types, "custom_vmap", rule), [0 if m else None for m in found]
 
 
 def _jvp(

@@ -34,7 +34,7 @@ from shardwise.ops.basis import zeros
 from shardwise.ops.elementwise import neg, sub
 from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import batch_program, hidden_sharding, to_dim
+from shardwise.transforms.batch import Axis, MappedAxis, batch_program, to_dim
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import linearize
 from shardwise.transforms.transpose import transpose_program
@@ -125,21 +125,23 @@ def _transpose(cts: Any, *args: Any, programs: tuple, counts: tuple) -> list[Any
 
 @derived
 def _batched(
-    program: Program, size: int, marks: Marks, known: int, hidden: Any
+    program: Program, axis: Axis, marks: Marks, known: int
 ) -> tuple[Program, Marks]:
     """A program all of whose operands after the known ones have a hidden dimension, as have as
     many of its results.
     """
     operands = len(program.arguments) - known
     force = [i < operands for i in range(len(program.outputs))]
-    return batch_program(program, size, (*marks, *[True] * operands), tuple(force), hidden)
+    return batch_program(program, axis, (*marks, *[True] * operands), tuple(force))
 
 
-def _batch(size: int, args: Any, dims: Any, *, programs: tuple, counts: tuple) -> tuple:
-    hidden = hidden_sharding(args, dims)
+def _batch(
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, programs: tuple, counts: tuple
+) -> tuple:
+    axis = mapped.of(args, dims)
     *marks, _ = _groups([d is not None for d in dims], counts)
     found = [
-        _batched(p, size, tuple(m), n, hidden)
+        _batched(p, axis, tuple(m), n)
         for p, m, n in zip(programs, marks, counts, strict=True)
     ]
     new = tuple([p for p, _ in found])
@@ -154,6 +156,13 @@ def _batch(size: int, args: Any, dims: Any, *, programs: tuple, counts: tuple) -
     return outs, [0 if m else None for m in found[1][1]]
 
 
+def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+    """The token is the first constant of the solver, which is what runs."""
+    (matvec, solve, *back), (first, count, *rest) = params["programs"], params["counts"]
+    programs = (matvec, with_token(solve, 0, 0), *back)
+    return {"programs": programs, "counts": (first, count + 1, *rest)}, first, 0
+
+
 linear_solve = Op(
     "custom_linear_solve",
     type_rule=_type,
@@ -161,6 +170,7 @@ linear_solve = Op(
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,
+    sequence=_sequence,
     multiple=True,
     programs=("programs",),
 )
@@ -204,7 +214,7 @@ def custom_linear_solve(
     leaves = [strong(leaf(x, who, "b", tree, i)) for i, x in enumerate(given)]
     system = _System(who, "b", tree, [type_of(x) for x in leaves], has_aux)
     if CURRENT.get().interpreter.eager:
-        return system.checked(name_of(solve), solve(matvec, b))
+        return system.eagerly(solve, matvec, leaves)
     bodies = [system.staged(matvec), system.staged_solver(solve, matvec)]
     if transpose_solve is not None:
         back = bodies[0] if symmetric else system.transposed(bodies[0])
@@ -248,7 +258,7 @@ def custom_root(
     leaves = [strong(leaf(x, who, "initial_guess", tree, i)) for i, x in enumerate(given)]
     system = _System(who, "initial_guess", tree, [type_of(x) for x in leaves], has_aux)
     if CURRENT.get().interpreter.eager:
-        return system.checked(name_of(solve), solve(f, initial_guess))
+        return system.eagerly(solve, f, leaves)
     bodies = [
         system.staged(f), system.staged_solver(solve, f), system.staged_tangent(f, tangent_solve)
     ]
@@ -340,6 +350,18 @@ class _System:
         body = staged(solved, [*self.types, *self.types], self.who, name, names)
         return self._typed(body, name)
 
+    def eagerly(self, solve: Callable, fun: Callable, leaves: Sequence[Any]) -> Any:
+        """What a solver finds, where nothing is staged."""
+        given = [fit(x, t) for x, t in zip(leaves, self.types, strict=True)]
+        name = name_of(solve)
+        result = self.checked(name, solve(fun, self.tree.unflatten(given)))
+        found = flatten(result[0] if self.has_aux else result)[0]
+        found = [leaf(x, self.who, f"the result of {name}", self.tree, i)
+                 for i, x in enumerate(found)]
+        self._check_types([type_of(x) for x in found], name)
+        x = self.tree.unflatten([fit(x, t) for x, t in zip(found, self.types, strict=True)])
+        return (x, result[1]) if self.has_aux else x
+
     def transposed(self, body: Body) -> Body:
         """The transpose of a linear function."""
         count = len(body.outside)
@@ -379,10 +401,15 @@ class _System:
         return result
 
     def _typed(self, body: Body, name: str) -> Body:
+        self._check_types(body.out_types, name)
+        body.program = with_types(body.program, self.types)
+        return body
+
+    def _check_types(self, found: Sequence[ArrayType], name: str) -> None:
         rows = [
             f"{path('x', self.tree, i)} is {b.str_short(True)}, and in {self.what} "
             f"{a.str_short(True)}"
-            for i, (a, b) in enumerate(zip(self.types, body.out_types, strict=False))
+            for i, (a, b) in enumerate(zip(self.types, found, strict=False))
             if a.shape != b.shape or a.dtype != b.dtype
         ]
         if rows:
@@ -390,5 +417,3 @@ class _System:
                 f"{self.who}: {name} must return values of the types of {self.what}; "
                 f"{', '.join(rows)}."
             )
-        body.program = with_types(body.program, self.types)
-        return body

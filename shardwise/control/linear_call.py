@@ -23,7 +23,7 @@ from shardwise.ops.basis import zeros
 from shardwise.ops.families import add
 from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import batch_program, hidden_sharding, to_dim
+from shardwise.transforms.batch import MappedAxis, batch_program, to_dim
 from shardwise.types.array_type import ArrayType
 
 WHO = "linear_call"
@@ -89,17 +89,17 @@ def _transpose(cts: Any, *args: Any, programs: Programs, counts: tuple) -> list[
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, programs: Programs, counts: tuple
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, programs: Programs, counts: tuple
 ) -> tuple[list, list]:
     """Both programs over values that all have a hidden dimension, but for the residuals."""
-    hidden = hidden_sharding(args, dims)
+    axis = mapped.of(args, dims)
     own, other, residuals, given = _groups([d is not None for d in dims], counts)
     new = []
     for program, marks in zip(programs, (own, other), strict=True):
         every = [True] * (len(program.arguments) - len(marks) - len(residuals))
         force = (True,) * len(program.outputs)
         marked = (*marks, *residuals, *every)
-        new.append(batch_program(program, size, marked, force, hidden=hidden)[0])
+        new.append(batch_program(program, axis, marked, force)[0])
     known = sum(counts)
     wanted = [None if d is None else 0 for d in dims[:known]] + [0] * len(given)
     moved = [to_dim(a, d, w, size) for a, d, w in zip(args, dims, wanted, strict=True)]

@@ -11,6 +11,7 @@ import numpy as np
 from shardwise.core.infer import infer
 from shardwise.core.op import Op
 from shardwise.core.program import Atom, Equation, Literal, Program, Var
+from shardwise.core.source import user_site
 from shardwise.core.structure import structure_of
 from shardwise.numpy.convert import cast
 from shardwise.ops.basis import broadcast_in_dim
@@ -31,7 +32,7 @@ class Extension:
     def bind(self, op: Op, *atoms: Atom, **params: Any) -> Var:
         """Adds an equation with one result."""
         out = Var(infer(op, tuple([a.aval for a in atoms]), params))
-        self.equations.append(Equation(op, atoms, (out,), params, None))
+        self.equations.append(Equation(op, atoms, (out,), params, user_site(2)))
         return out
 
     def zeros(self, aval: ArrayType) -> Atom:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.context import current
+from shardwise.control.callback import CALLBACK
 from shardwise.control.programs import shared
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op
@@ -35,7 +36,7 @@ from shardwise.ops.cast import convert_element_type
 from shardwise.ops.reduce import region_text
 from shardwise.ops.shape import along, canonical_axis, concatenate, slice_in_dim
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import batch_program
+from shardwise.transforms.batch import Axis, MappedAxis, batch_program, names_in
 from shardwise.transforms.jvp import push_forward
 from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType, array_type
@@ -84,7 +85,9 @@ def _lower(e: Any, ins: Any, outs: Any, *xs: str, body: Program, axes: tuple) ->
     )
 
 
-def _batch(size: int, args: Any, ds: Any, *, body: Program, axes: tuple) -> tuple:
+def _batch(
+    size: int, args: Any, ds: Any, *, mapped: MappedAxis, body: Program, axes: tuple
+) -> tuple:
     half = len(args) // 2
     xs = [
         broadcast_in_dim(x, shape=(size, *type_of(x).shape),
@@ -128,7 +131,7 @@ def _elementwise(body: Program, low: list, high: list) -> list:
     shape = type_of(low[0]).shape
     size = math.prod(shape)
     flat = [reshape(x, shape=(size,)) for x in (*low, *high)]
-    wide, _ = batch_program(body, size, (True,) * len(flat), (True,) * len(low))
+    wide, _ = batch_program(body, Axis(size), (True,) * len(flat), (True,) * len(low))
     return [reshape(x, shape=shape) for x in wide(*flat)]
 
 
@@ -208,6 +211,15 @@ def reduce(
         raise TypeError(
             "reduce: the function must not use values of an outer trace; pass them as operands."
         )
+    if names_in(body):
+        raise TypeError(
+            "reduce: the function must not use collectives, as it runs in no order that is known."
+        )
+    if asks := _host_calls(body):
+        raise TypeError(
+            f"reduce: the function must not call the host, here with {', '.join(asks)}: it runs in "
+            "no order, and any number of times. Use `scan`, or call the host with the result."
+        )
     known = _known(body, inits, scalars)
     if known is not None:
         return tree.unflatten([known(xs[0], axes=axes)])
@@ -222,6 +234,15 @@ def _start(value: Any, t: ArrayType) -> Any:
             f"{given.str_short(True)}."
         )
     return value if given is t else convert_element_type(value, dtype=t.dtype)
+
+
+def _host_calls(body: Program) -> list[str]:
+    """The names of the ops that call the host, of held programs too."""
+    found = [e.op.name for e in body.equations if e.op.family == CALLBACK]
+    for eqn in body.equations:
+        for program in eqn.programs():
+            found += _host_calls(program)
+    return list(dict.fromkeys(found))
 
 
 def _known(body: Program, inits: list, scalars: list[ArrayType]) -> Op | None:

@@ -22,18 +22,23 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import numpy as np
+
 from shardwise.base.context import current
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.source import describe, user_site
 from shardwise.numpy.at import write
 from shardwise.numpy.convert import broadcast_to, cast, device_array
+from shardwise.numpy.index_pattern import parse
 from shardwise.numpy.indexing import getitem
+from shardwise.ops.basis import zeros
 from shardwise.ops.families import add
 from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import Stage
 from shardwise.transforms.tracer import Tracer, escaped, is_ancestor
-from shardwise.types.array_type import ArrayType
+from shardwise.types.array_type import ArrayType, array_type
+from shardwise.types.dtypes import canonicalize
 from shardwise.types.promotion import lattice_join
 
 
@@ -45,7 +50,8 @@ class NotThreaded(NotImplementedError):
         super().__init__(
             f"{ref.short} from outside is used in a function that is staged by "
             f"{stage.describe()}, which does not pass refs through. Read the ref before and pass "
-            "the value; `jit`, `scan`, `cond`, `switch`, `while_loop` and `fori_loop` pass refs."
+            "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, "
+            "`switch`, `while_loop` and `fori_loop` pass refs."
         )
 
 
@@ -89,6 +95,7 @@ class Ref:
     def get(self, idx: Any = ...) -> Any:
         """The value, or a part of it."""
         value = value_of(self)
+        _check_index(self, idx)
         return value if idx is ... or idx is None else getitem(value, idx)
 
     def set(self, value: Any, idx: Any = ...) -> None:
@@ -108,6 +115,7 @@ class Ref:
     def _write(self, method: str, idx: Any, value: Any) -> None:
         old = value_of(self)
         value = known(value)
+        _check_index(self, idx)
         _check_kept(self, type_of(value))
         if idx is None or idx is ...:
             value = _fitted(self, cast(value, self.dtype, False))
@@ -134,6 +142,15 @@ class Ref:
 
     def __bool__(self) -> NoReturn:
         raise _not_array(self)
+
+    def __copy__(self) -> Ref:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ref:
+        return new_ref(value_of(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return new_ref, (value_of(self),)
 
     def __repr__(self) -> str:
         if self._ended or not self._owner.eager:
@@ -238,6 +255,21 @@ def freeze(ref: Ref) -> Any:
     return value
 
 
+def free_ref(ref: Ref) -> None:
+    """The end of a ref, and of its memory: it cannot be used any more. Raises as `freeze`."""
+    freeze(ref)
+    ref._value, ref._ended = None, ref._ended.replace("frozen", "freed", 1)
+
+
+def empty_ref(ty: Any) -> Ref:
+    """A ref of a shape and dtype, whose first value is not to be relied on.
+
+    Args:
+      ty: what has a shape and a dtype, such as `ShapeDtypeStruct`.
+    """
+    return new_ref(zeros(array_type(tuple(ty.shape), canonicalize(ty.dtype))))
+
+
 def check_ref(who: str, ref: Any) -> None:
     """Raises where something is no ref."""
     if not isinstance(ref, Ref | RefPart):
@@ -339,6 +371,21 @@ def _check_kept(ref: Ref, t: ArrayType) -> None:
             f"{ref.short} cannot hold {t.str_short(True)}: its dtype stays as it is. Cast the "
             "value with `.astype(ref.dtype)`."
         )
+
+
+def _check_index(ref: Ref, idx: Any) -> None:
+    """Raises where a known integer of an index is out of bounds, which arrays pass over."""
+    if idx.__class__ is int or idx.__class__ is tuple:
+        if parse(idx, ref.shape, moving=True, clip=False).outside:
+            raise IndexError(
+                f"{ref.short} has no place [{_index_text(idx)}]: an integer of the index is out of "
+                "bounds."
+            )
+
+
+def _index_text(idx: Any) -> str:
+    parts = idx if idx.__class__ is tuple else (idx,)
+    return ", ".join(str(i) if isinstance(i, int | np.integer) else ":" for i in parts)
 
 
 def _fitted(ref: Ref, value: Any) -> Any:

@@ -22,7 +22,7 @@ from shardwise.core.op import Op, is_linear
 from shardwise.core.program import Program, Var, derived
 from shardwise.ops.basis import zeros
 from shardwise.ops.families import add
-from shardwise.transforms.batch import batch_program, hidden_sharding, to_dim
+from shardwise.transforms.batch import Axis, MappedAxis, batch_program, to_dim
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.transpose import transpose_program
 from shardwise.types.array_type import ArrayType
@@ -291,24 +291,25 @@ def settled_into(body: Program, args: Sequence[Any], whole: int, length: int) ->
 
 @derived
 def batched_body(
-    body: Program, size: int, num_consts: int, num_carry: int, batched: Marks, hidden: Any
+    body: Program, axis: Axis, num_consts: int, num_carry: int, batched: Marks
 ) -> tuple[Program, Marks, Marks]:
     """The body over values with a hidden dimension; which carries and which ys have one."""
     consts, carry, xs = parts(batched, num_consts, num_carry)
     others = (False,) * (len(body.outputs) - num_carry)
     while True:
-        new, marks = batch_program(body, size, (*consts, *carry, *xs), (*carry, *others), hidden)
+        new, marks = batch_program(body, axis, (*consts, *carry, *xs), (*carry, *others))
         if marks[:num_carry] == carry:
             return new, carry, marks[num_carry:]
         carry = either(carry, marks[:num_carry])
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, body: Program, num_consts: int, num_carry: int, **p: Any
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, body: Program, num_consts: int,
+    num_carry: int, **p: Any,
 ) -> tuple[list, list]:
     batched = tuple([d is not None for d in dims])
-    hidden = hidden_sharding(args, dims)
-    new, carry_marks, y_marks = batched_body(body, size, num_consts, num_carry, batched, hidden)
+    axis = mapped.of(args, dims)
+    new, carry_marks, y_marks = batched_body(body, axis, num_consts, num_carry, batched)
     wanted = [0 if b else None for b in batched[:num_consts]]
     wanted += [0 if m else None for m in carry_marks]
     wanted += [1 if b else None for b in batched[num_consts + num_carry :]]

@@ -28,6 +28,7 @@ from shardwise.control.bodies import (
     shelves,
     shown,
     staged,
+    steps_per_turn,
     widened,
     with_types,
 )
@@ -69,7 +70,9 @@ def scan(
       xs: a pytree of arrays with equal sizes along dimension 0, or None.
       length: the number of steps; needed where `xs` has no arrays.
       reverse: whether to go from the last slice to the first; ys keep their places.
-      unroll: how many steps one turn of the compiled loop does; True for all of them.
+      unroll: how many steps one turn of the compiled loop does; True for all of them, False or 0
+        for one.
+      _split_transpose: has no effect; derivatives compute once what is the same in every step.
 
     Returns:
       The last carry, and the ys stacked along a new dimension 0.
@@ -121,7 +124,10 @@ class _Call:
                 )
             sizes.append(t.shape[0])
         if length is not None:
-            length = operator.index(length)
+            try:
+                length = operator.index(length)
+            except TypeError:
+                raise TypeError(f"scan: length must be an integer; got {shown(length)}.") from None
             if length < 0:
                 raise ValueError(f"scan: length must not be negative; got {length}.")
         elif not sizes:
@@ -142,10 +148,7 @@ class _Call:
     def _unroll(self, unroll: int | bool) -> int:
         if unroll is True:
             return max(self.length, 1)
-        count = 1 if unroll is False else operator.index(unroll)
-        if count < 1:
-            raise ValueError(f"scan: unroll must be a bool or a positive int; got {unroll}.")
-        return count
+        return steps_per_turn("scan", unroll)
 
     def run(self) -> tuple[Any, Any]:
         if disable_jit.value:

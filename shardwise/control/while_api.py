@@ -26,6 +26,7 @@ from shardwise.control.bodies import (
     shelf_of,
     shelves,
     staged,
+    steps_per_turn,
     threading,
     widened,
     with_types,
@@ -252,7 +253,7 @@ def fori_loop(
     count_type = _type_of_bounds(lower, upper)
     leaves, tree = flatten(init_val)
     if isinstance(lower, Tracer) or isinstance(upper, Tracer):
-        if unroll not in (None, False, 1):
+        if unroll not in (None, 0, 1):
             raise ValueError(
                 f"fori_loop: unroll={unroll} needs bounds whose values are known; got "
                 f"{type_of(lower).str_short(True)} and {type_of(upper).str_short(True)}, of which "
@@ -319,11 +320,7 @@ class _Fori(_Carried):
 
 def _counted(prepared: tuple[Loop, list], lower: int, length: int, unroll: Any) -> Any:
     loop, leaves = prepared
-    turns = max(length, 1) if unroll is True else int(unroll or 1)
-    if turns < 1:
-        raise ValueError(
-            f"fori_loop: unroll must be a bool or a positive int; got {unroll}."
-        )
+    turns = max(length, 1) if unroll is True else steps_per_turn("fori_loop", unroll or 1)
     params = {
         **loop.params, "num_consts": len(loop.consts), "num_carry": loop.at + len(loop.refs),
         "length": length, "reverse": False, "unroll": turns,

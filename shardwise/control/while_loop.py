@@ -27,7 +27,7 @@ from shardwise.core.program import Equation, Program, Var, derived
 from shardwise.ops.basis import zeros
 from shardwise.ops.reduce import reduce_or
 from shardwise.ops.sharding import settle
-from shardwise.transforms.batch import batch_program, hidden_sharding, to_dim
+from shardwise.transforms.batch import MappedAxis, batch_program, to_dim
 from shardwise.transforms.linearize import split_program
 from shardwise.types.array_type import ArrayType, array_type
 
@@ -77,13 +77,17 @@ def _lower(
     def region(program: Program, consts: Sequence[str], result: str) -> str:
         def write() -> None:
             found = e.inline(program, *consts, *names)
-            e.lines.append(f"stablehlo.return {', '.join(found)} : {result}")
+            e.lines.append(f"stablehlo.return {', '.join(found)} : {result}" if found
+                           else "stablehlo.return")
 
         return e.region(write)
 
     pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, carry, strict=True))
     condition = region(test, test_consts, e.ty(FLAG))
     turn = region(body, body_consts, types)
+    if not names:  # for which the short form cannot be parsed
+        text = f'"stablehlo.while"() ({{\n{condition}\n}}, {{\n{turn}\n}}) : () -> ()'
+        return e.lets(text, 0)
     text = f"stablehlo.while({pairs}) : {types}\ncond {{\n{condition}\n}} do {{\n{turn}\n}}"
     return e.lets(text, len(names))
 
@@ -197,19 +201,20 @@ def _transpose(cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> 
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, test: Program, body: Program, num_test: int, num_body: int
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, test: Program, body: Program,
+    num_test: int, num_body: int,
 ) -> tuple[list, list]:
-    hidden = hidden_sharding(args, dims)
+    axis = mapped.of(args, dims)
     test_marks, body_marks, carry = parts([d is not None for d in dims], num_test, num_body)
     count = len(body.outputs)
-    new, carry, _ = batched_body(body, size, num_body, count, (*body_marks, *carry), hidden)
-    new_test, (by_row,) = batch_program(test, size, (*test_marks, *carry), None, hidden)
+    new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
+    new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
     if by_row:
         refuse_ordered((test, body), "while_loop",
                        "a test that differs from row to row goes on until the last row is done")
         every = (True,) * count
-        new, carry, _ = batched_body(body, size, num_body, count, (*body_marks, *every), hidden)
-        new_test, _ = batch_program(test, size, (*test_marks, *every), None, hidden)
+        new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *every))
+        new_test, _ = batch_program(test, axis, (*test_marks, *every))
     wanted = [*test_marks, *body_marks, *carry]
     rows = zip(args, dims, wanted, strict=True)
     moved = [to_dim(a, d, 0 if w else None, size) for a, d, w in rows]

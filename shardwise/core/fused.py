@@ -13,12 +13,13 @@ The first `arrays` parameters take arrays; the others are static and must be has
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.context import current
 
 VARIADIC = 1 << 30
+FORMS = 8192  # kept
 
 
 class Fused:
@@ -55,3 +56,19 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
 
     call.fused = record  # pyright: ignore[reportAttributeAccessIssue] (for tools)
     return call
+
+
+@functools.lru_cache(FORMS, typed=True)
+def _form(fused: Any, *static: Any, **named: Any) -> object:
+    """Stands for a fused function with these static arguments, their types included.
+
+    Types count because 1, 1.0 and True are equal. In a cache key it saves hashing the arguments.
+    """
+    return object()
+
+
+def form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> object:
+    """`_form`, which also tells 0.0 from -0.0 (they are equal)."""
+    if float in map(type, rest) or float in map(type, static.values()):
+        return _form(fused, *rest, repr((rest, static)), **static)
+    return _form(fused, *rest, **static)

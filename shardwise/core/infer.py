@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from shardwise.base.caches import make_room
 from shardwise.base.context import ROOT, TraceKey, current
 from shardwise.core.explicit import with_specs
 from shardwise.core.op import INFERENCE_CACHE_SIZE, Op
@@ -44,10 +45,12 @@ def type_of(x: Any) -> ArrayType:
         raise
     found = array_type((), dtype, weak)
     if isinstance(x, _SCALARS) and not isinstance(x, np.void):  # whose class is not all
+        make_room(_scalar_types, SCALAR_TYPES)
         _scalar_types[key] = found
     return found
 
 
+SCALAR_TYPES = 1024
 _SCALARS = (bool, int, float, complex, np.generic)
 _scalar_types: dict[tuple[Any, TraceKey], ArrayType] = {}  # by class, and flags
 

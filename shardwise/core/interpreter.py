@@ -8,8 +8,7 @@ parent and runs things; it is installed when the package is imported.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -36,11 +35,13 @@ class Interpreter:
         "__weakref__",
     )
 
-    def __init__(self, parent: Interpreter | None, transform: str, function: str):
+    def __init__(
+        self, parent: Interpreter | None, transform: str, function: str, site: Site | None = None
+    ):
         self.parent: Any = parent
         self.transform = transform
         self.function = function
-        self.site: Site | None = user_site(2)
+        self.site: Site | None = site or user_site(2)
         self.alive = True
         self.thread = get_ident()
         self._seen: Context | None = None
@@ -65,20 +66,35 @@ class Interpreter:
             under = self._under_parent = here.under(self.parent)
         return under
 
-    @contextmanager
-    def entered(self) -> Generator[Interpreter]:
+    def entered(self) -> _Entered:
         """Makes this the current interpreter; its tracers die at the end of the block."""
-        token = CURRENT.set(current().under(self))
-        try:
-            yield self
-        finally:
-            CURRENT.reset(token)
-            self.alive = False
-            self._seen = self._under_parent = None
+        return _Entered(self)
+
+    def end(self) -> None:
+        """The transformed function has ended."""
+        self.alive = False
+        self._seen = self._under_parent = None
 
     def describe(self) -> str:
         """`jit of f, called at file.py:3 (main)`."""
         return f"{self.transform} of {self.function}, called at {describe(self.site)}"
+
+
+class _Entered:
+    """The block in which an interpreter is current."""
+
+    __slots__ = ("interpreter", "token")
+
+    def __init__(self, interpreter: Interpreter):
+        self.interpreter = interpreter
+
+    def __enter__(self) -> Interpreter:
+        self.token = CURRENT.set(current().under(self.interpreter))
+        return self.interpreter
+
+    def __exit__(self, *_: object) -> None:
+        CURRENT.reset(self.token)
+        self.interpreter.end()
 
 
 def name_of(fun: Callable[..., Any]) -> str:

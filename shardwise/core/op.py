@@ -20,7 +20,8 @@ The fields, and how they are called (`**p` are the op's parameters):
     sequence(p, with_token)           → (params, at, out): the op with a token of ordered effects
                                         (core/ordering.py) as operand `at` and result `out`.
 
-The `batch` rules of the family "custom" also get `mapped`, the axis (transforms/batch.py).
+The `batch` rules of ops that hold programs, and of the families "custom" and "collective", also get
+`mapped`, the axis (transforms/batch.py).
 With `multiple`, results, tangents, cotangents and dims are lists.
 """
 

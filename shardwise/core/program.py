@@ -15,9 +15,10 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from shardwise.base.context import current
 from shardwise.core.op import Op
 from shardwise.core.printer import text
-from shardwise.core.source import Site
+from shardwise.core.source import Site, replay, replays
 from shardwise.types.array_type import ArrayType
 
 
@@ -130,16 +131,22 @@ class Program:
         return text(self)
 
 
+@replays
 def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
     """Runs a program op by op under the current interpreter."""
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *args), strict=True))
-    for eqn in program.equations:
-        values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-        result = eqn.op(*values, **eqn.params)
-        if eqn.op.multiple:
-            env.update(zip(eqn.outputs, result, strict=True))
-        else:
-            env[eqn.outputs[0]] = result
+    outer = replay.site
+    try:
+        for eqn in program.equations:
+            replay.site = eqn.site
+            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            result = eqn.op(*values, **eqn.params)
+            if eqn.op.multiple:
+                env.update(zip(eqn.outputs, result, strict=True))
+            else:
+                env[eqn.outputs[0]] = result
+    finally:
+        replay.site = outer
     return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
 
 
@@ -168,12 +175,12 @@ def derived(make: Callable[..., Any]) -> Callable[..., Any]:
     """Keeps what a function makes of a program, and of hashable parameters, with the program.
 
     `@derived def jvp_program(program, nonzero)`: the result is found again as long as the program
-    lives, and goes with it.
+    lives, and goes with it. Rules of users may run meanwhile, and ask for the named axes in scope.
     """
 
     @functools.wraps(make)
     def found(program: Program, *parameters: Any, **named: Any) -> Any:
-        key = (make, *parameters, *named.items())
+        key = (make, current().axes, *parameters, *named.items())
         held = program.derived.get(key)
         if held is None:
             held = program.derived[key] = make(program, *parameters, **named)

@@ -1,32 +1,63 @@
 """Where in the user's program a value came from.
 
 `user_site()` walks out of shardwise's own frames and returns the code object and instruction of
-the caller; the line is worked out only when an error or a location needs it.
+the caller; the line is worked out only when an error or a location needs it. Where it comes to a
+function that runs a program again, equation by equation (`replays`), it returns the line that the
+equation came from: what a transform makes of a program keeps the lines of that program.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from threading import local
 from types import CodeType
+from typing import Any, TypeVar
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_own: dict[str, bool] = {}  # by file: the hash of a text is kept, that of code is not
+# By file, since the hash of a text is kept, and that of code is not. None: of a file of our own
+# in which some functions run programs again.
+_own: dict[str, bool | None] = {}
+_replaying: set[CodeType] = set()
 
 Site = tuple[CodeType, int]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Replay(local):
+    """Where the equation came from that the innermost function that replays is at, by thread."""
+
+    site: Site | None = None
+
+
+replay = _Replay()
+
+
+def replays(fun: F) -> F:
+    """Says that a function runs a program again, and sets `replay.site` at each equation.
+
+    It sets that back in the end, whatever happens.
+    """
+    _replaying.add(fun.__code__)
+    _own[fun.__code__.co_filename] = None
+    return fun
 
 
 def user_site(depth: int = 1) -> Site | None:
-    """The innermost frame that is not shardwise's own."""
+    """The innermost frame that is not shardwise's own, or what stands in for it (see above)."""
     frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] (the fast way)
     own = _own
     while frame is not None:
         code = frame.f_code
-        inside = own.get(code.co_filename)
-        if inside is None:
-            inside = own[code.co_filename] = code.co_filename.startswith(_PACKAGE)
-        if not inside:
-            return code, frame.f_lasti
+        inside = own.get(code.co_filename, own)
+        if inside is not True:
+            if inside is own:
+                inside = own[code.co_filename] = code.co_filename.startswith(_PACKAGE)
+            if inside is False:
+                return code, frame.f_lasti
+            if inside is None and code in _replaying and replay.site is not None:
+                return replay.site
         frame = frame.f_back
     return None
 

@@ -4,7 +4,7 @@ result; only init has carry['b']`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardwise.runtime.pytree import flatten_one_level, flatten_with_path, steps
@@ -30,26 +30,54 @@ def leaf_paths(tree: Any) -> list[str]:
 def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:
     """Words for where two trees (without leaves) differ. root: what their paths begin with."""
     one, other = (t.unflatten(range(t.num_leaves)) for t in (a, b))
+    return _in_words(a_name, b_name, _differences(one, other, root, None))
+
+
+def prefix_difference(
+    a_name: str, prefix: Any, b_name: str, tree: Any, root: str,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> str:
+    """Words for where `prefix` is no prefix of `tree`; empty where it is one.
+
+    is_leaf: what counts as a leaf of `prefix`, beside what is one anyway.
+    """
+    rows = _differences(prefix, tree, root, is_leaf or (lambda _: False))
+    return _in_words(a_name, b_name, rows)
+
+
+def _in_words(a_name: str, b_name: str, rows: Iterator[_Row]) -> str:
     unlike: list[str] = []
     only: dict[str, list[str]] = {a_name: [], b_name: []}
-    for path, x, y in _differences(one, other, root):
+    for path, x, y in rows:
         if x is None or y is None:
             only[b_name if x is None else a_name].append(path)
         else:
-            unlike.append(f"{path} is {x} in {a_name} and {y} in {b_name}")
+            unlike.append(f"{path or 'the top'} is {x} in {a_name} and {y} in {b_name}")
     parts = _first(unlike)
-    alone = [f"only {n} has {', '.join(_first(found))}" for n, found in only.items() if found]
+    alone = [f"only {_has(n)} {', '.join(_first(found))}" for n, found in only.items() if found]
     return "; ".join([*parts, " and ".join(alone)] if alone else parts)
+
+
+def _has(name: str) -> str:
+    return f"{name} {'have' if name.startswith('the ') and name.endswith('s') else 'has'}"
 
 
 def _first(rows: list[str]) -> list[str]:
     return rows if len(rows) <= SHOWN else [*rows[:SHOWN], f"{len(rows) - SHOWN} more"]
 
 
-def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, str | None, str | None]]:
-    """(path, what the first has there, what the second has); None for nothing at all."""
+# path, what the first has there, what the second has; None for nothing at all
+_Row = tuple[str, str | None, str | None]
+
+
+def _differences(
+    a: Any, b: Any, path: str, ends: Callable[[Any], bool] | None
+) -> Iterator[_Row]:
+    """ends: where `a` is a prefix, what ends it; None where the two are to be equal."""
+    if ends is not None and ends(a):
+        return
     mine, theirs = flatten_one_level(a), flatten_one_level(b)
-    if mine is None and theirs is None:
+    if mine is None and (theirs is None or ends is not None):
         return
     if mine is None or theirs is None or type(a) is not type(b):
         yield path, _kind(a), _kind(b)
@@ -58,11 +86,11 @@ def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, str | None, s
     found = False
     for step in [*first, *(s for s in second if s not in first)]:
         if step not in second:
-            rows = [(path + step, "", None)]
+            rows: list[_Row] = [(path + step, "", None)]
         elif step not in first:
             rows = [(path + step, None, "")]
         else:
-            rows = list(_differences(first[step], second[step], path + step))
+            rows = list(_differences(first[step], second[step], path + step, ends))
         found = found or bool(rows)
         yield from rows
     if not found and mine[1] != theirs[1]:
@@ -80,7 +108,10 @@ def _kind(x: Any) -> str:
     parts = flatten_one_level(x)
     if parts is None:
         return "a leaf"
-    return f"{_a(x)} of {len(parts[0])}" if isinstance(x, list | tuple | dict) else _a(x)
+    count = len(parts[0])
+    if not isinstance(x, list | tuple | dict):
+        return _a(x)
+    return f"{_a(x)} of {count}" if count else f"an empty {type(x).__name__}"
 
 
 def _a(x: Any) -> str:

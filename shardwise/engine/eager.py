@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from shardwise.base.caches import make_room
 from shardwise.base.context import current, update_root
+from shardwise.core.fused import form_of
 from shardwise.core.infer import infer, known, type_of
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
@@ -63,7 +63,7 @@ class Eager(Interpreter):
         form, given = fused, args
         try:
             if static or len(args) > n:
-                form, given = _form_of(fused, args[n:], static), args[:n]
+                form, given = form_of(fused, args[n:], static), args[:n]
             if given and given[-1].__class__ is not Array:
                 run, given = self._with_scalars(form, here, given)
             elif len(given) == 1:
@@ -96,6 +96,11 @@ class Eager(Interpreter):
 
     def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
         """The results of a program, which is compiled once for arguments like these."""
+        try:
+            found = program.derived[(self, current().key, *[a._sig for a in args])]
+            return found(args)
+        except (AttributeError, KeyError):  # new, or a host value is among the arguments
+            pass
         arrays = self.arrays(args)
         key = (self, current().key, *[a._sig for a in arrays])
         found = program.derived.get(key)
@@ -210,7 +215,7 @@ class Eager(Interpreter):
         rest = tuple(_hashable(v) for v in rest)
         static = {k: _hashable(v) for k, v in static.items()}
         try:
-            form = _form_of(fused, rest, static) if rest or static else fused
+            form = form_of(fused, rest, static) if rest or static else fused
         except TypeError:
             for v in (*rest, *static.values()):
                 if isinstance(v, Tracer):
@@ -238,22 +243,6 @@ class Eager(Interpreter):
         make_room(self.cache, CACHE_SIZE)
         self.cache[key] = exe.run
         return exe.run
-
-
-@functools.lru_cache(CACHE_SIZE, typed=True)
-def _form(fused: Any, *static: Any, **named: Any) -> object:
-    """Stands for a fused function with these static arguments, their types included.
-
-    Types count because 1, 1.0 and True are equal. In a cache key it saves hashing the arguments.
-    """
-    return object()
-
-
-def _form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> object:
-    """`_form`, which also tells 0.0 from -0.0 (they are equal)."""
-    if float in map(type, rest) or float in map(type, static.values()):
-        return _form(fused, *rest, repr((rest, static)), **static)
-    return _form(fused, *rest, **static)
 
 
 def _hashable(x: Any) -> Any:

@@ -41,8 +41,6 @@ for _bits in (2, 4, 8, 16, 32, 64):
 
 MAX_DENSE = 64  # elements of a constant that lowering may write as text
 
-_tensor_texts: dict[ArrayType, str] = {}
-
 
 def element_text(dtype: Any) -> str:
     """`f32`, `ui8`, `complex<f32>`: a dtype in StableHLO's text."""
@@ -52,16 +50,13 @@ def element_text(dtype: Any) -> str:
         raise TypeError(f"dtype {dtype} has no representation on devices") from None
 
 
+@functools.lru_cache(8192)
 def tensor_text(aval: ArrayType) -> str:
     """`tensor<8x4xf32>`."""
-    found = _tensor_texts.get(aval)
-    if found is None:
-        shape, dtype = aval.shape, aval.dtype
-        if isinstance(dtype, ExtendedDType):
-            shape, dtype = shape + dtype.physical_shape, dtype.physical_dtype
-        sizes = "".join(f"{n}x" for n in shape)
-        found = _tensor_texts[aval] = f"tensor<{sizes}{element_text(dtype)}>"
-    return found
+    shape, dtype = aval.shape, aval.dtype
+    if isinstance(dtype, ExtendedDType):
+        shape, dtype = shape + dtype.physical_shape, dtype.physical_dtype
+    return f"tensor<{''.join(f'{n}x' for n in shape)}{element_text(dtype)}>"
 
 
 def literal_text(value: Any, dtype: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import Interned
 from shardwise.base.config import poison_padding
 from shardwise.runtime.placement import placement
 from shardwise.runtime.program import result_handler
@@ -20,6 +21,9 @@ from shardwise.types.array_type import ArrayType, array_type, with_sharding
 from shardwise.types.dtypes import iinfo, is_bool, is_integer
 from shardwise.types.extended import ExtendedDType
 from shardwise.types.layout import Layout
+
+SIGNATURES_REMEMBERED = 8192
+PLACES_REMEMBERED = 64
 
 
 class Signature:
@@ -52,13 +56,20 @@ class Signature:
         return f"{self.type.str_short(True)} on {where}{order}{free}"
 
 
-_table: dict[tuple, Signature] = {}
-_ints: dict[tuple, dict[Any, Any]] = {}  # place → number → the scalar array of it there
+class Scalars(dict):
+    """Number → the scalar array of it at one place; shared by the signatures of that place."""
+
+    __slots__ = ("__weakref__",)
 
 
-def kept_near() -> list[dict[Any, Any]]:
+_table: Interned[Signature] = Interned(SIGNATURES_REMEMBERED)
+_recent = _table.recent
+_ints: Interned[Scalars] = Interned(PLACES_REMEMBERED)
+
+
+def kept_near() -> list[Scalars]:
     """The scalar arrays that are kept at each place (`Signature.ints`)."""
-    return list(_ints.values())
+    return _ints.values()
 
 
 def stored_type(t: ArrayType) -> ArrayType:
@@ -90,12 +101,12 @@ def signature(
 ) -> Signature:
     """The signature of arrays of type `t` under a sharding, which the type then tells of."""
     key = (t, sharding, committed) if layout is None else (t, sharding, committed, layout)
-    found = _table.get(key)
+    found = _recent.get(key) or _table.find(key)
     if found is not None:
         return found
     typed = with_sharding(t, sharding) if sharding is not None else t
     if typed is not t:
-        return _table.setdefault(key, signature(typed, sharding, committed, layout))
+        return _table.keep(key, signature(typed, sharding, committed, layout))
     if sharding is not None:
         sharding.check_rank(t.ndim)
     new = object.__new__(Signature)
@@ -111,5 +122,10 @@ def signature(
         new.handler = result_handler(new.physical, new.placement)
     # A mesh is part of a place: results would come out over the mesh of the scalar.
     place = (new.devices, getattr(sharding, "memory_kind", None), getattr(sharding, "mesh", None))
-    new.ints = _ints.setdefault(place, {})
-    return _table.setdefault(key, new)
+    new.ints = _scalars_of(place)
+    return _table.keep(key, new)
+
+
+def _scalars_of(place: tuple) -> Scalars:
+    found = _ints.find(place)
+    return _ints.keep(place, Scalars()) if found is None else found

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise.base.config import debug_infs, debug_nans
-from shardwise.base.context import current
+from shardwise.base.context import ROOT, Context, current
 from shardwise.core.fused import fused
 from shardwise.core.program import Equation, Literal, Program
 from shardwise.core.source import Site, describe, user_site
@@ -47,6 +47,12 @@ def watched(
         result = run(args)
         what = _bad_among(flatten(result)[0])
         if what:
+            if any(a.__class__ is Array and a.is_deleted() for a in args):
+                raise FloatingPointError(
+                    f"invalid value ({what}) encountered in a result of {program.name}. Which op "
+                    "gave it cannot be found, as memory of arguments was donated: compile it while "
+                    f"the flag debug_{what}s is on, which asks for this check."
+                )
             with _unwatched():
                 _Search(program, what, user_site() if eager else None).run(args)
         return result
@@ -55,9 +61,10 @@ def watched(
 
 
 def _unwatched() -> Any:
+    """What holds while values are looked at: the flags of here but for these, and no transform."""
     here = current()
     kept = {k: v for k, v in here.flags.items() if k not in (debug_nans.name, debug_infs.name)}
-    return here.replace(flags=kept).entered()
+    return Context(ROOT.interpreter, here.mesh, here.axes, kept).entered()
 
 
 def _bad_among(values: Iterable[Any]) -> str:

@@ -28,6 +28,7 @@ from shardwise.core.interpreter import name_of
 from shardwise.ops.basis import reshape
 from shardwise.ops.shape import canonical_axis, concatenate, rev, slice_in_dim
 from shardwise.runtime.pytree import flatten
+from shardwise.types.array_type import ArrayType
 
 _steps: weakref.WeakKeyDictionary[Any, Callable] = weakref.WeakKeyDictionary()
 
@@ -131,8 +132,10 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
     loop = shelf.bodies.get(key)
     if loop is None:
         names = paths("elems", tree)
-        body = staged(scanner.run, types, who, name_of(fn), names, lambda ys: (ys, tree))
-        loop = Loop(call, {"program": shared(body.program)}, body.outside, [], tree)
+        name = name_of(fn)
+        body = staged(scanner.run, types, who, name, names, lambda ys: (ys, tree), True)
+        held, at = {"program": shared(body.program)}, len(types)
+        loop = Loop(call, held, body.outside, [], tree, body.refs, at)
         if not body.captures:
             shelf.keep(key, loop)
     return loop(leaves)
@@ -184,7 +187,24 @@ class _Associative:
                 f"associative_scan: {name_of(self.fn)} must return a tree like elems; "
                 f"{differences}."
             )
+        self._check_types([type_of(x) for x in a], [type_of(x) for x in outs])
         return outs
+
+    def _check_types(self, types: Sequence[ArrayType], returned: Sequence[ArrayType]) -> None:
+        rows: list[str] = []
+        for i, (t, r) in enumerate(zip(types, returned, strict=True)):
+            if (t.shape, t.dtype) != (r.shape, r.dtype):
+                rows.append(
+                    f"{path('elems', self.tree, i)} came in as {t.str_short(True)} and was "
+                    f"returned as {r.str_short(True)}"
+                )
+        if rows:
+            name = name_of(self.fn)
+            raise TypeError(
+                f"associative_scan: {name} must return arrays of the shapes and dtypes that it "
+                f"takes, which have pairs along dimension {self.axis}; {', '.join(rows)}. Change "
+                f"elems or {name} so that they agree."
+            )
 
 
 def interleaved(even: Any, odd: Any, axis: int) -> Any:

@@ -10,10 +10,14 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import numpy as np
+
 from shardwise.core.infer import type_of
+from shardwise.numpy.convert import cast
 from shardwise.ops import elementwise as ew
 from shardwise.ops.families import lit
 from shardwise.runtime.pytree import flatten
+from shardwise.types.dtypes import is_bool, is_integer
 
 # -- arithmetic --
 
@@ -363,8 +367,8 @@ def select_n(which: Any, *cases: Any) -> Any:
     """From several cases, for each element, the one that `which` names.
 
     Args:
-      which: int32, or booleans for two cases (False names the first); of the cases' shape or a
-        scalar.
+      which: integers, or booleans for two cases (False names the first); of the cases' shape or
+        a scalar.
       cases: arrays of one shape and dtype.
 
     Raises:
@@ -374,6 +378,9 @@ def select_n(which: Any, *cases: Any) -> Any:
     if len(shapes) > 1:
         listed = ', '.join(type_of(c).str_short(True) for c in cases)
         raise TypeError(f"[select_n] cases must have one shape; got {listed}.")
+    dtype = type_of(which).dtype
+    if is_integer(dtype) and not is_bool(dtype):
+        which = cast(which, np.dtype("int32"))
     return ew.select_n(which, *cases)
 
 

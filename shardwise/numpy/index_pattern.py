@@ -86,9 +86,15 @@ def parse(
                     _too_many(items, ndim)
                 n = shape[d]
                 i = item + n if item < 0 and wrap else item
-                if not 0 <= i < n:
-                    i, outside = _beyond(i, d, n), outside or not clip
-                if moving:
+                beyond = not 0 <= i < n
+                if beyond:
+                    near = _beyond(i, d, n)  # raises for an empty dimension
+                if beyond and not moving:  # it stays in the program, where `checkify` sees it
+                    pattern.append(SCALAR)
+                    operands.append(np.int32(item))
+                elif moving:
+                    if beyond:
+                        i, outside = near, outside or not clip
                     pattern.append(AT)
                     operands.append(i)
                 else:

@@ -6,7 +6,8 @@ program's *token* tells when the calls are over, and `effects_barrier` waits for
 A program on several devices is waited for, and raises at once what its function raised. One device
 makes the calls while the others wait for it to send the results. Were it to fail they would wait
 forever, or rather until XLA ends the process; so its functions never fail: after an error, blank
-results are sent until the program ends.
+results are sent until the program ends. They change from call to call, so that loops which wait for
+a result do end. If one does not, the function fails after all, and with it the process.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import atexit
 import functools
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -26,6 +28,7 @@ from jaxlib import _jax
 from shardwise.base.errors import Documented
 
 LIMIT = 32  # launches whose calls need not be over
+ENDLESS = 60.0  # seconds after an error until a program that still makes calls is given up
 PATIENCE = 10**6  # seconds that devices wait for one that is in a call; by default XLA gives up
 _log = logging.getLogger("shardwise.callbacks")
 JaxRuntimeError = _jax.JaxRuntimeError
@@ -78,11 +81,11 @@ class HostCalls:
     """The host functions of one compiled program.
 
     functions: called with NumPy arrays, for a tuple of such; with `title`, for messages; and
-               `blank()`, results of no meaning, where there are several devices.
+               `blank(n)`, results of no meaning, where there are several devices.
     ordered:   whether some calls come after all those of programs launched before.
     """
 
-    __slots__ = ("entries", "_ordered", "_lock", "_failure")
+    __slots__ = ("entries", "_ordered", "_lock", "_failure", "_blanks", "_end")
 
     def __init__(self, functions: Sequence[Callable[..., Any]], devices: int, ordered: bool):
         guard = self._alone if devices == 1 else functools.partial(self._among, devices)
@@ -90,6 +93,7 @@ class HostCalls:
         self._ordered = ordered
         self._lock = None if devices == 1 else threading.Lock()
         self._failure: CallbackError | None = None
+        self._blanks, self._end = 0, 0.0  # given since the failure; when to give up
 
     # -- called by the program --
 
@@ -111,8 +115,13 @@ class HostCalls:
                     return tuple(map(_bits, function(*values)))
             except BaseException as error:
                 self._failure = _failure_of(function, error)
+                self._blanks, self._end = 0, time.monotonic() + ENDLESS
                 _log.debug("%s", self._failure, exc_info=error)
-        return tuple(map(_bits, function.blank()))
+        self._blanks += 1
+        if self._blanks > 100 and time.monotonic() > self._end:
+            _log.critical("%s. The program goes on calling it: the process ends.", self._failure)
+            raise self._failure
+        return tuple(map(_bits, function.blank(self._blanks)))
 
     # -- launching --
 

@@ -1,12 +1,19 @@
-"""Batching: ops on values that carry one hidden dimension more (`vmap`)."""
+"""Batching: ops on values that carry one hidden dimension more (`vmap`).
+
+The mapped axis may have a name. A collective op that mentions it is for the interpreter of that
+axis, which reduces, gathers or permutes over the hidden dimension; other interpreters batch it like
+any op. An op that holds a program in which the name occurs is batched even where no operand is.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwise.base.context import CURRENT, current
+from shardwise.base.context import CURRENT, Context, current
 from shardwise.base.errors import ShardingTypeError
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import Interpreter
@@ -63,6 +70,33 @@ def hidden_sharding(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSha
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A mapped axis.
+
+    name:   for collectives; None for an axis without one.
+    spmd:   mesh axes that split the hidden dimension in sharding constraints.
+    hidden: how the hidden dimension of arguments is split over explicit mesh axes.
+    """
+
+    size: int
+    name: Any = None
+    spmd: Any = None
+    hidden: NamedSharding | None = None
+
+
+@derived
+def names_in(program: Program) -> frozenset[Any]:
+    """The axes that collectives in a program are over."""
+    found: set[Any] = set()
+    for eqn in program.equations:
+        if eqn.op.family == "collective":
+            found.update(eqn.params["names"])
+        elif eqn.op.programs:
+            found.update(*map(names_in, eqn.programs()))
+    return frozenset(found)
+
+
 class BatchTracer(Tracer):
     """A value with a hidden dimension at `dim`."""
 
@@ -82,22 +116,38 @@ class BatchTracer(Tracer):
 class Batch(Interpreter):
     """Applies each op's `batch` rule, with the parent as interpreter.
 
-    hidden: how the hidden dimension of the arguments is split over explicit mesh axes.
     tag: shared with interpreters that stand in for this one elsewhere (`MappedAxis`): there run
       user functions that an op holds, and these may use this one's tracers from outside.
+    depth: how many named axes are in scope outside of this one.
     """
 
-    __slots__ = ("axis_name", "size", "spmd_axis_name", "tag", "hidden")
+    __slots__ = ("axis", "tag", "depth")
 
-    def __init__(
-        self, parent: Interpreter, size: int, axis_name: Any, transform: str, function: str
-    ):
+    def __init__(self, parent: Interpreter, axis: Axis, transform: str, function: str):
         super().__init__(parent, transform, function)
-        self.size = size
-        self.axis_name = axis_name
-        self.spmd_axis_name: Any = None
-        self.hidden: NamedSharding | None = None
+        self.axis = axis
         self.tag = object()
+        self.depth = 0
+
+    def entered(self) -> AbstractContextManager[Interpreter]:
+        return super().entered() if self.axis.name is None else self._entered_with_name()
+
+    @contextmanager
+    def _entered_with_name(self) -> Generator[Interpreter]:
+        outside = current()
+        self.depth = len(outside.axes)
+        axes = (*outside.axes, (self.axis.name, self.axis.size))
+        with outside.replace(axes=axes).entered(), super().entered():
+            yield self
+
+    def parent_context(self) -> Context:
+        """The context of the parent, in which the name of this axis means nothing."""
+        here = current()
+        if self.axis.name is None or here is self._seen:
+            return super().parent_context()
+        self._seen = here
+        self._under_parent = here.replace(interpreter=self.parent, axes=here.axes[: self.depth])
+        return self._under_parent
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         values, dims, active = [], [], False
@@ -109,26 +159,38 @@ class Batch(Interpreter):
             else:
                 values.append(a)
                 dims.append(None)
-        if not active:
+        if not active and not self._is_named_in(op, params):
             if op.stage is None or "program" in params:
                 return self.parent.process(op, args, params)
             staged, new = op.stage(self, args, params)
-            if all(self.unwrap(a)[1] is None for a in staged):
+            if all(self.unwrap(a)[1] is None for a in staged) and not self._is_named_in(op, new):
                 return self.parent.process(op, staged, new)
         if op.batch is None:
             raise op.missing("batch", self.transform)
-        if "sharding" in params and (self.spmd_axis_name is not None or self.hidden is not None):
-            params = {**params, "batch_axes": self.spmd_axis_name or axes_of(self.hidden)}
-        if op.family == "custom":
+        axis = self.axis
+        if "sharding" in params and (axis.spmd is not None or axis.hidden is not None):
+            params = {**params, "batch_axes": axis.spmd or axes_of(axis.hidden)}
+        if op.programs or op.family in ("custom", "collective"):
             params = {**params, "mapped": MappedAxis(self)}
         token = CURRENT.set(self.parent_context())
         try:
-            out, dim = op.batch(self.size, values, dims, **params)
+            out, dim = op.batch(axis.size, values, dims, **params)
         finally:
             CURRENT.reset(token)
         if op.multiple:
             return [self.wrap(o, d) for o, d in zip(out, dim, strict=True)]
         return self.wrap(out, dim)
+
+    def _is_named_in(self, op: Op, params: dict[str, Any]) -> bool:
+        """Whether an op, or a program that it holds, is a collective over this axis."""
+        name = self.axis.name
+        if name is None:
+            return False
+        if op.family == "collective":
+            return name in params["names"]
+        held = [params[p] for p in op.programs if p in params]
+        programs = [p for h in held for p in (h if isinstance(h, tuple) else (h,))]
+        return any(name in names_in(p) for p in programs)
 
     def wrap(self, value: Any, dim: int | None) -> Any:
         return value if dim is None else BatchTracer(self, value, dim)
@@ -140,26 +202,32 @@ class Batch(Interpreter):
 
 
 class MappedAxis:
-    """What makes batch interpreters for one mapped axis, over whichever parent."""
+    """The axis of a batch interpreter, as rules see it; makes interpreters for it elsewhere."""
 
-    __slots__ = ("size", "hidden", "_fields")
+    __slots__ = ("axis", "_tag", "_names")
 
     def __init__(self, interpreter: Batch):
-        self.size = interpreter.size
-        self.hidden = interpreter.hidden
-        self._fields = {n: getattr(interpreter, n) for n in MAPPED_FIELDS}
+        self.axis = interpreter.axis
+        self._tag = interpreter.tag
+        self._names = interpreter.transform, interpreter.function
+
+    @property
+    def size(self) -> int:
+        return self.axis.size
+
+    @property
+    def hidden(self) -> NamedSharding | None:
+        return self.axis.hidden
+
+    def of(self, args: Sequence[Any], dims: Sequence[int | None]) -> Axis:
+        """The axis, split as the hidden dimension of these arguments is."""
+        return replace(self.axis, hidden=hidden_sharding(args, dims))
 
     def over_current(self) -> Batch:
         """An interpreter that stands in for the first, over the one that is current."""
-        fields = self._fields
-        names = ("size", "axis_name", "transform", "function")
-        new = Batch(current().interpreter, *[fields[n] for n in names])
-        for name in ("spmd_axis_name", "tag", "hidden"):
-            setattr(new, name, fields[name])
+        new = Batch(current().interpreter, self.axis, *self._names)
+        new.tag = self._tag
         return new
-
-
-MAPPED_FIELDS = ("size", "axis_name", "transform", "function", "spmd_axis_name", "tag", "hidden")
 
 
 def batch(
@@ -168,9 +236,8 @@ def batch(
     parent: Interpreter | None = None, spmd_axis_name: Any = None,
 ) -> tuple[list[Any], list[int | None]]:
     """Runs `fun(*args) -> list` over the hidden dimensions; dims of None are unbatched."""
-    interpreter = Batch(parent or current().interpreter, size, axis_name, transform, name)
-    interpreter.spmd_axis_name = spmd_axis_name
-    interpreter.hidden = hidden_sharding(args, dims)
+    axis = Axis(size, axis_name, spmd_axis_name, hidden_sharding(args, dims))
+    interpreter = Batch(parent or current().interpreter, axis, transform, name)
     return run_batched(interpreter, fun, args, dims)
 
 
@@ -216,16 +283,15 @@ def to_dim(
 
 @derived
 def batch_program(
-    program: Program, size: int, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None,
-    hidden: NamedSharding | None = None,
+    program: Program, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None,
 ) -> tuple[Program, tuple[bool, ...]]:
     """A program over arguments whose hidden dimension, where marked, is the first.
 
     force: results that must be batched even where they do not depend on a batched argument.
-    hidden: how the hidden dimension is split, of all arguments and results with a mesh.
     Returns the program and which results are batched (at dimension 0).
     """
     stager = Stage(Ground, "vmap", program.name)
+    size, hidden = axis.size, axis.hidden
     with stager.entered():
         args = [
             stager.new_input(with_dim(v.aval, size, 0, hidden) if b else v.aval)
@@ -233,7 +299,8 @@ def batch_program(
         ]
         dims = [0 if b else None for b in batched]
         run = functools.partial(evaluate_flat, program)
-        outs, out_dims = batch(run, args, dims, size, parent=stager, name=program.name)
+        interpreter = Batch(stager, axis, "vmap", program.name)
+        outs, out_dims = run_batched(interpreter, run, args, dims)
         marks = [d is not None for d in out_dims]
         if force is not None:
             marks = [m or f for m, f in zip(marks, force, strict=True)]

@@ -27,12 +27,12 @@ class JVPTracer(Tracer):
 
     __slots__ = ("primal", "tangent", "_site")
 
-    def __init__(self, interpreter: JVP, primal: Any, tangent: Any):
+    def __init__(self, interpreter: JVP, primal: Any, tangent: Any, site: Site | None = None):
         self.interpreter = interpreter
         self.aval = type_of(primal)
         self.primal = primal
         self.tangent = tangent
-        self._site = user_site(4)
+        self._site = site or user_site(4)
 
     def made_at(self) -> Site | None:
         return self._site
@@ -73,10 +73,10 @@ class JVP(Interpreter):
             return [self.wrap(o, t) for o, t in zip(out, tangent, strict=True)]
         return self.wrap(out, tangent)
 
-    def wrap(self, primal: Any, tangent: Any) -> Any:
+    def wrap(self, primal: Any, tangent: Any, site: Site | None = None) -> Any:
         if tangent is None:
             return primal
-        tracer = JVPTracer(self, primal, tangent)
+        tracer = JVPTracer(self, primal, tangent, site)
         if tracer.aval.mesh is not None:
             tracer.tangent = settle(tangent, tracer.aval)
         return tracer
@@ -89,10 +89,11 @@ class JVP(Interpreter):
 
 def push_forward(
     fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], parent: Interpreter,
-    transform: str = "jvp", name: str = "f",
+    transform: str = "jvp", name: str = "f", forward: type[JVP] = JVP,
+    site: Site | None = None,
 ) -> tuple[list[Any], list[Any]]:
     """Runs `fun(*primals) -> list` and its tangents; None in and out stands for zero."""
-    interpreter = JVP(parent, transform, name)
+    interpreter = forward(parent, transform, name, site)
     with interpreter.entered():
         pairs = _run(interpreter, fun, primals, tangents)
     refuse_leaks(interpreter)
@@ -102,7 +103,8 @@ def push_forward(
 def _run(
     interpreter: JVP, fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> list[tuple[Any, Any]]:
-    outs = fun(*[interpreter.wrap(p, t) for p, t in zip(primals, tangents, strict=True)])
+    site = interpreter.site  # that of the call, for the arguments
+    outs = fun(*[interpreter.wrap(p, t, site) for p, t in zip(primals, tangents, strict=True)])
     return [interpreter.unwrap(x) for x in outs]
 
 

@@ -16,7 +16,7 @@ from shardwise.core.leaks import refuse_leaks
 from shardwise.core.op import Op
 from shardwise.core.program import Program, derived, evaluate
 from shardwise.numpy.convert import strong
-from shardwise.transforms.jvp import Ground, push_forward
+from shardwise.transforms.jvp import JVP, Ground, push_forward
 from shardwise.transforms.stage import Stage, StageTracer, split_captures
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import is_inexact
@@ -85,22 +85,23 @@ class LinearFunction:
 
 def linearize(
     fun: Callable, primals: Sequence[Any], transform: str = "grad", name: str = "f",
-    differentiated: Callable[[], int] | None = None,
+    differentiated: Callable[[], int] | None = None, forward: type[JVP] = JVP,
 ) -> tuple[list[Any], LinearFunction]:
     """Runs `fun(*primals) -> list` and returns the results and the linear part at that point.
 
     differentiated: how many of the results are (the rest is auxiliary); asked once `fun` has run.
+    forward: the interpreter of forward mode.
     """
     interpreter = Linearize(current().interpreter, transform, name)
     with interpreter.entered():
-        outs, linear = _run(interpreter, fun, primals, differentiated)
+        outs, linear = _run(interpreter, fun, primals, differentiated, forward)
     refuse_leaks(interpreter)
     return outs, linear
 
 
 def _run(
     interpreter: Linearize, fun: Callable, primals: Sequence[Any],
-    differentiated: Callable[[], int] | None,
+    differentiated: Callable[[], int] | None, forward: type[JVP],
 ) -> tuple[list[Any], LinearFunction]:
     in_types = [type_of(p) for p in primals]
     active = [is_inexact(t.dtype) for t in in_types]
@@ -109,7 +110,9 @@ def _run(
         for t, a in zip(in_types, active, strict=True)
     ]
     transform, name = interpreter.transform, interpreter.function
-    outs, out_tangents = push_forward(fun, primals, tangents, interpreter, transform, name)
+    outs, out_tangents = push_forward(
+        fun, primals, tangents, interpreter, transform, name, forward, interpreter.site
+    )
     if differentiated is not None:
         out_tangents = out_tangents[: differentiated()]
     program, captured = interpreter.finish([t for t in out_tangents if t is not None])

@@ -111,6 +111,10 @@ class Stage(Interpreter):
             raise TypeError(
                 f"expected an array or a scalar, got {x!r} of type {type(x).__name__}."
             )
+        return self.capture(x)
+
+    def capture(self, x: Any) -> Var:
+        """The variable for a value from outside."""
         held = self.captures.get(id(x))
         if held is None:
             held = self.captures[id(x)] = (Var(type_of(x)), x)

@@ -9,6 +9,7 @@ from shardwise.core.fused import VARIADIC, fused
 from shardwise.core.infer import type_of
 from shardwise.core.op import Linear, Op, is_linear
 from shardwise.core.program import Equation, Literal, Program, Var, derived
+from shardwise.core.source import replay, replays
 from shardwise.ops.families import add
 from shardwise.ops.sharding import cotangent_type, free, settle
 from shardwise.transforms.jvp import Ground
@@ -29,29 +30,46 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
     for atom, ct in zip(program.outputs, cotangents, strict=True):
         if ct is not None and isinstance(atom, Var):
             _accumulate(grown, atom, ct)
-    backward = _run_known(program, env)
-    for eqn in reversed(backward):
-        cts = [grown.pop(v, None) for v in eqn.outputs]
-        if all(ct is None for ct in cts):
-            continue
-        args = [_argument(a, env) for a in eqn.inputs]
-        for atom, ct in zip(eqn.inputs, _transposed(eqn, cts, args), strict=True):
-            if ct is not None and isinstance(atom, Var) and atom not in env:
-                _accumulate(grown, atom, ct)
+    _run_backwards(_run_known(program, env), env, grown)
     return [_as_input(grown.get(v), v.aval) for v in inputs[len(known) :]]
 
 
+@replays
 def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
     """Runs the equations of known operands only; returns the others, which are linear."""
-    linear = []
-    for eqn in program.equations:
-        if any(a.__class__ is Var and a not in env for a in eqn.inputs):
-            linear.append(eqn)
-            continue
-        values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-        result = eqn.op(*values, **eqn.params)
-        env.update(zip(eqn.outputs, result if eqn.op.multiple else (result,), strict=True))
+    linear, outer = [], replay.site
+    try:
+        for eqn in program.equations:
+            if any(a.__class__ is Var and a not in env for a in eqn.inputs):
+                linear.append(eqn)
+                continue
+            replay.site = eqn.site
+            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            result = eqn.op(*values, **eqn.params)
+            env.update(zip(eqn.outputs, result if eqn.op.multiple else (result,), strict=True))
+    finally:
+        replay.site = outer
     return linear
+
+
+@replays
+def _run_backwards(
+    equations: Sequence[Equation], env: dict[Var, Any], grown: dict[Var, Any]
+) -> None:
+    """Passes cotangents on, from results to operands. env: of known values."""
+    outer = replay.site
+    try:
+        for eqn in reversed(equations):
+            cts = [grown.pop(v, None) for v in eqn.outputs]
+            if all(ct is None for ct in cts):
+                continue
+            replay.site = eqn.site
+            args = [_argument(a, env) for a in eqn.inputs]
+            for atom, ct in zip(eqn.inputs, _transposed(eqn, cts, args), strict=True):
+                if ct is not None and isinstance(atom, Var) and atom not in env:
+                    _accumulate(grown, atom, ct)
+    finally:
+        replay.site = outer
 
 
 def _argument(atom: Any, env: dict[Var, Any]) -> Any:

@@ -14,12 +14,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from shardwise.base.caches import Interned
 from shardwise.types.dtypes import short_name
 from shardwise.types.mesh import AbstractMesh, BaseMesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import NamedSharding
 
 NO_NAMES: frozenset[Any] = frozenset()
+TYPES_REMEMBERED = 8192
 
 
 class ArrayType:
@@ -87,7 +89,8 @@ class ArrayType:
 
 
 _FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
-_table: dict[tuple[Any, ...], ArrayType] = {}  # by fields, and by fields as written
+_table: Interned[ArrayType] = Interned(TYPES_REMEMBERED)  # by fields, and by fields as written
+_recent = _table.recent
 
 
 def array_type(
@@ -100,7 +103,7 @@ def array_type(
 ) -> ArrayType:
     """The one type with these fields; `spec` may be in any form, see `explicit_spec`."""
     key = (shape, dtype, weak_type, spec, mesh, varying)
-    found = _table.get(key)
+    found = _recent.get(key) or _table.find(key)
     if found is not None:
         return found
     if mesh is not None or spec is not None:
@@ -109,7 +112,7 @@ def array_type(
         its_mesh = None if mesh is None or exact is None else mesh.abstract_mesh
         if exact is not spec or its_mesh is not mesh:
             found = array_type(shape, dtype, weak_type, exact, its_mesh, varying)
-            return _table.setdefault(key, found)
+            return _table.keep(key, found)
     new = object.__new__(ArrayType)
     new.shape = tuple(int(n) for n in shape)
     new.dtype = dtype
@@ -119,7 +122,7 @@ def array_type(
     new.varying = varying
     new.ndim = len(shape)
     new.size = math.prod(new.shape)
-    return _table.setdefault(key, new)
+    return _table.keep(key, new)
 
 
 # ------------------------------------------------------------- shardings over explicit mesh axes

@@ -81,6 +81,7 @@ _NARROWED: dict[np.dtype[Any], np.dtype[Any]] = {
 
 # ------------------------------------------------------------------------------ canonicalize
 
+# Finite: by the names of the supported dtypes.
 _when_narrow: dict[Any, DType] = {}
 _when_wide: dict[Any, DType] = {}
 

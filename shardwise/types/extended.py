@@ -66,6 +66,7 @@ class KeyDType(ExtendedDType):
 
     impl_name: str
     type: ClassVar[type[np.generic[Any]]] = prng_key
+    # By generator, of which there are a few.
     _interned: ClassVar[dict[tuple[str, tuple[int, ...]], KeyDType]] = {}
 
     def __new__(cls, impl_name: str, physical_shape: tuple[int, ...]) -> KeyDType:

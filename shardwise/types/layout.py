@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
+from shardwise.base.caches import Interned
 from shardwise.types.frozen import Frozen, counted
 from shardwise.types.sharding_base import Sharding
 
@@ -50,7 +51,7 @@ class Layout(Frozen):
     ) -> Layout:
         order = tuple(int(d) for d in major_to_minor)
         tiles = tuple(tuple(int(n) for n in tile) for tile in tiling or ()) or None
-        found = _table.get((order, tiles))
+        found = _table.find((order, tiles))
         if found is not None:
             return found
         if sorted(order) != list(range(len(order))):
@@ -62,7 +63,7 @@ class Layout(Frozen):
             raise ValueError(f"Layout: tiling={tiles} must be of positive sizes.")
         layout = object.__new__(Layout)
         layout.__dict__.update(major_to_minor=order, tiling=tiles)
-        return _table.setdefault((order, tiles), layout)
+        return _table.keep((order, tiles), layout)
 
     @property
     def is_default(self) -> bool:
@@ -94,7 +95,7 @@ class Layout(Frozen):
         return f"{{{order}{':T' + tiles if tiles else ''}}}"
 
 
-_table: dict[tuple[tuple[int, ...], Tiling | None], Layout] = {}
+_table: Interned[Layout] = Interned(64)
 
 
 def layout_from_text(text: str) -> Layout:

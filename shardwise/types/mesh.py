@@ -25,6 +25,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.base.caches import Interned
 from shardwise.base.context import CURRENT, Context, current
 from shardwise.types import pictures
 from shardwise.types.devices import Device, is_addressable, process_of, process_of_client
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 AxisName: TypeAlias = Any
+MESHES_REMEMBERED = 64
 
 
 class AxisType(enum.Enum):
@@ -366,12 +368,13 @@ class AbstractMesh(BaseMesh):
             )
         sizes = tuple(operator.index(size) for size in axis_sizes)
         types = _types(axis_types, names, AxisType.Explicit)
-        found = _abstract_meshes.get((sizes, names, types))
+        key = (sizes, names, types)
+        found = _abstract_meshes.recent.get(key) or _abstract_meshes.find(key)
         if found is not None:
             return found
         mesh = object.__new__(AbstractMesh)
         mesh._set_axes(sizes, names, types)
-        return _abstract_meshes.setdefault((sizes, names, types), mesh)
+        return _abstract_meshes.keep(key, mesh)
 
     devices = _without_devices("devices")
     flat_devices = _without_devices("devices")
@@ -416,7 +419,7 @@ class AbstractMesh(BaseMesh):
         return AbstractMesh, (self.axis_sizes, self.axis_names, self.axis_types)
 
 
-_abstract_meshes: dict[_MeshKey, AbstractMesh] = {}
+_abstract_meshes: Interned[AbstractMesh] = Interned(MESHES_REMEMBERED)
 
 
 # ------------------------------------------------------------------------------ arguments

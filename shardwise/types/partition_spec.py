@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, ClassVar, TypeAlias, cast, final
 
+from shardwise.base.caches import Interned
 from shardwise.types.frozen import Frozen, counted, listed
 
 AxisName: TypeAlias = Any  # any hashable value but None; usually a string
 NO_AXES: frozenset[AxisName] = frozenset()
+SPECS_REMEMBERED = 4096
 
 
 @final
@@ -59,13 +61,14 @@ class PartitionSpec(Frozen):
         reduced: Iterable[AxisName] = NO_AXES,
     ) -> PartitionSpec:
         try:
-            found = _table.get((partitions, unreduced, reduced))
+            key = (partitions, unreduced, reduced)
+            found = _table.recent.get(key) or _table.find(key)
         except TypeError:  # lists and sets have no hash: they are normalised first
             return _interned(partitions, unreduced, reduced)
         if found is not None:
             return found
         found = _interned(partitions, unreduced, reduced)
-        return _table.setdefault((partitions, unreduced, reduced), found)
+        return _table.keep(key, found)
 
     def dims(self, ndim: int) -> tuple[tuple[AxisName, ...], ...]:
         """The axes of each of `ndim` dimensions, major to minor; UNCONSTRAINED counts as none."""
@@ -129,8 +132,8 @@ class PartitionSpec(Frozen):
 
 P = PartitionSpec
 
-_Key: TypeAlias = tuple[tuple[Any, ...], Iterable[AxisName], Iterable[AxisName]]
-_table: dict[_Key, PartitionSpec] = {}  # by normalised entries, and by entries as written
+# By normalised entries, and by entries as written.
+_table: Interned[PartitionSpec] = Interned(SPECS_REMEMBERED)
 
 
 def _interned(
@@ -139,8 +142,8 @@ def _interned(
     """The one spec with these entries, which need not be normalised."""
     entries = tuple(_normal(entry) for entry in partitions)
     key = (entries, _axis_set("unreduced", unreduced), _axis_set("reduced", reduced))
-    found = _table.get(key)
-    return found if found is not None else _table.setdefault(key, _make(*key))
+    found = _table.find(key)
+    return found if found is not None else _table.keep(key, _make(*key))
 
 
 def _make(

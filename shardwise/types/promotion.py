@@ -21,6 +21,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from shardwise.base import context
+from shardwise.base.caches import make_room
 from shardwise.base.config import enable_x64, numpy_dtype_promotion
 from shardwise.base.errors import TypePromotionError
 from shardwise.types.dtypes import (
@@ -119,6 +120,8 @@ def _least_upper_bound(mode: tuple[str, bool], nodes: frozenset[str]) -> str | N
 _joins: dict[tuple[str, bool], dict[tuple[Pair, ...], Pair]] = {mode: {} for mode in _LATTICES}
 # The table for what the flags say now. A trace key stands for all flags and is the faster lookup.
 _joins_by_key: dict[context.TraceKey, dict[tuple[Pair, ...], Pair]] = {}
+CONTEXTS_REMEMBERED = 256
+JOINS_REMEMBERED = 4096
 
 
 def lattice_join(*pairs: Pair) -> Pair:
@@ -130,6 +133,7 @@ def lattice_join(*pairs: Pair) -> Pair:
     """
     table = _joins_by_key.get(context.current().key)
     if table is None:
+        make_room(_joins_by_key, CONTEXTS_REMEMBERED)
         table = _joins_by_key.setdefault(context.current().key, _joins[_mode()])
     found = table.get(pairs)
     return _join_and_keep(pairs, table) if found is None else found
@@ -146,6 +150,7 @@ def _join_and_keep(pairs: tuple[Pair, ...], table: dict[tuple[Pair, ...], Pair])
     if found is not dtype:  # not kept in the table, so that it warns each time
         warnings.warn(_narrowed_message(pairs, dtype, found), UserWarning, stacklevel=3)
     elif len(pairs) <= 8:  # a long concatenation is rarely seen again
+        make_room(table, JOINS_REMEMBERED)
         table[pairs] = found, weak
     return found, weak
 

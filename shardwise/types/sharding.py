@@ -238,6 +238,7 @@ class SingleDeviceSharding(Frozen, Sharding):
         return f"SingleDeviceSharding(device={self.device!r}{kind_text(self._memory_kind)})"
 
 
+# Finite: by device and kind of memory.
 _single: dict[tuple[Device, str | None], SingleDeviceSharding] = {}
 
 

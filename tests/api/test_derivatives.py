@@ -246,6 +246,10 @@ def test_what_cannot_be_transposed():
         "linear_transpose of <lambda>: a cotangent must have its result's shape and dtype, "
         "f32[3]; got f32[2] for ct[1]."
     )
+    assert message(TypeError, sw.linear_transpose(lambda x: x * 2, V), V[:2]) == (
+        "linear_transpose of <lambda>: a cotangent must have its result's shape and dtype, "
+        "f32[3]; got f32[2] for ct."
+    )
 
 
 # ----------------------------------------------------------------------------- functions as values
@@ -261,6 +265,12 @@ def test_closure_convert():
 
     (_, count), _ = same(of, V)
     assert count == 1
+    def weak(lib, n):
+        loop = lib.closure_convert(
+            lambda x: lib.lax.scan(lambda c, _: (c * 2, None), x, None, length=2)[0], 2.0)[0]
+        return lambda: (loop(np.float32(3)), loop(3.0))
+
+    same(weak)
     converted, values = sw.closure_convert(jnp.sin, V)
     assert values == []
     assert message(TypeError, converted, V, V) == (

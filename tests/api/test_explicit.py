@@ -421,7 +421,8 @@ def test_scan_names_the_leaf(mesh: Mesh):
     )
     assert error_of(TypeError, lax.scan, step, jnp.zeros(4), {"a": put(A, None, "x")}) == (
         "scan: step must return the carry in the types that it takes; carry came in as f32[4] and "
-        "was returned as f32[4@x]. Change init or step so that they agree."
+        "was returned as f32[4@x] (differs in sharding). Change init or step so that they agree, "
+        "for example with `reshard`."
     )
     final, ys = lax.scan(step, jnp.zeros(4, out_sharding=P("x")), {"a": put(A, None, "x")})
     assert (shown(final), shown(ys)) == ("float32[4@x]", "float32[8,4@x]")

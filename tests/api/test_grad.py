@@ -313,7 +313,7 @@ def loss(w):
 def test_what_grad_cannot_take():
     fails(TypeError, "grad of loss takes a function that returns a scalar; it returned f32[3]. "
           "Sum it, or use jacrev or vjp.", sw.grad(loss), V)
-    fails(TypeError, "grad of loss takes real or complex inputs; args[0]['n'] is of type i32[]. "
+    fails(TypeError, "grad of loss takes real or complex inputs; w['n'] is of type i32[]. "
           "Convert it to a floating type, or pass allow_int=True for a trivial gradient.",
           sw.grad(loss), {"n": np.int32(1)})
     fails(TypeError, "grad of loss takes a function that returns a scalar; it returned the tree "
@@ -327,38 +327,94 @@ def test_what_grad_cannot_take():
 
     fails(TypeError, "grad of count takes a function that returns a real scalar; it returned "
           "i32[]. Convert it to a floating type.", sw.grad(count), V)
-    fails(TypeError, "grad of loss with holomorphic=True takes complex inputs; args[0] is of type "
+    fails(TypeError, "grad of loss with holomorphic=True takes complex inputs; w is of type "
           "f32[3].", sw.grad(loss, holomorphic=True), V)
     fails(TypeError, "loss must return a pair (value, aux) with has_aux=True; it returned an "
-          "array.", sw.grad(loss, has_aux=True), V)
+          "array of type f32[3].", sw.grad(loss, has_aux=True), V)
     fails(ValueError, "grad of loss: argnums=1 asks for argument 1, but the function was called "
-          "with 1 positional arguments.", sw.grad(loss, argnums=1), V)
+          "with 1 positional argument.", sw.grad(loss, argnums=1), V)
+    fails(ValueError, "grad of loss: argnums=(0, -1) names an argument twice.",
+          sw.grad(loss, argnums=(0, -1)), V)
+
+
+def peak(w):
+    return jnp.argmax(w)
+
+
+@pytest.mark.parametrize("name", ["grad", "jacfwd", "jacrev", "hessian", "custom_gradient"])
+def test_what_is_transformed_must_be_a_function(name):
+    fails(TypeError, f"{name} takes a function; got 3 of type int.", getattr(sw, name), 3)
+
+
+@pytest.mark.parametrize("name", ["vjp", "linearize", "linear_transpose", "closure_convert"])
+def test_what_is_differentiated_must_be_a_function(name):
+    fails(TypeError, f"{name} takes a function; got 3 of type int.", getattr(sw, name), 3, V)
+
+
+def test_argnums_of_any_integer_type():
+    same(lambda lib, n: lambda x: (lib.grad(lambda a, b: (a * b * b).sum(), np.int64(1))(x, x),
+                                   lib.jacrev(lambda a, b: a * b, np.int64(-1))(x, x)), V)
+
+
+def test_integer_results_have_trivial_columns():
+    found = sw.jacfwd(lambda x: {"i": jnp.floor(x).astype(int), "x": x * x})(V)
+    assert found["i"].dtype == sw.float0 and found["i"].shape == (3, 3)
+    np.testing.assert_allclose(found["x"], np.diag(2 * V))
+
+
+FORWARD_AND_BACK = {
+    "two arguments": (lambda x, y: x * y, {"argnums": (0, 1)}),
+    "one": (lambda x, y: x * y * y, {"argnums": 1, "jitted": False}),
+    "aux": (lambda x, y: (x * y * y, {"y": y}), {"argnums": [-1], "has_aux": True}),
+}
+
+
+@pytest.mark.parametrize("name", FORWARD_AND_BACK)
+def test_forward_and_backward_passes(name):
+    f, options = FORWARD_AND_BACK[name]
+
+    def of(lib, n):
+        def run(x):
+            forward, back = lib.fwd_and_bwd(f, **options)
+            value, residuals, *aux = forward(x, x + 1)
+            return value, back(residuals, x), aux
+
+        return run
+
+    same(of, V)
 
 
 def test_what_jvp_and_vjp_cannot_take():
     fails(TypeError, "jvp of loss: primals must be a tuple or list; got 1.0.",
           sw.jvp, loss, 1.0, (1.0,))
     fails(TypeError,
-          "jvp of loss: primals and tangents must have the same tree; args[0] is a leaf in the "
-          "primals and a tuple of 2 in the tangents.", sw.jvp, loss, (V,), ((V, V),))
-    fails(TypeError, "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
-          "for f32[3].", sw.jvp, loss, (V,), (V[:2],))
-    fails(TypeError, "jvp of loss: the tangent of i32[] must be of dtype float0; got i32[]. Make "
-          "it with numpy.zeros(shape, float0).", sw.jvp, loss, (np.int32(1),), (np.int32(1),))
-    fails(TypeError, "vjp of loss: the cotangent must have the tree of the result; ct is a leaf in "
+          "jvp of loss: primals and tangents must have the same tree; args[0] is a leaf in "
+          "primals and a tuple of 2 in tangents.", sw.jvp, loss, (V,), ((V, V),))
+    fails(ValueError, "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
+          "for w of type f32[3].", sw.jvp, loss, (V,), (V[:2],))
+    fails(TypeError, "jvp of loss: a tangent must have its primal's shape and dtype; got f16[3] "
+          "for w of type f32[3].", sw.jvp, loss, (V,), (V.astype("f2"),))
+    fails(TypeError, "jvp of loss: the tangent of w, which is of type i32[], must be of dtype "
+          "float0; got i32[]. Make it with numpy.zeros(shape, float0).",
+          sw.jvp, loss, (np.int32(1),), (np.int32(1),))
+    fails(ValueError, "jvp of loss: a tangent must have its primal's shape; got one of shape (2,) "
+          "for w of type i32[3].", sw.jvp, loss, (np.arange(3),), (np.zeros(2, sw.float0),))
+    fails(ValueError, "vjp of peak: a cotangent must have its result's shape; ct, for a result of "
+          "type i32[], is of shape (3,).", sw.vjp(peak, V)[1], np.zeros(3, sw.float0))
+    fails(ValueError, "vjp of loss: the cotangent must have the tree of the result; ct is a leaf in "
           "the result and a tuple of 2 in the cotangent.",
           sw.vjp(loss, V)[1], (V, V))
-    fails(TypeError, "vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; got "
-          "f32[2].", sw.vjp(loss, V)[1], V[:2])
-    fails(TypeError, "linearize of loss: a tangent must have its primal's shape and dtype; got "
-          "f32[2] for f32[3].", sw.linearize(loss, V)[1], V[:2])
-    fails(TypeError, "linearize of loss: tangents must have the tree of the primals; only the "
+    fails(ValueError, "vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; "
+          "ct is of type f32[2].", sw.vjp(loss, V)[1], V[:2])
+    fails(ValueError, "linearize of loss: a tangent must have its primal's shape and dtype; got "
+          "f32[2] for w of type f32[3].", sw.linearize(loss, V)[1], V[:2])
+    fails(TypeError, "linearize of loss: tangents must have the tree of the primals; only "
           "tangents has args[1].", sw.linearize(loss, V)[1], V, V)
 
 
 def test_what_jacobians_cannot_take():
-    fails(TypeError, "jacfwd of loss takes real inputs; args[0] is of type i32[]. Use jvp or vjp "
+    fails(TypeError, "jacfwd of loss takes real inputs; w is of type i32[]. Use jvp or vjp "
           "for other derivatives.", sw.jacfwd(loss), 1 * np.int32(1))
-    fails(TypeError, "jacrev of loss takes complex inputs with holomorphic=True; args[0] is of "
+    fails(TypeError, "jacrev of loss takes complex inputs with holomorphic=True; w is of "
           "type f32[3]. Use jvp or vjp for other derivatives.",
           sw.jacrev(loss, holomorphic=True), V)

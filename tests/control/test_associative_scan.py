@@ -99,3 +99,33 @@ def test_messages():
     assert message(TypeError, lax.associative_scan, lambda a, b: a, ["text"]) == (
         "associative_scan: elems[0] is 'text' of type str, which is not an array."
     )
+    assert message(TypeError, lax.associative_scan, lambda a, b: a + b * 2.0, np.arange(5)) == (
+        "associative_scan: <lambda> must return arrays of the shapes and dtypes that it takes, "
+        "which have pairs along dimension 0; elems came in as i32[2] and was returned as ~f32[2]. "
+        "Change elems or <lambda> so that they agree."
+    )
+    given = {"a": np.zeros((4, 2), np.float32), "b": np.zeros(4, np.int32)}
+    wrong = lambda a, b: {"a": a["a"][0], "b": a["b"] > 0}  # noqa: E731
+    assert message(TypeError, lax.associative_scan, wrong, given) == (
+        "associative_scan: wrong must return arrays of the shapes and dtypes that it takes, "
+        "which have pairs along dimension 0; elems['a'] came in as f32[2,2] and was returned as "
+        "f32[2], elems['b'] came in as i32[2] and was returned as bool[2]. Change elems or wrong "
+        "so that they agree."
+    ).replace("wrong", "<lambda>")
+
+
+@pytest.mark.parametrize("run", [lambda f: f, sw.jit], ids=["eager", "jit"])
+def test_refs_from_outside(run):
+    """As in jax, but for the pairs that there are none of: `fn` is not called for these."""
+    seen, scale = sw.new_ref(np.float32(0)), sw.new_ref(np.float32(2))
+
+    def f(x):
+        def add(a, b):
+            seen[...] += 1
+            return a + b * scale[...] / 2
+
+        return lax.associative_scan(add, x)
+
+    for turn in (1, 2):
+        close(run(f)(np.arange(8, dtype=np.float32)), np.cumsum(np.arange(8, dtype=np.float32)))
+        assert float(seen[...]) == 5 * turn

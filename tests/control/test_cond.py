@@ -265,7 +265,8 @@ def test_explicit_shardings_are_in_the_types():
         TypeError, lax.cond, True, lambda x: {"a": x}, lambda x: {"a": reshard(x, turned)}, x
     ) == (
         "cond: the branches must return results of the same types; result['a'] is f32[4@x,2] from "
-        "true_fun (<lambda>) and f32[4,2@y] from false_fun (<lambda>)."
+        "true_fun (<lambda>) and f32[4,2@y] from false_fun (<lambda>) (differ in sharding). Make "
+        "them agree, for example with `reshard`."
     )
 
 
@@ -384,11 +385,29 @@ def test_messages_about_the_branches():
     )
     assert message(TypeError, lax.switch, 1, [pair, lambda x: {"a": x, "b": (x, x[0])}], X) == (
         "switch: the branches must return results of the same types; result['b'][1] is f32[3] "
-        "from branches[0] (pair) and f32[] from branches[1] (<lambda>)."
+        "from branches[0] (pair) and f32[] from branches[1] (<lambda>) (differ in shape). Make "
+        "them agree."
     )
     assert message(TypeError, lax.cond, True, lambda: 1, lambda: 2.0) == (
         "cond: the branches must return results of the same types; result is ~i32[] from true_fun "
-        "(<lambda>) and ~f32[] from false_fun (<lambda>)."
+        "(<lambda>) and ~f32[] from false_fun (<lambda>) (differ in dtype). Make them agree, for "
+        "example with `astype`."
+    )
+    assert message(
+        TypeError, lax.switch, 1, [lambda: {"a": 1}, lambda: {"a": (1,)}, lambda: {"b": 1}]
+    ) == (
+        "switch: the branches must return results of the same tree; result['a'] is a leaf in that "
+        "of branches[0] (<lambda>) and a tuple of 1 in that of branches[1] (<lambda>); only that "
+        "of branches[0] (<lambda>) has result['a'] and only that of branches[2] (<lambda>) has "
+        "result['b']."
+    )
+    rows = [lambda: (X, {"x": X, "y": 1}), lambda: (X[0], {"x": X.astype(np.int32), "y": 1.0})]
+    assert message(TypeError, lax.cond, True, *rows) == (
+        "cond: the branches must return results of the same types; result[0] is f32[3] from "
+        "true_fun (<lambda>) and f32[] from false_fun (<lambda>) (differ in shape), "
+        "result[1]['x'] is f32[3] from true_fun (<lambda>) and i32[3] from false_fun (<lambda>) "
+        "(differ in dtype), result[1]['y'] is ~i32[] from true_fun (<lambda>) and ~f32[] from "
+        "false_fun (<lambda>) (differ in dtype). Make them agree, for example with `astype`."
     )
     assert message(TypeError, lax.cond, True, lambda: "a", lambda: "a") == (
         "cond: the result of <lambda> is 'a' of type str, which is not an array."

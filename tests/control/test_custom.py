@@ -370,13 +370,13 @@ def test_what_a_jvp_rule_must_return():
     )
 
 
-def vjp_message(bwd, fwd=lambda x, y: (x * 2.0, y)):
+def vjp_message(bwd, fwd=lambda x, y: (x * 2.0, y), kind=TypeError):
     @custom_vjp
     def f(x, y):
         return x * 2.0
 
     f.defvjp(fwd, bwd)
-    return message(TypeError, lambda: grad(lambda x: total(f({"w": x}["w"], array(Y))))(array(X)))
+    return message(kind, lambda: grad(lambda x: total(f({"w": x}["w"], array(Y))))(array(X)))
 
 
 def test_what_fwd_and_bwd_must_return():
@@ -395,7 +395,7 @@ def test_what_fwd_and_bwd_must_return():
         "a list of 1 in the cotangent."
     )
     bwd.result = lambda ct: (reduce_sum(ct, axes=(0,)), None)
-    assert vjp_message(bwd) == (
+    assert vjp_message(bwd, kind=ValueError) == (
         start + "cotangents in the types of the arguments; it returned f32[] for args[0] of type "
         "f32[3]."
     )
@@ -422,6 +422,61 @@ def test_arguments_must_be_arrays():
     assert message(TypeError, lambda: grad(lambda x: total(f(x, {"m": "fast"})))(array(X))) == (
         "custom_jvp function f: args[1]['m'] is 'fast' of type str, which is not an array. Name "
         "its position in nondiff_argnums if it is a constant."
+    )
+
+
+def test_results_of_rules_have_the_types_of_the_function():
+    @custom_jvp
+    def f(x):
+        return {"y": x * 2.0}
+
+    @custom_vjp
+    def g(x):
+        return {"y": x * 2.0}
+
+    f.defjvp(lambda p, t: ({"y": p[0][:2]}, {"y": t[0][:2]}))
+    g.defvjp(lambda x: ({"y": x.astype("float16")}, None), lambda res, ct: (ct["y"],))
+    for h, kind, came in ((f, "jvp", "f32[2]"), (g, "vjp", "f16[3]")):
+        run = sw.jit(lambda x, h=h: total(h(x)["y"]))
+        for transformed, shape in ((run, ""), (sw.vmap(run), "1,")):
+            x = array(X)[None] if shape else array(X)
+            loss = lambda x, t=transformed: total(t(x))  # noqa: E731
+            assert message(TypeError, lambda loss=loss, x=x: grad(loss)(x)) == (
+                f"the rule of custom_{kind} function {h.name} must return a result in the types of "
+                f"the function's own; out['y'] is of type {came.replace('[', '[' + shape)} and not "
+                f"f32[{shape}3]."
+            )
+
+
+def test_cotangents_of_another_floating_type_are_converted():
+    @custom_vjp
+    def f(x):
+        return x * 2.0
+
+    f.defvjp(lambda x: (x * 2.0, None), lambda res, ct: (ct.astype("bfloat16"),))
+    for loss in (lambda x: total(f(x)), sw.jit(lambda x: total(f(x)))):
+        found = grad(loss)(array(X))
+        assert found.dtype == np.float32
+        close(found, np.ones(3))
+
+
+def test_places_of_arguments_that_are_not_differentiated():
+    def f(x, k=1):
+        return x
+
+    assert message(ValueError, lambda: custom_jvp(f, nondiff_argnames="q")) == (
+        "custom_jvp function f: nondiff_argnames=('q',) must name its arguments, which are "
+        "(x, k=1)."
+    )
+    assert message(ValueError, lambda: custom_vjp(f, nondiff_argnums=(0, 2))) == (
+        "custom_vjp function f: nondiff_argnums=(0, 2) must name its arguments, which are (x, k=1)."
+    )
+    g = custom_jvp(f, nondiff_argnums=-1)
+    g.defjvp(lambda k, p, t: (p[0], t[0] * k))
+    close(grad(lambda x: total(g(x, 3)))(array(X)), 3 * np.ones(3))
+    assert message(TypeError, lambda: grad(lambda x: total(g(x, q=1)))(array(X))) == (
+        "custom_jvp function f(x, k=1) cannot be called with these arguments: got an unexpected "
+        "keyword argument 'q'."
     )
 
 

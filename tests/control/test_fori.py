@@ -108,7 +108,7 @@ def test_messages():
         "fori_loop: lower and upper must be of one dtype; got u8[] and ~i32[]. Convert one of them."
     )
     assert message(ValueError, lax.fori_loop, 0, 3, same, X, unroll=-1) == (
-        "fori_loop: unroll must be a bool or a positive int; got -1."
+        "fori_loop: unroll must be a bool or an int, not negative; got -1."
     )
     assert message(
         ValueError, sw.jit(lambda n: lax.fori_loop(0, n, same, X, unroll=2)), 3
@@ -122,7 +122,8 @@ def test_messages():
 
     assert message(TypeError, lax.fori_loop, 0, 3, wrong, {"a": X}) == (
         "fori_loop: wrong must return the carry in the types that it takes; carry['a'] came in as "
-        "f32[3] and was returned as f32[]. Change init or wrong so that they agree."
+        "f32[3] and was returned as f32[] (differs in shape). Change init or wrong so that they "
+        "agree."
     )
     assert message(TypeError, lax.fori_loop, 0, 3, same, "text") == (
         "fori_loop: init_val is 'text' of type str, which is not an array."

@@ -78,6 +78,10 @@ def test_equal_functions_share_a_program():
 
 def test_messages():
     x = swnp.asarray(X)
+
+    def telling(a, b):
+        return lax.cond(a > b, lambda: sw.debug.print("{}", a), lambda: None) or a + b
+
     cases = [
         (lambda: lax.reduce(x, (ZERO,), lax.add, (0,)), TypeError,
          "reduce: operands and init_values must be trees alike; got PyTreeDef(*) and "
@@ -86,6 +90,9 @@ def test_messages():
          "reduce: an init value must have the operand's dtype float32; got i32[]."),
         (lambda: lax.reduce(x, ZERO, lax.gt, (0,)), TypeError,
          "[reduce] the function must return f32[]; got bool[]."),
+        (lambda: lax.reduce(x, ZERO, telling, (0,)), TypeError,
+         "reduce: the function must not call the host, here with debug_callback: it runs in no "
+         "order, and any number of times. Use `scan`, or call the host with the result."),
     ]
     for call, error, message in cases:
         with pytest.raises(error) as caught:

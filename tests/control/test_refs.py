@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import operator
+import pickle
 import re
 
 import jax
@@ -16,6 +18,7 @@ from jax._src.state.discharge import run_state as jax_run_state
 import shardwise as sw
 import shardwise.numpy as np_
 from shardwise import lax
+from shardwise.ad_checkpoint import saved_residuals
 from shardwise.experimental.state import run_state
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
@@ -275,15 +278,153 @@ def test_failed_calls_change_nothing():
 
 def test_not_passed_through():
     r = sw.new_ref(X)
-    f = sw.jit(sw.checkpoint(lambda x: x * r[...]))
-    text = refused(NotImplementedError, f, 1.0)
+
+    @sw.custom_jvp
+    def f(x):
+        return x * r[...]
+
+    f.defjvp(lambda p, t: (f(*p), t[0]))
+    text = refused(NotImplementedError, sw.jit(f), 1.0)
     assert here(text) == (
-        "Ref{f32[2,3]} from outside is used in a function that is staged by checkpoint of "
-        "<lambda>, called at test_refs.py, which does not pass refs through. Read the ref before "
-        "and pass the value; `jit`, `scan`, `cond`, `switch`, `while_loop` and `fori_loop` pass "
-        "refs."
+        "Ref{f32[2,3]} from outside is used in a function that is staged by custom_jvp of f, "
+        "called at test_refs.py, which does not pass refs through. Read the ref before and pass "
+        "the value; `jit`, `checkpoint`, `checkify`, `scan`, `cond`, `switch`, `while_loop` and "
+        "`fori_loop` pass refs."
     )
     refused(NotImplementedError, sw.jit(lambda: r[...]).lower)
+
+
+@pytest.mark.parametrize("index", [7, -4, (0, 3), (slice(None), 3), (..., -4), (None, 0, 9)])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_known_integers_out_of_bounds_are_refused(index, jitted):
+    def uses(r):
+        yield lambda: r[index]
+        yield lambda: r.set(0.0, index)
+        yield lambda: r.addupdate(1.0, index)
+        yield lambda: r.swap(1.0, index)
+
+    def f(r):
+        for use in uses(r):
+            text = refused(IndexError, use)
+            assert re.fullmatch(
+                r"Ref\{f32\[2,3\]\} has no place \[[-0-9:, ]+\]: an integer of the index is out of "
+                r"bounds\.", text
+            )
+
+    r = sw.new_ref(X)
+    (sw.jit(f) if jitted else f)(r)
+    np.testing.assert_array_equal(r[...], X)
+    assert refused(IndexError, lambda: r[1, 7]) == (
+        "Ref{f32[2,3]} has no place [1, 7]: an integer of the index is out of bounds."
+    )
+
+
+def test_copies():
+    r = sw.new_ref(X)
+    for other in (copy.deepcopy(r), pickle.loads(pickle.dumps(r))):
+        other[0] = 9.0
+        assert other[0].tolist() == [9.0] * 3
+    assert copy.copy(r) is r
+    np.testing.assert_array_equal(r[...], X)
+
+
+def test_free_and_empty():
+    r = sw.ref.empty_ref(sw.ShapeDtypeStruct((2, 3), np.float32))
+    r[...] = X
+    np.testing.assert_array_equal(r[...], X)
+    sw.ref.free_ref(r)
+    assert here(refused(ValueError, r.get)) == (
+        "Ref{f32[2,3]} was freed at test_refs.py, and cannot be used any more."
+    )
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_host_functions_get_values(jitted, capsys):
+    seen = []
+
+    def f(r):
+        sw.debug.print("{} {}", r, [r])
+        sw.debug.callback(lambda x: seen.append(x.tolist()), r)
+        return sw.pure_callback(lambda x: -x, sw.ShapeDtypeStruct((2, 3), np.float32), r)
+
+    r = sw.new_ref(X)
+    np.testing.assert_array_equal((sw.jit(f) if jitted else f)(r), -X)
+    sw.effects_barrier()
+    assert seen == [X.tolist()] and capsys.readouterr().out.startswith("[[1. 2. 3.]")
+
+
+# -- checkpoint --
+
+
+def rematted(lib, xp, wrap):
+    """A function of x whose refs are local, from outside of the checkpoint, and an argument of it.
+    """
+
+    def f(x):
+        outer, passed = lib.new_ref(x), lib.new_ref(x * 2)
+
+        @wrap
+        def g(s, y):
+            local = lib.new_ref(xp.zeros(3))
+
+            def body(c, _):
+                outer[...] = xp.sin(outer[...]) * c
+                local[...] += outer[...]
+                return c * y, s[0]
+
+            c, ys = lib.lax.scan(body, y, None, length=3)
+            s[1] = c + local[0]
+            return xp.sum(ys) + local[1]
+
+        def twice(y):
+            return lib.lax.cond(y > 0, lambda y: g(passed, y), lambda y: y, y)
+
+        return twice(x[0]) + lib.jit(twice)(x[1]) + xp.sum(outer[...] * passed[...])
+
+    return f
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f: f, sw.grad, lambda f: sw.jit(sw.grad(f)), lambda f: sw.vmap(sw.grad(f)),
+    lambda f: sw.jacfwd(sw.grad(f)), lambda f: lambda x: sw.jvp(f, (x,), (x * 2,)),
+], ids=["value", "grad", "jit_grad", "vmap_grad", "hessian", "jvp"])  # fmt: skip
+@pytest.mark.parametrize("policy", [None, "dots_saveable"])
+def test_checkpoint(transform, policy, request):
+    saves = policy and getattr(sw.checkpoint_policies, policy)
+    x = X / 5 if "vmap" in request.node.name else X[0] / 5
+    got = transform(rematted(sw, np_, lambda g: sw.checkpoint(g, policy=saves)))(x)
+    same(got, transform(rematted(sw, np_, lambda g: g))(x))
+
+
+def test_checkpoint_saves_less():
+    def loss(wrap):
+        def f(x):
+            r = sw.new_ref(x)
+
+            @wrap
+            def g():
+                for _ in range(5):
+                    r[...] = np_.sin(r[...])
+
+            g()
+            return r[...].sum()
+
+        return f
+
+    assert len(saved_residuals(loss(sw.checkpoint), X)) == 1
+    assert len(saved_residuals(loss(lambda g: g), X)) == 5
+
+
+def test_checkpoint_writes_refs_of_callers():
+    r = sw.new_ref(X[0])
+
+    @sw.jit
+    def f(x):
+        y = sw.checkpoint(lambda s, x: (s.set(sw.lax.stop_gradient(x)), x * s[...])[1])(r, x)
+        return y.sum()
+
+    np.testing.assert_array_equal(sw.grad(f)(X[1]), X[1])
+    np.testing.assert_array_equal(r[...], X[1])
 
 
 # -- control flow --
@@ -613,7 +754,7 @@ def test_uneven_arrays(kind):
 # -- any program --
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["set", "add", "swap", "scan", "cond", "jit"]), st.integers(0, 3)),
+    st.tuples(st.sampled_from(["set", "add", "swap", "scan", "cond", "jit", "checkpoint"]), st.integers(0, 3)),
     max_size=4,
 )
 
@@ -629,8 +770,10 @@ def program(steps, lib, xp):
                 lib.ref.addupdate(r, i, r[3 - i] * 0.5)
             elif kind == "swap":
                 total = total + lib.ref.swap(r, i, total * 2.0)
-            elif kind == "jit":
-                lib.jit(lambda t, i=i: lib.ref.set(r, i, t * r[i]))(total)
+            elif kind in ("jit", "checkpoint"):
+                # JAX does not differentiate a checkpoint that uses refs.
+                wrap = lib.checkpoint if kind == "checkpoint" and lib is sw else lib.jit
+                wrap(lambda t, i=i: lib.ref.set(r, i, t * r[i]))(total)
             elif kind == "cond":
                 def write(t, i=i):
                     r[i] = t

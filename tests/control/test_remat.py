@@ -175,6 +175,23 @@ def test_trees_static_arguments_and_keywords():
     slopes_as_jax(f, W, X)
 
 
+def test_outside_of_transforms_arrays_come_and_go():
+    def of(lib):
+        f = lib.checkpoint(lambda d, on: (d["x"].reshape(1) if on else 0, 2.5), static_argnums=1)
+        return f({"x": 1.5}, True)
+
+    found, wanted = of(sw), of(jax)
+    for a, b in zip(found, wanted, strict=True):
+        assert (a.shape, a.dtype, a.weak_type) == (b.shape, b.dtype, b.weak_type)
+        np.testing.assert_array_equal(a, b)
+
+
+def test_prevent_cse_by_argument():
+    f = sw.checkpoint(lambda x, y: swnp.sin(swnp.sin(x) * y), prevent_cse=(False, True))
+    g = jax.checkpoint(lambda x, y: jax.numpy.sin(jax.numpy.sin(x) * y), prevent_cse=(False, True))
+    np.testing.assert_allclose(sw.jit(sw.grad(f))(2.0, 3.0), jax.grad(g)(2.0, 3.0), rtol=1e-6)
+
+
 def test_a_function_is_staged_once():
     calls = []
 
@@ -392,7 +409,14 @@ def test_messages():
     )
     assert message(ValueError, sw.grad(sw.checkpoint(f, static_argnums=1)), 1.0) == (
         "checkpoint of f: static_argnums=1 asks for argument 1, but the function was called with "
-        "1 positional arguments."
+        "1 positional argument."
+    )
+    assert message(TypeError, sw.checkpoint(f), "a") == (
+        "checkpoint of f: x is 'a' of type str, which is not an array. Name arguments that are "
+        "constants in static_argnums or static_argnames."
+    )
+    assert message(TypeError, sw.checkpoint(lambda x: "text"), 1.0) == (
+        "checkpoint: the result of <lambda> is 'text' of type str, which is not an array."
     )
     assert message(TypeError, sw.grad(sw.checkpoint(lambda x: "text")), 1.0) == (
         "checkpoint: the result of <lambda> is 'text' of type str, which is not an array."

@@ -409,8 +409,14 @@ def test_messages_about_xs():
     assert message(TypeError, step, array(C), {"a": "text"}) == (
         "scan: xs['a'] is 'text' of type str, which is not an array."
     )
-    assert message(ValueError, step, array(C), array(XS), unroll=0) == (
-        "scan: unroll must be a bool or a positive int; got 0."
+    assert message(ValueError, step, array(C), array(XS), unroll=-1) == (
+        "scan: unroll must be a bool or an int, not negative; got -1."
+    )
+    assert message(ValueError, step, array(C), array(XS), unroll=1.5) == (
+        "scan: unroll must be a bool or an int, not negative; got 1.5."
+    )
+    assert message(TypeError, step, array(C), length=3.0) == (
+        "scan: length must be an integer; got 3.0 of type float."
     )
     assert message(TypeError, 3, array(C), array(XS)) == (
         "scan: the body must be a function; got 3."
@@ -436,7 +442,8 @@ def test_messages_about_the_body():
     )
     assert message(TypeError, shape, {"h": array(C), "k": array(W)}, array(XS)) == (
         "scan: shape must return the carry in the types that it takes; carry['h'] came in as "
-        "f32[3] and was returned as f32[]. Change init or shape so that they agree."
+        "f32[3] and was returned as f32[] (differs in shape). Change init or shape so that they "
+        "agree."
     )
     assert message(TypeError, tree, array(C), array(XS)) == (
         "scan: tree must return a carry with the tree of init; carry is a leaf in init and a "
@@ -448,7 +455,8 @@ def test_messages_about_the_body():
     n = array([1, 2, 3], np.int32)
     assert message(TypeError, lambda c, x: (c + x, None), n, array(XS)) == (
         "scan: <lambda> must return the carry in the types that it takes; carry came in as i32[3] "
-        "and was returned as f32[3]. Change init or <lambda> so that they agree."
+        "and was returned as f32[3] (differs in dtype). Change init or <lambda> so that they "
+        "agree, for example with `astype`."
     )
     with disable_jit(True):
         assert message(ValueError, step, array(C), array(np.zeros((0, 3)))) == (

@@ -232,7 +232,8 @@ def test_explicit_shardings_are_in_the_types():
         {"a": x},
     ) == (
         "while_loop: <lambda> must return the carry in the types that it takes; carry['a'] came in "
-        "as f32[4@x,2] and was returned as f32[4,2@y]. Change init or <lambda> so that they agree."
+        "as f32[4@x,2] and was returned as f32[4,2@y] (differs in sharding). Change init or "
+        "<lambda> so that they agree, for example with `reshard`."
     )
 
 
@@ -319,6 +320,7 @@ def test_messages():
     )
     assert message(TypeError, loop, lambda s: True, wrong_types, state) == (
         "while_loop: wrong_types must return the carry in the types that it takes; carry['a'] came "
-        "in as f32[3] and was returned as f32[], carry['b'] came in as i32[] and was returned as "
-        "f32[]. Change init or wrong_types so that they agree."
+        "in as f32[3] and was returned as f32[] (differs in shape), carry['b'] came in as i32[] "
+        "and was returned as f32[] (differs in dtype). Change init or wrong_types so that they "
+        "agree, for example with `astype`."
     )

@@ -323,33 +323,30 @@ DATACLASS = "tree_util.register_dataclass: "
 ERRORS = [
     (
         lambda t, u: t.map(two, {"a": [1, (2, 3)]}, {"a": [1, [2, 3]]}),
-        "tree.map: tree is not a prefix of rest[0]: at ['a'][1], tree has a tuple of 2 entries, "
-        "but rest[0] has a list of 2 entries.",
+        "tree.map: tree is not a prefix of rest[0]: ['a'][1] is a tuple of 2 in tree and a list "
+        "of 2 in rest[0].",
     ),
     (
         lambda t, u: t.map(two, {"a": 1}, {"a": 1}, {"a": 1, "b": 2}),
-        "tree.map: tree is not a prefix of rest[1]: at the top, tree has a dict with the key 'a', "
-        "but rest[1] has a dict with the keys 'a' and 'b'.",
+        "tree.map: tree is not a prefix of rest[1]: only rest[1] has ['b'].",
     ),
     (
         lambda t, u: t.map(two, [1, {}], [1, 2]),
-        "tree.map: tree is not a prefix of rest[0]: at [1], tree has an empty dict, but rest[0] "
-        "has a leaf of type int.",
+        "tree.map: tree is not a prefix of rest[0]: [1] is an empty dict in tree and a leaf in "
+        "rest[0].",
     ),
     (
         lambda t, u: t.map(two, Point(1, None), Point(1, 2)),
-        "tree.map: tree is not a prefix of rest[0]: at .y, tree has None, but rest[0] has a leaf "
-        "of type int." + NONE_HINT,
+        "tree.map: tree is not a prefix of rest[0]: .y is None in tree and a leaf in rest[0]."
+        + NONE_HINT,
     ),
     (
         lambda t, u: t.map_with_path(two, [[1]], [[1, 2]]),
-        "tree.map_with_path: tree is not a prefix of rest[0]: at [0], tree has a list of 1 entry, "
-        "but rest[0] has a list of 2 entries.",
+        "tree.map_with_path: tree is not a prefix of rest[0]: only rest[0] has [0][1].",
     ),
     (
         lambda t, u: t.broadcast([1, 2], [1]),
-        "tree.broadcast: prefix_tree is not a prefix of full_tree: at the top, prefix_tree has a "
-        "list of 2 entries, but full_tree has a list of 1 entry.",
+        "tree.broadcast: prefix_tree is not a prefix of full_tree: only prefix_tree has [1].",
     ),
     (
         lambda t, u: t.transpose(t.structure([0, 0]), t.structure((0, 0)), [(1, 2), (3, [4])]),
@@ -358,8 +355,8 @@ ERRORS = [
     ),
     (
         lambda t, u: t.transpose(t.structure([0, 0]), None, [1]),
-        "tree.transpose: outer_treedef is not the outer part of the tree: at the top, it has a "
-        "list of 2 entries, but the tree has a list of 1 entry.",
+        "tree.transpose: outer_treedef is not the outer part of the tree: only outer_treedef "
+        "has [1].",
     ),
     (
         lambda t, u: t.reduce(two, []),
