@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shardwise.base.errors import TracerIntegerConversionError as TracerIntegerConversionError
     from shardwise.base.errors import TypePromotionError as TypePromotionError
     from shardwise.base.errors import UnexpectedTracerError as UnexpectedTracerError
+    from shardwise.control.checking import CheckError as CheckError
     from shardwise.runtime.callbacks import CallbackError as CallbackError
     from shardwise.runtime.callbacks import JaxRuntimeError as JaxRuntimeError
 

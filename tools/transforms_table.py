@@ -57,6 +57,8 @@ REASONS: dict[tuple[str, str], str] = {
     ("igamma_grad_a", "transpose"): "A second derivative by this parameter has no closed form.",
     ("iota", "batch"): NO_OPERANDS,
     ("custom_vjp_linear", "jvp"): LINEAR_ONLY,
+    **{("axis_index", column): NO_OPERANDS for column in ("jvp", "linearize", "transpose")},
+    **{(name, "transpose"): NOT_LINEAR for name in ("pmax", "pmin")},
     ("ordered_io_callback", "batch"): IN_ORDER,
     ("ordered_debug_callback", "batch"): IN_ORDER,
     ("while_loop", "transpose"): (

@@ -86,6 +86,7 @@ class Jitted(Generic[P, R]):
         self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
         self._traces: dict[tuple, tuple[Program, Any, tuple[Ref, ...]]] = {}
         self._functional: dict[tuple, Jitted[..., Any]] = {}
+        self._was_traced = False
         self._plain = not options.static_argnums and not options.static_argnames
         self._arrays_only = self._plain and options.device is None  # until a call shows otherwise
         _alive.add(self)
@@ -222,6 +223,7 @@ class Jitted(Generic[P, R]):
         program, captured = stage(flat, types, name=self._name, names=names, refs=refs)
         if log_compiles.value:
             _log.warning("traced %s in %.1f ms", self._name, 1e3 * (time.perf_counter() - begin))
+        self._was_traced = True
         if not captured and keepable(refs or ()):
             make_room(self._traces, CACHE_SIZE)
             self._traces[key] = (program, out_tree[0], tuple(refs or ()))
@@ -347,7 +349,7 @@ class Jitted(Generic[P, R]):
     ) -> Callable:
         if explain_cache_misses.value:
             names = self._argument_names(args, kwargs)
-            log_miss(self._fun, key, list(self._cache), names)
+            log_miss(self._fun, key, list(self._cache), names, self._before())
         try:
             traced = self._traced_flat(leaves, tree, static, args, kwargs)
         except NotThreaded:
@@ -370,7 +372,15 @@ class Jitted(Generic[P, R]):
             return
         flat = [(*k[:3], *k[3]) for k in list(self._traces)]
         names = self._argument_names(args, kwargs)
-        log_miss(self._fun, (*key[:3], *key[3]), flat, names)
+        log_miss(self._fun, (*key[:3], *key[3]), flat, names, self._before())
+
+    def _before(self) -> str:
+        """What was done with this function, in words, where no call is known."""
+        if self._traces:
+            return "it has been traced before, under a transform or by `lower`, but not compiled."
+        if self._was_traced:
+            return "it has been called before, but what was known of it has been cleared."
+        return ""
 
     def _warn_of_donations(self, exe: Any) -> None:
         unused = exe.unused_donations()

@@ -25,24 +25,27 @@ _seen: WeakSet[Any] = WeakSet()  # the code of functions that were called for th
 
 
 def log_miss(
-    fun: Callable, key: tuple, known: Collection[tuple], names: Sequence[str]
+    fun: Callable, key: tuple, known: Collection[tuple], names: Sequence[str], before: str = ""
 ) -> None:
     """Logs why `key` is new.
 
     key:   (context key, tree, static arguments, signature or type of each leaf ...).
     known: keys of earlier calls; those of another form are passed over.
     names: of the leaves.
+    before: what was done with this function object, if anything; used where no call is known.
     """
     code = _code(fun)
     where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
-    why = _reason(fun, key, known, names)
+    why = _reason(fun, key, known, names, before)
     _log.warning("jit of %s%s: cache miss; %s", name_of(fun), where, why)
 
 
-def _reason(fun: Callable, key: tuple, known: Collection[tuple], names: Sequence[str]) -> str:
+def _reason(
+    fun: Callable, key: tuple, known: Collection[tuple], names: Sequence[str], before: str
+) -> str:
     found = [_differences(fun, key, k, names) for k in known if is_full(k)]
     if not found:
-        return _first_call(fun)
+        return before or _first_call(fun)
     shown = "\n  ".join(min(found, key=_distance)) or "nothing: what was known is forgotten"
     count = "the only known call" if len(found) == 1 else f"the nearest of {len(found)} known calls"
     return f"differs from {count}:\n  {shown}"
@@ -90,7 +93,9 @@ def _of_contexts(new: Any, old: Any) -> list[str]:
     (mesh, axes, flags), (old_mesh, old_axes, old_flags) = new.parts, old.parts
     lines = []
     if mesh != old_mesh:
-        lines.append(f"the mesh in scope is {mesh}, not {old_mesh}")
+        alike = repr(mesh) == repr(old_mesh)
+        other = "over other devices" if alike else f"not {old_mesh}"
+        lines.append(f"the mesh in scope is {mesh}, {other}")
     if axes != old_axes:
         lines.append(f"the named axes in scope are {dict(axes)}, not {dict(old_axes)}")
     values, old_values = dict(flags), dict(old_flags)

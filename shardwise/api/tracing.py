@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardwise.api.jit import jit
-from shardwise.base.context import current
+from shardwise.base.context import Context, current
+from shardwise.core.interpreter import Interpreter
+from shardwise.core.op import Op
 from shardwise.engine.eager import EAGER
+from shardwise.transforms.tracer import Tracer
 
 
 def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -20,13 +23,35 @@ def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
     return jit(fun).eval_shape(*args, **kwargs)
 
 
+class _AtOnce(Interpreter):
+    """Runs ops on concrete values, and passes those on traced ones to the interpreter around."""
+
+    __slots__ = ()
+
+    def _there(self, args: Sequence[Any]) -> Context:
+        traced = any(isinstance(a, Tracer) for a in args)
+        return self.parent_context() if traced else current().under(EAGER)
+
+    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        with self._there(args).entered() as there:
+            return there.interpreter.process(op, args, params)
+
+    def call(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
+        with self._there((*args, *static.values())).entered() as there:
+            return there.interpreter.call(fused, args, static)
+
+
 @contextmanager
 def ensure_compile_time_eval() -> Generator[None]:
     """Inside, operations run at once, though a function is traced, and give concrete arrays.
 
-    Their operands must not be traced values.
+    Those with a traced value among their operands are a part of the trace, as outside.
     """
-    with current().under(EAGER).entered():
+    outer = current().interpreter
+    if outer is EAGER:
+        yield
+        return
+    with _AtOnce(outer, "ensure_compile_time_eval", outer.function).entered():
         yield
 
 

@@ -17,11 +17,15 @@ import difflib
 import functools
 import re
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 _EXPORT = re.compile(r"^    from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re.MULTILINE)
+# Python locks a module before its package: two threads that import them in either order, one of
+# them through a third module, would end in a deadlock, which it reports as an error.
+_IMPORTING = threading.RLock()
 
 
 @functools.cache
@@ -42,9 +46,10 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
             hint = f" Did you mean {near[0]!r}?" if near and not name.startswith("__") else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}")
         home, inner = table[name]
-        if home == package:  # a module of the package itself
-            return import_module(f"{package}.{inner}")
-        value = getattr(import_module(home), inner)
+        with _IMPORTING:
+            if home == package:  # a module of the package itself
+                return import_module(f"{package}.{inner}")
+            value = getattr(import_module(home), inner)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -24,6 +24,7 @@ import numpy as np
 from shardwise.base.caches import make_room
 from shardwise.control.programs import Extension, fit, opened
 from shardwise.control.refs import Ref, keepable, values_of, write_back
+from shardwise.core.calls import refuse_call
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op
@@ -202,7 +203,11 @@ def staged(
     name = name or name_of(fun)
 
     def flat(*leaves: Any) -> list[Any]:
-        result = fun(*leaves)
+        try:
+            result = fun(*leaves)
+        except TypeError as error:
+            refuse_call(error, who, names)
+            raise
         outs, tree = flatten(result) if as_leaves is None else as_leaves(result)
         trees.append(tree)
         return [leaf(x, who, f"the result of {name}", tree, i) for i, x in enumerate(outs)]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.errors import Documented
 from shardwise.control.call import call
 from shardwise.control.cond import cond
 from shardwise.control.custom_common import ForgetfulCache
@@ -124,8 +125,8 @@ def _eager(args: Any, params: dict[str, Any]) -> list[Any]:
     return []
 
 
-class CheckError(ValueError):
-    """A check that failed. (Its public name is `checkify.JaxRuntimeError`.)"""
+class CheckError(Documented, ValueError):
+    """A check that failed. (`checkify.JaxRuntimeError` is another name of it.)"""
 
 
 def _jvp(primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:

@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 
 from shardwise.control.call import known_first
-from shardwise.control.programs import Extension, any_of, fit, with_results
+from shardwise.control.programs import Extension, any_of, fit, program_of, with_results
 from shardwise.core.infer import type_of
 from shardwise.core.op import Op, is_linear
 from shardwise.core.ordering import ORDERED
-from shardwise.core.program import Program, Var, derived
-from shardwise.ops.basis import broadcast_in_dim
+from shardwise.core.program import Program, Var, derived, without_dead_code
+from shardwise.ops.basis import broadcast_in_dim, zeros
+from shardwise.ops.collective import pmax
+from shardwise.ops.families import add, lit
 from shardwise.ops.logical import select_n
 from shardwise.ops.sharding import cotangent_type, settle
-from shardwise.transforms.batch import Axis, MappedAxis, batch_program, moved_into
+from shardwise.transforms.batch import Axis, MappedAxis, axes_in, batch_program, moved_into
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import Split, split_program
 from shardwise.transforms.transpose import transpose_program
@@ -212,6 +214,8 @@ def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
         return interpreter.record(op, args, params)
     unknown = tuple([interpreter.is_unknown(a) for a in operands])
     branches = params["branches"]
+    if any(map(axes_in, branches)):
+        return _split_whole(interpreter, args, branches, unknown)
     plan = split_branches(branches[0], branches, unknown)
     known_args = [a for a, u in zip(operands, unknown, strict=True) if not u]
     outs = []
@@ -225,6 +229,29 @@ def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
     ))
     found = iter(outs[:count])
     return [next(rest) if u else next(found) for u in plan.unknown_out]
+
+
+def _split_whole(interpreter: Any, args: Any, branches: Branches, unknown: Marks) -> list[Any]:
+    """The rest has the known operands, and computes residuals itself.
+
+    Under `vmap`, all rows may run all branches, and take part in their collectives: then a row
+    needs the residuals of branches that it does not choose.
+    """
+    plan = split_branches(branches[0], branches, unknown)
+    count = plan.unknown_out.count(False)
+    first = tuple([_leading(b, count) for b in plan.known])
+    known_args = [a for a in args if not interpreter.is_unknown(a)]
+    found = iter(interpreter.known(cond, known_args, {"branches": first}) if count else ())
+    rows = interpreter.record(cond, args, {"branches": branches})
+    return [row if u else next(found) for row, u in zip(rows, plan.unknown_out, strict=True)]
+
+
+@derived
+def _leading(program: Program, count: int) -> Program:
+    """The program with its first results only."""
+    outs = program.outputs[:count]
+    kept = without_dead_code(outs, program.equations)
+    return Program(program.inputs, outs, kept, program.constants, program.name)
 
 
 # -- transpose --
@@ -241,12 +268,41 @@ def _transposed_branches(
     return tuple([with_results(b, 0, m, wanted, types) for b, m in pairs]), wanted
 
 
+def _summed(
+    which: Any, args: Sequence[Any], cts: Sequence[Any], backward: Branches, axes: dict
+) -> list[Any]:
+    """The transposes of all branches that anyone along the axes of their collectives chose.
+
+    Under `vmap` a row may have a share in what others did in a branch that it did not choose. Its
+    own cotangents are zeros there.
+    """
+    total: list[Any] = []
+    p = {"names": tuple(axes), "sizes": tuple(axes.values()), "groups": None}
+    numbers = range(len(backward))
+    for number, branch in enumerate(backward):
+        own = select_n(which, *[np.bool_(i == number) for i in numbers])
+        masked = [select_n(own, lit(0, ct), ct) for ct in cts]
+        given = map(fit, [*args, *masked], branch.in_types)
+        found = cond(pmax(own, **p), *given, branches=(_zeros(branch), branch))
+        total = [add(a, b) for a, b in zip(total, found, strict=True)] if total else found
+    return total
+
+
+@derived
+def _zeros(branch: Program) -> Program:
+    return program_of(lambda *_: map(zeros, branch.out_types), branch.in_types, branch.name)
+
+
 def _transpose(cts: Any, which: Any, *args: Any, branches: Branches) -> list[Any]:
     linear = tuple([is_linear(a) for a in args])
     nonzero = tuple([ct is not None for ct in cts])
     backward, marks = _transposed_branches(branches[0], branches, linear, nonzero)
-    given = [a for a in args if not is_linear(a)] + [ct for ct in cts if ct is not None]
-    results = iter(cond(which, *map(fit, given, backward[0].in_types), branches=backward))
+    known, given = [a for a in args if not is_linear(a)], [ct for ct in cts if ct is not None]
+    if axes := {n: size for b in backward for n, size in axes_in(b).items()}:
+        results = iter(_summed(which, known, given, backward, axes))
+    else:
+        given = map(fit, [*known, *given], backward[0].in_types)
+        results = iter(cond(which, *given, branches=backward))
     grads = iter([next(results) if m else None for m in marks])
     return [None, *[next(grads) if is_lin else None for is_lin in linear]]
 

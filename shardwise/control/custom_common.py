@@ -74,7 +74,8 @@ class CustomFunction:
         self.name = name_of(fun)
         self.plain = _takes_positions_only(fun)
         nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
+        names = nondiff_argnames
+        names = (names,) if isinstance(names, str) else tuple(names)
         self.nondiff = self._places(nums, names) if nums or names else ()
 
     def _places(self, nums: tuple[int, ...], names: tuple[str, ...]) -> tuple[int, ...]:

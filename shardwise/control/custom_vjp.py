@@ -43,6 +43,9 @@ from shardwise.control.custom_common import (
     transpose_program_rule,
     type_rule,
 )
+from shardwise.control.custom_refs import without_refs
+from shardwise.control.refs import is_ref
+from shardwise.core.calls import refuse_call
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import Interpreter, name_of
 from shardwise.core.op import Op
@@ -144,6 +147,8 @@ class custom_vjp(CustomFunction):
         fixed, rest = self.separated(self.positional(args, kwargs))
         self._check_fixed(fixed)
         leaves, tree = flatten(tuple(rest))
+        if any(map(is_ref, leaves)):
+            return without_refs(self, fixed, leaves, tree)
         rule = self.rule(fixed, tree)
         outs = custom_vjp_call(*self.checked_leaves(leaves, tree), rule=rule)
         return rule.tree.unflatten(outs)
@@ -206,9 +211,14 @@ class custom_vjp(CustomFunction):
             shown = [
                 filled(ct, t, self.symbolic_zeros) for ct, t in zip(cts, out_types, strict=True)
             ]
-            result = self.bwd(
-                *fixed, residual_tree.unflatten(residuals), out_tree.unflatten(shown)
-            )
+            try:
+                result = self.bwd(
+                    *fixed, residual_tree.unflatten(residuals), out_tree.unflatten(shown)
+                )
+            except TypeError as error:
+                who = f"the bwd rule of custom_vjp function {self.name}"
+                refuse_call(error, who, ["nondiff_args"] * bool(fixed) + ["residuals", "ct"])
+                raise
             return self._checked_bwd(result, tree, in_types)
 
         return Backward(self.name, (self, fixed, tree, out_tree, residual_tree, types), run)

@@ -173,6 +173,9 @@ def _batch(
     num_consts: int,
 ) -> tuple[list, list]:
     marks = [d is not None for d in dims]
+    if not any(marks):  # a collective is why it is mapped
+        batch: Any = call.batch
+        return batch(size, args, dims, mapped=mapped, program=program)
     if any(marks[:num_consts]):
         raise TypeError(
             f"custom_vmap function {rule.name} uses a mapped value from outside, which its rule "

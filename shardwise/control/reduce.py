@@ -36,7 +36,7 @@ from shardwise.ops.cast import convert_element_type
 from shardwise.ops.reduce import region_text
 from shardwise.ops.shape import along, canonical_axis, concatenate, slice_in_dim
 from shardwise.runtime.pytree import flatten
-from shardwise.transforms.batch import Axis, MappedAxis, batch_program, names_in
+from shardwise.transforms.batch import Axis, MappedAxis, axes_in, batch_program
 from shardwise.transforms.jvp import push_forward
 from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType, array_type
@@ -211,7 +211,7 @@ def reduce(
         raise TypeError(
             "reduce: the function must not use values of an outer trace; pass them as operands."
         )
-    if names_in(body):
+    if axes_in(body):
         raise TypeError(
             "reduce: the function must not use collectives, as it runs in no order that is known."
         )

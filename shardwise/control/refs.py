@@ -50,8 +50,8 @@ class NotThreaded(NotImplementedError):
         super().__init__(
             f"{ref.short} from outside is used in a function that is staged by "
             f"{stage.describe()}, which does not pass refs through. Read the ref before and pass "
-            "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, "
-            "`switch`, `while_loop` and `fori_loop` pass refs."
+            "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, "
+            "`cond`, `switch`, `while_loop` and `fori_loop` pass refs."
         )
 
 
@@ -375,17 +375,14 @@ def _check_kept(ref: Ref, t: ArrayType) -> None:
 
 def _check_index(ref: Ref, idx: Any) -> None:
     """Raises where a known integer of an index is out of bounds, which arrays pass over."""
-    if idx.__class__ is int or idx.__class__ is tuple:
-        if parse(idx, ref.shape, moving=True, clip=False).outside:
-            raise IndexError(
-                f"{ref.short} has no place [{_index_text(idx)}]: an integer of the index is out of "
-                "bounds."
-            )
-
-
-def _index_text(idx: Any) -> str:
-    parts = idx if idx.__class__ is tuple else (idx,)
-    return ", ".join(str(i) if isinstance(i, int | np.integer) else ":" for i in parts)
+    if idx.__class__ not in (int, tuple):
+        return
+    if parse(idx, ref.shape, moving=True, clip=False).outside:
+        parts = idx if idx.__class__ is tuple else (idx,)
+        text = ", ".join(str(i) if isinstance(i, int | np.integer) else ":" for i in parts)
+        raise IndexError(
+            f"{ref.short} has no place [{text}]: an integer of the index is out of bounds."
+        )
 
 
 def _fitted(ref: Ref, value: Any) -> Any:

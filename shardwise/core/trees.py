@@ -105,13 +105,13 @@ def _entries(x: Any, parts: Any) -> dict[str, Any]:
 def _kind(x: Any) -> str:
     if x is None:
         return "None"
-    parts = flatten_one_level(x)
+    parts, kind = flatten_one_level(x), type(x).__name__
     if parts is None:
         return "a leaf"
     count = len(parts[0])
     if not isinstance(x, list | tuple | dict):
         return _a(x)
-    return f"{_a(x)} of {count}" if count else f"an empty {type(x).__name__}"
+    return f"{_a(x)} of {count}" if count else f"an empty {kind}"
 
 
 def _a(x: Any) -> str:

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.core.source import public_call
+from shardwise.numpy.convert import refuse_traced
 from shardwise.ops.shape import canonical_axis as axis_of
 
 __all__ = ["axis_of", "sizes"]
@@ -15,5 +17,7 @@ def sizes(values: Sequence[Any]) -> tuple[int, ...]:
     """Shapes, dimensions and permutations: integers of any kind, as a tuple of ints."""
     try:
         return tuple([operator.index(v) for v in values])
-    except TypeError:
+    except TypeError as error:
+        for v in values if isinstance(values, tuple | list) else ():
+            refuse_traced(v, f"{public_call() or 'lax'}: a size", error)
         raise TypeError(f"expected a sequence of integers; got {values!r}.") from None

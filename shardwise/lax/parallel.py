@@ -54,8 +54,8 @@ class _Axes:
         self.groups = None if groups is None else self._checked(groups)
         self.count = ops.span(self.sizes, self.groups)
 
-    def _checked(self, groups: Groups) -> Any:
-        found = tuple([tuple(map(operator.index, group)) for group in groups or ()])
+    def _checked(self, groups: Sequence[Sequence[int]]) -> Any:
+        found = tuple([tuple([operator.index(i) for i in group]) for group in groups])
         if len(self.names) != 1 or self.positions:
             raise ValueError(
                 f"{self.who}: axis_index_groups divide one named axis; got {len(self.names)} of "
@@ -76,7 +76,7 @@ class _Axes:
         if not self.even:
             raise ValueError(
                 f"{self.who}: axis_index_groups must be of one size, as all results have one "
-                f"shape; got {list(map(list, self.groups))}."
+                f"shape; got {[list(group) for group in self.groups or ()]}."
             )
 
     @property

@@ -13,7 +13,14 @@ import numpy as np
 
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
-from shardwise.numpy.convert import broadcast, broadcast_to, cast, promote, promote_inexact
+from shardwise.numpy.convert import (
+    broadcast,
+    broadcast_to,
+    cast,
+    promote,
+    promote_inexact,
+    whole,
+)
 from shardwise.ops import elementwise as ew
 from shardwise.ops.basis import broadcast_in_dim, reduce_sum, reshape
 from shardwise.ops.cast import convert_element_type
@@ -305,6 +312,8 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     axis: where the dimension of the classes goes in the result.
     """
     chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
+    if hasattr(num_classes, "aval"):
+        num_classes = whole(num_classes, "one_hot: num_classes")
     return _one_hot(x, int(num_classes), chosen, canonical_axis(axis, type_of(x).ndim + 1))
 
 

@@ -12,6 +12,7 @@ from shardwise.base.config import numpy_rank_promotion
 from shardwise.base.context import ROOT
 from shardwise.base.errors import (
     BroadcastError,
+    ConcretizationTypeError,
     TracerArrayConversionError,
     TracerIntegerConversionError,
     UnexpectedTracerError,
@@ -148,12 +149,23 @@ def refuse_traced(x: Any, what: str, error: Exception) -> None:
     """Where a traced value gave `error`: says that `what` must be concrete."""
     if isinstance(error, UnexpectedTracerError):
         raise error
+    if not hasattr(x, "needed_for_shape"):
+        return
     if isinstance(error, TracerIntegerConversionError | TracerArrayConversionError):
         if x.concrete() is not None:  # the error says why its value may not be used
             raise error
         whole_number = isinstance(error, TracerIntegerConversionError)
         kinds = (TracerIntegerConversionError,) if whole_number else ()
         raise x.needed_for_shape(what, *kinds) from None
+
+
+def unknown_count(about: str, x: Any, argument: str) -> ConcretizationTypeError:
+    """The error where a size depends on the values of a traced array, and nobody says it."""
+    why = f", {x.not_known()}" if hasattr(x, "not_known") else "."
+    return ConcretizationTypeError(
+        f"{about} depends on the values of a traced {type_of(x).str_short(True)}{why} Say it with "
+        f"`{argument}=`."
+    )
 
 
 def device_array(x: Any) -> Any:

@@ -15,7 +15,14 @@ import numpy as np
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
-from shardwise.numpy.convert import broadcast_to, cast, joined, promote, promote_inexact
+from shardwise.numpy.convert import (
+    broadcast_to,
+    cast,
+    joined,
+    promote,
+    promote_inexact,
+    unknown_count,
+)
 from shardwise.numpy.reductions import max
 from shardwise.numpy.sorting import place_in_order, take_from
 from shardwise.ops import elementwise as ew
@@ -49,10 +56,7 @@ def known_count(count: Any, a: Any, what: str, argument: str) -> int:
     try:
         return int(count)
     except ConcretizationTypeError:
-        raise ConcretizationTypeError(
-            f"{what} depends on the values of a traced {type_of(a).str_short(True)}. "
-            f"Say it with `{argument}=`."
-        ) from None
+        raise unknown_count(what, a, argument) from None
 
 
 # -- bincount --

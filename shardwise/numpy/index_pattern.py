@@ -86,15 +86,14 @@ def parse(
                     _too_many(items, ndim)
                 n = shape[d]
                 i = item + n if item < 0 and wrap else item
-                beyond = not 0 <= i < n
-                if beyond:
-                    near = _beyond(i, d, n)  # raises for an empty dimension
-                if beyond and not moving:  # it stays in the program, where `checkify` sees it
-                    pattern.append(SCALAR)
-                    operands.append(np.int32(item))
-                elif moving:
-                    if beyond:
-                        i, outside = near, outside or not clip
+                if not 0 <= i < n:
+                    i, outside = _beyond(i, d, n), outside or (moving and not clip)
+                    if not moving:  # it stays in the program, where `checkify` sees it
+                        pattern.append(SCALAR)
+                        operands.append(np.int32(item))
+                        d += 1
+                        continue
+                if moving:
                     pattern.append(AT)
                     operands.append(i)
                 else:
@@ -218,9 +217,12 @@ def _static_slice(s: slice, position: int) -> slice:
     except TypeError as error:
         if not any(hasattr(part, "aval") for part in (s.start, s.stop, s.step)):
             raise
+        traced = next(p for p in (s.start, s.stop, s.step) if hasattr(p, "aval"))
+        why = f", {traced.not_known()}" if hasattr(traced, "not_known") else "."
         raise IndexError(
-            f"the parts of a slice must be known integers; got {s} at position {position}. Use "
-            "`lax.dynamic_slice(x, starts, sizes)` for a window of known size at a traced place."
+            f"the parts of a slice must be known integers; got {s} at position {position}{why} Use "
+            "`lax.dynamic_slice(x, starts, sizes)` for a window of known size at a traced place, "
+            "and `numpy.where` with `arange` for one of traced size."
         ) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
-from shardwise.numpy.convert import broadcast_to, cast, promote
+from shardwise.numpy.convert import broadcast_to, cast, promote, whole
 from shardwise.numpy.shapes import no_lists, reshape, with_ranks
 from shardwise.ops import basis
 from shardwise.ops import shape as ops
@@ -182,13 +181,13 @@ def _cut(name: str, ary: Any, sections: Any, axis: int, even: bool) -> list[Any]
     axis = canonical_axis(axis, t.ndim)
     n = t.shape[axis]
     if isinstance(sections, Sequence) or getattr(sections, "ndim", 0):
-        places = [operator.index(i) for i in sections]
+        places = [whole(i, f"{name}: indices_or_sections") for i in sections]
         cuts = [0, *[min(max(i + n if i < 0 else i, 0), n) for i in places], n]
         sizes = [b - a for a, b in pairwise(cuts)]
         if any(s < 0 for s in sizes):
             return [_part(ary, a, max(a, b), axis) for a, b in pairwise(cuts)]
     else:
-        count = operator.index(sections)
+        count = whole(sections, f"{name}: indices_or_sections")
         if count <= 0:
             raise ValueError(f"{name}: the number of sections must be positive; got {count}.")
         if even and n % count:

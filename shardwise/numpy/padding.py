@@ -18,7 +18,7 @@ from shardwise.numpy import ufuncs
 from shardwise.numpy.convert import cast
 from shardwise.numpy.elementary import round as round_
 from shardwise.numpy.joining import stack, unstack
-from shardwise.numpy.rearrange import broadcast_in_place, take_static
+from shardwise.numpy.rearrange import broadcast_in_place, known, take_static
 from shardwise.numpy.shapes import moveaxis, no_lists, reshape
 from shardwise.numpy.statistics import mean
 from shardwise.ops import basis
@@ -96,7 +96,7 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
         for axis, width in value.items():
             filled[ops.canonical_axis(axis, ndim)] = _pairs(width, 1, name, integers)[0]
         return tuple(filled)
-    array = np.asarray(value)
+    array = known(value, f"pad: {name}") if hasattr(value, "aval") else np.asarray(value)
     if integers and array.dtype.kind not in "iu":
         raise TypeError(f"pad: {name} must be made of integers; got {value}.")
     try:

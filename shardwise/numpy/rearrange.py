@@ -13,7 +13,7 @@ from shardwise.core.fused import fused
 from shardwise.core.infer import type_of
 from shardwise.numpy import ufuncs
 from shardwise.numpy.at import At
-from shardwise.numpy.convert import broadcast_to, cast, device_array, strong
+from shardwise.numpy.convert import broadcast_to, cast, device_array, strong, whole
 from shardwise.numpy.index_pattern import HOST
 from shardwise.numpy.indexing import INT32, read
 from shardwise.numpy.shapes import Shape, axes_of, moveaxis, no_lists, ravel, reshape
@@ -36,7 +36,7 @@ def known(x: Any, what: str) -> np.ndarray:
     except TracerArrayConversionError as error:
         raise ConcretizationTypeError(
             f"{what} must be known, since the result's shape depends on it; got a traced "
-            f"{type_of(x).str_short(True)}."
+            f"{type_of(x).str_short(True)}, {x.not_known()}"
         ) from error
 
 
@@ -240,7 +240,7 @@ def _tile(x: Any, reps: tuple) -> Any:
 def tile(A: Any, reps: Any) -> Any:
     """The whole array repeated, `reps` times along each dimension."""
     no_lists("tile", A)
-    counts = tuple([operator.index(r) for r in _several(reps)])
+    counts = tuple([whole(r, "tile: reps") for r in _several(reps)])
     if any(r < 0 for r in counts):
         raise ValueError(f"tile: counts must not be negative; got {reps}.")
     return _tile(A, counts)

@@ -11,8 +11,9 @@ import numpy as np
 from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise.core.fused import fused
 from shardwise.core.infer import known, type_of
+from shardwise.core.source import public_call
 from shardwise.numpy import ufuncs
-from shardwise.numpy.convert import broadcast, cast, device_array, promote
+from shardwise.numpy.convert import broadcast, cast, device_array, promote, unknown_count
 from shardwise.numpy.indexing import INT32
 from shardwise.numpy.shapes import no_lists, ravel
 from shardwise.ops import basis
@@ -99,10 +100,8 @@ def _value(a: Any, name: str) -> np.ndarray:
     try:
         return np.asarray(known(a))
     except TracerArrayConversionError as error:
-        raise ConcretizationTypeError(
-            f"{name}: how many elements there are depends on the values of a traced "
-            f"{type_of(a).str_short(True)}. Say it with `size=`."
-        ) from error
+        about = f"{public_call() or name}: how many elements there are"
+        raise unknown_count(about, a, "size") from error
 
 
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:

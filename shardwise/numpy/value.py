@@ -311,13 +311,13 @@ class Value(Methods):
 
     def __setitem__(self, idx: Any, value: Any) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} cannot be changed in place. For a new array with the elements "
+            f"{_title(self)} cannot be changed in place. For a new array with the elements "
             "changed, write x = x.at[idx].set(value)."
         )
 
     def __delitem__(self, idx: Any) -> NoReturn:
         raise TypeError(
-            f"elements of {type(self).__name__} cannot be deleted in place. For a new array "
+            f"elements of {_title(self)} cannot be deleted in place. For a new array "
             "without them, write x = numpy.delete(x, idx)."
         )
 
@@ -333,3 +333,7 @@ class Value(Methods):
 
     def __contains__(self, item: Any) -> bool:
         return bool(modules.reductions.any(self == item))
+
+
+def _title(x: Any) -> str:
+    return "a traced value" if hasattr(x, "interpreter") else type(x).__name__

@@ -53,8 +53,8 @@ def span(sizes: Sequence[int], groups: Groups = None) -> int:
 
 
 def collective(
-    name: str, *, type_rule: Callable, dims: Callable, alone: Callable, positions: Sequence[str] = (),
-    **rules: Any,
+    name: str, *, type_rule: Callable, dims: Callable, alone: Callable,
+    positions: Sequence[str] = (), **rules: Any,
 ) -> Op:
     """An op with one operand.
 

@@ -411,6 +411,8 @@ def canonical_axis(axis: Any, ndim: int) -> int:
     except TypeError:
         name = public_call()
         what = f"{name}: axis" if name else "an axis"
+        if hasattr(axis, "needed_for_shape"):
+            raise axis.needed_for_shape(what) from None
         raise TypeError(f"{what} must be an integer; got {axis!r}.") from None
     if not -ndim <= i < ndim:
         raise ValueError(f"axis {i} is out of bounds for array of dimension {ndim}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.core.infer import type_of
-from shardwise.numpy.convert import broadcast_to, cast
+from shardwise.numpy.convert import broadcast_to, cast, refuse_traced
 from shardwise.ops.random_bits import THREEFRY, random_wrap
 from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import (
@@ -82,7 +82,9 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
     try:
         found = tuple(operator.index(n) for n in shape) if np.iterable(shape) else (
             operator.index(shape),)
-    except TypeError:
+    except TypeError as error:
+        for n in shape if isinstance(shape, tuple | list) else (shape,):
+            refuse_traced(n, f"{name}: shape", error)
         raise TypeError(f"{name}: shape must be integers; got {shape!r}.") from None
     if any(n < 0 for n in found):
         raise ValueError(f"{name}: sizes must not be negative; got shape {found}.")

@@ -8,8 +8,8 @@ any op. An op that holds a program in which the name occurs is batched even wher
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,15 +86,16 @@ class Axis:
 
 
 @derived
-def names_in(program: Program) -> frozenset[Any]:
-    """The axes that collectives in a program are over."""
-    found: set[Any] = set()
+def axes_in(program: Program) -> dict[Any, int]:
+    """The axes that collectives in a program are over, and their sizes."""
+    found: dict[Any, int] = {}
     for eqn in program.equations:
         if eqn.op.family == "collective":
-            found.update(eqn.params["names"])
+            found |= dict(zip(eqn.params["names"], eqn.params["sizes"], strict=True))
         elif eqn.op.programs:
-            found.update(*map(names_in, eqn.programs()))
-    return frozenset(found)
+            for held in eqn.programs():
+                found |= axes_in(held)
+    return found
 
 
 class BatchTracer(Tracer):
@@ -128,17 +129,6 @@ class Batch(Interpreter):
         self.axis = axis
         self.tag = object()
         self.depth = 0
-
-    def entered(self) -> AbstractContextManager[Interpreter]:
-        return super().entered() if self.axis.name is None else self._entered_with_name()
-
-    @contextmanager
-    def _entered_with_name(self) -> Generator[Interpreter]:
-        outside = current()
-        self.depth = len(outside.axes)
-        axes = (*outside.axes, (self.axis.name, self.axis.size))
-        with outside.replace(axes=axes).entered(), super().entered():
-            yield self
 
     def parent_context(self) -> Context:
         """The context of the parent, in which the name of this axis means nothing."""
@@ -190,7 +180,7 @@ class Batch(Interpreter):
             return name in params["names"]
         held = [params[p] for p in op.programs if p in params]
         programs = [p for h in held for p in (h if isinstance(h, tuple) else (h,))]
-        return any(name in names_in(p) for p in programs)
+        return any(name in axes_in(p) for p in programs)
 
     def wrap(self, value: Any, dim: int | None) -> Any:
         return value if dim is None else BatchTracer(self, value, dim)
@@ -245,7 +235,11 @@ def run_batched(
     interpreter: Batch, fun: Callable, args: Sequence[Any], dims: Sequence[int | None]
 ) -> tuple[list[Any], list[int | None]]:
     """Runs `fun(*args) -> list` under a batch interpreter; see `batch`."""
-    with interpreter.entered():
+    axis, scope, named = interpreter.axis, current(), nullcontext()
+    if axis.name is not None:
+        interpreter.depth = len(scope.axes)
+        named = scope.replace(axes=(*scope.axes, (axis.name, axis.size))).entered()
+    with named, interpreter.entered():
         pairs = _run(interpreter, fun, args, dims)
     refuse_leaks(interpreter)
     return [v for v, _ in pairs], [d for _, d in pairs]

@@ -16,7 +16,7 @@ from shardwise.base.errors import (
 from shardwise.core.source import Site, describe, user_site
 from shardwise.numpy.value import Value
 from shardwise.types.array_type import ArrayType
-from shardwise.types.dtypes import is_inexact
+from shardwise.types.dtypes import is_inexact, is_integer
 
 
 class Tracer(Value):
@@ -90,19 +90,43 @@ class Tracer(Value):
             )
         return value
 
+    def _refuse_elements(self, what: str) -> None:
+        """Raises where a scalar is needed, and this is none."""
+        if self.shape and self.interpreter.alive:
+            raise TypeError(
+                f"{what} at {describe(user_site(2))} takes an array without dimensions; got a "
+                f"traced {self.aval.str_short(True)} ({self.interpreter.describe()})."
+            )
+
     def __bool__(self) -> bool:
+        if self.size != 1 and self.interpreter.alive:
+            raise ValueError(
+                f"the truth value at {describe(user_site())} of a traced array of type "
+                f"{self.aval.str_short(True)}, with {self.size} elements, is ambiguous "
+                f"({self.interpreter.describe()}). Choose element by element with `numpy.where`, "
+                "or by one value with `lax.cond(x.any(), ...)` or `x.all()`."
+            )
         return bool(self._concrete_or(TracerBoolConversionError, "bool()", _CHOOSE))
 
     def __int__(self) -> int:
+        self._refuse_elements("int()")
         return int(self._concrete_or(ConcretizationTypeError, "int()", _KEEP))
 
     def __float__(self) -> float:
+        self._refuse_elements("float()")
         return float(self._constant_or(ConcretizationTypeError, "float()", _KEEP))
 
     def __complex__(self) -> complex:
+        self._refuse_elements("complex()")
         return complex(self._constant_or(ConcretizationTypeError, "complex()", _KEEP))
 
     def __index__(self) -> int:
+        if self.interpreter.alive and (self.shape or not is_integer(self.aval.dtype)):
+            raise TypeError(
+                f"use as a Python integer at {describe(user_site())} takes an integer without "
+                f"dimensions; got a traced {self.aval.str_short(True)} "
+                f"({self.interpreter.describe()})."
+            )
         value = self._concrete_or(TracerIntegerConversionError, "use as a Python integer", _INDEX)
         return value.__index__()
 
@@ -118,6 +142,16 @@ class Tracer(Value):
 
     def tobytes(self, order: str | None = "C") -> bytes:
         return self._constant_or(ConcretizationTypeError, "tobytes()", _KEEP).tobytes(order)
+
+    def __copy__(self) -> Tracer:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Tracer:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        value = self._constant_or(ConcretizationTypeError, "pickling", _PICKLE)
+        return value.__reduce_ex__(protocol)
 
     def __hash__(self) -> int:
         raise TypeError(
@@ -139,7 +173,7 @@ class Tracer(Value):
         )
 
     def __getattr__(self, name: str) -> Any:
-        message = f"{type(self).__name__!r} object has no attribute {name!r}."
+        message = f"a traced value of type {self.aval.str_short(True)} has no attribute {name!r}."
         if name in _OF_ARRAYS:
             message = (
                 f"a traced value has no {name!r}, since it has no data and no place: it is of type "
@@ -160,6 +194,7 @@ class Tracer(Value):
 
 _CHOOSE = "Use `numpy.where` or `lax.cond` to choose by value, `lax.while_loop` to repeat"
 _KEEP = "Keep it an array"
+_PICKLE = "Pickle what the function returns, or use `debug.callback` to write values while it runs"
 _INDEX = "Use arrays and `lax.scan` instead of lists, `range` and shapes that depend on values"
 _ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions"
 # By transform: how an argument's value can be known all the same.
@@ -199,8 +234,7 @@ def escaped(tracer: Tracer) -> UnexpectedTracerError:
     return UnexpectedTracerError(
         f"{what} where the transform that it belongs to does not reach: {whose}. A function with "
         "its own derivative rule, and that rule, may not take such a value from outside: pass it "
-        "as an argument. Within `ensure_compile_time_eval`, use values that are known while "
-        "tracing."
+        "as an argument."
     )
 
 

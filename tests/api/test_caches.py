@@ -227,6 +227,46 @@ def test_a_function_that_is_made_each_time(explained, caplog):
     ]
 
 
+CLEARED = (
+    "jit of f: cache miss; it has been called before, but what was known of it has been cleared."
+)
+TRACED = (
+    "jit of f: cache miss; it has been traced before, under a transform or by `lower`, but not "
+    "compiled."
+)
+
+
+def test_what_was_cleared_is_not_said_to_be_new(explained, caplog):
+    f = sw.jit(named_f)
+    for clear in (lambda: None, sw.clear_caches, f.clear_cache):
+        clear()
+        f(X)
+        f(X)
+    assert messages(caplog) == [FIRST, CLEARED, CLEARED]
+    sw.clear_caches()
+    sw.grad(lambda a: f(a).sum())(X)
+    assert messages(caplog) == [CLEARED]
+
+
+def test_what_is_only_traced_is_not_said_to_be_new(explained, caplog):
+    f, g = sw.jit(named_f), sw.jit(named_f)
+    sw.vmap(f)(X)
+    f(X[0])
+    assert messages(caplog) == [FIRST, TRACED]
+    g.lower(X)
+    g(X)
+    assert messages(caplog) == [TRACED]
+
+
+def test_meshes_that_look_alike(explained, caplog):
+    f = sw.jit(named_f)
+    one, other = (sw.sharding.Mesh(np.array(sw.devices()[i : i + 2]), ("x",)) for i in (0, 2))
+    for mesh in (one, other):
+        with mesh:
+            f(X)
+    assert messages(caplog)[1] == ONLY + "the mesh in scope is Mesh('x': 2), over other devices"
+
+
 def test_the_place_of_the_function_is_named(explained, caplog):
     @sw.jit
     @functools.wraps(named_f)

@@ -331,8 +331,8 @@ def test_vmap_calls_for_each_element(jitted: bool, ordered: bool) -> None:
     assert calls == [0, 1, 2, 0, 2, 4]
 
 
-@pytest.mark.parametrize("method", ["sequential", "expand_dims", "broadcast_all",
-                                    "legacy_vectorized"])
+@pytest.mark.parametrize("method", ["sequential", "sequential_unrolled", "expand_dims",
+                                    "broadcast_all", "legacy_vectorized"])
 @pytest.mark.parametrize("jitted", [False, True])
 def test_vmap_methods_as_in_jax(method: str, jitted: bool) -> None:
     found = []
@@ -538,6 +538,22 @@ def test_keys_are_shown_by_their_integers() -> None:
     assert calls == [[0, 3]]
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_logs(jitted: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def f(x: Any) -> None:
+        sw.debug.log("x = {:.2f} {y}", x, y="text")
+        sw.debug.log(ordered=True)("then {}", x)
+
+    with caplog.at_level("INFO", "shardwise.debug"):
+        (sw.jit(f) if jitted else f)(np.float32(1.234))
+        sw.effects_barrier()
+    assert [(r.name, r.levelname) for r in caplog.records] == [("shardwise.debug", "INFO")] * 2
+    assert sorted(caplog.messages) == ["then 1.2339999675750732", "x = 1.23 text"]
+    with pytest.raises(TypeError) as e:
+        sw.debug.log(x=1)
+    assert str(e.value) == "debug.log: there are arguments, but no format for them."
+
+
 @pytest.mark.parametrize(
     "fmt, args, kwargs, kind, text",
     [
@@ -590,6 +606,52 @@ def test_eager_calls_raise_what_the_function_raised() -> None:
     for call in (lambda: noted(1.0, fail), lambda: sw.pure_callback(fail, SCALAR, 1.0)):
         with pytest.raises(ValueError, match=r"^no such value$"):
             call()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+def test_loops_that_wait_for_a_function_that_failed_end(dtype: str, first: int) -> None:
+    kind = sw.ShapeDtypeStruct((), np.dtype(dtype))
+
+    def f(x: Any) -> Any:
+        def turn(c: Any) -> Any:
+            return io_callback(fail, kind, c[1].sum()), c[1] + 1
+
+        start = jnp.asarray(first, kind.dtype)
+        return lax.while_loop(lambda c: c[0] == start, turn, (start, x))
+
+    x = ours(np.ones(8, np.float32), "x")
+    with pytest.raises(CallbackError, match="no such value"):
+        sw.jit(f)(x)
+    with pytest.raises(CallbackError, match="no such value"):
+        sw.jit(lambda x: lax.while_loop(
+            lambda i: i < 1000, lambda i: io_callback(fail, sw.ShapeDtypeStruct((), np.int32), i),
+            x.astype("int32").sum()))(x)
+    assert float(sw.jit(jnp.sum)(x)) == 8
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_order_survives_failures(devices: int) -> None:
+    x = jnp.ones(8) if devices == 1 else ours(np.ones(8, np.float32), "x")
+    calls = Calls()
+
+    def host(i: Any, s: Any) -> None:
+        if i == 2:
+            raise ValueError("no such value")
+        calls(i)
+
+    f = sw.jit(lambda i, x: sw.debug.callback(host, i, x.sum(), ordered=True))
+    failures = 0
+    for i in range(6):
+        try:
+            f(np.int32(i), x)
+        except CallbackError:
+            failures += 1
+    try:
+        sw.effects_barrier()
+    except CallbackError:
+        failures += 1
+    assert calls == [0, 1, 3, 4, 5] and failures == 1
 
 
 def test_a_failure_is_seen_when_the_program_runs_later() -> None:

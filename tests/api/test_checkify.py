@@ -159,6 +159,17 @@ AUTOMATIC: list[tuple[Any, tuple[Any, ...]]] = [
     (lambda lib, x, i: x[i, i], (np.ones((4, 3)), np.array([0, 3], np.int32))),
     (lambda lib, x, i: x.at[i].set(1.0), (np.arange(5.0), np.int32(9))),
     (lambda lib, x, i: x.at[i].add(1.0), (np.arange(5.0), np.array([0, 4], np.int32))),
+    (lambda lib, x: x[7], (np.arange(5.0),)),
+    (lambda lib, x: x[-7], (np.arange(5.0),)),
+    (lambda lib, x: x.at[7].set(1.0), (np.arange(5.0),)),
+    (lambda lib, x: x.at[7].get(mode="fill", fill_value=2.0), (np.arange(5.0),)),
+    (lambda lib, x, i: x.at[i].get(mode="clip"), (np.arange(5.0), np.array([0, 9], np.int32))),
+    (lambda lib, x, i: x.at[i].add(1.0, mode="clip"), (np.arange(5.0), np.int32(9))),
+    (lambda lib, x, i: lib.root.vmap(lambda i: x[i])(i), (np.arange(5.0), np.array([0, 9]))),
+    (lambda lib, x, i: lib.root.vmap(lambda x, i: x[i])(x, i), (np.ones((2, 3)), np.array([0, 9]))),
+    (lambda lib, x: lib.lax.reduce(x, np.float32(0), lambda a, b: lib.np.log(a) + b, (0,)),
+     (np.array([-1.0, 2.0]),)),
+    (lambda lib, x: lib.root.checkpoint(lambda x: lib.np.log(x))(x), (np.float32(-1),)),
     (lambda lib, x, i: lib.lax.dynamic_slice(x, (i,), (3,)), (np.arange(5.0), np.int32(3))),
     (lambda lib, x, i: lib.lax.dynamic_slice(x, (i,), (3,)), (np.arange(5.0), np.int32(2))),
     (lambda lib, x, i: lib.lax.dynamic_update_slice(x, x[:2], (i,)), (np.arange(5.0), np.int32(4))),
@@ -216,7 +227,7 @@ def test_errors_are_thrown_with_their_line() -> None:
     with pytest.raises(checkify.JaxRuntimeError) as e:
         error.throw()
     assert str(e.value) == "no (`check` failed)"
-    (note,) = e.value.__notes__
+    _, note = e.value.__notes__
     assert re.fullmatch(rf"checked at {re.escape(__file__)}:\d+ \(f\)", note)
     with open(__file__) as file:
         line = next(i for i, text in enumerate(file, 1) if text.rstrip().endswith("# here"))
@@ -300,3 +311,77 @@ def test_what_cannot_be_looked_into() -> None:
 
     with pytest.raises(NotImplementedError, match=r"^checkify cannot look into "):
         checkify.checkify(f)(jnp.ones(2))
+
+
+def test_small_integers_as_indices() -> None:
+    f = checkify.checkify(lambda x, i: lax.dynamic_slice(x, (i,), (1,)), checkify.index_checks)
+    x = np.ones(300, np.float32)
+    for i in (np.int8(100), np.uint8(255)):
+        assert f(x, i)[0].get() is None
+    assert f(x, np.int8(-1))[0].get() is None  # counts from the end
+    assert f(x[:100], np.uint8(200))[0].get() == (
+        "out-of-bounds indexing for array of shape (100,): index 200 is out of bounds for axis 0 "
+        "with size 100. "
+    )
+
+
+def with_refs(lib: Any, x: Any) -> Any:
+    local, outer = lib.root.new_ref(x), lib.root.new_ref(lib.np.zeros(3, np.float32))
+
+    def body(c: Any, i: Any) -> Any:
+        outer[i] = lib.np.sqrt(c)
+        local[...] -= 1.5
+        lib.checks.check(local[...] > -2, "{} at {}", local[...], i)
+        return local[...], outer[i]
+
+    _, ys = lib.lax.scan(body, x, lib.np.arange(4))
+    return ys.sum() + outer[...].sum() * 0
+
+
+@pytest.mark.parametrize("errors", ["user_checks", "index_checks", "nan_checks"])
+@pytest.mark.parametrize("x", [1.0, 2.0, 9.0])
+def test_of_functions_that_use_refs(errors: str, x: float) -> None:
+    def plain(lib: Any, x: Any) -> Any:  # jax misses indices of refs
+        cs = [x - 1.5 * i for i in range(4)]
+        for i, c in enumerate(cs):
+            lib.np.sqrt(c)
+            lib.checks.check(c - 1.5 > -2, "{} at {}", c - 1.5, lib.np.asarray(i))
+        return None
+
+    error, _ = OURS.checked(with_refs, np.float32(x), errors=errors)
+    if errors == "index_checks":
+        assert error.get() == (
+            "out-of-bounds indexing for array of shape (3,): index 3 is out of bounds for axis 0 "
+            "with size 3. "
+        )
+    else:
+        assert error.get() == THEIRS.checked(plain, np.float32(x), errors=errors)[0].get()
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_refs_of_callers_are_written(jitted: bool) -> None:
+    passed, outer = sw.new_ref(np.zeros(2, np.float32)), sw.new_ref(np.float32(1))
+
+    def f(ref: Any, x: Any) -> Any:
+        ref[0] = x
+        checkify.check(ref[0] < outer[...], "{} is not below {}", ref[0], outer[...])
+        outer[...] += 1
+        return ref[0] * 2
+
+    g = checkify.checkify(f)
+    g = sw.jit(g) if jitted else g
+    error, y = g(passed, np.float32(3))
+    assert (error.get(), y) == ("3.0 is not below 1.0 (`check` failed)", 6)
+    assert (passed[...].tolist(), outer[...]) == ([3.0, 0.0], 2)
+    error, y = g(passed, np.float32(1.5))
+    assert (error.get(), y, outer[...]) == (None, 3, 3)
+
+
+def test_derivatives_of_checked_functions_with_refs() -> None:
+    def f(x: Any) -> Any:
+        r = sw.new_ref(x)
+        error, _ = checkify.checkify(lambda: r.set(jnp.sin(r[...])), checkify.nan_checks)()
+        return r[...] * 2, error
+
+    g, error = sw.jit(sw.grad(f, has_aux=True))(np.float32(0.5))
+    assert float(g) == pytest.approx(2 * np.cos(0.5)) and error.get() is None

@@ -158,6 +158,50 @@ def test_of_derivatives(nans: None) -> None:
     assert "invalid value (nan) encountered in " in raised(sw.jit(sw.grad(f)), jnp.zeros(3))
 
 
+def test_of_the_forward_pass_of_eager_derivatives(nans: None) -> None:
+    def f(x: Any) -> Any:
+        return jnp.log(x)  # forward
+
+    def body(c: Any, _: Any) -> Any:
+        return jnp.sqrt(c - 1), None  # in a step
+
+    text = message("log", "f32[]", "f32[]", "forward", "f")
+    x = np.float32(-1)
+    for g in (sw.grad(f), sw.jit(sw.value_and_grad(f)), sw.grad(sw.jit(f)), sw.hessian(f)):
+        assert raised(g, x) == text
+    assert raised(lambda x: sw.jvp(f, (x,), (x,)), x) == text
+    assert raised(lambda x: sw.vjp(sw.checkpoint(f), x), x) == text
+    text = message("sqrt", "f32[]", "f32[]", "in a step", "body")
+    assert raised(sw.grad(lambda x: lax.scan(body, x, None, 3)[0]), np.float32(1.5)) == text
+    text = message("log", "f32[2]", "f32[2]", "forward", "f")
+    assert raised(sw.vmap(f), np.array([1, -1], np.float32)) == text
+
+
+def test_of_refs(nans: None) -> None:
+    def f(r: Any) -> Any:
+        r[...] = jnp.log(r[...])  # of a ref
+
+    text = message("log", "f32[]", "f32[]", "of a ref", "f")
+    assert raised(sw.jit(f), sw.new_ref(np.float32(-1))) == text
+
+
+def test_of_programs_compiled_before() -> None:
+    def f(x: Any) -> Any:
+        return jnp.log(x)  # compiled before
+
+    x = np.array([-1], np.float32)
+    run = sw.jit(f).lower(x).compile()
+    donating = sw.jit(f, donate_argnums=0).lower(x).compile()
+    assert np.isnan(run(x)).all()
+    with sw.debug_nans(True):
+        assert raised(run, x) == message("log", "f32[1]", "f32[1]", "compiled before", "f")
+        assert raised(donating, sw.device_put(x)) == (
+            "invalid value (nan) encountered in a result of f. Which op gave it cannot be found, "
+            "as memory of arguments was donated: compile it while the flag debug_nans is on, which "
+            "asks for this check."
+        )
+
+
 def test_of_what_came_in(nans: None) -> None:
     def f(x: Any) -> Any:
         return x + 1  # had one

@@ -157,6 +157,21 @@ def test_derivatives_of_compositions_by_finite_differences():
         check_grads(f, (V.astype(np.float64), Z.astype(np.complex128)), order=2)
 
 
+def test_derivatives_of_draws():
+    """They have no finite differences: draws are accepted and rejected."""
+    def of(lib, n):
+        def draw(a):
+            return lib.random.gamma(lib.random.key(0), a) * V
+
+        def both(a):
+            _, along = lib.linearize(draw, a)
+            return along(V), lib.linear_transpose(along, a)(V)
+
+        return lib.jit(both)
+
+    same(of, np.array([0.3, 1.5, 4.0], np.float32), rtol=1e-3)
+
+
 # ----------------------------------------------------------------------- arguments of all kinds
 
 

@@ -224,9 +224,9 @@ def test_options_are_prefixes_and_mismatches_name_the_path(option):
         "entry for each value or for a whole subtree: "
     )
     wrong = {
-        "at the top it has the keys 'a', but the value has 'a' and 'b'.": {"a": leaf},
-        "at ['b'] it has 1 entry, but the value has 2.": {"a": leaf, "b": [leaf]},
-        "at ['a'] it has a list, but the value is single.": {"a": [leaf], "b": leaf},
+        "only the value has x['b'].": {"a": leaf},
+        "only the value has x['b'][1].": {"a": leaf, "b": [leaf]},
+        f"x['a'] is a list of 1 in {option} and a leaf in the value.": {"a": [leaf], "b": leaf},
     }
     for message, value in wrong.items():
         assert refused(ValueError, lambda v=value: sw.device_put(TREE, **{option: v})) == (

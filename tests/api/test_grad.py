@@ -341,7 +341,7 @@ def peak(w):
     return jnp.argmax(w)
 
 
-@pytest.mark.parametrize("name", ["grad", "jacfwd", "jacrev", "hessian", "custom_gradient"])
+@pytest.mark.parametrize("name", ["grad", "jacfwd", "hessian", "custom_gradient"])
 def test_what_is_transformed_must_be_a_function(name):
     fails(TypeError, f"{name} takes a function; got 3 of type int.", getattr(sw, name), 3)
 
@@ -389,7 +389,7 @@ def test_what_jvp_and_vjp_cannot_take():
           sw.jvp, loss, 1.0, (1.0,))
     fails(TypeError,
           "jvp of loss: primals and tangents must have the same tree; args[0] is a leaf in "
-          "primals and a tuple of 2 in tangents.", sw.jvp, loss, (V,), ((V, V),))
+          "the primals and a tuple of 2 in the tangents.", sw.jvp, loss, (V,), ((V, V),))
     fails(ValueError, "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
           "for w of type f32[3].", sw.jvp, loss, (V,), (V[:2],))
     fails(TypeError, "jvp of loss: a tangent must have its primal's shape and dtype; got f16[3] "
@@ -401,15 +401,14 @@ def test_what_jvp_and_vjp_cannot_take():
           "for w of type i32[3].", sw.jvp, loss, (np.arange(3),), (np.zeros(2, sw.float0),))
     fails(ValueError, "vjp of peak: a cotangent must have its result's shape; ct, for a result of "
           "type i32[], is of shape (3,).", sw.vjp(peak, V)[1], np.zeros(3, sw.float0))
-    fails(ValueError, "vjp of loss: the cotangent must have the tree of the result; ct is a leaf in "
-          "the result and a tuple of 2 in the cotangent.",
-          sw.vjp(loss, V)[1], (V, V))
+    fails(ValueError, "vjp of loss: the cotangent must have the tree of the result; ct is a leaf "
+          "in the result and a tuple of 2 in the cotangent.", sw.vjp(loss, V)[1], (V, V))
     fails(ValueError, "vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; "
           "ct is of type f32[2].", sw.vjp(loss, V)[1], V[:2])
     fails(ValueError, "linearize of loss: a tangent must have its primal's shape and dtype; got "
           "f32[2] for w of type f32[3].", sw.linearize(loss, V)[1], V[:2])
-    fails(TypeError, "linearize of loss: tangents must have the tree of the primals; only "
-          "tangents has args[1].", sw.linearize(loss, V)[1], V, V)
+    fails(TypeError, "linearize of loss: tangents must have the tree of the primals; only the "
+          "tangents have args[1].", sw.linearize(loss, V)[1], V, V)
 
 
 def test_what_jacobians_cannot_take():

@@ -159,14 +159,13 @@ BAD_SHARDINGS = {
     "tree": (
         {"in_shardings": ({"v": sharding()},)}, ValueError,
         "jit of f: in_shardings must be a prefix of the tree of values that it describes, with "
-        "one entry for each value or for a whole subtree: at [0] it has the keys 'v', but the "
-        "value has 'w'.",
+        "one entry for each value or for a whole subtree: only in_shardings has t['v'] and only "
+        "the value has t['w'].",
     ),
     "length": (
         {"out_shardings": [sharding(), None]}, ValueError,
         "jit of f: out_shardings must be a prefix of the tree of values that it describes, with "
-        "one entry for each value or for a whole subtree: at the top it has 2 entries, but the "
-        "value has 1.",
+        "one entry for each value or for a whole subtree: only out_shardings has result[1].",
     ),
     "rank": (
         {"in_shardings": sharding(None, None, "x")}, ValueError,
@@ -435,6 +434,24 @@ def test_ensure_compile_time_eval():
     assert float(sw.grad(lambda a: f(a))(V)[1]) == 1.0
 
 
+def test_traced_values_stay_traced_at_compile_time():
+    def both(library, n):
+        def f(a):
+            with library.ensure_compile_time_eval():
+                twice = library.jit(lambda b: b * 2)(n.arange(3))
+                last, _ = library.lax.scan(lambda c, x: (c + x, c), 0, twice)
+                steps = int(last) + int(n.zeros(3).at[1].set(4.0)[1])  # concrete
+                a = n.where(a > 1, a, library.jit(n.sin)(a)).at[0].add(1.0)  # traced
+                rows = library.vmap(lambda x: (x * a).sum())(n.ones(2))
+            return (a * steps).sum() + rows.sum()
+
+        out = f(n.asarray(V)), library.jit(f)(V), library.vmap(f)(X)
+        return *out, library.jit(library.grad(f))(V), library.vmap(library.grad(f))(X)
+
+    for mine, jaxs in zip(both(sw, jnp), both(jax, jax.numpy), strict=True):
+        np.testing.assert_allclose(mine, jaxs, rtol=1e-5)
+
+
 # --------------------------------------------------------------------------------------- stages
 
 
@@ -446,6 +463,8 @@ def test_texts_of_stages():
     text = lowered.as_text()
     assert lowered.as_text("stablehlo") == text and "loc(" not in text
     assert lowered.as_text("hlo").startswith("HloModule jit_f")
+    assert "metadata=" not in lowered.as_text("hlo")
+    assert 'op_name="f"' in lowered.as_text("hlo", debug_info=True)
     located = lowered.as_text(debug_info=True)
     assert f'loc("f"("{__file__}":' in located and "stablehlo.sort" in located
     parsed(located)  # it is StableHLO
@@ -479,7 +498,7 @@ def test_stages_know_types_and_trees():
         (a_type,), _ = stage.in_avals
         assert str(a_type) == "float32[8,4]"
         assert stage.out_info["c"].shape == (8, 4) and stage.out_tree == traced.out_tree
-    assert traced.fun_name == "<lambda>" and len(traced.out_avals) == 1
+    assert traced.fun_name == "<lambda>" and str(traced.out_avals["c"]) == "float32[8,4]"
     assert compiled.out_info["c"].sharding is ONE
     np.testing.assert_array_equal(np.asarray(compiled.call(X, b=V)["c"]), X * V)
     with pytest.raises(ValueError) as caught:

@@ -2,13 +2,15 @@
 
 import gc
 
+import jax
 import numpy as np
 import pytest
-from beside_jax import ours, sharding
+from beside_jax import MESH, ours, sharding
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.sharding import SingleDeviceSharding
+from shardwise.sharding import NamedSharding, SingleDeviceSharding
+from shardwise.sharding import PartitionSpec as P
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 W = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -129,6 +131,12 @@ def test_stages_take_types_instead_of_values():
     assert compiled.input_shardings == ((sharding("x"),), {})
 
 
+EXACT = (
+    "A compiled program runs on arguments of exactly its types: convert them, or call the jitted "
+    "function, which compiles for others."
+)
+
+
 def test_compiled_programs_check_their_arguments():
     def scale(a, factor):
         return a * factor
@@ -138,20 +146,85 @@ def test_compiled_programs_check_their_arguments():
     with pytest.raises(TypeError) as caught:
         compiled(X[:4], 2.0)
     assert str(caught.value) == (
-        "compiled scale: a must be of type f32[8,4]; got f32[4,4]."
+        f"compiled scale: a must be of type f32[8,4]; got f32[4,4]. {EXACT}"
     )
     with pytest.raises(TypeError) as caught:
         compiled(X)
     assert str(caught.value) == (
-        "compiled scale takes arguments of the tree ((*, *), {}); got ((*,), {})."
+        "compiled scale takes arguments of the tree ((*, *), {}); got ((*,), {}): only the program "
+        "has args[1]."
+    )
+    for bad in ("two", sw.ShapeDtypeStruct((), np.float32)):
+        with pytest.raises(TypeError) as caught:
+            compiled(X, bad)
+        assert str(caught.value) == (
+            f"compiled scale: factor: expected an array or a scalar, got {bad!r} of type "
+            f"{type(bad).__name__}."
+        )
+
+
+def test_all_arguments_that_do_not_fit_a_compiled_program_are_listed():
+    def step(params, x, *, k):
+        return params["w"] * x + params["b"] * k
+
+    four = np.ones(4, np.float32)
+    compiled = sw.jit(step).lower({"w": four, "b": four}, four, k=2.0).compile()
+    with pytest.raises(TypeError) as caught:
+        compiled({"w": four[:2], "b": four.astype(np.int32)}, four, k=3)
+    assert str(caught.value) == (
+        "compiled step: 3 arguments do not fit:\n"
+        "  params['b'] must be of type f32[4]; got i32[4]\n"
+        "  params['w'] must be of type f32[4]; got f32[2]\n"
+        "  k must be of type ~f32[]; got ~i32[]\n"
+        f"{EXACT}"
+    )
+    with pytest.raises(TypeError) as caught:
+        compiled({"w": four}, [four], k=2.0)
+    assert str(caught.value) == (
+        "compiled step takes arguments of the tree (({'b': *, 'w': *}, *), {'k': *}); got "
+        "(({'w': *}, [*]), {'k': *}): args[1] is a leaf in the program and a list of 1 in the "
+        "call; only the program has args[0]['b']."
+    )
+
+
+def test_compiled_programs_move_only_what_nobody_placed():
+    there = sw.ShapeDtypeStruct((8, 4), np.float32, sharding=sharding("x"))
+    compiled = sw.jit(lambda a, b: a + b).lower(there, there).compile()
+    assert compiled(X, sw.numpy.asarray(X)).sharding == sharding("x")
+    alike = sw.device_put(X, NamedSharding(MESH, P("x", None)))
+    assert compiled(alike, ours(X, "x")).sharding == sharding("x")
+    with pytest.raises(ValueError) as caught:
+        compiled(ours(X, "y"), ours(X))
+    assert str(caught.value) == (
+        "compiled <lambda>: 2 arguments do not fit:\n"
+        f"  a of type f32[8,4] is on {sharding('y')}, but the program was compiled for "
+        f"{sharding('x')}\n"
+        f"  b of type f32[8,4] is on {sharding()}, but the program was compiled for "
+        f"{sharding('x')}\n"
+        "Use `device_put` to bring it there."
     )
     elsewhere = sw.device_put(X, sw.devices()[3])
     with pytest.raises(ValueError) as caught:
-        compiled(elsewhere, 2.0)
+        sw.jit(lambda a: a * 2).lower(X).compile()(elsewhere)
     assert str(caught.value) == (
-        f"compiled scale: a of type f32[8,4] is on {elsewhere.sharding}, but the program was "
+        f"compiled <lambda>: a of type f32[8,4] is on {elsewhere.sharding}, but the program was "
         f"compiled for {SingleDeviceSharding(sw.devices()[0])}. Use `device_put` to bring it there."
     )
+
+
+class Like:
+    """What has a shape and a dtype, as arrays of other libraries without data."""
+
+    shape, dtype = (4, 3), np.dtype("float32")
+
+
+def test_types_may_be_anything_with_a_shape_and_a_dtype():
+    assert sw.eval_shape(lambda a: X @ a, Like()) == sw.ShapeDtypeStruct((8, 3), np.float32)
+    assert jax.eval_shape(lambda a: X @ a, Like()).shape == (8, 3)
+    assert sw.jit(lambda a: a.T).lower(Like()).compile()(W[:, :3]).shape == (3, 4)
+    assert "f32[4,3]" in str(sw.make_jaxpr(lambda a: a + 1)(Like()))
+    with pytest.raises(TypeError):
+        sw.jit(lambda a: a)(Like())
 
 
 def test_static_arguments_are_not_passed_to_compiled_programs():

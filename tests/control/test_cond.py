@@ -417,3 +417,8 @@ def test_messages_about_the_branches():
     )
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.uint32])
+def test_select_n_by_any_integers(dtype):
+    which = np.array([0, 2, 1], dtype)
+    cases = [np.full(3, i, np.float32) for i in range(3)]
+    close(lax.select_n(which, *cases), jax.lax.select_n(which, *cases))

@@ -437,8 +437,8 @@ def test_results_of_rules_have_the_types_of_the_function():
     f.defjvp(lambda p, t: ({"y": p[0][:2]}, {"y": t[0][:2]}))
     g.defvjp(lambda x: ({"y": x.astype("float16")}, None), lambda res, ct: (ct["y"],))
     for h, kind, came in ((f, "jvp", "f32[2]"), (g, "vjp", "f16[3]")):
-        run = sw.jit(lambda x, h=h: total(h(x)["y"]))
-        for transformed, shape in ((run, ""), (sw.vmap(run), "1,")):
+        run = jit(lambda x, h=h: total(h(x)["y"]))
+        for transformed, shape in ((run, ""), (vmap(run), "1,")):
             x = array(X)[None] if shape else array(X)
             loss = lambda x, t=transformed: total(t(x))  # noqa: E731
             assert message(TypeError, lambda loss=loss, x=x: grad(loss)(x)) == (
@@ -454,7 +454,7 @@ def test_cotangents_of_another_floating_type_are_converted():
         return x * 2.0
 
     f.defvjp(lambda x: (x * 2.0, None), lambda res, ct: (ct.astype("bfloat16"),))
-    for loss in (lambda x: total(f(x)), sw.jit(lambda x: total(f(x)))):
+    for loss in (lambda x: total(f(x)), jit(lambda x: total(f(x)))):
         found = grad(loss)(array(X))
         assert found.dtype == np.float32
         close(found, np.ones(3))

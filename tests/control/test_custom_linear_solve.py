@@ -137,3 +137,59 @@ def test_messages():
         "custom_linear_solve: <lambda> must return a tree like b; x is a leaf in b and a dict of 1 "
         "in the result."
     )
+    for solver, came in ((lambda f, b: b[:2], "f32[2]"), (lambda f, b: b > 0, "bool[3]")):
+        wrong = lambda b, s=solver: solve(same, b, s)  # noqa: E731
+        for run in (wrong, sw.jit(wrong)):
+            assert message(TypeError, run, b) == (
+                "custom_linear_solve: <lambda> must return values of the types of b; x is "
+                f"{came}, and in b f32[3]."
+            )
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_effects(ordered):
+    """As often as the solver runs; if asked, in the order of the program."""
+    seen = []
+
+    def solve(f, b):
+        sw.debug.callback(lambda b: seen.append(float(b[0])), b, ordered=ordered)
+        return b / 4
+
+    def f(b):
+        twice = lambda v: lax.custom_linear_solve(lambda x: 4 * x, v, solve, symmetric=True)  # noqa: E731
+        return twice(twice(b))
+
+    def runs(g, *args):
+        seen.clear()
+        result = g(*args)
+        sw.effects_barrier()
+        return result, list(seen) if ordered else sorted(seen, reverse=True)
+
+    b = swnp.asarray(np.float32([16, 32]))
+    wanted, again = np.float32([1, 2]), [16.0, 4.0]
+    for g in (f, sw.jit(f)):
+        found, told = runs(g, b)
+        close(found, wanted)
+        assert told == again
+    loop = sw.jit(lambda b: lax.scan(lambda c, _: (f(c) * 16, None), b, None, length=2)[0])
+    found, told = runs(loop, b)
+    close(found, np.asarray(b))
+    assert told == (again * 2 if ordered else sorted(again * 2, reverse=True))
+    found, told = runs(sw.jit(sw.grad(lambda b: swnp.sum(f(b)))), b)
+    close(found, np.float32([1, 1]) / 16)
+    assert told == [16.0, 4.0, 1.0, 0.25]
+
+
+def test_a_ref_from_outside():
+    def f(b):
+        scale = sw.new_ref(np.float32(2))
+        return lax.custom_linear_solve(lambda x: x * scale[...], b, lambda f, b: b / 2)
+
+    text = message(NotImplementedError, sw.jit(f), np.float32([2]))
+    assert text.startswith("Ref{f32[]} from outside is used in a function that is staged by "
+                           "custom_linear_solve of <lambda>, called at ")
+    assert text.endswith(
+        "which does not pass refs through. Read the ref before and pass the value; `jit`, "
+        "`checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, `switch`, "
+        "`while_loop` and `fori_loop` pass refs."
+    )

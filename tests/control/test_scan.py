@@ -15,6 +15,7 @@ from shardwise.api.vmap import vmap
 from shardwise.base.config import disable_jit
 from shardwise.control import bodies
 from shardwise.control.scan_api import scan
+from shardwise.control.while_api import fori_loop
 from shardwise.core.checker import check_program
 from shardwise.core.program import equation_count
 from shardwise.engine.eager import EAGER
@@ -462,3 +463,11 @@ def test_messages_about_the_body():
         assert message(ValueError, step, array(C), array(np.zeros((0, 3)))) == (
             "scan: a scan of length 0 does not run under disable_jit."
         )
+
+
+@pytest.mark.parametrize("unroll", [0, False])
+def test_no_unrolling(unroll):
+    add = lambda c, x: (c + x, c * x)  # noqa: E731
+    wanted = jax.lax.scan(add, C, XS, unroll=unroll)
+    close(scan(add, array(C), array(XS), unroll=unroll), wanted)
+    close(fori_loop(0, 3, lambda i, c: c + i, array(C), unroll=unroll), C + 3)

@@ -324,3 +324,16 @@ def test_messages():
         "and was returned as f32[] (differs in dtype). Change init or wrong_types so that they "
         "agree, for example with `astype`."
     )
+
+
+def test_no_state_at_all():
+    seen = sw.new_ref(np.int32(0))
+
+    def turn(_):
+        seen[...] += 1
+        return ()
+
+    for run in (lambda f: f, sw.jit):
+        assert run(lambda: lax.while_loop(lambda _: False, lambda s: s, ()))() == ()
+    assert sw.jit(lambda: lax.while_loop(lambda _: seen[...] < 3, turn, ()))() == ()
+    assert int(seen[...]) == 3

@@ -1,5 +1,8 @@
 """Tracing in several threads at once, with shared caches; and caches that stay bounded."""
 
+import gc
+import os
+import subprocess
 import sys
 import threading
 import weakref
@@ -11,11 +14,14 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.base.caches import make_room, snapshot
-from shardwise.base.context import TraceKey
+from shardwise.base.caches import make_room, release_recent, snapshot
+from shardwise.base.context import TraceKey, current
 from shardwise.control import bodies
 from shardwise.core.interpreter import Interpreter
 from shardwise.engine.eager import EAGER
+from shardwise.engine.signature import signature
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
 from shardwise.transforms import stage
 
 THREADS, ROUNDS = 8, 12
@@ -127,6 +133,129 @@ def test_caches_are_emptied_while_they_are_used(monkeypatch):
         return True
 
     assert all(together(work))
+
+
+def test_threads_make_equal_types_specs_and_meshes_the_same_object():
+    """Whatever is interned is one object, while others forget it all the time."""
+    devices = np.array(sw.devices()[:4])
+    held = [None] * THREADS
+
+    def work(i):
+        for step in range(150):
+            k = 1 + step % 5
+            mesh = Mesh(devices.reshape(2, 2), (f"r{k}", f"c{k}"))
+            place = NamedSharding(mesh, P(f"r{k}", None))
+            t = sw.ShapeDtypeStruct((k + 1, 2), np.float32, sharding=place).aval
+            sig = signature(t, place, True)
+            assert NamedSharding(mesh, P(f"r{k}", None)) is place
+            assert sw.ShapeDtypeStruct((k + 1, 2), "float32").aval is t
+            assert signature(t, place, True) is sig and sig.type is t
+            held[i] = (k, mesh, place, sig)
+            for other in [h for h in held if h is not None and h[0] == k]:
+                assert other[1:] == held[i][1:]
+            if step % 10 == i:
+                release_recent()
+                gc.collect(0)
+        return True
+
+    assert all(together(work))
+
+
+def test_threads_clear_everything_while_others_compute():
+    """Jit, grad, vmap and scan, eager ops and shardings, beside `clear_caches` in every thread."""
+    mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
+    rows = np.arange(32, dtype=np.float32).reshape(8, 4)
+    shared = sw.jit(lambda a, n: jnp.sin(a * n).sum(), static_argnums=1)
+
+    def work(i):
+        for step in range(3):
+            n = 1 + (i + step) % 3
+            x = sw.device_put(rows, NamedSharding(mesh, P("x" if step % 2 else None, "y")))
+            np.testing.assert_allclose(shared(x, n), np.sin(rows * n).sum(), atol=1e-3)
+            got = sw.grad(lambda a, n=n: shared(a, n))(x)
+            np.testing.assert_allclose(got, n * np.cos(rows * n), atol=1e-4)
+            with mesh, sw.numpy_rank_promotion("raise" if i % 2 else "allow"):
+                np.testing.assert_array_equal(sw.vmap(lambda a: a * 2 + 1)(x), rows * 2 + 1)
+            total, _ = lax.scan(lambda c, a, n=n: (c + a * n, None), jnp.zeros(4), x)
+            np.testing.assert_allclose(total, rows.sum(0) * n)
+            if step == i % 3:
+                sw.clear_caches()
+        return True
+
+    assert all(together(work))
+
+
+class Refused(Exception):
+    pass
+
+
+def test_an_exception_within_a_trace_is_that_threads_own():
+    @sw.jit
+    def shared(x, k):
+        if THREAD.fails:
+            raise Refused(THREAD.number)
+        return jnp.sin(x) * k
+
+    def work(i):
+        THREAD.number = i
+        for step in range(4):
+            THREAD.fails = (i + step) % 2 == 0
+            x = np.full(1 + (step * THREADS + i), 0.5, np.float32)  # a shape of its own: traced
+            for call in (shared, sw.jit(lambda a, k: shared(a, k)), sw.vmap(shared, (0, None))):
+                THREAD.fails = THREAD.fails and call is shared
+                if THREAD.fails:
+                    with pytest.raises(Refused) as caught:
+                        call(x, 2.0)
+                    assert caught.value.args == (i,)
+                else:
+                    np.testing.assert_allclose(call(x, 2.0), np.sin(0.5) * 2, rtol=1e-5)
+            assert current().interpreter is EAGER
+        return True
+
+    assert all(together(work))
+
+
+THREAD = threading.local()
+FIRST_USE = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+sys.setswitchinterval(1e-5)
+import shardwise as sw
+gate = threading.Barrier(8)
+V = np.linspace(0.1, 1, 5, dtype=np.float32)
+
+def work(i):
+    gate.wait(timeout=60)
+    out = [
+        lambda: sw.numpy.linalg.norm(V),
+        lambda: sw.random.normal(sw.random.key(0), (3,)).sum(),
+        lambda: sw.nn.softmax(V).sum(),
+        lambda: sw.lax.scan(lambda c, x: (c + x, x), np.float32(0), V)[0],
+        lambda: sw.grad(lambda a: (a * a).sum())(V).sum(),
+        lambda: sw.vmap(lambda a: a + 1)(V).sum(),
+        lambda: sw.jit(lambda a: sw.numpy.sort(a)[::-1].cumsum())(V),
+        lambda: sw.tree.leaves(sw.eval_shape(lambda a: {"a": a}, V))[0].shape[0],
+    ]
+    return [float(np.asarray(out[(i + k) % 8]()).sum()) for k in range(8)], i
+
+with ThreadPoolExecutor(8) as pool:
+    rows = list(pool.map(work, range(8), timeout=120))
+first = {}
+for values, i in rows:
+    for k, value in enumerate(values):
+        assert abs(first.setdefault((i + k) % 8, value) - value) < 1e-5
+print("agreed", len(first))
+"""
+
+
+def test_the_first_use_of_everything_in_all_threads():
+    """Modules that are imported when first asked for, clients, and tables that are empty."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_USE], capture_output=True, text=True, timeout=200,
+        env=os.environ | {"SHARDWISE_ENABLE_COMPILATION_CACHE": "0"},
+    )
+    assert done.stdout == "agreed 8\n", done.stderr[-3000:]
 
 
 def test_room_is_made_by_many_at_once():

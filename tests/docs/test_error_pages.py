@@ -11,11 +11,17 @@ from pathlib import Path
 import pytest
 
 import shardwise as sw
+from shardwise import testing
 from shardwise.base.errors import Documented
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "errors"
 BLOCK = re.compile(r"^```(python fails|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-CLASSES = [name for name in dir(sw.errors) if isinstance(getattr(sw.errors, name), type)]
+CLASSES = {
+    name: getattr(home, name)
+    for home in (sw.errors, testing)
+    for name in dir(home)
+    if isinstance(getattr(home, name), type) and issubclass(getattr(home, name), Exception)
+}
 
 
 def run(source, name, space):
@@ -28,7 +34,7 @@ def test_a_page(name):
     assert kinds[:2] == ("python fails", "text")
     assert set(kinds[2:]) == {"python"}
     space = {"__name__": "__main__", "__builtins__": __builtins__}
-    kind = getattr(sw.errors, name)
+    kind = CLASSES[name]
     with pytest.raises(kind) as caught:
         run(bodies[0], "example.py", space)
     assert type(caught.value) is kind
@@ -43,7 +49,7 @@ def test_every_public_error_has_a_page_and_says_so():
     index = (PAGES / "README.md").read_text()
     for name in CLASSES:
         assert f"]({name}.md)" in index
-        kind = getattr(sw.errors, name)
+        kind = CLASSES[name]
         if issubclass(kind, Documented):
             assert kind("text").__notes__ == [f"Examples and fixes: docs/errors/{name}.md"]
             assert str(kind("text")) == "text"
@@ -61,13 +67,18 @@ def test_names_and_bases_are_those_of_jax():
     for name in CLASSES:
         theirs = getattr(jax.errors, name, None)
         if theirs is not None:
-            own = [c.__name__ for c in getattr(sw.errors, name).__mro__]
+            own = [c.__name__ for c in CLASSES[name].__mro__]
             public = [c.__name__ for c in theirs.__mro__ if "JAX" not in c.__name__]
             assert [n for n in own if n != "Documented"] == public
 
 
 def test_errors_that_the_library_defines_have_a_public_home():
-    known = {"CheckFailure", "ProgramError", "CheckError"}  # not for all users
     for path in sorted((PAGES.parents[1] / "shardwise").rglob("*.py")):
-        for name in re.findall(r"^class (\w+Error|\w+Failure)\b", path.read_text(), re.MULTILINE):
-            assert name in known or name in CLASSES, f"{path}: {name}"
+        for name in re.findall(r"^class (\w+(?:Error|Failure))\b", path.read_text(), re.MULTILINE):
+            assert name in CLASSES, f"{path}: {name}"
+
+
+def test_pages_that_messages_name_exist():
+    for path in sorted((PAGES.parents[1] / "shardwise").rglob("*.py")):
+        for name in re.findall(r"docs/errors/(\w+)\.md", path.read_text()):
+            assert (PAGES / f"{name}.md").exists(), f"{path}: {name}"

@@ -25,6 +25,10 @@ UNSAMPLED: dict[str, str] = {
     "reduce": "holds a program; tests/control",
     "scan": "holds a program; tests/control",
     "cond": "holds programs; tests/control",
+    **{name: "is between the values of a mapped axis; tests/lax/test_parallel.py" for name in (
+        "psum", "pmax", "pmin", "all_gather", "reduce_scatter", "all_to_all", "ppermute",
+        "pbroadcast", "axis_index",
+    )},
     "while_loop": "holds programs; tests/control",
     "custom_linear_solve": "holds programs; tests/control",
     "check": "has no results; tests/api/test_checkify.py",
