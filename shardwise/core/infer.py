@@ -64,9 +64,7 @@ _AS_IS: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarr
 
 def known(x: Any) -> Any:
     """An operand as ops take it: what another library's object converts itself to, else `x`."""
-    if isinstance(x, _AS_IS):
-        return x
-    if is_value(x):
+    if getattr(x, "aval", None).__class__ is ArrayType or isinstance(x, _AS_IS):
         return x
     if hasattr(x, "__jax_array__"):
         return x.__jax_array__()

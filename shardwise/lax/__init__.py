@@ -20,6 +20,7 @@ from shardwise.lax.contraction import dot as dot
 from shardwise.lax.contraction import dot_general as dot_general
 from shardwise.lax.control import associative_scan as associative_scan
 from shardwise.lax.control import map as map
+from shardwise.lax.control import optimization_barrier as optimization_barrier
 from shardwise.lax.elementwise import RoundingMethod as RoundingMethod
 from shardwise.lax.elementwise import abs as abs
 from shardwise.lax.elementwise import acos as acos

@@ -1,4 +1,4 @@
-"""`map` and `associative_scan`: functions over the elements of arrays, by other control flow."""
+"""What is written with other control flow: `map`, `associative_scan`; and `optimization_barrier`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,33 @@ from shardwise.control.programs import shared
 from shardwise.control.scan_api import scan
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
+from shardwise.ops.barrier import optimization_barrier as _barrier
 from shardwise.ops.basis import reshape
 from shardwise.ops.shape import canonical_axis, concatenate, rev, slice_in_dim
 from shardwise.runtime.pytree import flatten
 from shardwise.types.array_type import ArrayType
 
 _steps: weakref.WeakKeyDictionary[Any, Callable] = weakref.WeakKeyDictionary()
+
+
+def optimization_barrier(operand: Any) -> Any:
+    """The same values, behind a line that the compiler moves nothing across.
+
+    All of `operand` is computed before anything uses a result of this call, and nothing of it is
+    computed again or fused with its uses.
+
+    Args:
+      operand: a pytree of arrays.
+
+    Returns:
+      A pytree like it.
+
+    Raises:
+      TypeError: if a leaf is no array.
+    """
+    leaves, tree = flatten(operand)
+    values = [leaf(x, "optimization_barrier", "operand", tree, i) for i, x in enumerate(leaves)]
+    return tree.unflatten(_barrier(*values) if values else [])
 
 
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
