@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.caches import make_room
 from shardwise.base.context import current
 from shardwise.core.program import Program
 from shardwise.core.structure import structure_of
@@ -24,19 +25,22 @@ _transposed: dict[tuple[Any, ...], tuple[Program, tuple[bool, ...]]] = {}
 
 def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of the active inputs, from those of the active results; None stands for zero."""
-    program = linear.program
-    if current().interpreter is not EAGER or not _is_short(program):
-        return transpose(program, linear.captured, cotangents)
+    program, here = linear.program, current()
     nonzero = tuple([ct is not None for ct in cotangents])
-    structure = structure_of(program)
-    if structure is None:
-        return transpose(program, linear.captured, cotangents)
-    key = (current().key, nonzero, structure)
-    found = _transposed.get(key)
+    own = (backward, here.key, nonzero)
+    found = program.derived.get(own) if here.interpreter is EAGER else None
     if found is None:
-        if len(_transposed) >= KEPT:
-            _transposed.pop(next(iter(_transposed)), None)
-        found = _transposed[key] = transpose_program(program, len(linear.captured), nonzero)
+        structure = None
+        if here.interpreter is EAGER and _is_short(program):
+            structure = structure_of(program)
+        if structure is None:
+            return transpose(program, linear.captured, cotangents)
+        found = _transposed.get((*own, structure))
+        if found is None:
+            make_room(_transposed, KEPT)
+            found = transpose_program(program, len(linear.captured), nonzero)
+            _transposed[(*own, structure)] = found
+        program.derived[own] = found
     back, marks = found
     given = [ct for ct in cotangents if ct is not None]
     results = iter(EAGER.run(back, [*linear.captured, *given]) if any(marks) else ())

@@ -163,7 +163,10 @@ def value_and_grad(
         places = tuple(n % len(args) for n in nums)
         leaves, tree, rebuild = _picked(args, places)
         path = functools.partial(argument_path, fun, places, tree)
-        values = [as_input(x, what, lambda i=i: path(i)) for i, x in enumerate(leaves)]
+        values = [
+            x if x.__class__ is Array else as_input(x, what, lambda i=i: path(i))
+            for i, x in enumerate(leaves)
+        ]
         _check_inputs(name, path, values, holomorphic, allow_int)
         trees: list[Any] = []
         flat = _flat_function(fun, trees, rebuild, has_aux, what, kwargs)

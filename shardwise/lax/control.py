@@ -1,4 +1,4 @@
-"""What is written with other control flow: `map`, `associative_scan`; and `optimization_barrier`."""
+"""Other control flow: `map`, `associative_scan`; and `optimization_barrier`."""
 
 from __future__ import annotations
 

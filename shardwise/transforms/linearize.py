@@ -12,6 +12,7 @@ from typing import Any
 
 from shardwise.base.context import current
 from shardwise.core.infer import type_of
+from shardwise.core.interpreter import Interpreter
 from shardwise.core.leaks import refuse_leaks
 from shardwise.core.op import Op
 from shardwise.core.program import Program, derived, evaluate
@@ -23,9 +24,18 @@ from shardwise.types.dtypes import is_inexact
 
 
 class Linearize(Stage):
-    """Stages what depends on its tracers; the parent does everything else."""
+    """Stages what depends on its tracers; the parent does everything else.
 
-    __slots__ = ()
+    steps: what a `Tape` on top has recorded and not written down as equations yet, or None.
+    whole: whether these are all that there is.
+    """
+
+    __slots__ = ("steps", "whole")
+
+    def __init__(self, parent: Interpreter, transform: str, function: str):
+        super().__init__(parent, transform, function)
+        self.steps: Any = None
+        self.whole = True
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         for a in args:
@@ -38,6 +48,19 @@ class Linearize(Stage):
         if op.stage is not None:
             args, params = op.stage(self, args, params)
         return self.record(op, args, params)
+
+    def record(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        if self.steps is not None:
+            self.steps.write(self)
+            self.whole = False
+        return super().record(op, args, params)
+
+    def finish(self, outputs: Sequence[Any], name: str = "") -> tuple[Program, list[Any]]:
+        if self.steps is not None:
+            if self.whole and self.all_unknown(outputs):
+                return self.steps.program(self, outputs)
+            self.steps.write(self)
+        return super().finish(outputs, name)
 
     def is_unknown(self, x: Any) -> bool:
         return x.__class__ is StageTracer and x.interpreter is self

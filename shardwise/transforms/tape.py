@@ -22,8 +22,8 @@ from shardwise.core.program import Equation, Literal, Program, Var
 from shardwise.core.source import Site, user_site
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.jvp import JVP, JVPTracer, jvp_program
-from shardwise.transforms.linearize import split_program
-from shardwise.transforms.stage import StageTracer, stage
+from shardwise.transforms.linearize import Linearize, split_program
+from shardwise.transforms.stage import Stage, StageTracer, stage
 
 CACHE_SIZE = 8192
 
@@ -35,12 +35,13 @@ class Local:
     forwarded: per residual, the position of the operand that it is, or None.
     rows:      the linear equations: op, operands, result types, parameters. Operands are numbers
                (residuals, then tangents, then results in their order) or literals.
+    types:     of the linear equations' results.
     tangents:  per result, its tangent among these numbers; None where it is zero.
     alone:     whether running the op itself is all that is left of `known`.
     tree:      of the results; None for one array.
     """
 
-    __slots__ = ("known", "count", "forwarded", "rows", "tangents", "alone", "tree")
+    __slots__ = ("known", "count", "forwarded", "rows", "types", "tangents", "alone", "tree")
 
     def __init__(self, program: Program, active: tuple[bool, ...], tree: Any):
         both, nonzero = jvp_program(program, active)
@@ -58,6 +59,7 @@ class Local:
             for v in eqn.outputs:
                 number[v] = len(number)
             self.rows.append((eqn.op, ins, [v.aval for v in eqn.outputs], eqn.params))
+        self.types = [t for row in self.rows for t in row[2]]
         linear = iter(split.rest.outputs)
         self.tangents = [number[next(linear)] if has else None for has in nonzero]
 
@@ -66,6 +68,12 @@ class Tape(JVP):
     """Forward mode over a `Linearize` interpreter that has the eager one as parent."""
 
     __slots__ = ()
+
+    def __init__(
+        self, parent: Linearize, transform: str, function: str, site: Site | None = None
+    ):
+        super().__init__(parent, transform, function, site)
+        parent.steps = Steps(parent.inputs)
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         if op.eager is None and not op.programs and not op.effects and op.family != "custom":
@@ -135,44 +143,108 @@ class Tape(JVP):
         self, local: Local, taken: tuple[list[Any], ...], op: Op | None, params: dict[str, Any]
     ) -> Any:
         values, _, _, tangents = taken
-        eager, site = self.parent.parent, user_site(3)
+        linearize = self.parent
+        eager, site = linearize.parent, user_site(3)
         if local.alone and op is not None:
             found = eager.process(op, values, params)
             found = [*found] if op.multiple else [found]
         else:
             found = eager.run(local.known, values)
-        env = self._linear(local, values, found[local.count :], tangents, site)
+        computed = iter(found[local.count :])
+        residuals = [next(computed) if i is None else values[i] for i in local.forwarded]
+        made = linearize.steps.add(local, residuals, tangents, site)
         outs = []
-        for value, i in zip(found, local.tangents, strict=False):
-            if i is None:
+        for value, var in zip(found, made, strict=False):
+            if var is None:
                 outs.append(value)
-                continue
-            atom = env[i]
-            outs.append(JVPTracer(self, value, StageTracer(self.parent, atom.aval, atom), site))
+            else:
+                tangent = StageTracer(linearize, var.aval, var)
+                outs.append(JVPTracer(self, value, tangent, site))
         if op is not None:
             return outs if op.multiple else outs[0]
         return outs[0] if local.tree is None else local.tree.unflatten(outs)
 
-    def _linear(
-        self, local: Local, values: Sequence[Any], computed: Sequence[Any],
-        tangents: Sequence[Any], site: Site | None,
-    ) -> list[Any]:
-        """Copies the linear equations; gives the atoms by number."""
-        linearize = self.parent
-        rest = iter(computed)
-        env = [
-            linearize.capture(next(rest) if i is None else values[i]) for i in local.forwarded
-        ]
-        env += [t.variable for t in tangents]
-        equations = linearize.equations
-        for op, ins, types, params in local.rows:
-            outs = [Var(t) for t in types]
-            atoms = [env[i] if i.__class__ is int else i for i in ins]
-            equations.append(Equation(op, atoms, outs, params, site))
-            env += outs
-        return env
+
+class Steps:
+    """What a tape has recorded: its steps, and a key that is equal for equal ones.
+
+    A program is made of them only where none is kept for the key.
+
+    rows:   per step: what is known of the op, its residuals, variables of tangents, and the line.
+    key:    per step: what is known of the op, and the numbers of residuals and tangents.
+    values: the residuals. places: by address, their numbers.
+    number: of the variables of tangents.
+    """
+
+    __slots__ = ("rows", "key", "values", "places", "number")
+
+    def __init__(self, inputs: Sequence[Var]):
+        self.rows: list[tuple[Any, ...]] = []
+        self.key: list[Any] = []
+        self.values: list[Any] = []
+        self.places: dict[int, int] = {}
+        self.number: dict[Var, int] = {v: i for i, v in enumerate(inputs)}
+
+    def add(
+        self, local: Local, residuals: Sequence[Any], tangents: Sequence[StageTracer],
+        site: Site | None,
+    ) -> list[Var | None]:
+        """Records a step; gives the variables of its results' tangents."""
+        key, values, places, number = self.key, self.values, self.places, self.number
+        key.append(local)
+        for x in residuals:
+            place = places.setdefault(id(x), len(values))
+            if place == len(values):
+                values.append(x)
+            key.append(place)
+        given = [t.variable for t in tangents]
+        for v in given:
+            key.append(number.setdefault(v, len(number)))
+        first = len(residuals) + len(given)
+        made: list[Var | None] = []
+        new: dict[int, Var] = {}
+        for i in local.tangents:
+            if i is None or i < first:
+                made.append(None if i is None else given[i - len(residuals)])
+                continue
+            var = new.get(i)
+            if var is None:
+                var = new[i] = Var(local.types[i - first])
+                number[var] = len(number)
+            made.append(var)
+        self.rows.append((local, residuals, given, new, site))
+        return made
+
+    def write(self, linearize: Linearize) -> None:
+        """Writes the steps down as equations, and starts anew."""
+        for local, residuals, given, new, site in self.rows:
+            env = [*map(linearize.capture, residuals), *given]
+            for op, ins, types, params in local.rows:
+                outs = [new.get(len(env) + k) or Var(t) for k, t in enumerate(types)]
+                atoms = [env[i] if i.__class__ is int else i for i in ins]
+                linearize.equations.append(Equation(op, atoms, outs, params, site))
+                env += outs
+        self.rows = []
+
+    def program(
+        self, linearize: Linearize, outputs: Sequence[StageTracer]
+    ) -> tuple[Program, list[Any]]:
+        """The program of the steps, which are all there is, and its residuals."""
+        types = [v.aval for v in linearize.inputs]
+        ends = [self.number[t.variable] for t in outputs]
+        key = (current().key, linearize.function, *types, *self.key, *ends)
+        found = _programs.get(key)
+        if found is None:
+            self.write(linearize)
+            program, captured = Stage.finish(linearize, outputs)
+            make_room(_programs, KEPT)
+            found = _programs[key] = program, [self.places[id(x)] for x in captured]
+        program, kept = found
+        return program, [self.values[i] for i in kept]
 
 
+KEPT = 1024
+_programs: dict[tuple[Any, ...], tuple[Program, list[int]]] = {}
 _locals: dict[tuple[Any, ...], Local] = {}
 
 
@@ -195,8 +267,9 @@ def _local_op(op: Op, taken: tuple[list[Any], ...], params: dict[str, Any]) -> L
 
 
 def forget() -> None:
-    """Forgets what is known of all ops."""
+    """Forgets what is known of all ops, and the programs made of that."""
     _locals.clear()
+    _programs.clear()
 
 
 def _kept(key: tuple[Any, ...], local: Local) -> Local:
