@@ -12,13 +12,14 @@ from shardwise.api.jit import jit
 from shardwise.api.signatures import as_tuple, check_argnums, check_function
 from shardwise.control.bodies import staged
 from shardwise.control.call import call
-from shardwise.control.custom_common import filled, is_value, path_in
+from shardwise.control.custom_common import filled, is_value
 from shardwise.control.custom_vjp import CustomVJPPrimal, custom_vjp
 from shardwise.control.programs import shared
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program, Var
-from shardwise.core.trees import tree_difference
+from shardwise.core.tracebacks import hides_frames
+from shardwise.core.trees import path_in, tree_difference
 from shardwise.numpy.convert import cast
 from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten
@@ -28,6 +29,7 @@ from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import is_inexact
 
 
+@hides_frames
 def linear_transpose(fun: Callable, *primals: Any) -> Callable:
     """The transpose of a linear function.
 
@@ -139,6 +141,7 @@ def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list[A
     program = shared(body.program)
 
     @functools.wraps(fun)
+    @hides_frames
     def converted(*args: Any) -> Any:
         count = len(args) - len(hoisted)
         given, found = flatten(args[: max(count, 0)])
@@ -189,6 +192,7 @@ def fwd_and_bwd(
     nums = as_tuple(argnums)
 
     @functools.wraps(fun)
+    @hides_frames
     def forward(*args: Any) -> Any:
         check_argnums(argnums, len(args), what)
         places = [n % len(args) for n in nums]
@@ -231,6 +235,7 @@ def custom_gradient(fun: Callable) -> Callable:
 
     @custom_vjp
     @functools.wraps(fun)
+    @hides_frames
     def valued(*args: Any, **kwargs: Any) -> Any:
         return _pair(fun, fun(*args, **kwargs))[0]
 

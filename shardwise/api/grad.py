@@ -11,11 +11,12 @@ import numpy as np
 from shardwise.api.backward import backward
 from shardwise.api.closures import Closure
 from shardwise.api.signatures import as_tuple, called, check_argnums, check_function, names_at
-from shardwise.api.trees import leaf_name, path_at, tree_difference, tree_text
+from shardwise.api.trees import leaf_name, path_in, tree_difference, tree_text
 from shardwise.base.context import current
 from shardwise.base.errors import UnexpectedTracerError
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
+from shardwise.core.tracebacks import hides_frames
 from shardwise.engine.array import Array, wrap
 from shardwise.engine.eager import EAGER
 from shardwise.engine.shardings import explicit_mesh, in_mesh
@@ -62,7 +63,7 @@ def checked_results(outs: list[Any], tree: Any, what: str) -> list[Any]:
     """The leaves of a function's result, if all are values."""
     for i, x in enumerate(outs):
         if not isinstance(x, _VALUES):
-            as_input(x, what, lambda i=i: path_at(tree, i, "the result"))
+            as_input(x, what, lambda i=i: path_in("the result", tree, i))
     return outs
 
 
@@ -158,6 +159,7 @@ def value_and_grad(
     what = f"grad of {name}"
 
     @functools.wraps(fun)
+    @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         check_argnums(argnums, len(args), what, kwargs)
         places = tuple(n % len(args) for n in nums)
@@ -200,6 +202,7 @@ def grad(
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(fun)
+    @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
@@ -297,6 +300,7 @@ def _check_output(name: str, tree: Any, outs: Sequence[Any], holomorphic: bool) 
     )
 
 
+@hides_frames
 def jvp(
     fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
 ) -> Any:
@@ -391,6 +395,7 @@ def linear_parts(
     return result, linear, tree, trees[0], aux
 
 
+@hides_frames
 def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
     """`fun(*primals)` and the function that pulls cotangents back.
 
@@ -419,7 +424,7 @@ def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
             )
         types = linear.out_types[: len(cts)]
         pairs = enumerate(zip(cts, types, strict=True))
-        given = [_checked_cotangent(name, x, t, lambda i=i: path_at(out_tree, i, "ct"))
+        given = [_checked_cotangent(name, x, t, lambda i=i: path_in("ct", out_tree, i))
                  for i, (x, t) in pairs]
         with in_mesh(mesh):
             return tree.unflatten(pull_back(linear.at(residuals), given, places))
@@ -456,6 +461,7 @@ def _checked_cotangent(name: str, ct: Any, t: ArrayType, path: Callable[[], str]
     return ct
 
 
+@hides_frames
 def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
     """`fun(*primals)` and its derivative there, as a function of tangents.
 

@@ -10,6 +10,7 @@ from shardwise.api.grad import argument_path, linear_parts, pull_back, settled, 
 from shardwise.api.signatures import as_tuple, called, check_argnums, check_function
 from shardwise.api.vmap import vmap
 from shardwise.core.interpreter import name_of
+from shardwise.core.tracebacks import hides_frames
 from shardwise.numpy.ranges import eye
 from shardwise.numpy.shapes import moveaxis, reshape
 from shardwise.ops.shape import slice_in_dim
@@ -71,6 +72,7 @@ def _jacobian(
     nums = as_tuple(argnums)
 
     @functools.wraps(fun)
+    @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         check_argnums(argnums, len(args), what, kwargs)
         places = tuple(n % len(args) for n in nums)

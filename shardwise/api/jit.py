@@ -51,6 +51,7 @@ from shardwise.control.refs import (
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
+from shardwise.core.tracebacks import hide_frames, hides_frames
 from shardwise.engine.array import Array
 from shardwise.engine.eager import EAGER
 from shardwise.engine.shardings import as_boundary, check_fit, is_sharding_leaf
@@ -123,7 +124,11 @@ class Jitted(Generic[P, R]):
                 pass
             else:
                 return run(args)
-        return self._call(ctx, args, kwargs)
+        try:
+            return self._call(ctx, args, kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def _call(self, ctx: Any, args: tuple, kwargs: dict) -> Any:
         if disable_jit.value or (self._options.inline and ctx.interpreter is not EAGER):
@@ -395,10 +400,12 @@ class Jitted(Generic[P, R]):
 
     # -- stages --
 
+    @hides_frames
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
         """The staged program for these arguments (arrays or `ShapeDtypeStruct`s)."""
         return self._traced(args, kwargs)[0]
 
+    @hides_frames
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """`trace(...)` lowered to StableHLO."""
         return self.trace(*args, **kwargs).lower()

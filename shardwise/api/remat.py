@@ -8,9 +8,10 @@ from typing import Any
 
 from shardwise.api.grad import as_value
 from shardwise.api.signatures import names_of
+from shardwise.api.statics import exactly
 from shardwise.api.trees import argument_names
 from shardwise.base.context import CURRENT
-from shardwise.control.bodies import check_function, leaf, shelf_of, shown, staged
+from shardwise.control.bodies import check_function, leaf, shelf_of, staged
 from shardwise.control.call import call
 from shardwise.control.custom_common import is_value as is_operand
 from shardwise.control.programs import shared
@@ -21,6 +22,8 @@ from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Literal, Program, Var
 from shardwise.core.source import describe
+from shardwise.core.tracebacks import hides_frames
+from shardwise.core.trees import shown
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.linearize import linearize
 from shardwise.transforms.stage import stage
@@ -63,6 +66,7 @@ def checkpoint(
     params = {"prevent_cse": barrier, "policy": policy, "differentiated": False}
 
     @functools.wraps(fun)
+    @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         fixed = _Fixed(fun, nums, names, args, kwargs)
         leaves, tree = flatten((fixed.args, fixed.kwargs))
@@ -125,7 +129,7 @@ class _Fixed:
 
     def key(self) -> tuple:
         static = [*self.static.items(), *self.named.items()]
-        return (*static, *[x.__class__ for _, x in static])
+        return (*static, *[exactly(x) for _, x in static])
 
 
 def _run(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> Any:

@@ -11,10 +11,12 @@ from shardwise.api.jit import jit
 from shardwise.base.context import Context, current
 from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
+from shardwise.core.tracebacks import hides_frames
 from shardwise.engine.eager import EAGER
 from shardwise.transforms.tracer import Tracer
 
 
+@hides_frames
 def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
     """The types of `fun(*args, **kwargs)` in its tree, as `ShapeDtypeStruct`s. Nothing is computed.
 
@@ -69,6 +71,7 @@ def make_jaxpr(
     jitted = jit(fun, static_argnums=static_argnums)
 
     @functools.wraps(fun)
+    @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         here = current()
         with here.replace(axes=(*here.axes, *map(tuple, axis_env or ()))).entered():

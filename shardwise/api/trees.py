@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.core.trees import leaf_paths as leaf_paths
+from shardwise.core.trees import path_in as path_in
 from shardwise.core.trees import path_text as path_text
 from shardwise.core.trees import prefix_difference
 from shardwise.core.trees import tree_difference as tree_difference
@@ -22,11 +23,6 @@ def leaf_name(tree: Any, i: int, roots: Sequence[str] = ()) -> str:
     path = flatten_with_path(tree.unflatten(range(tree.num_leaves)))[0][i][0]
     n = path[0].idx
     return f"{roots[n] if n < len(roots) else f'args[{n}]'}{path_text(path[1:])}"
-
-
-def path_at(tree: Any, i: int, root: str) -> str:
-    """The path of leaf `i` of a tree, which begins with `root`."""
-    return root + leaf_paths(tree.unflatten(range(tree.num_leaves)))[i]
 
 
 def argument_names(args: tuple, kwargs: dict, parameters: Sequence[str]) -> list[str]:

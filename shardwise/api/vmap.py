@@ -13,11 +13,12 @@ from shardwise.api.trees import (
     argument_names,
     broadcast_prefix,
     broadcast_to_arguments,
-    path_at,
+    path_in,
 )
 from shardwise.control.refs import is_ref
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
+from shardwise.core.tracebacks import hides_frames
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.batch import batch, hidden_sharding, to_dim
 from shardwise.types.frozen import counted
@@ -51,6 +52,7 @@ def vmap(
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
 
     @functools.wraps(fun)
+    @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((args, kwargs))
         if isinstance(axes, int) and not kwargs:
@@ -90,7 +92,7 @@ def vmap(
             wanted = broadcast_prefix(out_axes, skeleton, f"{what}: out_axes", root="result")
         rows = enumerate(zip(outs, out_dims, wanted, strict=True))
         return out_tree.unflatten([
-            _placed(what, lambda i=i: path_at(out_tree, i, "result"), o, d, w, size, hidden)
+            _placed(what, lambda i=i: path_in("result", out_tree, i), o, d, w, size, hidden)
             for i, (o, d, w) in rows
         ])
 

@@ -233,6 +233,11 @@ debug_infs = Flag(
     "debug_infs", False, "Check results for infinities as for NaN; for debugging.",
     parse=_parse_bool, trace=True,
 )
+traceback_filtering = Flag(
+    "traceback_filtering", "auto",
+    "off: errors that pass through a transform show the frames of the library, too.",
+    choices=("auto", "off", "remove_frames", "quiet_remove_frames", "tracebackhide"),
+)
 log_compiles = Flag(
     "log_compiles", False, "Log each trace and compilation with its time.", parse=_parse_bool
 )

@@ -29,9 +29,10 @@ from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op
 from shardwise.core.program import Program, Var
-from shardwise.core.trees import leaf_paths, tree_difference
+from shardwise.core.trees import path_in, shown, tree_difference
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
+from shardwise.transforms.tracer import Tracer
 from shardwise.types.array_type import ArrayType
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.promotion import lattice_join
@@ -285,7 +286,7 @@ def check_carry(
             found = differing(a, on_mesh_of(b, a))
             kinds += found
             rows.append(
-                f"{path('carry', tree, i)} came in as {a.str_short(True)} and was "
+                f"{path_in('carry', tree, i)} came in as {a.str_short(True)} and was "
                 f"returned as {b.str_short(True)} (differs in {' and '.join(found)})"
             )
     if rows:
@@ -373,7 +374,7 @@ def casts_of(old: Sequence[ArrayType], new: Sequence[ArrayType]) -> list[tuple[i
     return [(i, b) for i, (a, b) in pairs if a is not b]
 
 
-# -- leaves, and messages about them --
+# -- leaves and functions of the user --
 
 
 def leaf(x: Any, who: str, what: str, tree: Any, i: int) -> Any:
@@ -381,7 +382,7 @@ def leaf(x: Any, who: str, what: str, tree: Any, i: int) -> Any:
     x = known(x)
     if is_value(x) or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
         return x
-    raise TypeError(f"{who}: {path(what, tree, i)} is {shown(x)}, which is not an array.")
+    raise TypeError(f"{who}: {path_in(what, tree, i)} is {shown(x)}, which is not an array.")
 
 
 def path(what: str, tree: Any, i: int) -> str:
@@ -394,6 +395,9 @@ def paths(what: str, tree: Any) -> list[str]:
 
 
 def shown(x: Any) -> str:
+    """A value and its type, for messages."""
+    if isinstance(x, Tracer):
+        return f"a traced {x.aval.str_short(True)}"
     text = repr(x)
     return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(x).__name__}"
 

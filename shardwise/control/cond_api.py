@@ -20,16 +20,12 @@ from shardwise.control.bodies import (
     differing,
     leaf,
     on_mesh_of,
-    path,
-    paths,
     remedy,
     shelf_of,
     shelves,
-    shown,
     staged,
     threading,
     together,
-    tree_difference,
     with_types,
 )
 from shardwise.control.cond import cond as cond_op
@@ -37,6 +33,8 @@ from shardwise.control.programs import shared
 from shardwise.control.refs import Ref, is_ref, values_of, with_refs_outside, write_back
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.interpreter import name_of
+from shardwise.core.tracebacks import hides_frames
+from shardwise.core.trees import path_in, paths_in, shown, tree_difference
 from shardwise.numpy.convert import cast
 from shardwise.ops.logical import ne
 from shardwise.runtime.pytree import flatten
@@ -71,6 +69,7 @@ class Choice:
         return self.tree.unflatten(outs[:count])
 
 
+@hides_frames
 def cond(
     pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = _NONE
 ) -> Any:
@@ -123,6 +122,7 @@ def _with_operands_of_their_own(pred: Any, x: Any, true_fun: Callable, y: Any, g
     return cond(pred, lambda x, y: true_fun(x), lambda x, y: g(y), x, y)
 
 
+@hides_frames
 def switch(
     index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _NONE
 ) -> Any:
@@ -243,7 +243,7 @@ class _Call:
 
     def staged(self, types: Sequence[ArrayType]) -> tuple[Choice, bool]:
         """The staged branches, and whether they may be kept."""
-        names = paths("operands", self.tree)
+        names = paths_in("operands", self.tree)
         bodies = [self._staged_branch(f, types, names) for f in self.funs]
         self._check_trees(bodies)
         out_types = self._out_types(bodies)
@@ -289,7 +289,7 @@ class _Call:
                 other = differing(*placed)
                 kinds += other
                 what = " and ".join(other)
-                rows.append(f"{path('result', bodies[0].tree, i)} is {each} (differ in {what})")
+                rows.append(f"{path_in('result', bodies[0].tree, i)} is {each} (differ in {what})")
             found.append(placed[0] if all(t.weak_type for t in placed) else placed[0].strong())
         if rows:
             raise TypeError(

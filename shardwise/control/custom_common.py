@@ -17,9 +17,9 @@ from shardwise.core.infer import type_of
 from shardwise.core.interpreter import Interpreter, name_of
 from shardwise.core.op import Op
 from shardwise.core.program import Program
+from shardwise.core.trees import path_in
 from shardwise.numpy.convert import cast
 from shardwise.ops.basis import zeros
-from shardwise.runtime.pytree import flatten_with_path
 from shardwise.transforms.batch import MappedAxis, run_batched, to_dim
 from shardwise.transforms.stage import stage
 from shardwise.types.array_type import ArrayType
@@ -186,12 +186,6 @@ def is_value(x: Any) -> bool:
     return hasattr(x, "aval") or isinstance(
         x, bool | int | float | complex | np.generic | np.ndarray
     )
-
-
-def path_in(what: str, tree: Any, i: int) -> str:
-    """`args[0]['w']`: the name of a leaf."""
-    paths = flatten_with_path(tree.unflatten(range(tree.num_leaves)))[0]
-    return what + "".join(map(str, paths[i][0]))
 
 
 def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:

@@ -40,6 +40,7 @@ from shardwise.core.interpreter import Interpreter
 from shardwise.core.op import Op
 from shardwise.core.ordering import through_program
 from shardwise.core.program import Program
+from shardwise.core.tracebacks import hides_frames
 from shardwise.core.trees import tree_difference
 from shardwise.numpy.convert import cast
 from shardwise.ops.families import add
@@ -107,6 +108,7 @@ class custom_jvp(CustomFunction):
 
         self.defjvp(rule)
 
+    @hides_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result; differentiated by the rule."""
         if self.jvp is None:
@@ -145,8 +147,7 @@ class custom_jvp(CustomFunction):
         rule = f"the derivative rule of custom_jvp function {self.name}"
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise TypeError(
-                f"{rule} must return a pair (result, tangent); it returned {result!r} of type "
-                f"{type(result).__name__}."
+                f"{rule} must return a pair (result, tangent); it returned {shown(result)}."
             )
         outs, tree = flatten(result[0])
         tangents, tangent_tree = flatten(result[1])

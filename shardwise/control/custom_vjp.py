@@ -35,7 +35,6 @@ from shardwise.control.custom_common import (
     is_value,
     lower_program,
     map_flat,
-    path_in,
     refuse_outside,
     run_eagerly,
     settled,
@@ -51,7 +50,8 @@ from shardwise.core.interpreter import Interpreter, name_of
 from shardwise.core.op import Op
 from shardwise.core.ordering import through_program
 from shardwise.core.program import Program
-from shardwise.core.trees import tree_difference
+from shardwise.core.tracebacks import hides_frames
+from shardwise.core.trees import path_in, tree_difference
 from shardwise.numpy.convert import cast
 from shardwise.ops.basis import reduce_sum
 from shardwise.ops.elementwise import mul
@@ -135,6 +135,7 @@ class custom_vjp(CustomFunction):
         self.fwd, self.bwd = fwd, bwd
         self.symbolic_zeros = symbolic_zeros
 
+    @hides_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result; differentiated by the rule."""
         if self.fwd is None or self.bwd is None:
@@ -185,8 +186,7 @@ class custom_vjp(CustomFunction):
         rule = f"{name_of(self.fwd)}, the fwd rule of custom_vjp function {self.name},"
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise TypeError(
-                f"{rule} must return a pair (result, residuals); it returned {result!r} of type "
-                f"{type(result).__name__}."
+                f"{rule} must return a pair (result, residuals); it returned {shown(result)}."
             )
         outs, tree = flatten(result[0])
         if expected is not None and tree != expected:

@@ -29,6 +29,7 @@ from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op
 from shardwise.core.ordering import through_program
 from shardwise.core.program import Program, derived, without_dead_code
+from shardwise.core.tracebacks import hides_frames
 from shardwise.core.trees import tree_difference
 from shardwise.ops.basis import zeros
 from shardwise.ops.sharding import settle
@@ -79,6 +80,7 @@ class custom_vmap(CustomFunction):
         self.vmap_rule = vmap_rule
         return vmap_rule
 
+    @hides_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result; batched by the rule."""
         if self.vmap_rule is None:
@@ -114,8 +116,7 @@ class custom_vmap(CustomFunction):
         rule = f"{name_of(self.vmap_rule)}, the vmap rule of custom_vmap function {self.name},"
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise TypeError(
-                f"{rule} must return a pair (result, out_batched); it returned {result!r} of type "
-                f"{type(result).__name__}."
+                f"{rule} must return a pair (result, out_batched); it returned {shown(result)}."
             )
         outs, tree = flatten(result[0])
         marks, mark_tree = flatten(result[1])

@@ -16,10 +16,7 @@ from shardwise.control.bodies import (
     Body,
     check_function,
     leaf,
-    path,
-    paths,
     staged,
-    tree_difference,
     with_types,
 )
 from shardwise.control.call import call
@@ -29,6 +26,8 @@ from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op, is_linear
 from shardwise.core.program import Program, derived
+from shardwise.core.tracebacks import hides_frames
+from shardwise.core.trees import path_in, paths_in, tree_difference
 from shardwise.numpy.convert import strong
 from shardwise.ops.basis import zeros
 from shardwise.ops.elementwise import neg, sub
@@ -178,6 +177,7 @@ linear_solve = Op(
 # -- the public functions --
 
 
+@hides_frames
 def custom_linear_solve(
     matvec: Callable, b: Any, solve: Callable, transpose_solve: Callable | None = None,
     symmetric: bool = False, has_aux: bool = False,
@@ -228,6 +228,7 @@ def custom_linear_solve(
     return bodies[1].tree.unflatten(outs)
 
 
+@hides_frames
 def custom_root(
     f: Callable, initial_guess: Any, solve: Callable, tangent_solve: Callable,
     has_aux: bool = False,
@@ -315,7 +316,7 @@ class _System:
         name = name_of(fun)
         body = staged(
             lambda *xs: flatten(self._tree_checked(name, fun(self.tree.unflatten(xs)))),
-            self.types, self.who, name, paths("x", self.tree), lambda found: found,
+            self.types, self.who, name, paths_in("x", self.tree), lambda found: found,
         )
         return self._typed(body, name)
 
@@ -324,7 +325,7 @@ class _System:
         name = name_of(solve)
         body = staged(
             lambda *xs: self.checked(name, solve(fun, self.tree.unflatten(xs))),
-            self.types, self.who, name, paths(self.what, self.tree),
+            self.types, self.who, name, paths_in(self.what, self.tree),
         )
         return self._typed(body, name)
 
@@ -346,7 +347,7 @@ class _System:
             result = tangent_solve(g, self.tree.unflatten(xs[count:]))
             return self._tree_checked(name, result)
 
-        names = [*paths("x", self.tree), *paths("y", self.tree)]
+        names = [*paths_in("x", self.tree), *paths_in("y", self.tree)]
         body = staged(solved, [*self.types, *self.types], self.who, name, names)
         return self._typed(body, name)
 
@@ -407,7 +408,7 @@ class _System:
 
     def _check_types(self, found: Sequence[ArrayType], name: str) -> None:
         rows = [
-            f"{path('x', self.tree, i)} is {b.str_short(True)}, and in {self.what} "
+            f"{path_in('x', self.tree, i)} is {b.str_short(True)}, and in {self.what} "
             f"{a.str_short(True)}"
             for i, (a, b) in enumerate(zip(self.types, found, strict=False))
             if a.shape != b.shape or a.dtype != b.dtype

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.control.bodies import Body, check_function, leaf, path, paths, staged
+from shardwise.control.bodies import Body, check_function, leaf, staged
 from shardwise.control.implicit import tangents_of
 from shardwise.control.programs import shared
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.op import Op, is_linear
 from shardwise.core.program import Program
-from shardwise.core.trees import tree_difference
+from shardwise.core.trees import path_in, paths_in, tree_difference
 from shardwise.ops.basis import zeros
 from shardwise.ops.families import add
 from shardwise.ops.sharding import settle
@@ -172,7 +172,7 @@ def _body(
     return staged(
         lambda *xs: fun(residual_tree.unflatten(xs[:count]), tree.unflatten(xs[count:])),
         [*[type_of(x) for x in residuals], *types], WHO, name_of(fun),
-        [*paths("residual_args", residual_tree), *paths("linear_args", tree)],
+        [*paths_in("residual_args", residual_tree), *paths_in("linear_args", tree)],
     )
 
 
@@ -184,6 +184,6 @@ def _check_transpose(name: str, back: Body, tree: Any, types: Sequence[ArrayType
         if t.shape != wanted.shape or t.dtype != wanted.dtype:
             raise TypeError(
                 f"linear_call: {name} must return values of the types of linear_args; it returned "
-                f"{t.str_short(True)} for {path('linear_args', tree, i)} of type "
+                f"{t.str_short(True)} for {path_in('linear_args', tree, i)} of type "
                 f"{wanted.str_short(True)}."
             )

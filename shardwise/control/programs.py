@@ -39,7 +39,7 @@ class Extension:
         zero: Atom = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype))
         if aval.shape:
             zero = self.bind(broadcast_in_dim, zero, shape=aval.shape, dims=())
-        return self.settled(zero, aval)
+        return self.fitted(zero, aval)
 
     def fitted(self, atom: Atom, aval: ArrayType) -> Atom:
         """The atom as exactly `aval`, which differs at most in dtype, weakness and sharding."""

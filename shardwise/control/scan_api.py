@@ -22,11 +22,8 @@ from shardwise.control.bodies import (
     check_carry_tree,
     check_function,
     leaf,
-    path,
-    paths,
     shelf_of,
     shelves,
-    shown,
     staged,
     steps_per_turn,
     widened,
@@ -38,13 +35,18 @@ from shardwise.control.scan import sliced_type
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
+from shardwise.core.tracebacks import hides_frames
+from shardwise.core.trees import path_in, paths_in, shown
 from shardwise.numpy.convert import device_array
 from shardwise.ops.basis import reshape
 from shardwise.ops.shape import concatenate, slice_in_dim
 from shardwise.runtime.pytree import flatten
+from shardwise.transforms.tracer import Tracer
 from shardwise.types.array_type import ArrayType
+from shardwise.types.dtypes import is_integer
 
 
+@hides_frames
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -119,7 +121,7 @@ class _Call:
             t = type_of(x)
             if not t.ndim:
                 raise ValueError(
-                    f"scan: {path('xs', self.xs_tree, i)} is of type {t.str_short(True)}, which "
+                    f"scan: {path_in('xs', self.xs_tree, i)} is of type {t.str_short(True)}, which "
                     "has no dimension to go along."
                 )
             sizes.append(t.shape[0])
@@ -127,6 +129,8 @@ class _Call:
             try:
                 length = operator.index(length)
             except TypeError:
+                if isinstance(length, Tracer) and is_integer(length.dtype):
+                    raise length.needed_for_shape("scan: length") from None
                 raise TypeError(f"scan: length must be an integer; got {shown(length)}.") from None
             if length < 0:
                 raise ValueError(f"scan: length must not be negative; got {length}.")
@@ -135,7 +139,7 @@ class _Call:
         wanted = sizes[0] if length is None else length
         if any(n != wanted for n in sizes):
             rows = [
-                f"{path('xs', self.xs_tree, i)} of type {type_of(x).str_short(True)} has {n}"
+                f"{path_in('xs', self.xs_tree, i)} of type {type_of(x).str_short(True)} has {n}"
                 for i, (x, n) in enumerate(zip(self.xs, sizes, strict=True))
             ]
             asked = "" if length is None else f" length is {length}."
@@ -190,14 +194,14 @@ class _Call:
         for i, t in enumerate(types):
             if t.spec is not None and t.spec[0] is not None:
                 raise ShardingTypeError(
-                    f"scan: {path('xs', self.xs_tree, i)} is of type {t.str_short(True)}: its "
+                    f"scan: {path_in('xs', self.xs_tree, i)} is of type {t.str_short(True)}: its "
                     "dimension 0, which scan goes along, is split over a mesh. Use `reshard` to "
                     "gather that dimension first."
                 )
         return [sliced_type(t) for t in types]
 
     def _staged_once(self, types: Sequence[ArrayType]) -> Body:
-        names = [*paths("carry", self.init_tree), *paths("x", self.xs_tree)]
+        names = [*paths_in("carry", self.init_tree), *paths_in("x", self.xs_tree)]
         return staged(self._flat, types, "scan", self.name, names, lambda found: found, True)
 
     def _flat(self, *leaves: Any) -> tuple[list[Any], Any]:

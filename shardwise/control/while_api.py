@@ -22,7 +22,6 @@ from shardwise.control.bodies import (
     check_carry_tree,
     check_function,
     leaf,
-    paths,
     shelf_of,
     shelves,
     staged,
@@ -40,6 +39,8 @@ from shardwise.control.while_loop import while_loop as while_op
 from shardwise.core.infer import known, type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.program import Program
+from shardwise.core.tracebacks import hides_frames
+from shardwise.core.trees import paths_in
 from shardwise.numpy.convert import cast, constant
 from shardwise.ops.families import add
 from shardwise.ops.logical import lt
@@ -49,6 +50,7 @@ from shardwise.types.array_type import ArrayType
 from shardwise.types.dtypes import is_bool, is_integer
 
 
+@hides_frames
 def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     """Applies a function to a state again and again, as long as a condition holds.
 
@@ -120,7 +122,7 @@ class _Carried:
         return body, [*first, *wider]
 
     def _staged_once(self, types: list[ArrayType]) -> Body:
-        names = ["i"] * (len(types) - len(self.leaves)) + paths("carry", self.tree)
+        names = ["i"] * (len(types) - len(self.leaves)) + paths_in("carry", self.tree)
         return staged(self.turn, types, self.who, self.name, names, lambda found: found, True)
 
     def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
@@ -168,7 +170,7 @@ class _While(_Carried):
 
     def _test(self, carry: list[ArrayType]) -> Body:
         name = name_of(self.cond_fun)
-        names = paths("carry", self.tree)
+        names = paths_in("carry", self.tree)
 
         def fun(*leaves: Any) -> Any:
             return self.cond_fun(self.tree.unflatten(leaves))
@@ -220,6 +222,7 @@ def _asking(test: Body) -> Body:
     return Body(new, test.outside, test.tree, test.captures)
 
 
+@hides_frames
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:

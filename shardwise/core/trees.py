@@ -1,4 +1,4 @@
-"""How two pytrees differ, in words: `carry['w'] is a tuple of 2 in init and a list of 2 in the
+"""Pytrees in messages: paths of leaves, and how two trees differ: `carry['w'] is a tuple of 2 in init and a list of 2 in the
 result; only init has carry['b']`.
 """
 
@@ -25,6 +25,21 @@ def tree_text(tree: Any) -> str:
 def leaf_paths(tree: Any) -> list[str]:
     """The path of every leaf, in the order of flattening."""
     return [path_text(path) for path, _ in flatten_with_path(tree)[0]]
+
+
+def paths_in(root: str, tree: Any) -> list[str]:
+    """The paths of all leaves of a tree (without leaves), which begin with `root`."""
+    return [root + path for path in leaf_paths(tree.unflatten(range(tree.num_leaves)))]
+
+
+def path_in(root: str, tree: Any, i: int) -> str:
+    """`xs['a'][0]`: the path of leaf `i`."""
+    return paths_in(root, tree)[i]
+
+
+def shown(x: Any) -> str:
+    """A value and its class, for messages."""
+    return f"{_short(x)} of type {type(x).__name__}"
 
 
 def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:

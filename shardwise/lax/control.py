@@ -14,17 +14,16 @@ from shardwise.control.bodies import (
     Loop,
     check_function,
     leaf,
-    path,
-    paths,
     shelf_of,
     staged,
-    tree_difference,
 )
 from shardwise.control.call import call
 from shardwise.control.programs import shared
 from shardwise.control.scan_api import scan
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
+from shardwise.core.tracebacks import hides_frames
+from shardwise.core.trees import path_in, paths_in, tree_difference
 from shardwise.ops.barrier import optimization_barrier as _barrier
 from shardwise.ops.basis import reshape
 from shardwise.ops.shape import canonical_axis, concatenate, rev, slice_in_dim
@@ -54,6 +53,7 @@ def optimization_barrier(operand: Any) -> Any:
     return tree.unflatten(_barrier(*values) if values else [])
 
 
+@hides_frames
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     """Applies a function to each element along the leading dimension, one after the other.
 
@@ -118,6 +118,7 @@ def _step(f: Callable) -> Callable:
     return step
 
 
+@hides_frames
 def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """Cumulative results of an associative function, in parallel.
 
@@ -152,7 +153,7 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
     shelf = shelf_of(fn)
     loop = shelf.bodies.get(key)
     if loop is None:
-        names = paths("elems", tree)
+        names = paths_in("elems", tree)
         name = name_of(fn)
         body = staged(scanner.run, types, who, name, names, lambda ys: (ys, tree), True)
         held, at = {"program": shared(body.program)}, len(types)
@@ -216,7 +217,7 @@ class _Associative:
         for i, (t, r) in enumerate(zip(types, returned, strict=True)):
             if (t.shape, t.dtype) != (r.shape, r.dtype):
                 rows.append(
-                    f"{path('elems', self.tree, i)} came in as {t.str_short(True)} and was "
+                    f"{path_in('elems', self.tree, i)} came in as {t.str_short(True)} and was "
                     f"returned as {r.str_short(True)}"
                 )
         if rows:
@@ -253,13 +254,13 @@ def _common_size(who: str, leaves: Sequence[Any], tree: Any, axis: int) -> int:
         t = type_of(x)
         if not -t.ndim <= axis < t.ndim:
             raise ValueError(
-                f"{who}: {path(what, tree, i)} is of type {t.str_short(True)}, which has no "
+                f"{who}: {path_in(what, tree, i)} is of type {t.str_short(True)}, which has no "
                 f"dimension {axis}."
             )
         sizes.append(t.shape[axis])
     if len(set(sizes)) > 1:
         rows = [
-            f"{path(what, tree, i)} of type {type_of(x).str_short(True)} has {n}"
+            f"{path_in(what, tree, i)} of type {type_of(x).str_short(True)} has {n}"
             for i, (x, n) in enumerate(zip(leaves, sizes, strict=True))
         ]
         raise ValueError(

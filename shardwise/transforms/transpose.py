@@ -83,7 +83,11 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
     """Cotangents of the operands, from those of the results."""
     op = eqn.op
     if op.transpose is None:
-        raise op.missing("transpose", "reverse-mode differentiation")
+        raise NotImplementedError(
+            f"{op.missing('transpose', 'reverse-mode differentiation')} Only linear functions have "
+            "transposes: that of `linear_transpose`, and rules of custom derivatives by their "
+            "tangents."
+        )
     if op.dims is None:  # it holds programs, which take cotangents of just their types
         cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outputs, strict=True)]
     if op.dims is None or op.family in ("elementwise", "sharding") or not _has_mesh(eqn, cts):

@@ -126,7 +126,7 @@ def test_complex_jacobians_that_do_not_exist():
         "other derivatives."
     )
     assert message(TypeError, sw.jacfwd(f), Z) == (
-        "jacfwd of f takes real inputs; args[0] is of type c64[3]. Use jvp or vjp for other "
+        "jacfwd of f takes real inputs; z is of type c64[3]. Use jvp or vjp for other "
         "derivatives."
     )
 
@@ -250,7 +250,8 @@ def test_what_cannot_be_transposed():
     )
     assert message(NotImplementedError, sw.linear_transpose(jnp.sin, V), V) == (
         "[sin] cannot be used under reverse-mode differentiation: its record has no `transpose` "
-        "rule."
+        "rule. Only linear functions have transposes: that of `linear_transpose`, and rules of "
+        "custom derivatives by their tangents."
     )
     back = sw.linear_transpose(lambda x: (x, x), V)
     assert message(TypeError, back, V) == (

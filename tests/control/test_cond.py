@@ -83,6 +83,20 @@ def test_finite_differences():
         check_grads(lambda x, w, p=pred: two_ways(OURS, p, x, w), (X, W), order=2)
 
 
+def test_second_derivatives_by_python_scalars():
+    """Residuals that a branch has not are zeros as weak as those of the other."""
+    def f(lib, x):
+        return lib.lax.cond(x > 0, lambda x: lib.np.sin(x) * x, lambda x: x**2, x)
+
+    def second(lib, x):
+        return lib.root.grad(lib.root.grad(lambda x: f(lib, x)))(x)
+
+    for x in (0.3, -0.4):
+        ours, theirs = second(OURS, x), second(JAX, x)
+        close(ours, theirs)
+        assert ours.weak_type and theirs.weak_type
+
+
 @BOTH
 def test_forms_of_the_call(lib):
     cond, x = lib.lax.cond, lib.np.asarray(X)

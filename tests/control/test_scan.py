@@ -419,6 +419,23 @@ def test_messages_about_xs():
     assert message(TypeError, step, array(C), length=3.0) == (
         "scan: length must be an integer; got 3.0 of type float."
     )
+
+    def counted(n):
+        return sw.lax.scan(step, array(C), length=n)
+
+    with pytest.raises(ConcretizationTypeError) as caught:
+        sw.jit(counted)(3)
+    assert str(caught.value).startswith(
+        "scan: length must be concrete, since the size of the result depends on it; got a traced "
+        "~i32[], which is not known while tracing (jit of counted, called at "
+    )
+    assert str(caught.value).endswith(
+        "The value depends on the argument n. Pass a Python number, or mark the argument static "
+        "with `static_argnums`."
+    )
+    with pytest.raises(TypeError) as wrong:
+        sw.jit(counted)(3.0)
+    assert str(wrong.value) == "scan: length must be an integer; got a traced ~f32[]."
     assert message(TypeError, 3, array(C), array(XS)) == (
         "scan: the body must be a function; got 3."
     )
@@ -438,8 +455,7 @@ def test_messages_about_the_body():
         return c, {"y": "text"}
 
     assert message(TypeError, one, array(C), array(XS)) == (
-        "scan: one must return a pair (carry, y); it returned scan tracer f32[3] of type "
-        "StageTracer."
+        "scan: one must return a pair (carry, y); it returned a traced f32[3]."
     )
     assert message(TypeError, shape, {"h": array(C), "k": array(W)}, array(XS)) == (
         "scan: shape must return the carry in the types that it takes; carry['h'] came in as "

@@ -352,7 +352,8 @@ def test_missing_transpose():
                 gradient(lambda a: reduce_sum(op(a), axes=(0,)))(x)
             assert str(caught.value) == (
                 "[bare] cannot be used under reverse-mode differentiation: its record has no "
-                "`transpose` rule."
+                "`transpose` rule. Only linear functions have transposes: that of "
+                "`linear_transpose`, and rules of custom derivatives by their tangents."
             )
             return [x]
 
