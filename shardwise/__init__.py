@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from shardwise.api.explicit import set_mesh as set_mesh
     from shardwise.api.jacobian import hessian as hessian
     from shardwise.api.jacobian import jacfwd as jacfwd
-    from shardwise.api.jacobian import jacrev as jacobian
+    from shardwise.api.jacobian import jacobian as jacobian
     from shardwise.api.jacobian import jacrev as jacrev
     from shardwise.api.making import device_put_replicated as device_put_replicated
     from shardwise.api.making import device_put_sharded as device_put_sharded

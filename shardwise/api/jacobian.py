@@ -53,6 +53,9 @@ def jacrev(
     return _jacobian(fun, argnums, has_aux, holomorphic, allow_int, "jacrev", _rows)
 
 
+jacobian = jacrev
+
+
 def hessian(
     fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
     holomorphic: bool = False,

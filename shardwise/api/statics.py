@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shardwise.api.signatures import Options
+from shardwise.core.trees import shown
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.tracer import Tracer, escaped
-
-SHOWN = 60  # characters of a value in a message
 
 
 def split_static(
@@ -61,11 +60,6 @@ def _name(where: int | str, parameters: Sequence[str]) -> str:
     return parameters[where] if where < len(parameters) else f"args[{where}]"
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'} of type {_kind(value)}"
-
-
 def _kind(value: Any) -> str:
     return type(value).__name__
 
@@ -82,11 +76,11 @@ def _unhashable(
         if held is not None:
             return _traced(name, held)
         part, error = inner
-        holds = "" if part is value else f", as it holds {_shown(part)}"
+        holds = "" if part is value else f", as it holds {shown(part)}"
         usual = isinstance(error, TypeError) and "unhashable" in str(error)
         why = "" if usual else f" ({_kind(error)}: {error})"
         return ValueError(
-            f"{name} is {_shown(value)}, which cannot be hashed{holds}{why}. Static arguments are "
+            f"{name} is {shown(value)}, which cannot be hashed{holds}{why}. Static arguments are "
             "part of the cache key: use a hashable type such as a tuple, or do not mark it static."
         )
     return error
@@ -126,7 +120,7 @@ def incomparable(
                     bool(value == old)
                 except Exception as error:
                     return ValueError(
-                        f"{what}: static argument {_name(where, parameters)} is {_shown(value)}, "
+                        f"{what}: static argument {_name(where, parameters)} is {shown(value)}, "
                         f"whose `==` raised {_kind(error)} ({error}). It is compared with those of "
                         "earlier calls: let `__eq__` give a bool for any two values."
                     )

@@ -32,7 +32,6 @@ from shardwise.core.program import Program, Var
 from shardwise.core.trees import path_in, shown, tree_difference
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.stage import stage
-from shardwise.transforms.tracer import Tracer
 from shardwise.types.array_type import ArrayType
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.promotion import lattice_join
@@ -383,23 +382,6 @@ def leaf(x: Any, who: str, what: str, tree: Any, i: int) -> Any:
     if is_value(x) or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
         return x
     raise TypeError(f"{who}: {path_in(what, tree, i)} is {shown(x)}, which is not an array.")
-
-
-def path(what: str, tree: Any, i: int) -> str:
-    """`xs['a'][0]`: the name of a leaf."""
-    return paths(what, tree)[i]
-
-
-def paths(what: str, tree: Any) -> list[str]:
-    return [what + p for p in leaf_paths(tree.unflatten(range(tree.num_leaves)))]
-
-
-def shown(x: Any) -> str:
-    """A value and its type, for messages."""
-    if isinstance(x, Tracer):
-        return f"a traced {x.aval.str_short(True)}"
-    text = repr(x)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(x).__name__}"
 
 
 def check_function(who: str, what: str, fun: Any) -> None:

@@ -338,7 +338,6 @@ def _batch(
     return [chosen(args[0], row) for row in zip(*cases, strict=True)], [0] * len(marks)
 
 
-
 def chosen(which: Any, cases: Sequence[Any]) -> Any:
     """For each row, that of one case. which: a vector, of booleans or int32."""
     t = type_of(cases[0])

@@ -41,7 +41,7 @@ from shardwise.core.op import Op
 from shardwise.core.ordering import through_program
 from shardwise.core.program import Program
 from shardwise.core.tracebacks import hides_frames
-from shardwise.core.trees import tree_difference
+from shardwise.core.trees import shown, tree_difference
 from shardwise.numpy.convert import cast
 from shardwise.ops.families import add
 from shardwise.runtime.pytree import flatten

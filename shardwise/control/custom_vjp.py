@@ -51,7 +51,7 @@ from shardwise.core.op import Op
 from shardwise.core.ordering import through_program
 from shardwise.core.program import Program
 from shardwise.core.tracebacks import hides_frames
-from shardwise.core.trees import path_in, tree_difference
+from shardwise.core.trees import path_in, shown, tree_difference
 from shardwise.numpy.convert import cast
 from shardwise.ops.basis import reduce_sum
 from shardwise.ops.elementwise import mul

@@ -30,7 +30,7 @@ from shardwise.core.op import Op
 from shardwise.core.ordering import through_program
 from shardwise.core.program import Program, derived, without_dead_code
 from shardwise.core.tracebacks import hides_frames
-from shardwise.core.trees import tree_difference
+from shardwise.core.trees import shown, tree_difference
 from shardwise.ops.basis import zeros
 from shardwise.ops.sharding import settle
 from shardwise.runtime.pytree import flatten

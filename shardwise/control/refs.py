@@ -27,6 +27,7 @@ import numpy as np
 from shardwise.base.context import current
 from shardwise.core.infer import is_value, known, type_of
 from shardwise.core.source import describe, user_site
+from shardwise.core.trees import shown
 from shardwise.numpy.at import write
 from shardwise.numpy.convert import broadcast_to, cast, device_array
 from shardwise.numpy.index_pattern import parse
@@ -273,9 +274,7 @@ def empty_ref(ty: Any) -> Ref:
 def check_ref(who: str, ref: Any) -> None:
     """Raises where something is no ref."""
     if not isinstance(ref, Ref | RefPart):
-        text = repr(ref)
-        shown = text if len(text) <= 60 else text[:57] + "..."
-        raise TypeError(f"{who}: expected a Ref; got {shown} of type {type(ref).__name__}.")
+        raise TypeError(f"{who}: expected a Ref; got {shown(ref)}.")
 
 
 # -- the value at this place of the program --

@@ -1,5 +1,6 @@
-"""Pytrees in messages: paths of leaves, and how two trees differ: `carry['w'] is a tuple of 2 in init and a list of 2 in the
-result; only init has carry['b']`.
+"""Pytrees in messages: paths of leaves, and in words how two trees differ.
+
+    carry['w'] is a tuple of 2 in init and a list of 2 in the result; only init has carry['b']
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def path_in(root: str, tree: Any, i: int) -> str:
 
 
 def shown(x: Any) -> str:
-    """A value and its class, for messages."""
+    """A value and its class, or the type of a traced value, for messages."""
+    if hasattr(x, "aval") and hasattr(x, "interpreter"):
+        return f"a traced {x.aval.str_short(True)}"
     return f"{_short(x)} of type {type(x).__name__}"
 
 

@@ -275,13 +275,6 @@ class Layout(NamedTuple):
     ordered: bool
 
 
-class _Column(NamedTuple):
-    """One component of the index vectors: a value, whose last dimensions are `axes` of them."""
-
-    value: Any
-    axes: tuple[int, ...]
-
-
 def layout(shape: tuple, operands: Any, pattern: tuple, wrap: bool = True) -> Layout:
     """Lays an index out for an array of `shape`."""
     arrays, spread = _indices(shape, operands, pattern, wrap)

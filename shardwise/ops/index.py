@@ -23,7 +23,6 @@ from shardwise.ops.basis import (
     reshape,
     zeros,
 )
-from shardwise.ops.cast import convert_element_type
 from shardwise.ops.families import lit, shown
 from shardwise.ops.logical import bitwise_and, ge, le, where
 from shardwise.ops.shape import along, concatenate, slice_in_dim
@@ -475,18 +474,3 @@ gather = Op(
     jvp=_gather_jvp,
     batch=_gather_batch,
 )  # its transpose rule is a scatter: see ops.scatter
-
-
-def index_vectors(columns: Any, shape: tuple, dtype: Any) -> Any:
-    """Integer arrays that broadcast to `shape` as the components of index vectors.
-
-    Host integers and NumPy arrays may be mixed in.
-    """
-    parts = []
-    for column in columns:
-        t = type_of(column)
-        if t.dtype != dtype:
-            column = convert_element_type(column, dtype=dtype)
-        places = tuple(range(len(shape) - t.ndim, len(shape)))
-        parts.append(broadcast_in_dim(column, shape=(*shape, 1), dims=places))
-    return concatenate(*parts, dimension=len(shape)) if len(parts) > 1 else parts[0]

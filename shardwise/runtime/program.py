@@ -121,9 +121,6 @@ class Compiled:
     def output_shardings(self) -> list[Any] | None:
         return self.raw.get_output_shardings()
 
-    def parameter_shardings(self) -> list[Any] | None:
-        return self.raw.get_parameter_shardings()
-
     def parameter_layouts(self) -> list[str]:
         """As XLA writes them: `{1,0}` is row by row."""
         return [str(layout) for layout in self.raw.get_parameter_layouts()]

@@ -203,7 +203,7 @@ def test_linearize():
 # ------------------------------------------------------------------------------------ Jacobians
 
 
-@pytest.mark.parametrize("which", ["jacfwd", "jacrev"])
+@pytest.mark.parametrize("which", ["jacfwd", "jacrev", "jacobian"])
 def test_jacobians(which):
     def of(fun, *args, **options):
         return same(lambda lib, n: getattr(lib, which)(fun(n), **options), *args)

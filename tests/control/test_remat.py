@@ -175,6 +175,15 @@ def test_trees_static_arguments_and_keywords():
     slopes_as_jax(f, W, X)
 
 
+def test_static_arguments_are_told_apart_by_class_and_sign():
+    """Equal ones are not the same: 0.0 and -0.0, (1,) and (1.0,)."""
+    g = sw.checkpoint(lambda x, s: swnp.copysign(x, s), static_argnums=1)
+    assert [float(y) for y in sw.jit(lambda x: [g(x, 0.0), g(x, -0.0)])(2.0)] == [2.0, -2.0]
+    h = sw.checkpoint(lambda x, s: x * s[0], static_argnums=1)
+    found = sw.jit(lambda x: [h(x, (1,)), h(x, (1.0,))])(np.int32(2))
+    assert [y.dtype for y in found] == ["int32", "float32"]
+
+
 def test_outside_of_transforms_arrays_come_and_go():
     f = sw.checkpoint(lambda d, on: (d["x"].reshape(1) if on else 0, 2.5), static_argnums=1)
     rows = [((1,), 1.5), ((), 2.5)]

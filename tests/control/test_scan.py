@@ -13,6 +13,7 @@ from shardwise.api.grad import grad, jvp, linearize, vjp
 from shardwise.api.jit import jit
 from shardwise.api.vmap import vmap
 from shardwise.base.config import disable_jit
+from shardwise.base.errors import ConcretizationTypeError
 from shardwise.control import bodies
 from shardwise.control.scan_api import scan
 from shardwise.control.while_api import fori_loop
@@ -421,10 +422,10 @@ def test_messages_about_xs():
     )
 
     def counted(n):
-        return sw.lax.scan(step, array(C), length=n)
+        return scan(step, array(C), length=n)
 
     with pytest.raises(ConcretizationTypeError) as caught:
-        sw.jit(counted)(3)
+        jit(counted)(3)
     assert str(caught.value).startswith(
         "scan: length must be concrete, since the size of the result depends on it; got a traced "
         "~i32[], which is not known while tracing (jit of counted, called at "
@@ -434,7 +435,7 @@ def test_messages_about_xs():
         "with `static_argnums`."
     )
     with pytest.raises(TypeError) as wrong:
-        sw.jit(counted)(3.0)
+        jit(counted)(3.0)
     assert str(wrong.value) == "scan: length must be an integer; got a traced ~f32[]."
     assert message(TypeError, 3, array(C), array(XS)) == (
         "scan: the body must be a function; got 3."
