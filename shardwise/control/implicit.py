@@ -352,7 +352,8 @@ class _System:
         return self._typed(body, name)
 
     def eagerly(self, solve: Callable, fun: Callable, leaves: Sequence[Any]) -> Any:
-        """What a solver finds, where nothing is staged."""
+        """What a solver finds, run at once; the function is staged only to check its types."""
+        self.staged(fun)
         given = [fit(x, t) for x, t in zip(leaves, self.types, strict=True)]
         name = name_of(solve)
         result = self.checked(name, solve(fun, self.tree.unflatten(given)))

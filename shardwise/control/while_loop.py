@@ -189,11 +189,11 @@ def _without_known_effects(program: Program, unknown: Marks) -> Program:
 
 def _transpose(cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> NoReturn:
     raise ValueError(
-        f"while_loop: there is no reverse-mode derivative (grad, vjp, jacrev) of the loop of "
-        f"{body.name} while {test.name}: the number of turns is not known before it runs, and so "
-        "nothing can be kept of them to go back over. Use `fori_loop` with Python integers as "
-        "bounds or `scan`, whose number of turns is known; forward mode (`jvp`, `jacfwd`); or give "
-        "the function that has the loop a rule with `custom_vjp`."
+        "while_loop and fori_loop with traced bounds have no reverse-mode derivative (grad, vjp, "
+        f"jacrev), here the loop of {body.name}: the number of turns is not known before it runs, "
+        "and so nothing can be kept of them to go back over. Use `fori_loop` with Python integers "
+        "as bounds or `scan`, whose number of turns is known; forward mode (`jvp`, `jacfwd`); or "
+        "give the function that has the loop a rule with `custom_vjp`."
     )
 
 

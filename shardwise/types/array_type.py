@@ -12,10 +12,12 @@ Types are interned: two equal types are the same object, so caches compare ident
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Iterable
 from typing import Any
 
 from shardwise.base.caches import Interned
-from shardwise.types.dtypes import short_name
+from shardwise.types.dtypes import canonicalize, short_name
 from shardwise.types.mesh import AbstractMesh, BaseMesh
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import NamedSharding
@@ -25,7 +27,7 @@ TYPES_REMEMBERED = 8192
 
 
 class ArrayType:
-    """The type of a value. Make with `array_type`; equal types are identical.
+    """The type of a value: `ArrayType((8, 4), "float32")`. Equal types are identical.
 
     shape:      logical sizes.
     dtype:      canonical NumPy dtype, or an extended dtype (typed keys).
@@ -45,6 +47,15 @@ class ArrayType:
     varying: frozenset[Any]
     ndim: int
     size: int
+
+    def __new__(
+        cls, shape: Iterable[Any], dtype: Any, weak_type: bool = False, *,
+        sharding: NamedSharding | None = None, vma: Iterable[Any] = (),
+    ) -> ArrayType:
+        spec = None if sharding is None else sharding.spec
+        mesh = None if sharding is None else sharding.mesh.abstract_mesh
+        sizes = tuple([operator.index(n) for n in shape])
+        return array_type(sizes, canonicalize(dtype), weak_type, spec, mesh, frozenset(vma))
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.shape, self.dtype, self.weak_type, self.spec, self.mesh, self.varying)

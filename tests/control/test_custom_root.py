@@ -112,6 +112,10 @@ def test_messages():
     assert message(TypeError, lambda: root(1.0, solve=lambda f, x: 3, has_aux=True)) == (
         "custom_root: with has_aux, <lambda> must return a pair (solution, aux); it returned 3."
     )
+    assert message(TypeError, lambda: root(1.0, f=lambda x: (x, x))) == (
+        "custom_root: <lambda> must return a tree like initial_guess; x is a leaf in initial_guess "
+        "and a tuple of 2 in the result."
+    )
     assert message(TypeError, sw.grad(lambda p: root(p, f=lambda x: p > 0)), 1.0) == (
         "custom_root: <lambda> must return values of the types of initial_guess; x is bool[], and "
         "in initial_guess f32[]."

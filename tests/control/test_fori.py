@@ -38,8 +38,13 @@ def test_bounds_that_are_not_known():
 
     same_as_jax(f, X, W, np.int32(4), axes=(0, None, None), reverse=False)
     same_as_jax(f, X, W, np.int32(4), axes=(None, None, 0), reverse=False)
-    assert "there is no reverse-mode derivative (grad, vjp, jacrev) of the loop of turn" in message(
-        ValueError, sw.jit(sw.grad(lambda x, n: swnp.sum(f(OURS, x, W, n)["h"]))), X, 3
+    grad = sw.jit(sw.grad(lambda x, n: swnp.sum(f(OURS, x, W, n)["h"])))
+    assert message(ValueError, grad, X, 3) == (
+        "while_loop and fori_loop with traced bounds have no reverse-mode derivative (grad, vjp, "
+        "jacrev), here the loop of turn: the number of turns is not known before it runs, and so "
+        "nothing can be kept of them to go back over. Use `fori_loop` with Python integers as "
+        "bounds or `scan`, whose number of turns is known; forward mode (`jvp`, `jacfwd`); or give "
+        "the function that has the loop a rule with `custom_vjp`."
     )
 
 

@@ -111,11 +111,11 @@ def test_reverse_mode_is_refused_unless_nothing_depends_on_the_loop():
         return swnp.sum(lax.while_loop(large, halved, x))
 
     assert message(ValueError, sw.grad(f), swnp.asarray(X)) == (
-        "while_loop: there is no reverse-mode derivative (grad, vjp, jacrev) of the loop of halved "
-        "while large: the number of turns is not known before it runs, and so nothing can be kept "
-        "of them to go back over. Use `fori_loop` with Python integers as bounds or `scan`, whose "
-        "number of turns is known; forward mode (`jvp`, `jacfwd`); or give the function that has "
-        "the loop a rule with `custom_vjp`."
+        "while_loop and fori_loop with traced bounds have no reverse-mode derivative (grad, vjp, "
+        "jacrev), here the loop of halved: the number of turns is not known before it runs, and so "
+        "nothing can be kept of them to go back over. Use `fori_loop` with Python integers as "
+        "bounds or `scan`, whose number of turns is known; forward mode (`jvp`, `jacfwd`); or give "
+        "the function that has the loop a rule with `custom_vjp`."
     )
 
     def steps(x):
