@@ -40,6 +40,7 @@ from shardwise.runtime.pytree import flatten
 from shardwise.types.array_type import ArrayType, array_type
 from shardwise.types.dtypes import canonicalize
 from shardwise.types.extended import ExtendedDType
+from shardwise.types.frozen import counted
 from shardwise.types.sharding import SingleDeviceSharding
 
 _log = logging.getLogger("shardwise.debug")
@@ -198,6 +199,10 @@ class _Checker(string.Formatter):
         return value
 
 
+def _names(kwargs: dict) -> str:
+    return f"the names {', '.join(sorted(kwargs))}" if kwargs else "no names"
+
+
 def check_format(name: str, fmt: str, args: tuple, kwargs: dict) -> None:
     """Raises where the format asks for arguments that there are not, or not for all there are."""
     checker = _Checker()
@@ -206,8 +211,8 @@ def check_format(name: str, fmt: str, args: tuple, kwargs: dict) -> None:
     except (IndexError, KeyError) as error:
         missing = f"argument number {len(args)}" if isinstance(error, IndexError) else str(error)
         raise type(error)(
-            f"{name}: the format {fmt!r} asks for {missing}, but there are {len(args)} "
-            f"positional arguments and the names {sorted(kwargs)}."
+            f"{name}: the format {fmt!r} asks for {missing}, but was given "
+            f"{counted(len(args), 'positional argument')} and {_names(kwargs)}."
         ) from None
     except ValueError as error:
         raise ValueError(f"{name}: the format {fmt!r}: {error}.") from None

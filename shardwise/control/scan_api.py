@@ -142,10 +142,10 @@ class _Call:
                 f"{path_in('xs', self.xs_tree, i)} of type {type_of(x).str_short(True)} has {n}"
                 for i, (x, n) in enumerate(zip(self.xs, sizes, strict=True))
             ]
-            asked = "" if length is None else f" length is {length}."
+            asked = "" if length is None else f", and length is {length}"
             raise ValueError(
                 "scan: the arrays of xs must have one size along dimension 0; "
-                f"{', '.join(rows)}.{asked}"
+                f"{', '.join(rows)}{asked}."
             )
         return wanted
 

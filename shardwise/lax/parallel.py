@@ -30,6 +30,7 @@ from shardwise.ops.reduce import reduce_max, reduce_min
 from shardwise.ops.shape import expand_dims, squeeze
 from shardwise.runtime.pytree import flatten
 from shardwise.types.dtypes import is_bool
+from shardwise.types.frozen import listed
 
 Groups = Sequence[Sequence[int]] | None
 _PLAIN = (bool, int, float, complex)  # np.float64 is a float, and an array
@@ -122,8 +123,14 @@ def _summed(x: Any, axes: _Axes) -> Any:
 
 def _reduced(op: Op, reduce: Op, x: Any, axes: _Axes) -> Any:
     if axes.positions:
-        ndim = type_of(x).ndim
-        x = reduce(x, axes=tuple([axis_of(a, ndim) for a in axes.positions]))
+        t = type_of(x)
+        if not all(-t.ndim <= a < t.ndim for a in axes.positions):
+            raise ValueError(
+                f"{axes.who}: integers among the axes are dimensions of the operand; got "
+                f"{listed(axes.positions)} for {t.str_short(True)}. Mapped axes have the "
+                "name that `vmap` gives them (axis_name)."
+            )
+        x = reduce(x, axes=tuple([axis_of(a, t.ndim) for a in axes.positions]))
     return op(x, groups=axes.groups, **axes.params) if axes.names else x
 
 

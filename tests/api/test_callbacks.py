@@ -558,9 +558,9 @@ def test_logs(jitted: bool, caplog: pytest.LogCaptureFixture) -> None:
     "fmt, args, kwargs, kind, text",
     [
         ("{} {}", (1,), {}, IndexError, "debug.print: the format '{} {}' asks for argument number "
-         "1, but there are 1 positional arguments and the names []."),
-        ("{y}", (1,), {"x": 2}, KeyError, "\"debug.print: the format '{y}' asks for 'y', but there "
-         "are 1 positional arguments and the names ['x'].\""),
+         "1, but was given 1 positional argument and no names."),
+        ("{y}", (1,), {"x": 2}, KeyError, "\"debug.print: the format '{y}' asks for 'y', but was "
+         "given 1 positional argument and the names x.\""),
         ("{}", (1, 2), {"k": 1}, ValueError, "debug.print: the format '{}' does not use the "
          "arguments 1, 'k'. Give it a field for each; an f-string would have been formatted before "
          "the call."),

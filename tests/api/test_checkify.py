@@ -290,8 +290,8 @@ def test_arguments_are_checked() -> None:
             lambda: checkify.check(True, 3))  # pyright: ignore[reportArgumentType]
     refused(TypeError, "checkify.check: arguments of the message are arrays, in pytrees; got 's' "
             "of type str. Put it into the message itself.", lambda: checkify.check(True, "{}", "s"))
-    refused(IndexError, "checkify.check: the format '{} {}' asks for argument number 1, but there "
-            "are 1 positional arguments and the names [].",
+    refused(IndexError, "checkify.check: the format '{} {}' asks for argument number 1, but was "
+            "given 1 positional argument and no names.",
             lambda: checkify.check(True, "{} {}", 1))
     refused(TypeError, "checkify takes a function; got 3 of type int.",
             lambda: checkify.checkify(3))  # pyright: ignore[reportArgumentType]

@@ -396,8 +396,8 @@ def test_messages_about_xs():
         "5, xs['b'] of type f32[3] has 3."
     )
     assert message(ValueError, step, array(C), array(XS), length=4) == (
-        "scan: the arrays of xs must have one size along dimension 0; xs of type f32[5,3] has 5. "
-        "length is 4."
+        "scan: the arrays of xs must have one size along dimension 0; xs of type f32[5,3] has 5, "
+        "and length is 4."
     )
     assert message(ValueError, step, array(C), [array(XS), array(1.0)]) == (
         "scan: xs[1] is of type f32[], which has no dimension to go along."

@@ -406,6 +406,11 @@ FAILS = {
         lambda x: lax.psum(x, ("i", "i")), ValueError,
         "psum: axis 'i' is given twice, in ('i', 'i').",
     ),
+    "a dimension that there is not": (
+        lambda x: lax.psum(x, 3), ValueError,
+        "psum: integers among the axes are dimensions of the operand; got 3 for f32[3]. Mapped axes "
+        "have the name that `vmap` gives them (axis_name).",
+    ),
     "groups that do not cover": (
         lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [2, 2]]), ValueError,
         "psum: axis_index_groups must have each of the 4 indices of axis 'i' once; got "
