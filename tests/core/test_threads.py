@@ -279,6 +279,7 @@ class Level:
 
 def _caches():
     """The sizes of all tables that live as long as the process and are keyed by functions."""
+    gc.collect()  # weak tables lose what is in cycles only then
     return {
         "recipes": len(bodies._by_recipe),
         "shelves": len(bodies.shelves),

@@ -408,8 +408,8 @@ FAILS = {
     ),
     "a dimension that there is not": (
         lambda x: lax.psum(x, 3), ValueError,
-        "psum: integers among the axes are dimensions of the operand; got 3 for f32[3]. Mapped axes "
-        "have the name that `vmap` gives them (axis_name).",
+        "psum: integers among the axes are dimensions of the operand; got 3 for f32[3]. Mapped "
+        "axes have the name that `vmap` gives them (axis_name).",
     ),
     "groups that do not cover": (
         lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [2, 2]]), ValueError,
