@@ -12,7 +12,7 @@ from shardwise.engine import compiled, emitter, transfer
 from shardwise.engine.eager import EAGER
 from shardwise.ops import families
 from shardwise.runtime import program
-from shardwise.transforms import stage, tape
+from shardwise.transforms import batch, stage, tape
 from shardwise.types import promotion
 
 
@@ -33,7 +33,9 @@ def clear_caches() -> None:
         op.inferred.clear()
     for table in (infer._scalar_types, promotion._joins_by_key, stage._literals):
         table.clear()
-    remembered = fused._form, emitter.tensor_text, families._literal, transfer._plan
-    for function in (*remembered, program.result_handler):
+    for function in (
+        fused._form, emitter.tensor_text, families._literal, transfer._plan, batch.without_dim,
+        program.result_handler,
+    ):
         function.cache_clear()
     release_recent()

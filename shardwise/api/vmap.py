@@ -19,6 +19,7 @@ from shardwise.control.refs import is_ref
 from shardwise.core.infer import type_of
 from shardwise.core.interpreter import name_of
 from shardwise.core.tracebacks import hides_frames
+from shardwise.engine.array import Array
 from shardwise.runtime.pytree import flatten
 from shardwise.transforms.batch import batch, hidden_sharding, to_dim
 from shardwise.types.frozen import counted
@@ -68,7 +69,10 @@ def vmap(
         def names() -> list[str]:
             return argument_names(args, kwargs, names_of(fun))
 
-        values = [as_input(x, what, lambda i=i: names()[i]) for i, x in enumerate(leaves)]
+        values = [
+            x if x.__class__ is Array else as_input(x, what, lambda i=i: names()[i])
+            for i, x in enumerate(leaves)
+        ]
         pairs = enumerate(zip(values, dims, strict=True))
         dims = [_axis(what, names, i, x, d) for i, (x, d) in pairs]
         size = _size(what, names, values, dims, axis_size)

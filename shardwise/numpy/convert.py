@@ -86,6 +86,8 @@ def promote_numeric(*args: Any) -> list[Any]:
 def promote_inexact(*args: Any) -> list[Any]:
     """The arguments in their common floating-point or complex dtype."""
     types = [type_of(a) for a in args]
+    if len(types) == 1 and to_inexact(types[0].dtype) is types[0].dtype:
+        return [*args]
     dtype, weak = _joined(types)
     return _cast_all(args, types, to_inexact(dtype), weak)
 

@@ -104,6 +104,8 @@ def elementwise_batch(op: Op) -> Callable:
     """The batch rule of an elementwise op: bring hidden dimensions to one place."""
 
     def rule(size: int, args: list, dims: list, **params: Any) -> tuple[Any, int]:
+        if len(args) == 1:
+            return op(*args, **params), dims[0]
         types = [type_of(a) for a in args]
         ranks = [t.ndim - (d is not None) for t, d in zip(types, dims, strict=True)]
         rank = max(ranks)

@@ -30,7 +30,10 @@ from shardwise.types.array_type import ArrayType
 from shardwise.types.partition_spec import PartitionSpec
 from shardwise.types.sharding import NamedSharding
 
+TYPES_REMEMBERED = 1024
 
+
+@functools.lru_cache(TYPES_REMEMBERED)
 def without_dim(aval: ArrayType, dim: int) -> ArrayType:
     """The type without one dimension, however it is split."""
     shape, spec = aval.shape, aval.spec

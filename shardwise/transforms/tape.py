@@ -122,7 +122,8 @@ class Tape(JVP):
     ) -> Local | None:
         _, types, marks, _ = taken
         try:
-            key = (form_of(fused, rest, static), current().key, *types, *marks)
+            form = form_of(fused, rest, static) if rest or static else fused
+            key = (form, current().key, *types, *marks)
             found = _locals.get(key)
         except TypeError:
             return None
