@@ -16,25 +16,25 @@ from __future__ import annotations
 import numpy as np
 
 import shardwise as sw
-from shardwise.base.context import current
-from shardwise.core.checker import check_program
-from shardwise.core.infer import infer, type_of
-from shardwise.core.interpreter import Interpreter
-from shardwise.core.op import Op, is_linear
-from shardwise.core.program import Program, Var, evaluate
-from shardwise.engine.eager import EAGER
-from shardwise.engine.executable import build
-from shardwise.engine.signature import signature
-from shardwise.ops.basis import broadcast_in_dim, move_axis, reduce_sum
-from shardwise.ops.elementwise import add, cos, mul, sin
-from shardwise.transforms.batch import batch
-from shardwise.transforms.jvp import push_forward
-from shardwise.transforms.linearize import linearize
-from shardwise.transforms.stage import stage
-from shardwise.transforms.tracer import Tracer
-from shardwise.transforms.transpose import transpose
-from shardwise.types.array_type import array_type
-from shardwise.types.dims import Dims
+from shardwise._src.arrays.signature import signature
+from shardwise._src.base.context import current
+from shardwise._src.core.checker import check_program
+from shardwise._src.core.infer import infer, type_of
+from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.program import Program, Var, evaluate
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
+from shardwise._src.ops.elementwise import add, cos, mul, sin
+from shardwise._src.running.eager import EAGER
+from shardwise._src.running.executable import build
+from shardwise._src.transforms.batch import batch
+from shardwise._src.transforms.jvp import push_forward
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.stage import stage
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.transforms.transpose import transpose
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.dims import Dims
 
 # ==================================================================================================
 # 1  Values and types (types/array_type.py, core/infer.py)

@@ -48,8 +48,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import shardwise as sw
 from shardwise import random
+from shardwise._src.explain.pictures import MeshPicture, ShardingPicture
 from shardwise.explain import collectives, summarize, table
-from shardwise.explain.pictures import MeshPicture, ShardingPicture
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

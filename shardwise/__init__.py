@@ -2,49 +2,51 @@
 
 from typing import TYPE_CHECKING
 
+from shardwise._src.api.grad import grad as grad
+from shardwise._src.api.grad import jvp as jvp
+from shardwise._src.api.grad import linearize as linearize
+from shardwise._src.api.grad import value_and_grad as value_and_grad
+from shardwise._src.api.grad import vjp as vjp
+from shardwise._src.api.jit import jit as jit
+from shardwise._src.api.placement import block_until_ready as block_until_ready
+from shardwise._src.api.placement import default_backend as default_backend
+from shardwise._src.api.placement import device_count as device_count
+from shardwise._src.api.placement import device_get as device_get
+from shardwise._src.api.placement import device_put as device_put
+from shardwise._src.api.placement import devices as devices
+from shardwise._src.api.placement import local_device_count as local_device_count
+from shardwise._src.api.placement import local_devices as local_devices
+from shardwise._src.api.placement import make_mesh as make_mesh
+from shardwise._src.api.placement import process_count as process_count
+from shardwise._src.api.placement import process_index as process_index
+from shardwise._src.api.placement import with_sharding_constraint as with_sharding_constraint
+from shardwise._src.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
+from shardwise._src.api.vmap import vmap as vmap
+from shardwise._src.arrays.array import Array as Array
+from shardwise._src.base.config import config as config
+from shardwise._src.base.config import default_device as default_device
+from shardwise._src.base.config import default_matmul_precision as default_matmul_precision
+from shardwise._src.base.config import disable_jit as disable_jit
+from shardwise._src.base.config import enable_x64 as enable_x64
+from shardwise._src.base.config import numpy_dtype_promotion as numpy_dtype_promotion
+from shardwise._src.base.config import numpy_rank_promotion as numpy_rank_promotion
+from shardwise._src.base.lazy import lazy_names
+from shardwise._src.core.infer import typeof as typeof
+from shardwise._src.runtime.backend import Device as Device
+from shardwise._src.types.dtypes import float0 as float0
+from shardwise._src.types.partition_spec import P as P
+from shardwise._src.types.sharding import NamedSharding as NamedSharding
 from shardwise._version import __version__ as __version__
-from shardwise.api.grad import grad as grad
-from shardwise.api.grad import jvp as jvp
-from shardwise.api.grad import linearize as linearize
-from shardwise.api.grad import value_and_grad as value_and_grad
-from shardwise.api.grad import vjp as vjp
-from shardwise.api.jit import jit as jit
-from shardwise.api.placement import block_until_ready as block_until_ready
-from shardwise.api.placement import default_backend as default_backend
-from shardwise.api.placement import device_count as device_count
-from shardwise.api.placement import device_get as device_get
-from shardwise.api.placement import device_put as device_put
-from shardwise.api.placement import devices as devices
-from shardwise.api.placement import local_device_count as local_device_count
-from shardwise.api.placement import local_devices as local_devices
-from shardwise.api.placement import make_mesh as make_mesh
-from shardwise.api.placement import process_count as process_count
-from shardwise.api.placement import process_index as process_index
-from shardwise.api.placement import with_sharding_constraint as with_sharding_constraint
-from shardwise.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
-from shardwise.api.vmap import vmap as vmap
-from shardwise.base.config import config as config
-from shardwise.base.config import default_device as default_device
-from shardwise.base.config import default_matmul_precision as default_matmul_precision
-from shardwise.base.config import disable_jit as disable_jit
-from shardwise.base.config import enable_x64 as enable_x64
-from shardwise.base.config import numpy_dtype_promotion as numpy_dtype_promotion
-from shardwise.base.config import numpy_rank_promotion as numpy_rank_promotion
-from shardwise.base.lazy import lazy_names
-from shardwise.core.infer import typeof as typeof
-from shardwise.engine.array import Array as Array
-from shardwise.runtime.backend import Device as Device
-from shardwise.types.dtypes import float0 as float0
-from shardwise.types.partition_spec import P as P
-from shardwise.types.sharding import NamedSharding as NamedSharding
 
 if TYPE_CHECKING:
     from shardwise import ad_checkpoint as ad_checkpoint
     from shardwise import checkpoint_policies as checkpoint_policies
     from shardwise import compat as compat
+    from shardwise import core as core
     from shardwise import custom_batching as custom_batching
     from shardwise import custom_derivatives as custom_derivatives
     from shardwise import debug as debug
+    from shardwise import dlpack as dlpack
     from shardwise import errors as errors
     from shardwise import experimental as experimental
     from shardwise import explain as explain
@@ -57,52 +59,52 @@ if TYPE_CHECKING:
     from shardwise import sharding as sharding
     from shardwise import tree as tree
     from shardwise import tree_util as tree_util
-    from shardwise.api.caches import clear_caches as clear_caches
-    from shardwise.api.callbacks import effects_barrier as effects_barrier
-    from shardwise.api.callbacks import pure_callback as pure_callback
-    from shardwise.api.derivatives import closure_convert as closure_convert
-    from shardwise.api.derivatives import custom_gradient as custom_gradient
-    from shardwise.api.derivatives import fwd_and_bwd as fwd_and_bwd
-    from shardwise.api.derivatives import linear_transpose as linear_transpose
-    from shardwise.api.explicit import reshard as reshard
-    from shardwise.api.explicit import set_mesh as set_mesh
-    from shardwise.api.jacobian import hessian as hessian
-    from shardwise.api.jacobian import jacfwd as jacfwd
-    from shardwise.api.jacobian import jacobian as jacobian
-    from shardwise.api.jacobian import jacrev as jacrev
-    from shardwise.api.making import device_put_replicated as device_put_replicated
-    from shardwise.api.making import device_put_sharded as device_put_sharded
-    from shardwise.api.making import (
+    from shardwise._src.api.caches import clear_caches as clear_caches
+    from shardwise._src.api.callbacks import effects_barrier as effects_barrier
+    from shardwise._src.api.callbacks import pure_callback as pure_callback
+    from shardwise._src.api.derivatives import closure_convert as closure_convert
+    from shardwise._src.api.derivatives import custom_gradient as custom_gradient
+    from shardwise._src.api.derivatives import fwd_and_bwd as fwd_and_bwd
+    from shardwise._src.api.derivatives import linear_transpose as linear_transpose
+    from shardwise._src.api.explicit import reshard as reshard
+    from shardwise._src.api.explicit import set_mesh as set_mesh
+    from shardwise._src.api.jacobian import hessian as hessian
+    from shardwise._src.api.jacobian import jacfwd as jacfwd
+    from shardwise._src.api.jacobian import jacobian as jacobian
+    from shardwise._src.api.jacobian import jacrev as jacrev
+    from shardwise._src.api.making import device_put_replicated as device_put_replicated
+    from shardwise._src.api.making import device_put_sharded as device_put_sharded
+    from shardwise._src.api.making import (
         make_array_from_batched_callback as make_array_from_batched_callback,
     )
-    from shardwise.api.making import (
-        make_array_from_batched_callback_with_devices as make_array_from_batched_callback_with_devices,  # noqa: E501
+    from shardwise._src.api.making import (
+        make_array_from_batched_callback_with_devices as make_array_from_batched_callback_with_devices,
     )
-    from shardwise.api.making import make_array_from_callback as make_array_from_callback
-    from shardwise.api.making import (
+    from shardwise._src.api.making import make_array_from_callback as make_array_from_callback
+    from shardwise._src.api.making import (
         make_array_from_process_local_data as make_array_from_process_local_data,
     )
-    from shardwise.api.making import (
+    from shardwise._src.api.making import (
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
     )
-    from shardwise.api.remat import checkpoint as checkpoint
-    from shardwise.api.remat import remat as remat
-    from shardwise.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
-    from shardwise.api.tracing import eval_shape as eval_shape
-    from shardwise.api.tracing import make_jaxpr as make_jaxpr
-    from shardwise.base.config import checking_leaks as checking_leaks
-    from shardwise.base.config import debug_infs as debug_infs
-    from shardwise.base.config import debug_nans as debug_nans
-    from shardwise.base.config import explain_cache_misses as explain_cache_misses
-    from shardwise.base.config import log_compiles as log_compiles
-    from shardwise.base.config import make_user_context as make_user_context
-    from shardwise.base.config import threefry_partitionable as threefry_partitionable
-    from shardwise.control.custom_jvp import custom_jvp as custom_jvp
-    from shardwise.control.custom_vjp import custom_vjp as custom_vjp
-    from shardwise.control.refs import Ref as Ref
-    from shardwise.control.refs import freeze as freeze
-    from shardwise.control.refs import new_ref as new_ref
-    from shardwise.engine.array import Shard as Shard
-    from shardwise.engine.live import live_arrays as live_arrays
+    from shardwise._src.api.remat import checkpoint as checkpoint
+    from shardwise._src.api.remat import remat as remat
+    from shardwise._src.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
+    from shardwise._src.api.tracing import eval_shape as eval_shape
+    from shardwise._src.api.tracing import make_jaxpr as make_jaxpr
+    from shardwise._src.arrays.array import Shard as Shard
+    from shardwise._src.base.config import checking_leaks as checking_leaks
+    from shardwise._src.base.config import debug_infs as debug_infs
+    from shardwise._src.base.config import debug_nans as debug_nans
+    from shardwise._src.base.config import explain_cache_misses as explain_cache_misses
+    from shardwise._src.base.config import log_compiles as log_compiles
+    from shardwise._src.base.config import make_user_context as make_user_context
+    from shardwise._src.base.config import threefry_partitionable as threefry_partitionable
+    from shardwise._src.custom.jvp import custom_jvp as custom_jvp
+    from shardwise._src.custom.vjp import custom_vjp as custom_vjp
+    from shardwise._src.moving.live import live_arrays as live_arrays
+    from shardwise._src.refs.refs import Ref as Ref
+    from shardwise._src.refs.refs import freeze as freeze
+    from shardwise._src.refs.refs import new_ref as new_ref
 
 __getattr__, __dir__ = lazy_names(__name__)

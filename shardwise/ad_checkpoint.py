@@ -8,12 +8,19 @@
     print_saved_residuals(layer, w, x)
 """
 
-from shardwise import checkpoint_policies as checkpoint_policies
-from shardwise.api.remat import checkpoint as checkpoint
-from shardwise.api.remat import checkpoint_name as checkpoint_name
-from shardwise.api.remat import print_saved_residuals as print_saved_residuals
-from shardwise.api.remat import remat as remat
-from shardwise.api.remat import saved_residuals as saved_residuals
-from shardwise.control.remat import Offloadable as Offloadable
-from shardwise.control.remat import Recompute as Recompute
-from shardwise.control.remat import Saveable as Saveable
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise import checkpoint_policies as checkpoint_policies
+    from shardwise._src.api.remat import checkpoint as checkpoint
+    from shardwise._src.api.remat import checkpoint_name as checkpoint_name
+    from shardwise._src.api.remat import print_saved_residuals as print_saved_residuals
+    from shardwise._src.api.remat import remat as remat
+    from shardwise._src.api.remat import saved_residuals as saved_residuals
+    from shardwise._src.remat.recompute import Offloadable as Offloadable
+    from shardwise._src.remat.recompute import Recompute as Recompute
+    from shardwise._src.remat.recompute import Saveable as Saveable
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,4 +1,11 @@
 """Functions with rules of their own for `vmap`."""
 
-from shardwise.control.custom_vmap import custom_vmap as custom_vmap
-from shardwise.control.custom_vmap import sequential_vmap as sequential_vmap
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.custom.vmap import custom_vmap as custom_vmap
+    from shardwise._src.custom.vmap import sequential_vmap as sequential_vmap
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -4,6 +4,11 @@
     torch.from_dlpack(x)
 """
 
-from shardwise.numpy.files import from_dlpack as from_dlpack
+from typing import TYPE_CHECKING
 
-__all__ = ["from_dlpack"]
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.numpy.files import from_dlpack as from_dlpack
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -5,4 +5,11 @@ program starts, and results are there unless `out_shardings`, or a `device_put` 
 thing to happen to them, says otherwise.
 """
 
-from shardwise.ops.memory import Space as Space
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.ops.memory import Space as Space
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -35,8 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def programs_go_with_their_module() -> Iterator[None]:
     """Empties the caches of compiled programs: those of all tests together hold gigabytes."""
     yield
-    if eager := sys.modules.get("shardwise.engine.eager"):
+    if eager := sys.modules.get("shardwise._src.running.eager"):
         eager.EAGER.cache.clear()
-        sys.modules["shardwise.engine.compiled"]._compiled.clear()
+        sys.modules["shardwise._src.compiling.compiled"]._compiled.clear()
     if jax := sys.modules.get("jax"):
         jax.clear_caches()

@@ -19,21 +19,14 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
 
-# From the ground up. `shardwise` itself, with the public names, is above them all.
+# The rooms of `shardwise._src`, from the ground up. The public names are above them all.
 LAYERS = (
-    *("_version", "base", "runtime", "types", "core", "ops", "numpy"),
-    *("transforms", "control", "engine", "api"),
-    *("lax", "dlpack", "random", "nn", "linalg", "fft", "scipy", "tree", "tree_util"),
-    *("memory", "ref", "errors"),
-    *("checkpoint_policies", "ad_checkpoint", "custom_derivatives", "custom_batching"),
-    *("compat", "sharding"),
-    "experimental",
-    *("explain", "debug", "checkpoint", "cli", "testing"),
+    *("base", "runtime", "messages", "types", "core", "ops", "numpy", "transforms"),
+    *("refs", "effects", "control", "custom", "remat", "checks"),
+    *("arrays", "lowering", "compiling", "moving", "running", "api"),
+    *("lax", "random", "nn", "tree", "explain", "compat", "testing", "cli"),
 )
 ROOT_LAYER = len(LAYERS)
-
-# Modules whose `__getattr__` imports public namespaces on first use.
-LAZY_NAMESPACES = {"shardwise", "shardwise.explain"}
 
 # Packages that may be missing, or that are too slow to import before they are needed.
 ON_FIRST_USE = {
@@ -42,7 +35,7 @@ ON_FIRST_USE = {
     *("psutil", "pytest", "rich", "scipy", "tensorstore", "typer", "zarr"),
 }
 
-SEAM = "shardwise.runtime"
+SEAM = "shardwise._src.runtime"
 
 
 @dataclass(frozen=True)
@@ -130,8 +123,11 @@ def check(sources: Mapping[str, str]) -> list[str]:
         module = name.removesuffix(".__init__")
         imports += read_imports(source, module, is_package=module != name)
     complaints = [line for found in imports for line in _complaints(found)]
-    unknown = {m.split(".")[1] for m in modules if "." in m} - set(LAYERS)
-    complaints += [f"shardwise.{name} is in no layer: add it to LAYERS" for name in sorted(unknown)]
+    rooms = [m.split(".")[2] for m in modules if m.startswith("shardwise._src.")]
+    unknown = sorted({*rooms} - {*LAYERS})
+    complaints += [f"shardwise._src.{n} is in no layer: add it to LAYERS" for n in unknown]
+    faces = [n for n in sources if not n.startswith(("shardwise._src", "shardwise._version"))]
+    complaints += [line for n in faces for line in _more_than_names(n, sources[n])]
     return complaints + _cycle(imports, modules)
 
 
@@ -144,26 +140,40 @@ def _complaints(found: Import) -> Iterator[str]:
         yield f"{where}: only {SEAM} imports jaxlib"
     if found.package == "shardwise" and _layer(found.name) > _layer(found.module):
         yield f"{where}, which is above it"
-    may_be_late = found.package in ON_FIRST_USE or found.module in LAZY_NAMESPACES
-    if found.in_function and not may_be_late:
+    if found.in_function and found.package not in ON_FIRST_USE:
         kind = "ours" if found.package == "shardwise" else "always there"
         if found.package in sys.stdlib_module_names:
             kind = "in the standard library"
         yield f"{where} inside a function, though it is {kind}"
 
 
+def _more_than_names(name: str, source: str) -> Iterator[str]:
+    """Complaints about statements of a public module that are no imports of names."""
+    for node in ast.parse(source).body:
+        match node:
+            case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
+                continue
+            case ast.If() if all(isinstance(n, ast.ImportFrom) for n in _only_for_types(node)):
+                continue
+            case ast.Assign(targets=[target]) if ast.unparse(target).strip("()").startswith("__"):
+                continue
+        module = name.removesuffix(".__init__")
+        yield f"{module}:{node.lineno} is more than a name: the machine belongs under _src"
+
+
 def _layer(module: str) -> int:
-    """Position in LAYERS; a name that is not there is above all, and reported by itself."""
-    part = module.split(".")[1] if "." in module else ""
-    return LAYERS.index(part) if part in LAYERS else ROOT_LAYER
+    """Position in LAYERS; -1 of what is below them, ROOT_LAYER of the public names."""
+    parts = [*module.split("."), "", ""]
+    if parts[1] == "_src" and parts[2]:
+        return LAYERS.index(parts[2]) if parts[2] in LAYERS else ROOT_LAYER
+    return -1 if parts[1] in ("_src", "_version") else ROOT_LAYER
 
 
 def _cycle(imports: list[Import], modules: set[str]) -> list[str]:
     graph: dict[str, set[str]] = {}
     for found in imports:
-        late = found.in_function and found.module in LAZY_NAMESPACES
         target = _module_of(found.name, modules)
-        runs = not late and not found.for_types
+        runs = not found.for_types
         if runs and target in modules and target != found.module:
             graph.setdefault(found.module, set()).add(target)
     try:
@@ -189,91 +199,98 @@ def test_the_library_keeps_to_its_layers():
 
 
 def complain(**sources: str) -> list[str]:
-    """Checks modules given as `core__op="source"`, under `shardwise`."""
-    root = {"shardwise.__init__": sources.pop("root", "")}
-    named = {f"shardwise.{name.replace('__', '.')}": text for name, text in sources.items()}
+    """Checks modules given as `core__op="source"`, under `shardwise._src`."""
+    root = {"shardwise.__init__": sources.pop("root", ""), "shardwise._src.__init__": ""}
+    named = {f"shardwise._src.{name.replace('__', '.')}": text for name, text in sources.items()}
     return check({**root, **named})
 
 
 def test_downward_imports_are_fine():
-    op = "from shardwise.types import mesh"
-    assert not complain(base="", types__mesh="from shardwise import base", core__op=op)
+    op = "from shardwise._src.types import mesh"
+    assert not complain(base="", types__mesh="from shardwise._src import base", core__op=op)
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "import shardwise.core.op",
-        "import shardwise.core.op as op",
-        "from shardwise.core import op",
-        "from shardwise.core.op import Op",
+        "import shardwise._src.core.op",
+        "import shardwise._src.core.op as op",
+        "from shardwise._src.core import op",
+        "from shardwise._src.core.op import Op",
         "from ..core.op import Op",
         "from ..core import op",
-        "from importlib import import_module\nimport_module('shardwise.core.op')",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from shardwise.core.op import Op",
-        "class A:\n    from shardwise.core.op import Op",
-        "try:\n    from shardwise.core.op import Op\nexcept ImportError:\n    pass",
+        "from importlib import import_module\nimport_module('shardwise._src.core.op')",
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from shardwise._src.core.op import Op",
+        "class A:\n    from shardwise._src.core.op import Op",
+        "try:\n    from shardwise._src.core.op import Op\nexcept ImportError:\n    pass",
     ],
 )
 def test_an_upward_import_is_found_however_it_is_written(source):
     (complaint,) = complain(types__mesh=source, core__op="")
     where, what = complaint.split(" imports ")
-    assert "core" in source.splitlines()[int(where.removeprefix("shardwise.types.mesh:")) - 1]
-    assert what in [f"shardwise.core.op{end}, which is above it" for end in ("", ".Op")]
+    assert "core" in source.splitlines()[int(where.removeprefix("shardwise._src.types.mesh:")) - 1]
+    assert what in [f"shardwise._src.core.op{end}, which is above it" for end in ("", ".Op")]
 
 
 def test_nobody_imports_the_public_package():
     assert complain(types__mesh="import shardwise", cli__main="from shardwise import jit") == [
-        "shardwise.types.mesh:1 imports shardwise, which is above it",
-        "shardwise.cli.main:1 imports shardwise.jit, which is above it",
+        "shardwise._src.types.mesh:1 imports shardwise, which is above it",
+        "shardwise._src.cli.main:1 imports shardwise.jit, which is above it",
     ]
 
 
 def test_public_namespaces_go_down_in_their_order():
-    assert not complain(lax="", random="from shardwise import lax")
-    assert complain(lax="from shardwise import random", random="") == [
-        "shardwise.lax:1 imports shardwise.random, which is above it"
+    assert not complain(lax="", random="from shardwise._src import lax")
+    assert complain(lax="from shardwise._src import random", random="") == [
+        "shardwise._src.lax:1 imports shardwise._src.random, which is above it"
     ]
 
 
 def test_relative_imports_in_a_package_file_start_there():
     sources = {
         "shardwise.__init__": "",
-        "shardwise.core.__init__": "from .op import Op\nfrom ..ops import sin",
-        "shardwise.core.op": "",
-        "shardwise.ops.__init__": "",
+        "shardwise._src.core.__init__": "from .op import Op\nfrom ..ops import sin",
+        "shardwise._src.core.op": "",
+        "shardwise._src.ops.__init__": "",
     }
-    assert check(sources) == ["shardwise.core:2 imports shardwise.ops.sin, which is above it"]
+    assert check(sources) == [
+        "shardwise._src.core:2 imports shardwise._src.ops.sin, which is above it"
+    ]
 
 
 def test_imports_inside_functions_are_for_optional_packages_only():
     assert not complain(cli__tables="def f():\n    from rich.table import Table")
-    assert complain(base="", core__op="def f():\n    from shardwise import base") == [
-        "shardwise.core.op:2 imports shardwise.base inside a function, though it is ours"
+    assert complain(base="", core__op="def f():\n    from shardwise._src import base") == [
+        "shardwise._src.core.op:2 imports shardwise._src.base inside a function, though it is ours"
     ]
     assert complain(core__op="f = lambda: __import__('json')") == [
-        "shardwise.core.op:1 imports json inside a function, though it is in the standard library"
+        "shardwise._src.core.op:1 imports json inside a function, though it is in the standard "
+        "library"
     ]
     assert complain(core__op="class A:\n    def f(self):\n        import numpy") == [
-        "shardwise.core.op:3 imports numpy inside a function, though it is always there"
+        "shardwise._src.core.op:3 imports numpy inside a function, though it is always there"
     ]
 
 
-def test_the_public_package_may_import_namespaces_late():
-    late = "def __getattr__(name):\n    import shardwise.nn\n    return shardwise.nn"
-    assert not complain(root=late, nn="")
-    assert complain(api=late, nn="") != []
+def test_public_modules_hold_names_only():
+    assert not complain(root="from shardwise._src.nn import relu as relu", nn="")
+    late = "def __getattr__(name):\n    return name"
+    assert complain(root=late) == [
+        "shardwise:1 is more than a name: the machine belongs under _src"
+    ]
 
 
 def test_jaxlib_belongs_to_the_seam():
     assert not complain(runtime__client="from jaxlib import _jax")
     assert not complain(runtime__cuda="def f():\n    import jaxlib.gpu_solver")
-    assert complain(engine__lower="from jaxlib.mlir import ir") == [
-        "shardwise.engine.lower:1 imports jaxlib.mlir.ir: only shardwise.runtime imports jaxlib"
+    assert complain(lowering__module="from jaxlib.mlir import ir") == [
+        "shardwise._src.lowering.module:1 imports jaxlib.mlir.ir: only shardwise._src.runtime "
+        "imports jaxlib"
     ]
-    assert complain(engine__lower="import jax_cuda13_plugin") != []
+    assert complain(lowering__module="import jax_cuda13_plugin") != []
     assert complain(runtimes="import jaxlib")[-1] == (
-        "shardwise.runtimes is in no layer: add it to LAYERS"
+        "shardwise._src.runtimes is in no layer: add it to LAYERS"
     )
 
 
@@ -285,30 +302,30 @@ def test_nobody_imports_jax(source):
 
 def test_modules_that_import_in_a_circle_are_named():
     complaints = complain(
-        core__a="from shardwise.core import b",
-        core__b="from shardwise.core.c import x",
-        core__c="import shardwise.core.a",
+        core__a="from shardwise._src.core import b",
+        core__b="from shardwise._src.core.c import x",
+        core__c="import shardwise._src.core.a",
     )
     assert len(complaints) == 1
     assert complaints[0].startswith("modules import each other: ")
     assert set(complaints[0].partition(": ")[2].split(" <- ")) == {
-        f"shardwise.core.{name}" for name in "abc"
+        f"shardwise._src.core.{name}" for name in "abc"
     }
 
 
 def test_annotations_may_close_a_circle_inside_a_package():
     guard = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
-    needs_b, needs_a = "import shardwise.core.b", "import shardwise.core.a"
+    needs_b, needs_a = "import shardwise._src.core.b", "import shardwise._src.core.a"
     assert not complain(core__a=needs_b, core__b=guard + needs_a)
     assert complain(core__a=needs_b, core__b=f"{guard}pass\nelse:\n    {needs_a}")
 
 
 def test_a_package_file_and_its_module_may_not_need_each_other():
     sources = {
-        "shardwise.core.__init__": "from shardwise.core.op import Op\nsize = 1",
-        "shardwise.core.op": "from shardwise.core import size",
+        "shardwise._src.core.__init__": "from shardwise._src.core.op import Op\nsize = 1",
+        "shardwise._src.core.op": "from shardwise._src.core import size",
     }
     (complaint,) = check(sources)
     assert complaint.startswith("modules import each other: ")
-    sources["shardwise.core.op"] = "from shardwise.core import other"
-    assert not check({**sources, "shardwise.core.other": ""})
+    sources["shardwise._src.core.op"] = "from shardwise._src.core import other"
+    assert not check({**sources, "shardwise._src.core.other": ""})

@@ -9,26 +9,23 @@ have must have a reason below, or nothing is written.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import shardwise.control
-import shardwise.ops
-from shardwise.base.config import config, enable_x64
-from shardwise.core.infer import type_of
-from shardwise.core.op import OPS, Op
-from shardwise.core.program import Program
+from shardwise._src.base.config import config, enable_x64
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Program
+from shardwise._src.testing.every_op import every_op
+from shardwise._src.testing.running import staged
+from shardwise._src.transforms.jvp import jvp_program
+from shardwise._src.transforms.linearize import split_program
+from shardwise._src.transforms.transpose import transpose_program
+from shardwise._src.types.dtypes import is_inexact
 from shardwise.testing import Sample
-from shardwise.testing.running import staged
-from shardwise.transforms.jvp import jvp_program
-from shardwise.transforms.linearize import split_program
-from shardwise.transforms.transpose import transpose_program
-from shardwise.types.dtypes import is_inexact
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "transforms.md"
@@ -109,10 +106,7 @@ class Row:
 
 def ops() -> list[Op]:
     """All ops of the library, by name."""
-    for package in (shardwise.ops, shardwise.control):
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{module.name}")
-    return [OPS[name] for name in sorted(OPS)]
+    return [op for _, op in sorted(every_op().items())]
 
 
 def row_of(op: Op, samples: list[Sample]) -> Row:

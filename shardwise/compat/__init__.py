@@ -5,17 +5,17 @@ New code has a better way for each of these; the docstrings say which.
 
 from typing import TYPE_CHECKING
 
-from shardwise.base.lazy import lazy_names
+from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise.compat.global_device_array import GlobalDeviceArray as GlobalDeviceArray
-    from shardwise.compat.pmap_sharding import Chunked as Chunked
-    from shardwise.compat.pmap_sharding import NoSharding as NoSharding
-    from shardwise.compat.pmap_sharding import PmapSharding as PmapSharding
-    from shardwise.compat.pmap_sharding import Replicated as Replicated
-    from shardwise.compat.pmap_sharding import ShardedAxis as ShardedAxis
-    from shardwise.compat.pmap_sharding import ShardingSpec as ShardingSpec
-    from shardwise.compat.pmap_sharding import Unstacked as Unstacked
-    from shardwise.compat.positional import PositionalSharding as PositionalSharding
+    from shardwise._src.compat.global_device_array import GlobalDeviceArray as GlobalDeviceArray
+    from shardwise._src.compat.pmap_sharding import Chunked as Chunked
+    from shardwise._src.compat.pmap_sharding import NoSharding as NoSharding
+    from shardwise._src.compat.pmap_sharding import PmapSharding as PmapSharding
+    from shardwise._src.compat.pmap_sharding import Replicated as Replicated
+    from shardwise._src.compat.pmap_sharding import ShardedAxis as ShardedAxis
+    from shardwise._src.compat.pmap_sharding import ShardingSpec as ShardingSpec
+    from shardwise._src.compat.pmap_sharding import Unstacked as Unstacked
+    from shardwise._src.compat.positional import PositionalSharding as PositionalSharding
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from shardwise.base.lazy import lazy_names
+from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise.api.callbacks import io_callback as io_callback
+    from shardwise._src.api.callbacks import io_callback as io_callback
     from shardwise.experimental import checkify as checkify
     from shardwise.experimental import global_device_array as global_device_array
     from shardwise.experimental import layout as layout

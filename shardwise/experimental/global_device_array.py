@@ -1,3 +1,10 @@
 """The older home of `GlobalDeviceArray`."""
 
-from shardwise.compat.global_device_array import GlobalDeviceArray as GlobalDeviceArray
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.compat.global_device_array import GlobalDeviceArray as GlobalDeviceArray
+
+__getattr__, __dir__ = lazy_names(__name__)

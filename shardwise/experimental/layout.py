@@ -1,4 +1,11 @@
 """Layouts of arrays in memory; see `types.layout`."""
 
-from shardwise.types.layout import Format as Format
-from shardwise.types.layout import Layout as Layout
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.types.layout import Format as Format
+    from shardwise._src.types.layout import Layout as Layout
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -4,171 +4,182 @@ Operands are arrays, NumPy arrays or Python scalars; scalars go with every shape
 namespace does not have, `shardwise.numpy` mostly does.
 """
 
-from shardwise.api.placement import with_sharding_constraint as with_sharding_constraint
-from shardwise.control.cond_api import cond as cond
-from shardwise.control.cond_api import switch as switch
-from shardwise.control.implicit import custom_linear_solve as custom_linear_solve
-from shardwise.control.implicit import custom_root as custom_root
-from shardwise.control.reduce import reduce as reduce
-from shardwise.control.scan_api import scan as scan
-from shardwise.control.while_api import fori_loop as fori_loop
-from shardwise.control.while_api import while_loop as while_loop
-from shardwise.lax.contraction import DotAlgorithmPreset as DotAlgorithmPreset
-from shardwise.lax.contraction import Precision as Precision
-from shardwise.lax.contraction import batch_matmul as batch_matmul
-from shardwise.lax.contraction import dot as dot
-from shardwise.lax.contraction import dot_general as dot_general
-from shardwise.lax.control import associative_scan as associative_scan
-from shardwise.lax.control import map as map
-from shardwise.lax.control import optimization_barrier as optimization_barrier
-from shardwise.lax.elementwise import RoundingMethod as RoundingMethod
-from shardwise.lax.elementwise import abs as abs
-from shardwise.lax.elementwise import acos as acos
-from shardwise.lax.elementwise import acosh as acosh
-from shardwise.lax.elementwise import add as add
-from shardwise.lax.elementwise import asin as asin
-from shardwise.lax.elementwise import asinh as asinh
-from shardwise.lax.elementwise import atan as atan
-from shardwise.lax.elementwise import atan2 as atan2
-from shardwise.lax.elementwise import atanh as atanh
-from shardwise.lax.elementwise import bitwise_and as bitwise_and
-from shardwise.lax.elementwise import bitwise_not as bitwise_not
-from shardwise.lax.elementwise import bitwise_or as bitwise_or
-from shardwise.lax.elementwise import bitwise_xor as bitwise_xor
-from shardwise.lax.elementwise import cbrt as cbrt
-from shardwise.lax.elementwise import ceil as ceil
-from shardwise.lax.elementwise import clamp as clamp
-from shardwise.lax.elementwise import clz as clz
-from shardwise.lax.elementwise import complex as complex
-from shardwise.lax.elementwise import conj as conj
-from shardwise.lax.elementwise import cos as cos
-from shardwise.lax.elementwise import cosh as cosh
-from shardwise.lax.elementwise import div as div
-from shardwise.lax.elementwise import eq as eq
-from shardwise.lax.elementwise import exp as exp
-from shardwise.lax.elementwise import exp2 as exp2
-from shardwise.lax.elementwise import expm1 as expm1
-from shardwise.lax.elementwise import floor as floor
-from shardwise.lax.elementwise import ge as ge
-from shardwise.lax.elementwise import gt as gt
-from shardwise.lax.elementwise import imag as imag
-from shardwise.lax.elementwise import integer_pow as integer_pow
-from shardwise.lax.elementwise import is_finite as is_finite
-from shardwise.lax.elementwise import le as le
-from shardwise.lax.elementwise import log as log
-from shardwise.lax.elementwise import log1p as log1p
-from shardwise.lax.elementwise import logistic as logistic
-from shardwise.lax.elementwise import lt as lt
-from shardwise.lax.elementwise import max as max
-from shardwise.lax.elementwise import min as min
-from shardwise.lax.elementwise import mul as mul
-from shardwise.lax.elementwise import ne as ne
-from shardwise.lax.elementwise import neg as neg
-from shardwise.lax.elementwise import nextafter as nextafter
-from shardwise.lax.elementwise import population_count as population_count
-from shardwise.lax.elementwise import pow as pow
-from shardwise.lax.elementwise import real as real
-from shardwise.lax.elementwise import reciprocal as reciprocal
-from shardwise.lax.elementwise import rem as rem
-from shardwise.lax.elementwise import round as round
-from shardwise.lax.elementwise import rsqrt as rsqrt
-from shardwise.lax.elementwise import select as select
-from shardwise.lax.elementwise import select_n as select_n
-from shardwise.lax.elementwise import shift_left as shift_left
-from shardwise.lax.elementwise import shift_right_arithmetic as shift_right_arithmetic
-from shardwise.lax.elementwise import shift_right_logical as shift_right_logical
-from shardwise.lax.elementwise import sign as sign
-from shardwise.lax.elementwise import sin as sin
-from shardwise.lax.elementwise import sinh as sinh
-from shardwise.lax.elementwise import sqrt as sqrt
-from shardwise.lax.elementwise import square as square
-from shardwise.lax.elementwise import stop_gradient as stop_gradient
-from shardwise.lax.elementwise import sub as sub
-from shardwise.lax.elementwise import tan as tan
-from shardwise.lax.elementwise import tanh as tanh
-from shardwise.lax.indexing import GatherDimensionNumbers as GatherDimensionNumbers
-from shardwise.lax.indexing import GatherScatterMode as GatherScatterMode
-from shardwise.lax.indexing import ScatterDimensionNumbers as ScatterDimensionNumbers
-from shardwise.lax.indexing import dynamic_index_in_dim as dynamic_index_in_dim
-from shardwise.lax.indexing import dynamic_slice as dynamic_slice
-from shardwise.lax.indexing import dynamic_slice_in_dim as dynamic_slice_in_dim
-from shardwise.lax.indexing import dynamic_update_index_in_dim as dynamic_update_index_in_dim
-from shardwise.lax.indexing import dynamic_update_slice as dynamic_update_slice
-from shardwise.lax.indexing import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
-from shardwise.lax.indexing import gather as gather
-from shardwise.lax.indexing import scatter as scatter
-from shardwise.lax.indexing import scatter_add as scatter_add
-from shardwise.lax.indexing import scatter_max as scatter_max
-from shardwise.lax.indexing import scatter_min as scatter_min
-from shardwise.lax.indexing import scatter_mul as scatter_mul
-from shardwise.lax.indexing import scatter_sub as scatter_sub
-from shardwise.lax.parallel import all_gather as all_gather
-from shardwise.lax.parallel import all_to_all as all_to_all
-from shardwise.lax.parallel import axis_index as axis_index
-from shardwise.lax.parallel import axis_size as axis_size
-from shardwise.lax.parallel import pbroadcast as pbroadcast
-from shardwise.lax.parallel import pcast as pcast
-from shardwise.lax.parallel import pmax as pmax
-from shardwise.lax.parallel import pmean as pmean
-from shardwise.lax.parallel import pmin as pmin
-from shardwise.lax.parallel import ppermute as ppermute
-from shardwise.lax.parallel import pshuffle as pshuffle
-from shardwise.lax.parallel import psum as psum
-from shardwise.lax.parallel import psum_scatter as psum_scatter
-from shardwise.lax.parallel import pswapaxes as pswapaxes
-from shardwise.lax.reductions import argmax as argmax
-from shardwise.lax.reductions import argmin as argmin
-from shardwise.lax.reductions import cumlogsumexp as cumlogsumexp
-from shardwise.lax.reductions import cummax as cummax
-from shardwise.lax.reductions import cummin as cummin
-from shardwise.lax.reductions import cumprod as cumprod
-from shardwise.lax.reductions import cumsum as cumsum
-from shardwise.lax.reductions import reduce_and as reduce_and
-from shardwise.lax.reductions import reduce_max as reduce_max
-from shardwise.lax.reductions import reduce_min as reduce_min
-from shardwise.lax.reductions import reduce_or as reduce_or
-from shardwise.lax.reductions import reduce_prod as reduce_prod
-from shardwise.lax.reductions import reduce_sum as reduce_sum
-from shardwise.lax.reductions import reduce_xor as reduce_xor
-from shardwise.lax.reductions import sort as sort
-from shardwise.lax.reductions import sort_key_val as sort_key_val
-from shardwise.lax.reductions import top_k as top_k
-from shardwise.lax.shapes import bitcast_convert_type as bitcast_convert_type
-from shardwise.lax.shapes import broadcast as broadcast
-from shardwise.lax.shapes import broadcast_in_dim as broadcast_in_dim
-from shardwise.lax.shapes import broadcast_shapes as broadcast_shapes
-from shardwise.lax.shapes import broadcast_to_rank as broadcast_to_rank
-from shardwise.lax.shapes import broadcasted_iota as broadcasted_iota
-from shardwise.lax.shapes import collapse as collapse
-from shardwise.lax.shapes import concatenate as concatenate
-from shardwise.lax.shapes import convert_element_type as convert_element_type
-from shardwise.lax.shapes import expand_dims as expand_dims
-from shardwise.lax.shapes import full as full
-from shardwise.lax.shapes import full_like as full_like
-from shardwise.lax.shapes import index_in_dim as index_in_dim
-from shardwise.lax.shapes import iota as iota
-from shardwise.lax.shapes import pad as pad
-from shardwise.lax.shapes import reduce_precision as reduce_precision
-from shardwise.lax.shapes import reshape as reshape
-from shardwise.lax.shapes import rev as rev
-from shardwise.lax.shapes import slice as slice
-from shardwise.lax.shapes import slice_in_dim as slice_in_dim
-from shardwise.lax.shapes import split as split
-from shardwise.lax.shapes import squeeze as squeeze
-from shardwise.lax.shapes import stack as stack
-from shardwise.lax.shapes import tile as tile
-from shardwise.lax.shapes import transpose as transpose
-from shardwise.lax.shapes import unstack as unstack
-from shardwise.lax.special import bessel_i0e as bessel_i0e
-from shardwise.lax.special import bessel_i1e as bessel_i1e
-from shardwise.lax.special import betainc as betainc
-from shardwise.lax.special import digamma as digamma
-from shardwise.lax.special import erf as erf
-from shardwise.lax.special import erf_inv as erf_inv
-from shardwise.lax.special import erfc as erfc
-from shardwise.lax.special import igamma as igamma
-from shardwise.lax.special import igamma_grad_a as igamma_grad_a
-from shardwise.lax.special import igammac as igammac
-from shardwise.lax.special import lgamma as lgamma
-from shardwise.lax.special import polygamma as polygamma
-from shardwise.lax.special import zeta as zeta
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.api.placement import with_sharding_constraint as with_sharding_constraint
+    from shardwise._src.control.cond_api import cond as cond
+    from shardwise._src.control.cond_api import switch as switch
+    from shardwise._src.control.reduce import reduce as reduce
+    from shardwise._src.control.scan_api import scan as scan
+    from shardwise._src.control.while_api import fori_loop as fori_loop
+    from shardwise._src.control.while_api import while_loop as while_loop
+    from shardwise._src.custom.implicit import custom_linear_solve as custom_linear_solve
+    from shardwise._src.custom.implicit import custom_root as custom_root
+    from shardwise._src.lax.contraction import DotAlgorithmPreset as DotAlgorithmPreset
+    from shardwise._src.lax.contraction import Precision as Precision
+    from shardwise._src.lax.contraction import batch_matmul as batch_matmul
+    from shardwise._src.lax.contraction import dot as dot
+    from shardwise._src.lax.contraction import dot_general as dot_general
+    from shardwise._src.lax.control import associative_scan as associative_scan
+    from shardwise._src.lax.control import map as map
+    from shardwise._src.lax.control import optimization_barrier as optimization_barrier
+    from shardwise._src.lax.elementwise import RoundingMethod as RoundingMethod
+    from shardwise._src.lax.elementwise import abs as abs
+    from shardwise._src.lax.elementwise import acos as acos
+    from shardwise._src.lax.elementwise import acosh as acosh
+    from shardwise._src.lax.elementwise import add as add
+    from shardwise._src.lax.elementwise import asin as asin
+    from shardwise._src.lax.elementwise import asinh as asinh
+    from shardwise._src.lax.elementwise import atan as atan
+    from shardwise._src.lax.elementwise import atan2 as atan2
+    from shardwise._src.lax.elementwise import atanh as atanh
+    from shardwise._src.lax.elementwise import bitwise_and as bitwise_and
+    from shardwise._src.lax.elementwise import bitwise_not as bitwise_not
+    from shardwise._src.lax.elementwise import bitwise_or as bitwise_or
+    from shardwise._src.lax.elementwise import bitwise_xor as bitwise_xor
+    from shardwise._src.lax.elementwise import cbrt as cbrt
+    from shardwise._src.lax.elementwise import ceil as ceil
+    from shardwise._src.lax.elementwise import clamp as clamp
+    from shardwise._src.lax.elementwise import clz as clz
+    from shardwise._src.lax.elementwise import complex as complex
+    from shardwise._src.lax.elementwise import conj as conj
+    from shardwise._src.lax.elementwise import cos as cos
+    from shardwise._src.lax.elementwise import cosh as cosh
+    from shardwise._src.lax.elementwise import div as div
+    from shardwise._src.lax.elementwise import eq as eq
+    from shardwise._src.lax.elementwise import exp as exp
+    from shardwise._src.lax.elementwise import exp2 as exp2
+    from shardwise._src.lax.elementwise import expm1 as expm1
+    from shardwise._src.lax.elementwise import floor as floor
+    from shardwise._src.lax.elementwise import ge as ge
+    from shardwise._src.lax.elementwise import gt as gt
+    from shardwise._src.lax.elementwise import imag as imag
+    from shardwise._src.lax.elementwise import integer_pow as integer_pow
+    from shardwise._src.lax.elementwise import is_finite as is_finite
+    from shardwise._src.lax.elementwise import le as le
+    from shardwise._src.lax.elementwise import log as log
+    from shardwise._src.lax.elementwise import log1p as log1p
+    from shardwise._src.lax.elementwise import logistic as logistic
+    from shardwise._src.lax.elementwise import lt as lt
+    from shardwise._src.lax.elementwise import max as max
+    from shardwise._src.lax.elementwise import min as min
+    from shardwise._src.lax.elementwise import mul as mul
+    from shardwise._src.lax.elementwise import ne as ne
+    from shardwise._src.lax.elementwise import neg as neg
+    from shardwise._src.lax.elementwise import nextafter as nextafter
+    from shardwise._src.lax.elementwise import population_count as population_count
+    from shardwise._src.lax.elementwise import pow as pow
+    from shardwise._src.lax.elementwise import real as real
+    from shardwise._src.lax.elementwise import reciprocal as reciprocal
+    from shardwise._src.lax.elementwise import rem as rem
+    from shardwise._src.lax.elementwise import round as round
+    from shardwise._src.lax.elementwise import rsqrt as rsqrt
+    from shardwise._src.lax.elementwise import select as select
+    from shardwise._src.lax.elementwise import select_n as select_n
+    from shardwise._src.lax.elementwise import shift_left as shift_left
+    from shardwise._src.lax.elementwise import shift_right_arithmetic as shift_right_arithmetic
+    from shardwise._src.lax.elementwise import shift_right_logical as shift_right_logical
+    from shardwise._src.lax.elementwise import sign as sign
+    from shardwise._src.lax.elementwise import sin as sin
+    from shardwise._src.lax.elementwise import sinh as sinh
+    from shardwise._src.lax.elementwise import sqrt as sqrt
+    from shardwise._src.lax.elementwise import square as square
+    from shardwise._src.lax.elementwise import stop_gradient as stop_gradient
+    from shardwise._src.lax.elementwise import sub as sub
+    from shardwise._src.lax.elementwise import tan as tan
+    from shardwise._src.lax.elementwise import tanh as tanh
+    from shardwise._src.lax.indexing import GatherDimensionNumbers as GatherDimensionNumbers
+    from shardwise._src.lax.indexing import GatherScatterMode as GatherScatterMode
+    from shardwise._src.lax.indexing import ScatterDimensionNumbers as ScatterDimensionNumbers
+    from shardwise._src.lax.indexing import dynamic_index_in_dim as dynamic_index_in_dim
+    from shardwise._src.lax.indexing import dynamic_slice as dynamic_slice
+    from shardwise._src.lax.indexing import dynamic_slice_in_dim as dynamic_slice_in_dim
+    from shardwise._src.lax.indexing import (
+        dynamic_update_index_in_dim as dynamic_update_index_in_dim,
+    )
+    from shardwise._src.lax.indexing import dynamic_update_slice as dynamic_update_slice
+    from shardwise._src.lax.indexing import (
+        dynamic_update_slice_in_dim as dynamic_update_slice_in_dim,
+    )
+    from shardwise._src.lax.indexing import gather as gather
+    from shardwise._src.lax.indexing import scatter as scatter
+    from shardwise._src.lax.indexing import scatter_add as scatter_add
+    from shardwise._src.lax.indexing import scatter_max as scatter_max
+    from shardwise._src.lax.indexing import scatter_min as scatter_min
+    from shardwise._src.lax.indexing import scatter_mul as scatter_mul
+    from shardwise._src.lax.indexing import scatter_sub as scatter_sub
+    from shardwise._src.lax.parallel import all_gather as all_gather
+    from shardwise._src.lax.parallel import all_to_all as all_to_all
+    from shardwise._src.lax.parallel import axis_index as axis_index
+    from shardwise._src.lax.parallel import axis_size as axis_size
+    from shardwise._src.lax.parallel import pbroadcast as pbroadcast
+    from shardwise._src.lax.parallel import pcast as pcast
+    from shardwise._src.lax.parallel import pmax as pmax
+    from shardwise._src.lax.parallel import pmean as pmean
+    from shardwise._src.lax.parallel import pmin as pmin
+    from shardwise._src.lax.parallel import ppermute as ppermute
+    from shardwise._src.lax.parallel import pshuffle as pshuffle
+    from shardwise._src.lax.parallel import psum as psum
+    from shardwise._src.lax.parallel import psum_scatter as psum_scatter
+    from shardwise._src.lax.parallel import pswapaxes as pswapaxes
+    from shardwise._src.lax.reductions import argmax as argmax
+    from shardwise._src.lax.reductions import argmin as argmin
+    from shardwise._src.lax.reductions import cumlogsumexp as cumlogsumexp
+    from shardwise._src.lax.reductions import cummax as cummax
+    from shardwise._src.lax.reductions import cummin as cummin
+    from shardwise._src.lax.reductions import cumprod as cumprod
+    from shardwise._src.lax.reductions import cumsum as cumsum
+    from shardwise._src.lax.reductions import reduce_and as reduce_and
+    from shardwise._src.lax.reductions import reduce_max as reduce_max
+    from shardwise._src.lax.reductions import reduce_min as reduce_min
+    from shardwise._src.lax.reductions import reduce_or as reduce_or
+    from shardwise._src.lax.reductions import reduce_prod as reduce_prod
+    from shardwise._src.lax.reductions import reduce_sum as reduce_sum
+    from shardwise._src.lax.reductions import reduce_xor as reduce_xor
+    from shardwise._src.lax.reductions import sort as sort
+    from shardwise._src.lax.reductions import sort_key_val as sort_key_val
+    from shardwise._src.lax.reductions import top_k as top_k
+    from shardwise._src.lax.shapes import bitcast_convert_type as bitcast_convert_type
+    from shardwise._src.lax.shapes import broadcast as broadcast
+    from shardwise._src.lax.shapes import broadcast_in_dim as broadcast_in_dim
+    from shardwise._src.lax.shapes import broadcast_shapes as broadcast_shapes
+    from shardwise._src.lax.shapes import broadcast_to_rank as broadcast_to_rank
+    from shardwise._src.lax.shapes import broadcasted_iota as broadcasted_iota
+    from shardwise._src.lax.shapes import collapse as collapse
+    from shardwise._src.lax.shapes import concatenate as concatenate
+    from shardwise._src.lax.shapes import convert_element_type as convert_element_type
+    from shardwise._src.lax.shapes import expand_dims as expand_dims
+    from shardwise._src.lax.shapes import full as full
+    from shardwise._src.lax.shapes import full_like as full_like
+    from shardwise._src.lax.shapes import index_in_dim as index_in_dim
+    from shardwise._src.lax.shapes import iota as iota
+    from shardwise._src.lax.shapes import pad as pad
+    from shardwise._src.lax.shapes import reduce_precision as reduce_precision
+    from shardwise._src.lax.shapes import reshape as reshape
+    from shardwise._src.lax.shapes import rev as rev
+    from shardwise._src.lax.shapes import slice as slice
+    from shardwise._src.lax.shapes import slice_in_dim as slice_in_dim
+    from shardwise._src.lax.shapes import split as split
+    from shardwise._src.lax.shapes import squeeze as squeeze
+    from shardwise._src.lax.shapes import stack as stack
+    from shardwise._src.lax.shapes import tile as tile
+    from shardwise._src.lax.shapes import transpose as transpose
+    from shardwise._src.lax.shapes import unstack as unstack
+    from shardwise._src.lax.special import bessel_i0e as bessel_i0e
+    from shardwise._src.lax.special import bessel_i1e as bessel_i1e
+    from shardwise._src.lax.special import betainc as betainc
+    from shardwise._src.lax.special import digamma as digamma
+    from shardwise._src.lax.special import erf as erf
+    from shardwise._src.lax.special import erf_inv as erf_inv
+    from shardwise._src.lax.special import erfc as erfc
+    from shardwise._src.lax.special import igamma as igamma
+    from shardwise._src.lax.special import igamma_grad_a as igamma_grad_a
+    from shardwise._src.lax.special import igammac as igammac
+    from shardwise._src.lax.special import lgamma as lgamma
+    from shardwise._src.lax.special import polygamma as polygamma
+    from shardwise._src.lax.special import zeta as zeta
+
+__getattr__, __dir__ = lazy_names(__name__)

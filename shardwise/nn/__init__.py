@@ -1,35 +1,42 @@
 """Functions for neural networks: activations, softmax and its like, attention, initializers."""
 
-from shardwise.nn import initializers as initializers
-from shardwise.nn.activations import celu as celu
-from shardwise.nn.activations import elu as elu
-from shardwise.nn.activations import gelu as gelu
-from shardwise.nn.activations import glu as glu
-from shardwise.nn.activations import hard_sigmoid as hard_sigmoid
-from shardwise.nn.activations import hard_silu as hard_silu
-from shardwise.nn.activations import hard_swish as hard_swish
-from shardwise.nn.activations import hard_tanh as hard_tanh
-from shardwise.nn.activations import identity as identity
-from shardwise.nn.activations import leaky_relu as leaky_relu
-from shardwise.nn.activations import log1mexp as log1mexp
-from shardwise.nn.activations import log_sigmoid as log_sigmoid
-from shardwise.nn.activations import mish as mish
-from shardwise.nn.activations import relu as relu
-from shardwise.nn.activations import relu6 as relu6
-from shardwise.nn.activations import selu as selu
-from shardwise.nn.activations import sigmoid as sigmoid
-from shardwise.nn.activations import silu as silu
-from shardwise.nn.activations import soft_sign as soft_sign
-from shardwise.nn.activations import softplus as softplus
-from shardwise.nn.activations import sparse_plus as sparse_plus
-from shardwise.nn.activations import sparse_sigmoid as sparse_sigmoid
-from shardwise.nn.activations import squareplus as squareplus
-from shardwise.nn.activations import swish as swish
-from shardwise.nn.activations import tanh as tanh
-from shardwise.nn.attention import dot_product_attention as dot_product_attention
-from shardwise.nn.normalize import log_softmax as log_softmax
-from shardwise.nn.normalize import logmeanexp as logmeanexp
-from shardwise.nn.normalize import logsumexp as logsumexp
-from shardwise.nn.normalize import one_hot as one_hot
-from shardwise.nn.normalize import softmax as softmax
-from shardwise.nn.normalize import standardize as standardize
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.nn.activations import celu as celu
+    from shardwise._src.nn.activations import elu as elu
+    from shardwise._src.nn.activations import gelu as gelu
+    from shardwise._src.nn.activations import glu as glu
+    from shardwise._src.nn.activations import hard_sigmoid as hard_sigmoid
+    from shardwise._src.nn.activations import hard_silu as hard_silu
+    from shardwise._src.nn.activations import hard_swish as hard_swish
+    from shardwise._src.nn.activations import hard_tanh as hard_tanh
+    from shardwise._src.nn.activations import identity as identity
+    from shardwise._src.nn.activations import leaky_relu as leaky_relu
+    from shardwise._src.nn.activations import log1mexp as log1mexp
+    from shardwise._src.nn.activations import log_sigmoid as log_sigmoid
+    from shardwise._src.nn.activations import mish as mish
+    from shardwise._src.nn.activations import relu as relu
+    from shardwise._src.nn.activations import relu6 as relu6
+    from shardwise._src.nn.activations import selu as selu
+    from shardwise._src.nn.activations import sigmoid as sigmoid
+    from shardwise._src.nn.activations import silu as silu
+    from shardwise._src.nn.activations import soft_sign as soft_sign
+    from shardwise._src.nn.activations import softplus as softplus
+    from shardwise._src.nn.activations import sparse_plus as sparse_plus
+    from shardwise._src.nn.activations import sparse_sigmoid as sparse_sigmoid
+    from shardwise._src.nn.activations import squareplus as squareplus
+    from shardwise._src.nn.activations import swish as swish
+    from shardwise._src.nn.activations import tanh as tanh
+    from shardwise._src.nn.attention import dot_product_attention as dot_product_attention
+    from shardwise._src.nn.normalize import log_softmax as log_softmax
+    from shardwise._src.nn.normalize import logmeanexp as logmeanexp
+    from shardwise._src.nn.normalize import logsumexp as logsumexp
+    from shardwise._src.nn.normalize import one_hot as one_hot
+    from shardwise._src.nn.normalize import softmax as softmax
+    from shardwise._src.nn.normalize import standardize as standardize
+    from shardwise.nn import initializers as initializers
+
+__getattr__, __dir__ = lazy_names(__name__)

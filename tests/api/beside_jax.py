@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import shardwise as sw
-from shardwise.runtime.pytree import flatten
+from shardwise._src.runtime.pytree import flatten
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 
 SIZES, NAMES = (4, 2), ("x", "y")

@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import NamedSharding, P
-from shardwise.engine import executable
+from shardwise._src.running import executable
 from shardwise.sharding import AbstractMesh, AxisType, Mesh
 
 

@@ -13,7 +13,7 @@ from beside_jax import ours
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.runtime.callbacks import CallbackError
+from shardwise._src.runtime.callbacks import CallbackError
 
 ONE = np.float32(1)
 PROMPT = "({}) ".format("sw")  # which a listing of this file is not to have

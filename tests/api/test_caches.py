@@ -13,13 +13,13 @@ from beside_jax import MESH
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.api import jit as jit_module
-from shardwise.api import misses
-from shardwise.base import context
-from shardwise.base.context import ROOT
-from shardwise.engine import compiled
-from shardwise.engine.eager import EAGER
-from shardwise.runtime import backend, program
+from shardwise._src.api import jit as jit_module
+from shardwise._src.api import misses
+from shardwise._src.base import context
+from shardwise._src.base.context import ROOT
+from shardwise._src.compiling import compiled
+from shardwise._src.running.eager import EAGER
+from shardwise._src.runtime import backend, program
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

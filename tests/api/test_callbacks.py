@@ -20,9 +20,9 @@ from jax.experimental import io_callback as jax_io_callback
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.core.checker import check_program
+from shardwise._src.core.checker import check_program
+from shardwise._src.runtime.callbacks import CallbackError
 from shardwise.experimental import io_callback
-from shardwise.runtime.callbacks import CallbackError
 
 SCALAR = sw.ShapeDtypeStruct((), np.float32)
 SECONDS = 60

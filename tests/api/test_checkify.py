@@ -12,7 +12,7 @@ from jax.experimental import checkify as jax_checkify
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.core.checker import check_program
+from shardwise._src.core.checker import check_program
 from shardwise.experimental import checkify
 
 SETS = ("user_checks", "nan_checks", "div_checks", "index_checks", "float_checks",

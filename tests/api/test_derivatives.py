@@ -11,7 +11,7 @@ from beside_jax import assert_same, ours
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.testing.grads import check_grads
+from shardwise._src.testing.grads import check_grads
 
 V = np.array([0.5, -1.2, 2.0], np.float32)
 RNG = np.random.RandomState(0)

@@ -10,7 +10,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import errors, lax
-from shardwise.core.leaks import holder
+from shardwise._src.messages.leaks import holder
 
 V = np.ones(3, np.float32)
 STATE = {}

@@ -13,7 +13,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax, random
-from shardwise.base.errors import ShardingTypeError
+from shardwise._src.base.errors import ShardingTypeError
 from shardwise.sharding import (
     AbstractMesh,
     AxisType,

@@ -11,8 +11,10 @@ import pytest
 from explicit_cases import CASES, LENIENT, F
 
 import shardwise as sw
-from shardwise.core.checker import check_program
-from shardwise.runtime.pytree import flatten
+from shardwise._src.core.checker import check_program
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.array_type import array_type
 from shardwise.sharding import (
     AbstractMesh,
     AxisType,
@@ -21,8 +23,6 @@ from shardwise.sharding import (
     set_mesh,
     use_abstract_mesh,
 )
-from shardwise.transforms.stage import stage
-from shardwise.types.array_type import array_type
 
 SIZES, NAMES = (4, 2), ("x", "y")
 MESH = AbstractMesh(SIZES, NAMES, axis_types=AxisType.Explicit)

@@ -15,7 +15,7 @@ from beside_jax import MESH, assert_same, ours, sharding, theirs
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.runtime.pytree import register_dataclass
+from shardwise._src.runtime.pytree import register_dataclass
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

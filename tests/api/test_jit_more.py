@@ -14,8 +14,8 @@ from beside_jax import MESH, assert_same, jax_sharding, ours, sharding, theirs
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.base.errors import ConcretizationTypeError
-from shardwise.runtime.shardy import parsed
+from shardwise._src.base.errors import ConcretizationTypeError
+from shardwise._src.runtime.shardy import parsed
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 

@@ -16,11 +16,11 @@ from jax.experimental.layout import Layout as JaxLayout
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise._src.types.layout import layout_from_text
 from shardwise.experimental.layout import Format, Layout
 from shardwise.memory import Space
 from shardwise.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
-from shardwise.types.layout import layout_from_text
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 COLUMNS = Layout((1, 0))

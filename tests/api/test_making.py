@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import shardwise as sw
 from benchmarks.child import PEAK_BYTES, run_child
 from shardwise import lax, random
-from shardwise.base.errors import UnexpectedTracerError
-from shardwise.engine import parts
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.moving import parts
 from shardwise.sharding import (
     AbstractMesh,
     AxisType,

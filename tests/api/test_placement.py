@@ -12,8 +12,8 @@ import pytest
 
 import shardwise as sw
 from shardwise import lax
-from shardwise.engine import transfer
-from shardwise.runtime import backend, host
+from shardwise._src.moving import transfer
+from shardwise._src.runtime import backend, host
 from shardwise.sharding import GSPMDSharding, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 

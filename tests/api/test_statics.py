@@ -162,7 +162,7 @@ def test_what_cannot_be_compared(answer, what):
 
 
 def test_one_that_equals_nothing_is_traced_each_time_and_kept_within_bounds(monkeypatch):
-    monkeypatch.setattr("shardwise.api.jit.CACHE_SIZE", 5)
+    monkeypatch.setattr("shardwise._src.api.jit.CACHE_SIZE", 5)
     fun, traces = counting(lambda x, s: x)
     f = sw.jit(fun, static_argnums=1)
     for _ in range(12):

@@ -9,11 +9,11 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.base.caches import Interned
-from shardwise.core.op import OPS
-from shardwise.engine.eager import EAGER
-from shardwise.engine.signature import signature
-from shardwise.runtime import program
+from shardwise._src.arrays.signature import signature
+from shardwise._src.base.caches import Interned
+from shardwise._src.core.op import OPS
+from shardwise._src.running.eager import EAGER
+from shardwise._src.runtime import program
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -63,10 +63,10 @@ def small_tables(monkeypatch):
         for v in list(space.values()):
             if isinstance(v, Interned):
                 monkeypatch.setattr(v, "_size", min(v._size, N // 10))
-    monkeypatch.setattr("shardwise.core.infer.INFERENCE_CACHE_SIZE", N // 10)
-    monkeypatch.setattr("shardwise.core.infer.SCALAR_TYPES", N // 10)
-    monkeypatch.setattr("shardwise.types.promotion.CONTEXTS_REMEMBERED", N // 10)
-    monkeypatch.setattr("shardwise.transforms.stage.LITERAL_CACHE_SIZE", N // 10)
+    monkeypatch.setattr("shardwise._src.core.infer.INFERENCE_CACHE_SIZE", N // 10)
+    monkeypatch.setattr("shardwise._src.core.infer.SCALAR_TYPES", N // 10)
+    monkeypatch.setattr("shardwise._src.types.promotion.CONTEXTS_REMEMBERED", N // 10)
+    monkeypatch.setattr("shardwise._src.transforms.stage.LITERAL_CACHE_SIZE", N // 10)
     forget()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 
 import numpy as np
@@ -11,18 +9,17 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-import shardwise.ops
-from shardwise.core.infer import type_of
-from shardwise.core.op import OPS
-from shardwise.engine.eager import EAGER
-from shardwise.transforms import tape
-from shardwise.transforms.jvp import JVP
-from shardwise.transforms.linearize import linearize
-from shardwise.types.dtypes import is_inexact
+from shardwise._src.core.infer import type_of
+from shardwise._src.running.eager import EAGER
+from shardwise._src.testing.every_op import every_op
+from shardwise._src.transforms import tape
+from shardwise._src.transforms.jvp import JVP
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.types.dtypes import is_inexact
 from tests.ops.samples import SAMPLES
 
-for module in pkgutil.iter_modules(shardwise.ops.__path__):
-    importlib.import_module(f"shardwise.ops.{module.name}")
+OPS = every_op()
+
 
 
 def linear_parts(op, sample, forward):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import shardwise as sw
-from shardwise.base import context
-from shardwise.base.config import (
+from shardwise._src.base import context
+from shardwise._src.base.config import (
     FLAGS,
     Config,
     Flag,
@@ -23,7 +23,7 @@ from shardwise.base.config import (
     log_compiles,
     numpy_rank_promotion,
 )
-from shardwise.base.context import ROOT, current
+from shardwise._src.base.context import ROOT, current
 
 
 @pytest.fixture(autouse=True)
@@ -297,7 +297,7 @@ def test_without_absl(monkeypatch):
 
 
 PROGRAM = """
-from shardwise.base.config import enable_x64, numpy_rank_promotion, num_cpu_devices
+from shardwise._src.base.config import enable_x64, numpy_rank_promotion, num_cpu_devices
 print(enable_x64.value, numpy_rank_promotion.value, num_cpu_devices.value)
 """
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from shardwise.base.config import enable_x64
-from shardwise.base.context import CURRENT, ROOT, Context, TraceKey, current
+from shardwise._src.base.config import enable_x64
+from shardwise._src.base.context import CURRENT, ROOT, Context, TraceKey, current
 
 
 def test_the_root_is_current_without_another():

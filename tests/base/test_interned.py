@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardwise.base.caches import Interned, release_recent
+from shardwise._src.base.caches import Interned, release_recent
 
 
 class Thing:

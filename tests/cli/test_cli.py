@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import shardwise.cli.demo as demo
+import shardwise._src.cli.demo as demo
+from shardwise._src.cli import main
 from shardwise._version import __version__
-from shardwise.cli import main
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

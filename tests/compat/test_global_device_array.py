@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.experimental.global_device_array as home
 from shardwise import compat, experimental
-from shardwise.compat.global_device_array import GlobalDeviceArray
+from shardwise._src.compat.global_device_array import GlobalDeviceArray
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

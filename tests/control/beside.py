@@ -13,7 +13,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
-from shardwise.core.checker import check_program
+from shardwise._src.core.checker import check_program
 
 OURS = SimpleNamespace(root=sw, np=swnp, lax=lax)
 JAX = SimpleNamespace(root=jax, np=jnp, lax=jax.lax)

@@ -8,7 +8,7 @@ from beside import JAX, OURS, close, message, same_as_jax
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import NamedSharding, P, lax
-from shardwise.base.config import disable_jit, poison_padding
+from shardwise._src.base.config import disable_jit, poison_padding
 from shardwise.sharding import Mesh
 
 MATRICES = np.random.default_rng(0).normal(size=(2, 4, 2, 2)).astype(np.float32)

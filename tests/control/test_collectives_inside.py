@@ -8,7 +8,7 @@ from beside import JAX, OURS, close
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
-from shardwise.core.checker import check_program
+from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
 
 X = np.random.default_rng(1).standard_normal((4, 3)).astype(np.float32)

@@ -5,18 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardwise.api.grad import grad, jvp, linearize, value_and_grad, vjp
-from shardwise.api.jit import jit
-from shardwise.api.vmap import vmap
-from shardwise.base.errors import UnexpectedTracerError
-from shardwise.control.custom_jvp import custom_jvp
-from shardwise.control.custom_vjp import custom_vjp
-from shardwise.control.scan_api import scan
-from shardwise.core.checker import check_program
-from shardwise.engine.eager import EAGER
-from shardwise.ops import elementwise as ew
-from shardwise.ops.basis import reduce_sum
-from shardwise.types.dtypes import float0
+from shardwise._src.api.grad import grad, jvp, linearize, value_and_grad, vjp
+from shardwise._src.api.jit import jit
+from shardwise._src.api.vmap import vmap
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.control.scan_api import scan
+from shardwise._src.core.checker import check_program
+from shardwise._src.custom.jvp import custom_jvp
+from shardwise._src.custom.vjp import custom_vjp
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reduce_sum
+from shardwise._src.running.eager import EAGER
+from shardwise._src.types.dtypes import float0
 
 
 def array(x, dtype=np.float32):

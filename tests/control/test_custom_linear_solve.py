@@ -7,7 +7,7 @@ from beside import OURS, close, message, same_as_jax
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import NamedSharding, P, lax
-from shardwise.core.checker import check_program
+from shardwise._src.core.checker import check_program
 from shardwise.sharding import Mesh
 from shardwise.testing import check_grads
 

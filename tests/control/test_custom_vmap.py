@@ -9,7 +9,7 @@ from beside import JAX, OURS, close, message
 
 import shardwise as sw
 import shardwise.numpy as swnp
-from shardwise.core.checker import check_program
+from shardwise._src.core.checker import check_program
 from shardwise.custom_batching import custom_vmap
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)

@@ -7,8 +7,8 @@ from beside import JAX, OURS, close, message, same_as_jax
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
-from shardwise.base.config import disable_jit
-from shardwise.core.checker import check_program
+from shardwise._src.base.config import disable_jit
+from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
 
 X = np.float32([0.5, 1.0, -0.3])

@@ -8,7 +8,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
-from shardwise.engine.eager import EAGER
+from shardwise._src.running.eager import EAGER
 
 X = np.random.default_rng(5).normal(size=(4, 5)).astype(np.float32)
 ZERO = np.float32(0)

@@ -13,8 +13,8 @@ from jax._src.ad_checkpoint import saved_residuals as jax_saved_residuals
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import ad_checkpoint, checkpoint_policies
+from shardwise._src.core.checker import check_program
 from shardwise.ad_checkpoint import Offloadable, checkpoint_name, saved_residuals
-from shardwise.core.checker import check_program
 
 W = np.random.RandomState(0).standard_normal((3, 3)).astype(np.float32)
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from shardwise import random
-from shardwise.api.grad import grad, jvp, linearize, vjp
-from shardwise.api.jit import jit
-from shardwise.api.vmap import vmap
-from shardwise.base.config import disable_jit
-from shardwise.base.errors import ConcretizationTypeError
-from shardwise.control import bodies
-from shardwise.control.scan_api import scan
-from shardwise.control.while_api import fori_loop
-from shardwise.core.checker import check_program
-from shardwise.core.program import equation_count
-from shardwise.engine.eager import EAGER
-from shardwise.ops import elementwise as ew
-from shardwise.ops.basis import reduce_sum
-from shardwise.types.mesh import Mesh
-from shardwise.types.partition_spec import PartitionSpec as P
-from shardwise.types.sharding import NamedSharding
+from shardwise._src.api.grad import grad, jvp, linearize, vjp
+from shardwise._src.api.jit import jit
+from shardwise._src.api.vmap import vmap
+from shardwise._src.base.config import disable_jit
+from shardwise._src.base.errors import ConcretizationTypeError
+from shardwise._src.control import bodies
+from shardwise._src.control.scan_api import scan
+from shardwise._src.control.while_api import fori_loop
+from shardwise._src.core.checker import check_program
+from shardwise._src.core.program import equation_count
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reduce_sum
+from shardwise._src.running.eager import EAGER
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec as P
+from shardwise._src.types.sharding import NamedSharding
 
 
 def array(x, dtype=np.float32):
@@ -197,7 +197,7 @@ def test_transposing_with_a_counter_in_the_carry():
     close(pull_back(array(1.0))[0], jax.grad(lambda x: f(JAX, x))(C))
     check_program(program)
     transposed = jax.linear_transpose(lambda x: f(JAX, x), C)(np.float32(1.0))[0]
-    from shardwise.transforms.transpose import transpose
+    from shardwise._src.transforms.transpose import transpose
     close(transpose(program, [], [array(1.0)])[0], transposed)
 
 
@@ -366,13 +366,13 @@ def test_sharded_carries_stay_sharded():
 
 
 def jax_free_devices():
-    from shardwise.runtime import backend
+    from shardwise._src.runtime import backend
 
     return backend.local_devices()
 
 
 def placed(x, sharding):
-    from shardwise.engine.transfer import put_host
+    from shardwise._src.moving.transfer import put_host
 
     return put_host(x, sharding, True)
 

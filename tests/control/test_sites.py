@@ -10,8 +10,8 @@ from beside import message
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
-from shardwise.base.config import debug_nans
-from shardwise.core.source import line_of, replay, user_site
+from shardwise._src.base.config import debug_nans
+from shardwise._src.messages.source import line_of, replay, user_site
 from shardwise.testing import check_grads
 
 X = np.linspace(0.1, 0.9, 3, dtype=np.float32)

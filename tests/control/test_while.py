@@ -8,8 +8,8 @@ from beside import JAX, OURS, close, message, same_as_jax
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import NamedSharding, P, explain, lax, random
-from shardwise.base.config import disable_jit, poison_padding
-from shardwise.core.checker import check_program
+from shardwise._src.base.config import disable_jit, poison_padding
+from shardwise._src.core.checker import check_program
 from shardwise.sharding import AxisType, Mesh, reshard
 from shardwise.testing import check_grads
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Any
 
 import numpy as np
 import pytest
 
-import shardwise.control
-import shardwise.ops
-from shardwise.base.errors import ShardingTypeError
-from shardwise.core.infer import infer
-from shardwise.core.op import OPS, Op
-from shardwise.ops.basis import reduce_sum, reshape, transpose
-from shardwise.ops.contract import dot_general
-from shardwise.ops.elementwise import add, exp, mul, neg
-from shardwise.ops.logical import select_n
-from shardwise.ops.shape import pad, rev, slice_, split
-from shardwise.ops.sharding import cotangent_type
-from shardwise.transforms.batch import with_dim, without_dim
-from shardwise.types.array_type import ArrayType, array_type, explicit_spec, with_sharding
-from shardwise.types.mesh import AbstractMesh, AxisType
-from shardwise.types.partition_spec import PartitionSpec as P
-from shardwise.types.sharding import NamedSharding
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.core.infer import infer
+from shardwise._src.core.op import Op
+from shardwise._src.ops.basis import reduce_sum, reshape, transpose
+from shardwise._src.ops.contract import dot_general
+from shardwise._src.ops.elementwise import add, exp, mul, neg
+from shardwise._src.ops.logical import select_n
+from shardwise._src.ops.shape import pad, rev, slice_, split
+from shardwise._src.ops.sharding import cotangent_type
+from shardwise._src.testing.every_op import every_op
+from shardwise._src.transforms.batch import with_dim, without_dim
+from shardwise._src.types.array_type import ArrayType, array_type, explicit_spec, with_sharding
+from shardwise._src.types.mesh import AbstractMesh, AxisType
+from shardwise._src.types.partition_spec import PartitionSpec as P
+from shardwise._src.types.sharding import NamedSharding
+
+OPS = every_op()
 
 F32 = np.dtype(np.float32)
 MESH = AbstractMesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit)
@@ -87,10 +86,6 @@ def test_cotangents_of_reduced_are_unreduced():
 
 
 # -- every op --
-
-for package in (shardwise.ops, shardwise.control):
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 @pytest.mark.parametrize("name", sorted(OPS))

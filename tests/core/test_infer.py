@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.base.errors import ShardingTypeError
-from shardwise.core.infer import infer, type_of
-from shardwise.core.op import INFERENCE_CACHE_SIZE, OPS, Op
-from shardwise.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
-from shardwise.ops.contract import dot_general
-from shardwise.ops.cumulative import cumsum
-from shardwise.ops.elementwise import add, sin
-from shardwise.ops.shape import concatenate, split
-from shardwise.types.array_type import ArrayType, array_type
-from shardwise.types.mesh import AbstractMesh, AxisType
-from shardwise.types.partition_spec import PartitionSpec as P
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.core.infer import infer, type_of
+from shardwise._src.core.op import INFERENCE_CACHE_SIZE, OPS, Op
+from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
+from shardwise._src.ops.contract import dot_general
+from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.elementwise import add, sin
+from shardwise._src.ops.shape import concatenate, split
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.mesh import AbstractMesh, AxisType
+from shardwise._src.types.partition_spec import PartitionSpec as P
 
 F32 = np.dtype(np.float32)
 MESH = AbstractMesh((2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)

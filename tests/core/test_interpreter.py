@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.base.context import ROOT, current
-from shardwise.base.errors import UnexpectedTracerError
-from shardwise.core.checker import check_program
-from shardwise.core.infer import type_of
-from shardwise.core.interpreter import name_of
-from shardwise.core.op import OPS, Op
-from shardwise.engine.eager import EAGER
-from shardwise.numpy.value import Value
-from shardwise.ops.basis import reduce_sum, reshape
-from shardwise.ops.elementwise import add, cos, exp, mul, sin
-from shardwise.transforms.batch import batch
-from shardwise.transforms.jvp import push_forward
-from shardwise.transforms.linearize import linearize
-from shardwise.transforms.stage import stage
-from shardwise.transforms.tracer import Tracer
-from shardwise.transforms.transpose import transpose
-from shardwise.types.array_type import array_type
+from shardwise._src.base.context import ROOT, current
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.core.checker import check_program
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.op import OPS, Op
+from shardwise._src.numpy.value import Value
+from shardwise._src.ops.basis import reduce_sum, reshape
+from shardwise._src.ops.elementwise import add, cos, exp, mul, sin
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.batch import batch
+from shardwise._src.transforms.jvp import push_forward
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.stage import stage
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.transforms.transpose import transpose
+from shardwise._src.types.array_type import array_type
 
 F32 = np.dtype(np.float32)
 VECTOR = array_type((3,), F32)

@@ -8,8 +8,8 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.core.checker import ProgramError
-from shardwise.core.program import Program
+from shardwise._src.core.checker import ProgramError
+from shardwise._src.core.program import Program
 
 
 @pytest.mark.parametrize("weak", [False, True])

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.core.checker import ProgramError, check_program
-from shardwise.core.op import OPS, Op
-from shardwise.core.printer import _names
-from shardwise.core.program import (
+from shardwise._src.core.checker import ProgramError, check_program
+from shardwise._src.core.op import OPS, Op
+from shardwise._src.core.printer import _names
+from shardwise._src.core.program import (
     Equation,
     Literal,
     Program,
@@ -19,13 +19,13 @@ from shardwise.core.program import (
     evaluate,
     without_dead_code,
 )
-from shardwise.engine.eager import EAGER
-from shardwise.ops.basis import reduce_sum, reshape
-from shardwise.ops.cast import convert_element_type
-from shardwise.ops.elementwise import add, cos, gt, mul, neg, sin
-from shardwise.ops.shape import split
-from shardwise.transforms.stage import stage
-from shardwise.types.array_type import array_type
+from shardwise._src.ops.basis import reduce_sum, reshape
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.elementwise import add, cos, gt, mul, neg, sin
+from shardwise._src.ops.shape import split
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.array_type import array_type
 
 F32 = np.dtype(np.float32)
 VECTOR = array_type((3,), F32)

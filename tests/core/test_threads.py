@@ -14,15 +14,15 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.base.caches import make_room, release_recent, snapshot
-from shardwise.base.context import TraceKey, current
-from shardwise.control import bodies
-from shardwise.core.interpreter import Interpreter
-from shardwise.engine.eager import EAGER
-from shardwise.engine.signature import signature
+from shardwise._src.arrays.signature import signature
+from shardwise._src.base.caches import make_room, release_recent, snapshot
+from shardwise._src.base.context import TraceKey, current
+from shardwise._src.control import bodies
+from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms import stage
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from shardwise.transforms import stage
 
 THREADS, ROUNDS = 8, 12
 V = np.linspace(0.1, 1.0, 5, dtype=np.float32)
@@ -118,8 +118,8 @@ def test_caches_are_emptied_while_they_are_used(monkeypatch):
     """Caches that are full all the time, and cleared besides."""
     monkeypatch.setattr(bodies, "RECIPES", 2)
     monkeypatch.setattr(bodies, "BODIES_PER_FUNCTION", 1)
-    monkeypatch.setattr("shardwise.engine.eager.CACHE_SIZE", 2)
-    monkeypatch.setattr("shardwise.api.jit.CACHE_SIZE", 1)
+    monkeypatch.setattr("shardwise._src.running.eager.CACHE_SIZE", 2)
+    monkeypatch.setattr("shardwise._src.api.jit.CACHE_SIZE", 1)
     shared = sw.jit(lambda x: jnp.sin(x).sum())
 
     def work(i):
@@ -308,7 +308,7 @@ def test_functions_made_anew_find_what_is_cached():
         return stage_body(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shardwise.control.scan_api.staged", counting)
+        patch.setattr("shardwise._src.control.scan_api.staged", counting)
         for _ in range(10_000):
             lax.scan(counted(2.0), np.float32(0), V)
     assert len(traced) == 0

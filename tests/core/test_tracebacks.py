@@ -9,7 +9,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.base.config import traceback_filtering
+from shardwise._src.base.config import traceback_filtering
 
 X = np.ones(3, np.float32)
 

@@ -12,7 +12,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import testing
-from shardwise.base.errors import Documented
+from shardwise._src.base.errors import Documented
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "errors"
 BLOCK = re.compile(r"^```(python fails|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

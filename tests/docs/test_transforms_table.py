@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.core.op import Op
+from shardwise._src.core.op import Op
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "transforms_table.py"
 
@@ -26,7 +26,7 @@ def test_the_table_is_current(tool):
 
 
 def test_what_is_missing_needs_a_reason(tool, monkeypatch):
-    monkeypatch.setattr("shardwise.core.op.OPS", {})
+    monkeypatch.setattr("shardwise._src.core.op.OPS", {})
     odd = Op("odd", type_rule=lambda x: x)
     with pytest.raises(SystemExit) as error:
         list(tool.table([tool.row_of(odd, [])]))

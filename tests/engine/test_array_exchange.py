@@ -10,8 +10,8 @@ from placed import DEVICES, DTYPES, PLACES, placed, values
 
 import shardwise as sw
 import shardwise.numpy as snp
+from shardwise._src.runtime import host
 from shardwise.dlpack import from_dlpack
-from shardwise.runtime import host
 
 NARROW = {"int2", "int4", "uint2", "uint4", "float4_e2m1fn"}
 WHOLE = [d for d in DTYPES if d.name not in NARROW]

@@ -13,8 +13,8 @@ from placed import DEVICES, DTYPES, PLACES, ROWS, placed
 
 import shardwise as sw
 import shardwise.numpy as snp
-from shardwise.engine.array import Array
-from shardwise.runtime import backend, host
+from shardwise._src.arrays.array import Array
+from shardwise._src.runtime import backend, host
 
 EVERYWHERE = [(p, r) for p in PLACES for r in ROWS]
 

@@ -12,9 +12,9 @@ from placed import DEVICES, DTYPES, PLACES, ROWS, placed, values
 import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import lax
-from shardwise.engine.array import Array
-from shardwise.engine.eager import EAGER, Eager
-from shardwise.runtime import backend
+from shardwise._src.arrays.array import Array
+from shardwise._src.running.eager import EAGER, Eager
+from shardwise._src.runtime import backend
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

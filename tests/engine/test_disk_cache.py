@@ -15,13 +15,13 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.base import context
-from shardwise.base.config import config
-from shardwise.base.context import ROOT
-from shardwise.engine import compiled, disk_cache
-from shardwise.engine.disk_cache import FORMAT, DiskCache, default_folder, key_of
-from shardwise.runtime import fingerprint
-from shardwise.runtime.program import Compiled
+from shardwise._src.base import context
+from shardwise._src.base.config import config
+from shardwise._src.base.context import ROOT
+from shardwise._src.compiling import compiled, disk_cache
+from shardwise._src.compiling.disk_cache import FORMAT, DiskCache, default_folder, key_of
+from shardwise._src.runtime import fingerprint
+from shardwise._src.runtime.program import Compiled
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -96,7 +96,7 @@ def test_a_loaded_program_knows_of_its_collectives_without_its_text(folder, monk
     x = sw.device_put(X, NamedSharding(MESH, P("x", "y")))
     sw.jit(poly)(x)
     sw.clear_caches()
-    monkeypatch.setattr("shardwise.runtime.program._communicates", None)
+    monkeypatch.setattr("shardwise._src.runtime.program._communicates", None)
     assert sw.jit(poly).lower(x).compile().executable.compiled.has_collectives
 
 
@@ -305,7 +305,7 @@ def test_a_folder_that_cannot_be_used_is_logged_once(tmp_path, caplog):
 NO_ROOM = """
 import resource, sys
 from pathlib import Path
-from shardwise.engine.disk_cache import DiskCache
+from shardwise._src.compiling.disk_cache import DiskCache
 resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 cache = DiskCache(Path(sys.argv[1]), -1)
 for key in ("a", "b"):
@@ -389,7 +389,7 @@ print("result", float(f(x)))
 WRITE = """
 import sys
 from pathlib import Path
-from shardwise.engine.disk_cache import DiskCache
+from shardwise._src.compiling.disk_cache import DiskCache
 cache, content = DiskCache(Path(sys.argv[1]), 3_000_000), bytes(range(256)) * 4000
 print("ready", flush=True)
 for i in range(int(sys.argv[2])):

@@ -9,12 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardwise.core.program import Literal, Program
-from shardwise.engine.emitter import Emitter, element_text, literal_text, tensor_text
-from shardwise.ops.elementwise import add, mul, sin
-from shardwise.testing.running import compiled
-from shardwise.transforms.stage import stage
-from shardwise.types.array_type import array_type
+from shardwise._src.core.program import Literal, Program
+from shardwise._src.lowering.emitter import Emitter, element_text, literal_text, tensor_text
+from shardwise._src.ops.elementwise import add, mul, sin
+from shardwise._src.testing.running import compiled
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.array_type import array_type
 
 F32 = np.dtype(np.float32)
 SMALL_FLOATS = [

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise.core.fused import fused
-from shardwise.engine import executable
-from shardwise.ops import elementwise as ew
-from shardwise.ops.families import lit
+from shardwise._src.core.fused import fused
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.families import lit
+from shardwise._src.running import executable
 
 runs = []
 

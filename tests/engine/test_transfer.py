@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise.engine import regions, tiles, transfer
-from shardwise.engine.array import Array
-from shardwise.runtime import backend, host, memory
+from shardwise._src.arrays.array import Array
+from shardwise._src.moving import regions, tiles, transfer
+from shardwise._src.runtime import backend, host, memory
 from shardwise.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 

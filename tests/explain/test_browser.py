@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+from shardwise._src.types.pictures import mesh_html, sharding_html
+from shardwise._src.types.pictures.svg import SLOT, THINNEST
 from shardwise.sharding import NamedSharding
-from shardwise.types.pictures import mesh_html, sharding_html
-from shardwise.types.pictures.svg import SLOT, THINNEST
 from tests.explain.layouts import P, mesh, meshes, shardings
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
 import shardwise as sw
-from shardwise.explain.communication import (
+from shardwise._src.explain.communication import (
     Collective,
     collectives,
     format_bytes,

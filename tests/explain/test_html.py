@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+from shardwise._src.types.pictures import array_html, mesh_html, sharding_html
+from shardwise._src.types.pictures.panels import COLORS
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
-from shardwise.types.pictures import array_html, mesh_html, sharding_html
-from shardwise.types.pictures.panels import COLORS
 from tests.explain.layouts import NASTY, P, mesh, meshes, shardings, simulated
 
 VOID = {"br", "rect"}

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
 import shardwise as sw
-from shardwise.explain.pictures import (
+from shardwise._src.explain.pictures import (
     MeshPicture,
     ShardingPicture,
     blocks,
@@ -21,7 +21,7 @@ from shardwise.explain.pictures import (
     visualize_mesh,
     visualize_sharding,
 )
-from shardwise.types.tiling import Tiling
+from shardwise._src.types.tiling import Tiling
 
 
 def mesh(**sizes: int) -> Mesh:

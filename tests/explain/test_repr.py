@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise.engine.conversions import SHARDS_SHOWN, Concrete
+from shardwise._src.arrays.conversions import SHARDS_SHOWN, Concrete
+from shardwise._src.types.mesh import Mesh
 from shardwise.sharding import NamedSharding
-from shardwise.types.mesh import Mesh
 from tests.explain.layouts import Device, P, mesh
 
 

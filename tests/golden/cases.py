@@ -14,9 +14,9 @@ import numpy as np
 
 import shardwise as sw
 from shardwise import lax
+from shardwise._src.types.partition_spec import PartitionSpec as P
+from shardwise._src.types.sharding import NamedSharding
 from shardwise.testing import simulated_mesh
-from shardwise.types.partition_spec import PartitionSpec as P
-from shardwise.types.sharding import NamedSharding
 
 
 @dataclass(frozen=True)

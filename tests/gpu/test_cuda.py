@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise.runtime import cuda
+from shardwise._src.runtime import cuda
 
 pytestmark = pytest.mark.skipif(not cuda.available(), reason="needs an NVIDIA GPU and the plugin")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise.engine import transfer
-from shardwise.runtime import backend, cuda, host
+from shardwise._src.moving import transfer
+from shardwise._src.runtime import backend, cuda, host
 from shardwise.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 

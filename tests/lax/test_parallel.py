@@ -10,7 +10,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
-from shardwise.core.checker import check_program
+from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
 
 RNG = np.random.default_rng(0)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from shardwise import nn, random
-from shardwise.api.grad import grad, jvp
-from shardwise.api.jit import jit
-from shardwise.api.vmap import vmap
+from shardwise._src.api.grad import grad, jvp
+from shardwise._src.api.jit import jit
+from shardwise._src.api.vmap import vmap
+from shardwise._src.ops.basis import reduce_sum
+from shardwise._src.ops.elementwise import mul
 from shardwise.nn import initializers
-from shardwise.ops.basis import reduce_sum
-from shardwise.ops.elementwise import mul
 from shardwise.testing import check_grads
 
 F32 = np.float32

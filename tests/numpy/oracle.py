@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardwise.core.fused import fused
-from shardwise.core.infer import type_of
-from shardwise.engine.eager import EAGER
-from shardwise.transforms.stage import stage
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.stage import stage
 
 # Relative tolerance by dtype; programs differ in how XLA fuses them.
 TOLERANCES = {

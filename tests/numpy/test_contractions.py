@@ -7,9 +7,9 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as swnp
-from shardwise.core.infer import type_of
-from shardwise.numpy import subscripts
-from shardwise.transforms.stage import stage
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy import subscripts
+from shardwise._src.transforms.stage import stage
 
 RNG = np.random.default_rng(4)
 

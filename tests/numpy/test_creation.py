@@ -12,9 +12,9 @@ import pytest
 from oracle import same
 
 import shardwise.numpy as snp
-from shardwise.core.infer import type_of
-from shardwise.engine.eager import EAGER
-from shardwise.transforms.stage import stage
+from shardwise._src.core.infer import type_of
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.stage import stage
 
 CASES = """
 zeros(3)

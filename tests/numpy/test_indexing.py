@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import shardwise
 import shardwise.numpy as snp
-from shardwise.base.errors import NonConcreteBooleanIndexError
-from shardwise.engine.eager import EAGER
-from shardwise.engine.transfer import move
-from shardwise.transforms.stage import stage
-from shardwise.types.mesh import Mesh
-from shardwise.types.partition_spec import PartitionSpec
-from shardwise.types.sharding import NamedSharding
+from shardwise._src.base.errors import NonConcreteBooleanIndexError
+from shardwise._src.moving.transfer import move
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
 
 
 def array(x):

@@ -9,7 +9,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as snp
-from shardwise.base import errors
+from shardwise._src.base import errors
 
 X = snp.arange(4.0)
 N = snp.arange(3)

@@ -11,7 +11,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as swnp
-from shardwise.base.config import enable_x64
+from shardwise._src.base.config import enable_x64
 
 RNG = np.random.default_rng(3)
 NAN = np.nan

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import shardwise.numpy as snp
-from shardwise.engine.eager import EAGER
-from shardwise.transforms.stage import stage
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.stage import stage
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

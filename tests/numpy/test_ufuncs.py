@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from oracle import compare
 
-from shardwise.engine.eager import EAGER
-from shardwise.numpy import elementary, floats, ufuncs
+from shardwise._src.numpy import elementary, floats, ufuncs
+from shardwise._src.running.eager import EAGER
 
 MODULES = (elementary, floats, ufuncs)
 

@@ -15,15 +15,15 @@ import pytest
 from oracle import same
 
 import shardwise.numpy as snp
-from shardwise.api.placement import device_put
-from shardwise.core.infer import type_of
-from shardwise.engine.array import Array
-from shardwise.engine.eager import EAGER
-from shardwise.runtime import backend
-from shardwise.transforms.stage import stage
-from shardwise.types.mesh import Mesh
-from shardwise.types.partition_spec import PartitionSpec
-from shardwise.types.sharding import NamedSharding
+from shardwise._src.api.placement import device_put
+from shardwise._src.arrays.array import Array
+from shardwise._src.core.infer import type_of
+from shardwise._src.running.eager import EAGER
+from shardwise._src.runtime import backend
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
 
 X = np.array([[1.5, -2.0, 0.25], [4.0, 5.0, -6.0]], np.float32)
 I = np.array([[1, -2, 3], [4, 5, -6]], np.int32)  # noqa: E741

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ops.index import GatherDimensionNumbers
-from shardwise.ops.scatter import ScatterDimensionNumbers
+from shardwise._src.ops.index import GatherDimensionNumbers
+from shardwise._src.ops.scatter import ScatterDimensionNumbers
 from shardwise.testing import Sample
 
 RNG = np.random.default_rng(3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from shardwise._src.types.partition_spec import PartitionSpec as P
+from shardwise._src.types.sharding import NamedSharding
 from shardwise.testing import Sample, simulated_mesh
-from shardwise.types.partition_spec import PartitionSpec as P
-from shardwise.types.sharding import NamedSharding
 
 X = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
 CUBE = np.random.default_rng(2).standard_normal((2, 4, 6)).astype(np.float32)

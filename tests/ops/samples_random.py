@@ -9,7 +9,7 @@ import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 
-from shardwise.ops.random_bits import THREEFRY
+from shardwise._src.ops.random.bits import THREEFRY
 from shardwise.testing import Sample
 
 KEYS = np.arange(12, dtype=np.uint32).reshape(6, 2) * 77777

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 import pytest
 
-import shardwise.control
-import shardwise.ops
-from shardwise.core.op import OPS
-from shardwise.testing import check_op
+from shardwise._src.testing import check_op
+from shardwise._src.testing.every_op import every_op
 from tests.ops.samples import SAMPLES, UNSAMPLED
 
-for package in (shardwise.ops, shardwise.control):
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+OPS = every_op()
 
 NAMES = sorted(OPS)
 

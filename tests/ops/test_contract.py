@@ -6,24 +6,24 @@ import numpy as np
 import pytest
 from jax import lax
 
-from shardwise.base.config import default_matmul_precision
-from shardwise.core.infer import type_of
-from shardwise.engine.eager import EAGER
-from shardwise.engine.emitter import Emitter
-from shardwise.ops.basis import broadcast_in_dim
-from shardwise.ops.contract import (
+from shardwise._src.base.config import default_matmul_precision
+from shardwise._src.core.infer import type_of
+from shardwise._src.lowering.emitter import Emitter
+from shardwise._src.ops.basis import broadcast_in_dim
+from shardwise._src.ops.contract import (
     DotAlgorithmPreset,
     Precision,
     canonical_precision,
     dot,
     dot_general,
 )
-from shardwise.testing.check_op import check_op
-from shardwise.testing.sample import Sample
-from shardwise.transforms.batch import batch
-from shardwise.transforms.linearize import linearize
-from shardwise.transforms.stage import stage
-from shardwise.transforms.transpose import transpose
+from shardwise._src.running.eager import EAGER
+from shardwise._src.testing.check_op import check_op
+from shardwise._src.testing.sample import Sample
+from shardwise._src.transforms.batch import batch
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.stage import stage
+from shardwise._src.transforms.transpose import transpose
 
 RNG = np.random.default_rng(2)
 MATMUL = (((1,), (0,)), ((), ()))

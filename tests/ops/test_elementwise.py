@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from jax import lax
 
-from shardwise.core.fused import fused
-from shardwise.core.op import OPS
-from shardwise.engine.eager import EAGER
-from shardwise.ops import elementwise as ew
-from shardwise.ops import incomplete, special
-from shardwise.ops.cast import bitcast_convert_type, convert_element_type, reduce_precision
-from shardwise.transforms.linearize import linearize
-from shardwise.transforms.transpose import transpose
+from shardwise._src.core.fused import fused
+from shardwise._src.core.op import OPS
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops import incomplete, special
+from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type, reduce_precision
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.transpose import transpose
 
 F32 = np.float32
 

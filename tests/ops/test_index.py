@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from shardwise.engine.eager import EAGER
-from shardwise.ops import index as ix
-from shardwise.ops import scatter as sc
-from shardwise.testing.check_op import check_op
-from shardwise.testing.sample import Sample
-from shardwise.transforms.batch import batch
+from shardwise._src.ops import index as ix
+from shardwise._src.ops import scatter as sc
+from shardwise._src.running.eager import EAGER
+from shardwise._src.testing.check_op import check_op
+from shardwise._src.testing.sample import Sample
+from shardwise._src.transforms.batch import batch
 
 F32 = np.dtype("float32")
 
@@ -155,8 +155,8 @@ def test_scatter_where_updates_meet(op):
 
 
 def test_scatter_keeps_one_tangent_where_updates_meet():
-    from shardwise.transforms.linearize import linearize
-    from shardwise.transforms.transpose import transpose
+    from shardwise._src.transforms.linearize import linearize
+    from shardwise._src.transforms.transpose import transpose
 
     numbers = sc.ScatterDimensionNumbers((), (0,), (0,))
     params = {"dimension_numbers": numbers, "mode": "fill"}
@@ -174,7 +174,7 @@ def test_scatter_keeps_one_tangent_where_updates_meet():
 
 
 def test_scatter_mul_refuses_the_derivative_where_updates_may_meet():
-    from shardwise.transforms.linearize import linearize
+    from shardwise._src.transforms.linearize import linearize
 
     numbers = sc.ScatterDimensionNumbers((), (0,), (0,))
     indices = EAGER.array(i32([1], [1]))

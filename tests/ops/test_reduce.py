@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from jax import lax
 
-from shardwise.engine.eager import EAGER
-from shardwise.ops import cumulative, reduce
-from shardwise.ops.basis import reduce_sum
-from shardwise.testing.check_op import check_op
-from shardwise.testing.sample import Sample
-from shardwise.transforms.linearize import linearize
-from shardwise.transforms.transpose import transpose
+from shardwise._src.ops import cumulative, reduce
+from shardwise._src.ops.basis import reduce_sum
+from shardwise._src.running.eager import EAGER
+from shardwise._src.testing.check_op import check_op
+from shardwise._src.testing.sample import Sample
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.transpose import transpose
 
 I32 = np.dtype(np.int32)
 RNG = np.random.default_rng(0)

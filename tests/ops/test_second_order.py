@@ -11,8 +11,6 @@ operands are given imaginary parts.
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import pkgutil
 import zlib
 from typing import Any
 
@@ -20,18 +18,15 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-import shardwise.control
-import shardwise.ops
-from shardwise.core.infer import infer, type_of
-from shardwise.core.op import OPS, Op
+from shardwise._src.core.infer import infer, type_of
+from shardwise._src.core.op import Op
+from shardwise._src.testing.every_op import every_op
+from shardwise._src.testing.sample import wide, wide_param
+from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 from shardwise.testing import Sample
-from shardwise.testing.sample import wide, wide_param
-from shardwise.types.dtypes import is_complex, is_float, is_inexact
 from tests.ops.samples import SAMPLES
 
-for package in (shardwise.ops, shardwise.control):
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+OPS = every_op()
 
 STEP, TOLERANCE = 1e-6, 1e-5
 GROUP = 12  # ops of one program

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from shardwise.engine.eager import EAGER
-from shardwise.ops import shape as op
-from shardwise.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
-from shardwise.testing.check_op import check_op
-from shardwise.testing.sample import Sample
-from shardwise.types.array_type import array_type
+from shardwise._src.ops import shape as op
+from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
+from shardwise._src.running.eager import EAGER
+from shardwise._src.testing.check_op import check_op
+from shardwise._src.testing.sample import Sample
+from shardwise._src.types.array_type import array_type
 
 F32 = np.dtype("float32")
 EMPTY = "XLA cannot partition or split what is empty"

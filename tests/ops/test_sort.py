@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from jax import lax
 
-from shardwise.engine.eager import EAGER
-from shardwise.ops.sort import sort, top_k
-from shardwise.testing.check_op import check_op
-from shardwise.testing.sample import Sample
-from shardwise.transforms.linearize import linearize
-from shardwise.transforms.transpose import transpose
+from shardwise._src.ops.sort import sort, top_k
+from shardwise._src.running.eager import EAGER
+from shardwise._src.testing.check_op import check_op
+from shardwise._src.testing.sample import Sample
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.transpose import transpose
 
 RNG = np.random.default_rng(1)
 X = RNG.permutation(6).reshape(2, 3).astype(np.float32)

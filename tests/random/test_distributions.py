@@ -12,15 +12,15 @@ import scipy.stats
 from jax import random as oracle
 
 from shardwise import random
-from shardwise.api.grad import grad
-from shardwise.api.jit import jit
-from shardwise.api.placement import device_put
-from shardwise.api.vmap import vmap
-from shardwise.base.config import enable_x64, threefry_partitionable
-from shardwise.runtime.backend import devices
-from shardwise.types.mesh import Mesh
-from shardwise.types.partition_spec import PartitionSpec as P
-from shardwise.types.sharding import NamedSharding
+from shardwise._src.api.grad import grad
+from shardwise._src.api.jit import jit
+from shardwise._src.api.placement import device_put
+from shardwise._src.api.vmap import vmap
+from shardwise._src.base.config import enable_x64, threefry_partitionable
+from shardwise._src.runtime.backend import devices
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec as P
+from shardwise._src.types.sharding import NamedSharding
 
 F32 = np.float32
 N = (300,)

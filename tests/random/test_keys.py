@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 
 from shardwise import random
-from shardwise.api.jit import jit
-from shardwise.api.placement import device_put
-from shardwise.api.vmap import vmap
-from shardwise.control.scan_api import scan
-from shardwise.core.infer import infer
-from shardwise.core.op import OPS
-from shardwise.ops import basis, index, logical, shape
-from shardwise.ops.barrier import optimization_barrier
-from shardwise.ops.elementwise import copy as copy_op
-from shardwise.ops.elementwise import stop_gradient
-from shardwise.ops.random_bits import random_unwrap, random_wrap
-from shardwise.runtime.backend import devices
-from shardwise.types.array_type import array_type
-from shardwise.types.dtypes import KeyDType, issubdtype, prng_key
-from shardwise.types.mesh import Mesh
-from shardwise.types.partition_spec import PartitionSpec as P
-from shardwise.types.sharding import NamedSharding
+from shardwise._src.api.jit import jit
+from shardwise._src.api.placement import device_put
+from shardwise._src.api.vmap import vmap
+from shardwise._src.control.scan_api import scan
+from shardwise._src.core.infer import infer
+from shardwise._src.core.op import OPS
+from shardwise._src.ops import basis, index, logical, shape
+from shardwise._src.ops.barrier import optimization_barrier
+from shardwise._src.ops.elementwise import copy as copy_op
+from shardwise._src.ops.elementwise import stop_gradient
+from shardwise._src.ops.random.bits import random_unwrap, random_wrap
+from shardwise._src.runtime.backend import devices
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.dtypes import KeyDType, issubdtype, prng_key
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec as P
+from shardwise._src.types.sharding import NamedSharding
 
 KEYS = random.split(random.key(0), (3, 4))
 DATA = np.asarray(random.key_data(KEYS))

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from shardwise import random
-from shardwise.api.jit import jit
-from shardwise.api.vmap import vmap
-from shardwise.base.config import enable_x64, threefry_partitionable
-from shardwise.ops.random_bits import THREEFRY, random_bits, random_split
-from shardwise.runtime.backend import devices
-from shardwise.types.mesh import Mesh
-from shardwise.types.partition_spec import PartitionSpec as P
-from shardwise.types.sharding import NamedSharding
+from shardwise._src.api.jit import jit
+from shardwise._src.api.vmap import vmap
+from shardwise._src.base.config import enable_x64, threefry_partitionable
+from shardwise._src.ops.random.bits import THREEFRY, random_bits, random_split
+from shardwise._src.runtime.backend import devices
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec as P
+from shardwise._src.types.sharding import NamedSharding
 
 SHAPES = [(), (0,), (1,), (3,), (101,), (4, 5), (0, 3), (2, 3, 7)]
 FORMS = pytest.mark.parametrize("partitionable", [True, False])

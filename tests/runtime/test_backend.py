@@ -8,15 +8,15 @@ import sys
 import numpy as np
 import pytest
 
-from shardwise.base.config import config
-from shardwise.engine.signature import signature
-from shardwise.runtime import backend, cuda
-from shardwise.runtime.program import compile_options, compile_text, load
-from shardwise.runtime.window import CPU_WINDOW, LIMIT, Window
-from shardwise.types.array_type import array_type
-from shardwise.types.mesh import Mesh
-from shardwise.types.partition_spec import PartitionSpec
-from shardwise.types.sharding import NamedSharding, SingleDeviceSharding
+from shardwise._src.arrays.signature import signature
+from shardwise._src.base.config import config
+from shardwise._src.runtime import backend, cuda
+from shardwise._src.runtime.program import compile_options, compile_text, load
+from shardwise._src.runtime.window import CPU_WINDOW, LIMIT, Window
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding, SingleDeviceSharding
 
 F32 = np.dtype("float32")
 ADD = """module @m {

@@ -1,4 +1,4 @@
-"""Every jaxlib name that `shardwise.runtime` uses is listed, and the installed jaxlib has it.
+"""Every jaxlib name that `shardwise._src.runtime` uses is listed, and the installed jaxlib has it.
 
 jaxlib's extension module is private API and changes with each release; this is where a new
 release shows first. The list is `seam_names.txt`. A name that only some releases have carries
@@ -156,8 +156,8 @@ def test_the_list_is_complete():
         write_golden(names)
     listed = set(read_golden())
     advice = f"run with {UPDATE}=1, and give the range of names that only some releases have"
-    assert not names - listed, f"shardwise.runtime uses names that are not listed; {advice}"
-    assert not listed - names, f"shardwise.runtime no longer uses listed names; {advice}"
+    assert not names - listed, f"shardwise._src.runtime uses names that are not listed; {advice}"
+    assert not listed - names, f"shardwise._src.runtime no longer uses listed names; {advice}"
 
 
 def test_the_list_is_sorted():
@@ -194,15 +194,15 @@ def test_the_installed_jaxlib_has_the_listed_names():
     ],
 )
 def test_names_are_found_however_they_are_used(source, names):
-    assert collect({"shardwise.runtime.module": source}) == names
+    assert collect({"shardwise._src.runtime.module": source}) == names
 
 
 def test_names_are_followed_through_our_own_modules():
     sources = {
-        "shardwise.runtime.__init__": "from .compat import _jax\n_jax.A",
-        "shardwise.runtime.compat": "from jaxlib import _jax\nimport jaxlib.version",
-        "shardwise.runtime.b": "from shardwise.runtime import compat\ncompat._jax.B",
-        "shardwise.runtime.c": "from ..runtime.compat import _jax as j\nj.C",
+        "shardwise._src.runtime.__init__": "from .compat import _jax\n_jax.A",
+        "shardwise._src.runtime.compat": "from jaxlib import _jax\nimport jaxlib.version",
+        "shardwise._src.runtime.b": "from shardwise._src.runtime import compat\ncompat._jax.B",
+        "shardwise._src.runtime.c": "from ..runtime.compat import _jax as j\nj.C",
     }
     assert collect(sources) == {"_jax.A", "_jax.B", "_jax.C", "version"}
 

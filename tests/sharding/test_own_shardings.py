@@ -8,8 +8,8 @@ import pytest
 from jaxlib import xla_client as xc
 
 import shardwise as sw
+from shardwise._src.types.tiling import Tiling
 from shardwise.sharding import GSPMDSharding, Mesh, NamedSharding, PartitionSpec, Sharding
-from shardwise.types.tiling import Tiling
 
 WHOLE = slice(None)
 X = np.arange(99, dtype="float32")

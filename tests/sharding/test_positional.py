@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 import shardwise as sw
+from shardwise._src.types.tiling import tile_slices
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, PositionalSharding
-from shardwise.types.tiling import tile_slices
 
 DEVICES = jax.devices()[:8]
 SHAPES = [(8,), (4, 2), (2, 2, 2), (1, 8), (2, 1, 4)]

@@ -8,7 +8,7 @@ from shardwise._version import __version__
 
 
 def test_base_imports():
-    base = importlib.import_module("shardwise.base")
+    base = importlib.import_module("shardwise._src.base")
     assert base.__doc__
 
 
@@ -40,5 +40,5 @@ def test_devices_can_be_chosen_after_importing():
 
 
 def test_importing_starts_no_client():
-    code = "import shardwise; from shardwise.runtime import backend; print(backend._clients)"
+    code = "import shardwise; from shardwise._src.runtime import backend; print(backend._clients)"
     assert run(code) == "{}\n"

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.core.op import OPS, Op
-from shardwise.ops import families
-from shardwise.ops.basis import broadcast_in_dim, reduce_sum
-from shardwise.ops.elementwise import cos, mul, neg, sin
-from shardwise.testing import CheckFailure, Sample, check_op
-from shardwise.types.array_type import array_type
-from shardwise.types.dims import Dims
+from shardwise._src.core.op import OPS, Op
+from shardwise._src.ops import families
+from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum
+from shardwise._src.ops.elementwise import cos, mul, neg, sin
+from shardwise._src.testing import check_op
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.dims import Dims
+from shardwise.testing import CheckFailure, Sample
 
 X = np.linspace(0.1, 1.2, 8, dtype=np.float32).reshape(2, 4)
 Y = np.linspace(1.5, 0.5, 8, dtype=np.float32).reshape(2, 4)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.base.config import enable_x64
-from shardwise.core.op import OPS, Op
-from shardwise.ops.basis import reduce_sum
-from shardwise.ops.elementwise import add, complex, cos, imag, mul, real, sin
+from shardwise._src.base.config import enable_x64
+from shardwise._src.core.op import OPS, Op
+from shardwise._src.ops.basis import reduce_sum
+from shardwise._src.ops.elementwise import add, complex, cos, imag, mul, real, sin
 from shardwise.testing import check_grads
 
 X = np.linspace(-1, 1, 4, dtype=np.float32)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+from shardwise._src.types.partition_spec import PartitionSpec as P
+from shardwise._src.types.sharding import NamedSharding
 from shardwise.testing import assert_same_sharding, simulated_mesh
-from shardwise.types.partition_spec import PartitionSpec as P
-from shardwise.types.sharding import NamedSharding
 
 X = np.arange(16, dtype=np.float32).reshape(8, 2)
 

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jax._src import dtypes as jax_dtypes
 
-from shardwise.base.config import enable_x64
-from shardwise.types import dtypes
-from shardwise.types.dtypes import (
+from shardwise._src.base.config import enable_x64
+from shardwise._src.types import dtypes
+from shardwise._src.types.dtypes import (
     ExtendedDType,
     KeyDType,
     canonicalize,

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from shardwise.base.context import current
-from shardwise.types.mesh import AbstractMesh, AxisType, Mesh, create_device_mesh, make_mesh
+from shardwise._src.base.context import current
+from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh, create_device_mesh, make_mesh
 
 AUTO, EXPLICIT, MANUAL = AxisType.Auto, AxisType.Explicit, AxisType.Manual
 

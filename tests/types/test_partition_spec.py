@@ -9,7 +9,7 @@ import jax
 import pytest
 from hypothesis import given, settings
 
-from shardwise.types.partition_spec import UNCONSTRAINED, P, PartitionSpec
+from shardwise._src.types.partition_spec import UNCONSTRAINED, P, PartitionSpec
 
 NAMES = ["x", "y", "z", "w"]
 ENTRIES = st.one_of(

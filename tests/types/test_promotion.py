@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax._src import dtypes as jax_dtypes
 
-from shardwise.base.config import enable_x64, numpy_dtype_promotion
-from shardwise.types.dtypes import SCALAR_TYPES, ExtendedDType, KeyDType, canonicalize, float0
-from shardwise.types.promotion import (
+from shardwise._src.base.config import enable_x64, numpy_dtype_promotion
+from shardwise._src.types.dtypes import SCALAR_TYPES, ExtendedDType, KeyDType, canonicalize, float0
+from shardwise._src.types.promotion import (
     TypePromotionError,
     dtype_and_weak,
     lattice_join,

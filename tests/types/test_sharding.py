@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shardwise.types.mesh import AbstractMesh, AxisType, Mesh
-from shardwise.types.partition_spec import UNCONSTRAINED, P
-from shardwise.types.sharding import (
+from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
+from shardwise._src.types.partition_spec import UNCONSTRAINED, P
+from shardwise._src.types.sharding import (
     GSPMDSharding,
     NamedSharding,
     Sharding,
     SingleDeviceSharding,
     spec_from_tiles,
 )
-from shardwise.types.tiling import Tiling
+from shardwise._src.types.tiling import Tiling
 
 THEIRS = jax.sharding
 GRIDS = [  # tile assignment dimensions, and whether the last one counts replicas

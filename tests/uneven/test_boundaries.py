@@ -10,7 +10,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import NamedSharding, P, lax, random
-from shardwise.base.config import poison_padding
+from shardwise._src.base.config import poison_padding
 from shardwise.explain import collectives
 from shardwise.sharding import AxisType, Mesh
 

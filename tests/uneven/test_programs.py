@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import NamedSharding, P, lax, random
-from shardwise.base.config import poison_padding
-from shardwise.base.errors import ShardingTypeError
+from shardwise._src.base.config import poison_padding
+from shardwise._src.base.errors import ShardingTypeError
 from shardwise.sharding import AxisType, Mesh
 
 MESHES = [(1, 3), (5, 1), (7, 1), (8, 1), (2, 2), (2, 3), (4, 2), (2, 4)]

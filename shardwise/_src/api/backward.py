@@ -1,0 +1,63 @@
+"""Pulling cotangents back through a linear function.
+
+A short one is transposed and compiled as one program when it is met first; it is found again by its
+structure, so that an eager `grad` in a loop launches one program for the way back. Longer ones run
+op by op: compiling them anew for each structure would cost more than it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.base.caches import make_room
+from shardwise._src.base.context import current
+from shardwise._src.core.program import Program
+from shardwise._src.core.structure import structure_of
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.linearize import LinearFunction
+from shardwise._src.transforms.transpose import transpose, transpose_program
+
+SHORT = 32  # equations
+KEPT = 1024
+_transposed: dict[tuple[Any, ...], tuple[Program, tuple[bool, ...]]] = {}
+
+
+def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of the active inputs, from those of the active results; None stands for zero."""
+    program, here = linear.program, current()
+    nonzero = tuple([ct is not None for ct in cotangents])
+    own = (backward, here.key, nonzero)
+    found = program.derived.get(own) if here.interpreter is EAGER else None
+    if found is None:
+        structure = None
+        if here.interpreter is EAGER and _is_short(program):
+            structure = structure_of(program)
+        if structure is None:
+            return transpose(program, linear.captured, cotangents)
+        found = _transposed.get((*own, structure))
+        if found is None:
+            make_room(_transposed, KEPT)
+            found = transpose_program(program, len(linear.captured), nonzero)
+            _transposed[(*own, structure)] = found
+        program.derived[own] = found
+    back, marks = found
+    given = [ct for ct in cotangents if ct is not None]
+    results = iter(EAGER.run(back, [*linear.captured, *given]) if any(marks) else ())
+    return [next(results) if mark else None for mark in marks]
+
+
+def forget() -> None:
+    """Forgets all transposed programs."""
+    _transposed.clear()
+
+
+def _is_short(program: Program) -> bool:
+    """Whether to compile it: few ops, none of which runs a user's function or moves data.
+
+    Nor may it have constants: its structure knows them by address, and does not keep them alive.
+    """
+    equations = program.equations
+    return 1 < len(equations) <= SHORT and not program.constants and all(
+        e.op.eager is None and not e.op.effects and e.op.family != "custom" for e in equations
+    )

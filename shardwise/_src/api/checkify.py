@@ -1,0 +1,209 @@
+"""Errors as values: `checkify` makes a function also give what failed in it.
+
+    def f(x):
+        checkify.check(x > 0, "x must be positive, is {}", x)
+        return numpy.log(x)
+
+    error, y = jit(checkify.checkify(f))(-1.0)
+    error.get()      # 'x must be positive, is -1.0 (`check` failed)'
+    error.throw()    # raises it
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.callbacks import check_format, is_array
+from shardwise._src.api.jit import Jitted, jit
+from shardwise._src.checks.checking import (
+    DIV,
+    ERROR,
+    INDEX,
+    NAN,
+    USER,
+    CheckError,
+    Message,
+    Place,
+    check_op,
+    checked_program,
+    text_of,
+)
+from shardwise._src.control.call import call
+from shardwise._src.core.infer import is_value, type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.ops.logical import eq
+from shardwise._src.refs.refs import is_ref, values_of, with_refs_outside, write_back
+from shardwise._src.runtime.pytree import flatten, register_node
+from shardwise._src.types.dtypes import is_bool
+
+ErrorCategory = str
+user_checks = frozenset({USER})
+nan_checks = frozenset({NAN})
+div_checks = frozenset({DIV})
+index_checks = frozenset({INDEX})
+float_checks = nan_checks | div_checks
+automatic_checks = float_checks | index_checks
+all_checks = automatic_checks | user_checks
+JaxRuntimeError = CheckError
+
+
+class Error:
+    """What failed first in a checked function, if anything did. A pytree of arrays.
+
+    Under `vmap` each element has an error of its own, and this holds all of them.
+    """
+
+    __slots__ = ("_code", "_slots", "_places")
+
+    def __init__(self, code: Any, slots: tuple[Any, ...], places: tuple[Place, ...]):
+        self._code, self._slots, self._places = code, slots, places
+
+    def get(self) -> str | None:
+        """What failed, or None; of several errors, a line for each element with one."""
+        codes = np.asarray(self._code)
+        slots = [np.asarray(x) for x in self._slots]
+        lines = []
+        for index in zip(*np.nonzero(codes), strict=True) if codes.ndim else [()] * bool(codes):
+            at = ", ".join(map(str, index))
+            text = text_of(self._places, int(codes[index]), [x[index] for x in slots])
+            lines.append(f"at mapped index {at}: {text}" if index else text)
+        return "\n".join(lines) if lines else None
+
+    def get_exception(self) -> CheckError | None:
+        """The error as an exception, with a note that names the line; None where there is none."""
+        text = self.get()
+        if text is None:
+            return None
+        error = CheckError(text)
+        numbers = sorted({int(n) for n in np.ravel(np.asarray(self._code)) if n})
+        error.add_note("\n".join(f"checked at {self._places[n - 1].where()}" for n in numbers))
+        return error
+
+    def throw(self) -> None:
+        """Raises what failed, if anything did.
+
+        Raises:
+          JaxRuntimeError (of this module): with the text of `get`.
+        """
+        error = self.get_exception()
+        if error is not None:
+            raise error
+
+    def __repr__(self) -> str:
+        return "Error(of traced values)" if self._is_traced() else f"Error({self.get()})"
+
+    def _is_traced(self) -> bool:
+        return is_value(self._code) and not hasattr(self._code, "sharding")
+
+
+def _from_parts(places: tuple[Place, ...], parts: Iterable[Any]) -> Error:
+    code, *slots = parts
+    return Error(code, tuple(slots), places)
+
+
+register_node(Error, lambda e: ((e._code, *e._slots), e._places), _from_parts)
+init_error = Error(np.int32(0), (), ())
+
+
+def checkify(
+    f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_checks
+) -> Callable[..., tuple[Error, Any]]:
+    """A function that gives an `Error` and what `f` gives.
+
+    Results are computed whether something failed or not, and refs are written. It may be jitted,
+    mapped and differentiated, and `f` may be made by these.
+
+    Args:
+      f: a function of arrays in pytrees, that `jit` could take.
+      errors: what to check: `user_checks` (calls of `check`), `nan_checks`, `div_checks`,
+        `index_checks`; `float_checks`, `automatic_checks` and `all_checks` stand for several.
+    """
+    if not callable(f):
+        raise TypeError(f"checkify takes a function; got {f!r} of type {type(f).__name__}.")
+    unknown = set(errors) - all_checks
+    if unknown:
+        raise ValueError(
+            f"checkify of {name_of(f)}: errors must be made of the sets of this module, such as "
+            f"`user_checks`; got {sorted(map(str, unknown))}."
+        )
+    staged: Jitted[..., Any] = jit(f)
+
+    @functools.wraps(f)
+    def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
+        leaves, tree = flatten((args, kwargs))
+        if any(map(is_ref, leaves)):  # are used as they are, as if from outside
+            flat = functools.wraps(f)(lambda *xs: _called(f, *tree.unflatten(xs)))
+            free = [x for x in leaves if not is_ref(x)]
+            return checkify(with_refs_outside(flat, leaves), errors)(*free)
+        leaves = staged._checked(leaves, args, kwargs, staged=True)
+        types, refs = tuple([type_of(x) for x in leaves]), []
+        program, out_tree, captured = staged._trace(types, tree, None, args, kwargs, refs)
+        new, places = checked_program(program, frozenset(errors))
+        outs = call(*captured, *leaves, *values_of(refs), program=new)
+        end = len(program.outputs)
+        count = end - len(refs)
+        write_back(refs, outs[count:end])
+        error = Error(outs[end], tuple(outs[end + 1 :]), places)
+        return error, out_tree.unflatten(outs[:count])
+
+    return checked
+
+
+def _called(f: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    return f(*args, **kwargs)
+
+
+def check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
+    """Notes an error where `pred` does not hold; inside of `checkify`.
+
+    Args:
+      pred: bool[].
+      msg: a format as of `str.format`, for the other arguments, trees of arrays.
+
+    Raises:
+      JaxRuntimeError (of this module): at once, if that is possible and `pred` does not hold.
+      ValueError: where a program with a check is compiled that is not inside of `checkify`.
+    """
+    _check(pred, msg, fmt_args, fmt_kwargs, False)
+
+
+def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
+    """As `check`, but nothing at all outside of `checkify`."""
+    _check(pred, msg, fmt_args, fmt_kwargs, True)
+
+
+def _check(pred: Any, msg: str, args: tuple, kwargs: dict, optional: bool) -> None:
+    if not isinstance(msg, str):
+        raise TypeError(
+            f"checkify.check takes a message second; got {msg!r} of type {type(msg).__name__}."
+        )
+    t = type_of(pred)
+    if t.shape or not is_bool(t.dtype):
+        raise TypeError(
+            f"checkify.check takes a boolean scalar first; got {t.str_short(True)}. Use "
+            "`numpy.all` or `numpy.any`."
+        )
+    values, tree = flatten((args, kwargs))
+    for x in values:
+        if not is_array(x):
+            raise TypeError(
+                f"checkify.check: arguments of the message are arrays, in pytrees; got {x!r} of "
+                f"type {type(x).__name__}. Put it into the message itself."
+            )
+    check_format("checkify.check", msg, args, kwargs)
+    check_op(pred, *values, message=Message(USER, msg, tree, optional), levels=0)
+
+
+def check_error(error: Error) -> None:
+    """Checks that an error that `checkify` gave is none: an inner one becomes one of the outer."""
+    if not isinstance(error, Error):
+        raise TypeError(
+            f"checkify.check_error takes an error that `checkify` gave; got {error!r} of type "
+            f"{type(error).__name__}."
+        )
+    message = Message(ERROR, "of an error", error._places)
+    check_op(eq(error._code, np.int32(0)), error._code, *error._slots, message=message, levels=0)

@@ -1,0 +1,76 @@
+"""Devices in grids, for `Mesh`.
+
+    Mesh(create_device_mesh((4, 2)), ("data", "model"))
+
+`make_mesh` does both in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise._src.runtime import backend
+from shardwise._src.types import hybrid, mesh
+
+
+def create_device_mesh(
+    mesh_shape: Sequence[int],
+    devices: Sequence[Any] | None = None,
+    *,
+    contiguous_submeshes: bool = False,
+    allow_split_physical_axes: bool = False,
+) -> NDArray[np.object_]:
+    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the order given.
+
+    Args:
+      mesh_shape: its product is the number of devices.
+      devices: by default all.
+      contiguous_submeshes, allow_split_physical_axes: accepted; they choose among ways to lay a
+        mesh over a network of a certain form, which CPUs and GPUs do not report.
+
+    Raises:
+      ValueError: if there are more or fewer devices.
+    """
+    del contiguous_submeshes, allow_split_physical_axes
+    return mesh.create_device_mesh(mesh_shape, backend.devices() if devices is None else devices)
+
+
+def create_hybrid_device_mesh(
+    mesh_shape: Sequence[int],
+    dcn_mesh_shape: Sequence[int],
+    devices: Sequence[Any] | None = None,
+    *,
+    process_is_granule: bool = False,
+    should_sort_granules_by_key: bool = True,
+    allow_split_physical_axes: bool = False,
+) -> NDArray[np.object_]:
+    """The devices as an array, for a fast network inside granules and a slow one between them.
+
+    Args:
+      mesh_shape: the factor of each axis inside a granule.
+      dcn_mesh_shape: the factor of each axis between granules.
+      devices: by default all.
+      process_is_granule: whether granules are processes (by `process_index`); else they are the
+        slices that devices report (by `slice_index`).
+      should_sort_granules_by_key: whether granules are ordered by that index; else they come in
+        the order of their first devices.
+      allow_split_physical_axes: accepted, as in `create_device_mesh`.
+
+    Returns:
+      An array of shape `mesh_shape` × `dcn_mesh_shape`, axis by axis.
+
+    Raises:
+      ValueError: if the granules are not as many, or not as large, as the shapes say.
+    """
+    del allow_split_physical_axes
+    return hybrid.create_hybrid_device_mesh(
+        mesh_shape,
+        dcn_mesh_shape,
+        backend.devices() if devices is None else devices,
+        process_is_granule,
+        should_sort_granules_by_key,
+    )

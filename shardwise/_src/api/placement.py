@@ -1,0 +1,291 @@
+"""Where arrays live: `device_put`, sharding constraints, meshes and devices."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from shardwise._src.api.grad import as_value
+from shardwise._src.api.trees import broadcast_prefix, leaf_paths
+from shardwise._src.arrays.array import Array, Gone, wrap
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.core.infer import known
+from shardwise._src.moving import parts, transfer
+from shardwise._src.moving.targets import as_placement, as_sharding, check_fit, is_sharding_leaf
+from shardwise._src.numpy.value import Value
+from shardwise._src.ops.memory import Space, to_memory
+from shardwise._src.ops.placement import device_put as put_op
+from shardwise._src.ops.placement import placed_over
+from shardwise._src.ops.sharding import constrained
+from shardwise._src.running.eager import EAGER
+from shardwise._src.runtime import backend as runtime
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types import mesh as _mesh
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.layout import Format
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.sharding import SingleDeviceSharding
+
+
+def devices(backend: str | None = None) -> list[Any]:
+    """All devices of a platform (`cpu`, `cuda`), by default of the preferred one."""
+    return runtime.devices(backend)
+
+
+def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Any]:
+    """The devices of a process, by default of this one."""
+    if process_index is None:
+        return runtime.local_devices(backend)
+    return [d for d in runtime.devices(backend) if d.process_index == process_index]
+
+
+def device_count(backend: str | None = None) -> int:
+    return len(runtime.devices(backend))
+
+
+def local_device_count(backend: str | None = None) -> int:
+    return len(runtime.local_devices(backend))
+
+
+def process_index(backend: str | None = None) -> int:
+    return runtime.process_index(backend)
+
+
+def process_count(backend: str | None = None) -> int:
+    return 1 + max(d.process_index for d in runtime.devices(backend))
+
+
+def default_backend() -> str:
+    """The preferred platform's name."""
+    return runtime.devices()[0].platform
+
+
+def make_mesh(
+    axis_shapes: Sequence[int], axis_names: Sequence[str], *, axis_types: Any = None,
+    devices: Sequence[Any] | None = None,
+) -> Mesh:
+    """A mesh of the given sizes over the first devices.
+
+    Its axes are Explicit by default: shardings over it are a part of types. `Mesh` makes Auto ones.
+    """
+    chosen = runtime.devices() if devices is None else devices
+    return _mesh.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=axis_types)
+
+
+def device_put(
+    x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
+) -> Any:
+    """A tree of values on a device or under shardings.
+
+    Args:
+      x: a tree of arrays, NumPy arrays and scalars.
+      device: a device, a sharding, a `Format`, a `memory.Space` (of the devices that it is on, or
+        of the default one), None (leave placed values where they are), or a tree of them that is a
+        prefix of `x`'s, as may be all that follow. Without a Format an array keeps its layout only
+        where it keeps its sharding.
+      src: where `x` is, for traced values: their cotangents are brought back there. Where `x` is
+        known, as under `grad` outside of `jit`, that need not be said.
+      donate: whether arrays in `x` are given up, so that their memory is free or is the result's.
+      may_alias: whether the result may share memory with `x`. None: with arrays of `x` that are in
+        place; True: also with NumPy arrays, which must not be written to any more, if they are
+        C-contiguous, aligned to 64 bytes and bound for a CPU device; False: with nothing.
+
+    Returns:
+      The same tree of arrays, committed to where they were put. Traced values are put there when
+      they are computed.
+
+    Raises:
+      ValueError: if a sharding does not fit a value's shape, or a tree is not a prefix of `x`'s.
+      TypeError: if a leaf of `x` is no array.
+    """
+    leaves, tree = flatten(x)
+    single = device is None or is_sharding_leaf(device)
+    if single and src is None and donate is False and may_alias is None:
+        target = as_placement(device, "device_put")
+        plain = not isinstance(target, Format | Space)
+        if plain and all([v.__class__ is np.ndarray for v in leaves]):
+            try:
+                committed = target is not None
+                there = placed_over(target, None) if committed else _default()
+                placed = [transfer.put_host(v, there, committed) for v in leaves]
+                return placed[0] if leaves and leaves[0] is x else tree.unflatten(placed)
+            except (ValueError, TypeError):
+                pass  # raised again below, with the name of the leaf
+        plans = [_Plan(target)] * len(leaves)
+    else:
+        plans = _plans(x, len(leaves), device, src, donate, may_alias)
+    if len(leaves) == 1 and leaves[0] is x:
+        return _put(x, plans[0], lambda: "x")
+    last = {id(v): i for i, v in enumerate(leaves)}  # an array that occurs twice is donated once
+    out = []
+    for i, (v, plan) in enumerate(zip(leaves, plans, strict=True)):
+        if plan.donate and last[id(v)] != i:
+            plan = dataclasses.replace(plan, donate=False)
+        out.append(_put(v, plan, lambda i=i: f"x{leaf_paths(x)[i]}"))
+    return tree.unflatten(out)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    """What `device_put` does with a leaf; see there."""
+
+    target: Any
+    src: Any = None
+    donate: bool = False
+    may_alias: bool | None = None
+
+
+def _plans(x: Any, n: int, device: Any, src: Any, donate: Any, may_alias: Any) -> list[_Plan]:
+    """One plan for each of the `n` leaves of `x`."""
+    what = "device_put"
+    columns = {
+        "device": (device, is_sharding_leaf), "src": (src, is_sharding_leaf),
+        "donate": (donate, _is_switch), "may_alias": (may_alias, _is_switch),
+    }
+    found = {
+        name: [value] * n if value is None or is_leaf(value)
+        else broadcast_prefix(value, x, f"{what}: {name}", is_leaf)
+        for name, (value, is_leaf) in columns.items()
+    }
+    found["device"] = [as_placement(value, what) for value in found["device"]]
+    found["src"] = [as_sharding(value, what) for value in found["src"]]
+    for name in ("donate", "may_alias"):
+        wrong = [v for v in found[name] if not (v is None or _is_switch(v))]
+        if wrong:
+            raise TypeError(f"{what}: {name} must be True or False; got {wrong[0]!r}.")
+    plans = list(map(_Plan, *found.values()))
+    if any(plan.donate and plan.may_alias for plan in plans):
+        raise ValueError(
+            f"{what}: donate and may_alias are both True. What is donated is the result's alone: "
+            "leave out may_alias."
+        )
+    return plans
+
+
+def _is_switch(x: Any) -> bool:
+    return isinstance(x, bool | np.bool_)
+
+
+def _default() -> SingleDeviceSharding:
+    return transfer.default_place()
+
+
+def _put(x: Any, plan: _Plan, name: Callable[[], str]) -> Any:
+    try:
+        return _placed(x, plan)
+    except UnexpectedTracerError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"device_put: {name()}: {error}") from None
+
+
+def _placed(x: Any, plan: _Plan) -> Any:
+    if plan.target.__class__ is Format:
+        near = _placed(x, dataclasses.replace(plan, target=plan.target.sharding))
+        return near if isinstance(near, Tracer) else transfer.relayout(near, plan.target.layout)
+    if isinstance(plan.target, Space):
+        if isinstance(x, Tracer):
+            return to_memory(x, space=plan.target)
+        here = x.sharding if isinstance(x, Array) else _default()
+        return _placed(x, dataclasses.replace(plan, target=plan.target.over(here)))
+    if not isinstance(x, Value):
+        return _from_host(x, plan)
+    if isinstance(x, Tracer):
+        to = plan.target
+        return as_value(x) if to is None else put_op(x, sharding=to, src=plan.src)
+    return _moved(cast(Array, x), plan)
+
+
+def _moved(x: Array, plan: _Plan) -> Array:
+    target = plan.target
+    if target is None:
+        result = x
+    else:
+        target = placed_over(target, x.sharding)
+        result = transfer.move(x, target)
+    if plan.donate:
+        if result is x:
+            result = wrap(x._live(), x._sig)
+        x._impl = Gone("was donated to device_put")  # what the result does not share is freed
+        x._host = None
+    elif plan.may_alias is False and (target is None or _in_place(x, target)):
+        result = wrap(transfer.copy(result)._impl, result._sig)
+    return result
+
+
+def _in_place(x: Array, target: Any) -> bool:
+    """Whether each device holds already what the target wants there, so that no data moves."""
+    here, ndim = x.sharding, x.ndim
+    if here is target:
+        return True
+    same = here.device_set == target.device_set
+    return same and here.is_equivalent_to(transfer.aligned(target, here.devices, ndim), ndim)
+
+
+def _from_host(x: Any, plan: _Plan) -> Any:
+    """A value that is no array of ours, on its devices."""
+    x = known(x)
+    if isinstance(x, Value):
+        return _placed(x, dataclasses.replace(plan, donate=False))
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(
+            "masked arrays have no place on a device, where the mask would be lost. Use "
+            "x.filled(value)."
+        )
+    committed = plan.target is not None
+    there = placed_over(plan.target, None) if committed else _default()
+    if plan.may_alias and isinstance(x, np.ndarray):
+        return parts.aliased(x, there, committed)
+    if isinstance(x, np.ndarray | np.generic | int | float | complex):
+        return transfer.put_host(x, there, committed)
+    return transfer.move(EAGER.array(x), there)  # raises for what is no array
+
+
+def device_get(x: Any) -> Any:
+    """A tree with NumPy arrays for its arrays; all copies start before the first is waited for.
+
+    So for objects of other libraries that NumPy takes. Typed keys, which NumPy cannot hold, traced
+    values and all other leaves are left as they are.
+    """
+    leaves, tree = flatten(x)
+    for leaf in leaves:
+        if leaf.__class__ is Array:
+            leaf.copy_to_host_async()
+    return tree.unflatten([_fetched(v) for v in leaves])
+
+
+def _fetched(x: Any) -> Any:
+    if isinstance(x, Value):
+        keys = isinstance(x.dtype, ExtendedDType)
+        return x if x.__class__ is not Array or keys else np.asarray(x)
+    return np.asarray(x) if hasattr(x, "__array__") else x
+
+
+def block_until_ready(x: Any) -> Any:
+    """Waits until all arrays in a tree are computed; gives the tree."""
+    leaves = [a for a in flatten(x)[0] if a.__class__ is Array]
+    runtime.block_until_ready([a._live() for a in leaves])
+    return x
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """The values, with the partitioner told how they are sharded at this point.
+
+    Args:
+      x: a tree of arrays.
+      shardings: a sharding or spec, or a tree of them that is a prefix of `x`'s. Dimensions
+        that are `UNCONSTRAINED` are left to the partitioner.
+    """
+    leaves, tree = flatten(x)
+    what = "with_sharding_constraint"
+    found = broadcast_prefix(shardings, x, f"{what}: shardings", is_sharding_leaf)
+    targets = [as_sharding(wanted, what) for wanted in found]
+    values = [as_value(leaf) for leaf in leaves]
+    names = [f"x{p}" for p in leaf_paths(x)]
+    check_fit(targets, [v.aval for v in values], names, what)
+    rows = zip(values, targets, names, strict=True)
+    return tree.unflatten([v if t is None else constrained(v, t, n) for v, t, n in rows])

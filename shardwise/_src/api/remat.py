@@ -1,0 +1,242 @@
+"""`checkpoint` and what goes with it: the public functions around the ops of `control/remat`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from shardwise._src.api.grad import as_value
+from shardwise._src.api.signatures import names_of
+from shardwise._src.api.statics import exactly
+from shardwise._src.api.trees import argument_names
+from shardwise._src.base.context import CURRENT
+from shardwise._src.control.bodies import check_function, leaf, shelf_of, staged
+from shardwise._src.control.call import call
+from shardwise._src.control.programs import shared
+from shardwise._src.core.infer import is_value, known, type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.program import Literal, Program, Var
+from shardwise._src.custom.common import is_value as is_operand
+from shardwise._src.messages.source import describe
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import shown
+from shardwise._src.messages.words import counted
+from shardwise._src.refs.refs import is_ref, values_of, with_refs_outside, write_back
+from shardwise._src.remat.recompute import checkpoint as checkpoint_op
+from shardwise._src.remat.recompute import named
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.array_type import ArrayType
+
+WHO = "checkpoint"
+
+
+def checkpoint(
+    fun: Callable, *, prevent_cse: bool | Sequence[bool] = True, policy: Callable | None = None,
+    static_argnums: int | Sequence[int] = (), static_argnames: str | Iterable[str] = (),
+) -> Callable:
+    """`fun`, whose intermediate values reverse mode computes again instead of keeping them.
+
+    Trades time for memory. Under `grad`, only the arguments of `fun` are kept from the forward to
+    the backward pass, and what `policy` saves (`checkpoint_policies`). Values and derivatives are
+    those of `fun`.
+
+    Args:
+      fun: a function of pytrees of arrays.
+      prevent_cse: keeps the compiler from using the values of the forward pass again. In the body
+        of a `scan` it is not needed, and False is faster. A sequence, one for each argument, is
+        True where any of them is.
+      policy: `policy(op, *types, **params)` says for each equation whether its results are saved.
+      static_argnums, static_argnames: arguments that are not traced: they may be anything, and
+        `fun` can branch on them.
+
+    Returns:
+      A function of the same arguments.
+
+    Raises:
+      TypeError: if an argument that is not static, or a result, is not a pytree of arrays.
+    """
+    check_function(WHO, "fun", fun)
+    _check_options(prevent_cse, policy)
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    barrier = any(prevent_cse) if isinstance(prevent_cse, Sequence) else prevent_cse
+    params = {"prevent_cse": barrier, "policy": policy, "differentiated": False}
+
+    @functools.wraps(fun)
+    @hides_frames
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        fixed = _Fixed(fun, nums, names, args, kwargs)
+        leaves, tree = flatten((fixed.args, fixed.kwargs))
+        if CURRENT.get().interpreter.eager:
+            return _run(fixed, leaves, tree)
+        body, values = _staged(fixed, leaves, tree)
+        values = [*body.outside, *values, *values_of(body.refs)]
+        outs = checkpoint_op(*values, program=body.program, **params)
+        count = len(outs) - len(body.refs)
+        write_back(body.refs, outs[count:])
+        return body.tree.unflatten(outs[:count])
+
+    return wrapped
+
+
+remat = checkpoint
+
+
+def _check_options(prevent_cse: Any, policy: Any) -> None:
+    given = prevent_cse if isinstance(prevent_cse, tuple | list) else [prevent_cse]
+    if not all(isinstance(x, bool) for x in given):
+        raise TypeError(f"checkpoint: prevent_cse must be True or False; got {prevent_cse!r}.")
+    if policy is None:
+        return
+    check_function(WHO, "policy", policy)
+    try:
+        hash(policy)
+    except TypeError:
+        raise TypeError(f"checkpoint: policy must be hashable; got {policy!r}.") from None
+
+
+class _Fixed:
+    """A call's static arguments, and the others."""
+
+    def __init__(
+        self, fun: Callable, nums: Sequence[int], names: Sequence[str], args: tuple, kwargs: dict
+    ):
+        for n in nums:
+            if not -len(args) <= n < len(args):
+                raise ValueError(
+                    f"checkpoint of {name_of(fun)}: static_argnums={n} asks for argument {n}, but "
+                    f"the function was called with {counted(len(args), 'positional argument')}."
+                )
+        places = {n % len(args) for n in nums}
+        self.fun = fun
+        self.static = {n: args[n] for n in sorted(places)}
+        self.named = {n: kwargs[n] for n in names if n in kwargs}
+        self.args = tuple([a for i, a in enumerate(args) if i not in places])
+        self.kwargs = {n: x for n, x in kwargs.items() if n not in self.named}
+
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        given = list(args)
+        for n, x in self.static.items():
+            given.insert(n, x)
+        return self.fun(*given, **kwargs, **self.named)
+
+    def parameters(self) -> list[str]:
+        """Names of the positional arguments that are not static."""
+        return [n for i, n in enumerate(names_of(self.fun)) if i not in self.static]
+
+    def key(self) -> tuple:
+        static = [*self.static.items(), *self.named.items()]
+        return (*static, *[exactly(x) for _, x in static])
+
+
+def _run(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> Any:
+    """The function run as it is: from arrays to arrays, as where it is staged."""
+    values = [x if is_ref(x) else as_value(_value(fixed, x, i)) for i, x in enumerate(leaves)]
+    outs, out_tree = flatten(fixed.call(*tree.unflatten(values)))
+    what = f"the result of {name_of(fixed.fun)}"
+    return out_tree.unflatten(
+        [as_value(leaf(x, WHO, what, out_tree, i)) for i, x in enumerate(outs)]
+    )
+
+
+def _value(fixed: _Fixed, x: Any, i: int) -> Any:
+    """A leaf of the arguments as something with a type."""
+    x = known(x)
+    if is_operand(x):
+        return x
+    name = argument_names(fixed.args, fixed.kwargs, fixed.parameters())[i]
+    raise TypeError(
+        f"checkpoint of {name_of(fixed.fun)}: {name} is {shown(x)}, which is not an array. Name "
+        "arguments that are constants in static_argnums or static_argnames."
+    )
+
+
+def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[Any]]:
+    """The function's body, kept for its types and static arguments; and the leaves as values.
+
+    Refs among the leaves are used as they are, as if from outside.
+    """
+    refs = any(map(is_ref, leaves))
+    values = [_value(fixed, x, i) for i, x in enumerate(leaves) if not is_ref(x)]
+    types = [type_of(x) for x in values]
+    shelf = shelf_of(fixed.fun)
+    key: tuple | None = (WHO, CURRENT.get().key, tree, *types, *fixed.key())
+    try:
+        body = None if refs else shelf.bodies.get(key)
+    except TypeError:  # a static argument that cannot be hashed
+        body = key = None
+    if body is None:
+        names = argument_names(fixed.args, fixed.kwargs, fixed.parameters())
+        names = [n for n, x in zip(names, leaves, strict=True) if not is_ref(x)]
+        flat = with_refs_outside(lambda *xs: fixed.call(*tree.unflatten(xs)), leaves)
+        body = staged(flat, types, WHO, name_of(fixed.fun), names, with_refs=True)
+        body.program = shared(body.program)
+        if key is not None and not refs and not body.captures:
+            shelf.keep(key, body)
+    return body, values
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """`x`, a pytree of arrays, under a name that policies of `checkpoint` know it by."""
+    leaves, tree = flatten(x)
+    if CURRENT.get().interpreter.eager and all(map(is_value, leaves)):
+        return x
+    return tree.unflatten([named(leaf(x, "checkpoint_name", "x", tree, i), name=name)
+                           for i, x in enumerate(leaves)])
+
+
+def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[ArrayType, str]]:
+    """What `vjp` of `fun` keeps from the forward to the backward pass.
+
+    Returns the type of each value, and where it comes from: which argument, or which line.
+    """
+    leaves, tree = flatten((args, kwargs))
+    values = [leaf(x, "saved_residuals", "args", tree, i) for i, x in enumerate(leaves)]
+
+    def flat(*xs: Any) -> list[Any]:
+        given, by_name = tree.unflatten(xs)
+        return flatten(fun(*given, **by_name))[0]
+
+    def residuals(*xs: Any) -> list[Any]:
+        return [*linearize(flat, xs, "linearize", name_of(fun))[1].captured]
+
+    program, _ = stage(residuals, [type_of(x) for x in values], name=name_of(fun))
+    names = argument_names(args, kwargs, names_of(fun))
+    return _sources(program, names)
+
+
+def _sources(program: Program, names: Sequence[str]) -> list[tuple[ArrayType, str]]:
+    wanted = {a for a in program.outputs if isinstance(a, Var)}
+    found = [(a.aval, "from a literal") for a in program.outputs if isinstance(a, Literal)]
+    found += [(v.aval, "from a constant") for v in program.constant_vars if v in wanted]
+    for v, name in zip(program.arguments, names, strict=True):
+        if v in wanted:
+            found.append((v.aval, f"from the argument {name}"))
+    for eqn in program.equations:
+        found += [(v.aval, _made_by(program, v)) for v in eqn.outputs if v in wanted]
+    return found
+
+
+def _made_by(program: Program, var: Any) -> str:
+    """The equation that a value comes from, looked up in called programs too."""
+    for eqn in program.equations:
+        if eqn.op is named and var in eqn.inputs:
+            return f"named {eqn.params['name']!r} from {describe(eqn.site)}"
+    eqn = next((e for e in program.equations if var in e.outputs), None)
+    if eqn is None:
+        return "from an argument of a call"
+    if eqn.op is call:
+        held = eqn.params["program"]
+        return _made_by(held, held.outputs[eqn.outputs.index(var)])
+    if eqn.op is named:
+        return f"named {eqn.params['name']!r} from {describe(eqn.site)}"
+    return f"output of {eqn.op.name} from {describe(eqn.site)}"
+
+
+def print_saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> None:
+    """Prints what `vjp` of `fun` keeps from the forward to the backward pass, a line for each."""
+    for t, source in saved_residuals(fun, *args, **kwargs):
+        print(t.str_short(True), source)

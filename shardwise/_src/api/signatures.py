@@ -1,0 +1,214 @@
+"""Python signatures of user functions: which arguments a number or a name means."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.messages.words import counted, listed
+
+
+def names_of(fun: Callable) -> tuple[str, ...]:
+    """Names of the positional parameters; empty where the function does not say."""
+    try:
+        found = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in found if p.kind in kinds)
+
+
+def names_at(fun: Callable, places: Sequence[int]) -> list[str]:
+    """Names for the positional arguments at these places."""
+    names = names_of(fun)
+    return [names[n] if n < len(names) else f"args[{n}]" for n in places]
+
+
+def as_tuple(x: Any) -> tuple:
+    """An int, a string or an iterable of them, as a tuple."""
+    if x is None:
+        return ()
+    if isinstance(x, str) or not isinstance(x, Iterable):
+        return (x,)
+    return tuple(x)
+
+
+def both(fun: Callable, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ...], tuple]:
+    """Numbers and names of the same arguments, each completed from the other.
+
+    kind: `static` or `donate`, for messages.
+    """
+    nums, names = as_tuple(nums), as_tuple(names)
+    if not nums and not names:
+        return (), ()
+    parameters = names_of(fun)
+    _check_kinds(nums, names, kind)
+    nums = tuple(map(int, nums))
+    found = _signature(fun)
+    if found is not None:
+        _check_range(fun, found, nums, len(parameters), kind)
+        _check_names(fun, found, names, kind)
+        nums = tuple(n + len(parameters) if n < 0 else n for n in nums)
+        extra = [parameters.index(n) for n in names if n in parameters]
+        named = [parameters[n] for n in nums if n < len(parameters)]
+        nums = tuple(dict.fromkeys([*nums, *extra]))
+        names = tuple(dict.fromkeys([*names, *named]))
+    if any(n < 0 for n in nums):
+        raise ValueError(
+            f"jit: {kind}_argnums={nums} counts from the end, which needs a function with a known "
+            "signature. Count from the beginning."
+        )
+    return nums, names
+
+
+def _signature(fun: Callable) -> inspect.Signature | None:
+    try:
+        return inspect.signature(fun)
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_kinds(nums: tuple, names: tuple, kind: str) -> None:
+    for n in nums:
+        if not isinstance(n, int | np.integer) or isinstance(n, bool):
+            raise TypeError(
+                f"jit: {kind}_argnums takes ints; got {n!r} of type {type(n).__name__}."
+            )
+    for n in names:
+        if not isinstance(n, str):
+            raise TypeError(
+                f"jit: {kind}_argnames takes strings; got {n!r} of type {type(n).__name__}."
+            )
+
+
+def _check_range(
+    fun: Callable, found: inspect.Signature, nums: tuple, count: int, kind: str
+) -> None:
+    kinds = [p.kind for p in found.parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return
+    for n in nums:
+        if not -count <= n < count:
+            raise ValueError(
+                f"jit of {name_of(fun)}: {kind}_argnums={nums} asks for argument {n}, but the "
+                f"function takes {counted(count, 'positional argument')}."
+            )
+
+
+def _check_names(fun: Callable, found: inspect.Signature, names: tuple, kind: str) -> None:
+    parameters = found.parameters.values()
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return
+    for n in names:
+        if n not in found.parameters:
+            near = difflib.get_close_matches(n, found.parameters, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(
+                f"jit of {name_of(fun)}: {kind}_argnames names {n!r}, which is not a parameter of "
+                f"the function; its parameters are {listed(found.parameters)}.{hint}"
+            )
+
+
+def check_options(fun: Callable, options: Any, *, device: Any, backend: Any) -> None:
+    """Raises where options of `jit` contradict each other."""
+    what = f"jit of {name_of(fun)}"
+    numbers = set(options.static_argnums) & set(options.donate_argnums)
+    names = set(options.static_argnames) & set(options.donate_argnames)
+    if numbers or names:
+        shown = listed(sorted(names) or sorted(numbers))
+        raise ValueError(
+            f"{what}: {shown} cannot be both static and donated; a static argument has no memory "
+            "on a device."
+        )
+    if device is not None and backend is not None:
+        raise ValueError(f"{what}: got device={device} and backend={backend!r}; give one of them.")
+    if device is None and backend is None:
+        return
+    if options.in_shardings is not None or options.out_shardings is not None:
+        raise ValueError(
+            f"{what}: got {'device' if backend is None else 'backend'} beside in_shardings or "
+            "out_shardings, which say where to run, too. Leave it out."
+        )
+
+
+def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()) -> None:
+    """Raises where `argnums` are no numbers of `count` positional arguments."""
+    nums = as_tuple(argnums)
+    for n in nums:
+        if not hasattr(n, "__index__") or isinstance(n, bool):
+            raise TypeError(f"{what}: argnums takes ints; got {n!r} of type {type(n).__name__}.")
+        if not -count <= n < count:
+            hint = f" {listed(named)} came by name: pass by position." if named else ""
+            raise ValueError(
+                f"{what}: argnums={argnums} asks for argument {n}, but the function was called "
+                f"with {counted(count, 'positional argument')}.{hint}"
+            )
+    if len(nums) > 1 and len({n % count for n in nums}) < len(nums):
+        raise ValueError(f"{what}: argnums={argnums} names an argument twice.")
+
+
+def check_function(transform: str, fun: Any) -> None:
+    """Raises where what is to be transformed cannot be called."""
+    if not callable(fun):
+        raise TypeError(f"{transform} takes a function; got {fun!r} of type {type(fun).__name__}.")
+
+
+def called(what: str, fun: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """`fun(*args, **kwargs)`; where it does not take these, the error shows its signature."""
+    try:
+        return fun(*args, **kwargs)
+    except TypeError as error:
+        trace = error.__traceback__
+        found = _signature(fun) if trace is not None and trace.tb_next is None else None
+        if found is None or _fits(found, args, kwargs):
+            raise
+        plain = [p.replace(annotation=p.empty) for p in found.parameters.values()]
+        shown = found.replace(parameters=plain, return_annotation=found.empty)
+        raise TypeError(f"{what}: {error}. It is {name_of(fun)}{shown}.") from None
+
+
+def _fits(found: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    try:
+        found.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+class JitOptions(TypedDict, total=False):
+    """The keyword arguments of `jit`, for type checkers."""
+
+    in_shardings: Any
+    out_shardings: Any
+    static_argnums: int | Sequence[int] | None
+    static_argnames: str | Iterable[str] | None
+    donate_argnums: int | Sequence[int] | None
+    donate_argnames: str | Iterable[str] | None
+    keep_unused: bool
+    device: Any
+    backend: str | None
+    inline: bool
+    compiler_options: dict[str, Any] | None
+
+
+class Options:
+    """The arguments of `jit`, in canonical form."""
+
+    __slots__ = (
+        "in_shardings", "out_shardings", "static_argnums", "static_argnames", "donate_argnums",
+        "donate_argnames", "inline", "compiler_options", "device", "keep_unused",
+    )
+
+
+def without_static(nums: tuple, static: tuple) -> list[int]:
+    """Argument numbers, counted without the static arguments."""
+    return [n - sum(s < n for s in static) for n in nums if n not in static]
+
+
+def names_without_static(parameters: tuple, static: tuple) -> list[str]:
+    return [p for i, p in enumerate(parameters) if i not in static]

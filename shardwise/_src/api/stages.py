@@ -1,0 +1,473 @@
+"""The stages of a jitted function: traced, lowered, compiled. Each prints as text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.api.trees import tree_difference, tree_text
+from shardwise._src.arrays.array import Array
+from shardwise._src.arrays.signature import Signature
+from shardwise._src.core.program import Program, derived
+from shardwise._src.lowering.storage import bare, order_of, place_in
+from shardwise._src.messages.words import listed
+from shardwise._src.moving.targets import as_placement
+from shardwise._src.running.eager import EAGER
+from shardwise._src.running.executable import Executable, Lowering, lower
+from shardwise._src.running.watch import watched, watching
+from shardwise._src.runtime.backend import client
+from shardwise._src.runtime.program import estimated_cost, hlo_computation
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.shardy import parsed
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.layout import Format, Layout
+
+
+class ShapeDtypeStruct:
+    """The type of an array, and where it is wanted, without data.
+
+    shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding, a `Format` or
+    None.
+    """
+
+    __slots__ = ("aval", "sharding", "layout")
+
+    def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None,
+                 weak_type: bool = False):
+        self.aval: ArrayType = array_type(
+            tuple(int(n) for n in shape), canonicalize(dtype), weak_type
+        )
+        format = as_placement(sharding, "ShapeDtypeStruct: sharding")
+        self.sharding = bare(format)
+        self.layout: Any = order_of(format, self.aval)  # None: the default one
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+    weak_type = property(lambda self: self.aval.weak_type)
+
+    @property
+    def format(self) -> Format:
+        return Format(self.layout, self.sharding)
+
+    def update(self, **fields: Any) -> ShapeDtypeStruct:
+        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced."""
+        mine: dict[str, Any] = {n: getattr(self, n) for n in ("shape", "dtype", "weak_type")}
+        mine["sharding"] = self.sharding if self.layout is None else self.format
+        return ShapeDtypeStruct(**(mine | fields))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ShapeDtypeStruct):
+            return NotImplemented
+        mine, theirs = (self.sharding, self.layout), (other.sharding, other.layout)
+        return self.aval is other.aval and mine == theirs
+
+    def __hash__(self) -> int:
+        return hash((self.aval, self.sharding, self.layout))
+
+    def __repr__(self) -> str:
+        place = "" if self.sharding is None else f", sharding={self.sharding}"
+        place += "" if self.layout is None else f", layout={self.layout}"
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{place}{weak})"
+
+
+def shapes_of(program: Program, out_tree: Any) -> Any:
+    """The types of a program's results, in their tree."""
+    types = program.out_types
+    leaves = [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
+    return out_tree.unflatten(leaves)
+
+
+def compiler_overrides(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
+    """XLA's options in a fixed order; what each may be, XLA says when it compiles.
+
+    name: of the function, for messages.
+    """
+    what = f"jit of {name}: compiler_options"
+    if not isinstance(options, dict | None):
+        raise TypeError(f"{what} must be a dict of XLA options by name; got {options!r}.")
+    for option, value in (options or {}).items():
+        if not isinstance(option, str):
+            raise TypeError(f"{what} has the name {option!r}; names of options are strings.")
+        if not isinstance(value, bool | int | float | str):
+            raise TypeError(
+                f"{what}[{option!r}] must be a bool, an int, a float or a string; got {value!r} "
+                f"of type {type(value).__name__}."
+            )
+    return tuple(sorted((options or {}).items()))
+
+
+def used_arguments(program: Program) -> tuple[int, ...]:
+    """The positions of the arguments that something is made of.
+
+    One that says where the mesh is that types of results name counts as used.
+    """
+    used: set[Any] = {a for eqn in program.equations for a in eqn.inputs}.union(program.outputs)
+    placed = [v for v in program.arguments if v.aval.mesh is not None]
+    if placed and used.isdisjoint(placed):
+        used.add(placed[0])
+    return tuple([i for i, v in enumerate(program.arguments) if v in used])
+
+
+@derived
+def without_others(program: Program, kept: tuple[int, ...]) -> Program:
+    """The program as a function of some of its arguments: the others are not used."""
+    inputs = [*program.constant_vars, *[program.arguments[i] for i in kept]]
+    rest = program.outputs, program.equations, program.constants
+    return Program(inputs, *rest, name=program.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArgInfo:
+    """An argument of a program: its type, and whether its memory is given up."""
+
+    aval: ArrayType
+    donated: bool
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+
+
+class _Stage:
+    """What all stages know of their arguments and results."""
+
+    __slots__ = ()
+    _traced: Any
+
+    @property
+    def in_tree(self) -> Any:
+        return self._traced._in_tree
+
+    @property
+    def out_tree(self) -> Any:
+        return self._traced._out_tree
+
+    @property
+    def in_avals(self) -> Any:
+        """The types of the arguments, as (positional, named)."""
+        return self.in_tree.unflatten(self._traced.program.in_types)
+
+    @property
+    def args_info(self) -> Any:
+        """An `ArgInfo` for each argument, as (positional, named)."""
+        traced = self._traced
+        pairs = enumerate(traced.program.in_types)
+        return self.in_tree.unflatten([ArgInfo(t, i in traced._donated) for i, t in pairs])
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The donated arguments, counted flat."""
+        return self._traced._donated
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, in their tree."""
+        return shapes_of(self._traced.program, self.out_tree)
+
+
+_PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}  # as devices name theirs
+
+
+class Traced(_Stage):
+    """A staged call: the program and everything that lowering needs."""
+
+    __slots__ = (
+        "program", "_sigs", "names", "_in_tree", "_out_tree", "_in_shardings", "_out_shardings",
+        "_donated", "_overrides", "kept",
+    )
+
+    def __init__(
+        self, program: Program, sigs: Sequence[Signature], names: Sequence[str], *, in_tree: Any,
+        out_tree: Any, in_shardings: Any, out_shardings: Any, donated: tuple, overrides: tuple,
+        keep_unused: bool = False,
+    ):
+        self.program = program
+        self._sigs = sigs
+        self.names = names
+        self._in_tree = in_tree
+        self._out_tree = out_tree
+        self._in_shardings = in_shardings
+        self._out_shardings = out_shardings
+        self._donated = donated
+        self._overrides = overrides
+        everything = tuple(range(len(sigs)))
+        self.kept = everything if keep_unused else used_arguments(program)
+
+    @property
+    def jaxpr(self) -> Program:
+        return self.program
+
+    @property
+    def fun_name(self) -> str:
+        return self.program.name
+
+    @property
+    def _traced(self) -> Traced:
+        return self
+
+    @property
+    def out_avals(self) -> Any:
+        """The types of the results, in their tree."""
+        return self.out_tree.unflatten(self.program.out_types)
+
+    def as_text(self) -> str:
+        return str(self.program)
+
+    __repr__ = as_text
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """The program in StableHLO, for the devices of its arguments.
+
+        Raises:
+          ValueError: if `lowering_platforms` names others.
+        """
+        lowered = self._lowered()
+        here = lowered._plan.devices[0].platform
+        others = [p for p in lowering_platforms or () if _PLATFORMS.get(p, p) != here]
+        if others:
+            raise ValueError(
+                f"{self.program.name} is lowered for the devices of its arguments, of platform "
+                f"{here!r}; lowering_platforms asks for {listed(others)}."
+            )
+        return lowered
+
+    def _lowered(self) -> Lowered:
+        kept, ins = self.kept, self._in_shardings
+        program = self.program
+        if len(kept) < len(self._sigs):
+            program = without_others(program, kept)
+        plan = lower(
+            program,
+            self.pick(self._sigs),
+            names=self.pick(self.names),
+            in_shardings=None if ins is None else self.pick(ins),
+            out_shardings=self._out_shardings,
+            donated=[kept.index(i) for i in self._donated if i in kept],
+        )
+        return Lowered(plan, self)
+
+    def pick(self, of_arguments: Sequence[Any]) -> Sequence[Any]:
+        """What there is for each argument, for those that the compiled program takes."""
+        if len(self.kept) == len(of_arguments):
+            return of_arguments
+        return [of_arguments[i] for i in self.kept]
+
+    def spread(self, of_kept: Sequence[Any]) -> list[Any]:
+        """The reverse of `pick`: None for arguments that are not used."""
+        found = dict(zip(self.kept, of_kept, strict=True))
+        return [found.get(i) for i in range(len(self._sigs))]
+
+
+class Lowered(_Stage):
+    """A program in StableHLO."""
+
+    __slots__ = ("_plan", "_traced")
+
+    def __init__(self, plan: Lowering, traced: Traced):
+        self._plan = plan
+        self._traced = traced
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """The module.
+
+        Args:
+          dialect: "stablehlo", which is compiled, or "hlo", its translation.
+          debug_info: whether it says from which lines of the user's it comes.
+        """
+        if dialect not in (None, "stablehlo", "hlo"):
+            raise ValueError(
+                f"as_text: unknown dialect {dialect!r}; known are 'stablehlo' and 'hlo'."
+            )
+        text = self._plan.located() if debug_info else self._plan.text
+        if dialect != "hlo":
+            return text
+        found = hlo_computation(text)
+        return found.as_hlo_module().to_string() if debug_info else found.as_hlo_text()
+
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """The runtime's own object: an MLIR module or, of "hlo", an XLA computation."""
+        text = self.as_text(None if dialect == "hlo" else dialect)
+        return hlo_computation(text) if dialect == "hlo" else parsed(text)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimate for the whole program, before it is partitioned and optimised."""
+        return estimated_cost(client(self._plan.devices[0].platform), self._plan.text)
+
+    def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
+        """The program for its devices; `compiler_options` go before those of `jit`."""
+        traced = self._traced
+        more = compiler_overrides(traced.program.name, compiler_options)
+        overrides = tuple(sorted(dict((*traced._overrides, *more)).items()))
+        tree = traced.out_tree
+        one_array = tree.num_nodes == 1 and tree.num_leaves == 1
+        exe = self._plan.compile(
+            out_tree=None if one_array else tree, overrides=overrides
+        )
+        return Compiled(exe, traced)
+
+
+def _struct(sig: Signature) -> ShapeDtypeStruct:
+    t, place = sig.type, Format(sig.layout, sig.sharding)
+    return ShapeDtypeStruct(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
+
+
+def _differences(wanted: Any, given: Any) -> str:
+    """Where the trees of two calls, (args, kwargs), differ."""
+    rows = zip(("args", "kwargs"), wanted.children(), given.children(), strict=True)
+    names = "the program", "the call"
+    found = [tree_difference(names[0], a, names[1], b, r) for r, a, b in rows if a != b]
+    return "; ".join(found)
+
+
+def _lines(rows: Sequence[str], hint: str) -> str:
+    """One complaint in a sentence, several as a list; then what to do."""
+    if len(rows) == 1:
+        return f"{rows[0]}. {hint}"
+    return "\n  ".join([f"{len(rows)} arguments do not fit:", *rows]) + f"\n{hint}"
+
+
+def _same_place(x: Array, target: Any) -> bool:
+    here = x.sharding
+    return here is target or here.is_equivalent_to(target, x.ndim)
+
+
+def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
+    return Format(layout or Layout(range(t.ndim)), sharding)
+
+
+class Compiled(_Stage):
+    """A compiled program. Callable with arguments of exactly the types it was compiled for."""
+
+    __slots__ = ("executable", "run", "_traced")
+
+    def __init__(self, executable: Executable, traced: Traced):
+        self.executable = executable
+        self._traced = traced
+        self.run: Callable[[Sequence[Any]], Any] = executable.run
+        if len(traced.kept) < len(traced.names):
+            self.run = self._run_with_used
+
+    def _run_with_used(self, args: Sequence[Any]) -> Any:
+        return self.executable.run([args[i] for i in self._traced.kept])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten((args, kwargs))
+        if tree != self.in_tree:
+            where = _differences(self.in_tree, tree)
+            raise TypeError(
+                f"{self._what} takes arguments of the tree {tree_text(self.in_tree)}; got "
+                f"{tree_text(tree)}: {where}."
+            )
+        arrays = [self._array(x, i) for i, x in enumerate(leaves)]
+        self._check_types(arrays)
+        exe, used = self.executable, self._traced.pick(arrays)
+        self._check_places(used)
+        rows = zip(used, exe.in_shardings, exe.in_layouts, strict=True)
+        placed = [self._placed(*row) for row in rows]
+        run = self.executable
+        if watching():
+            run = watched(run.program, run, eager=False)
+        return self.out_tree.unflatten(run(placed))
+
+    @property
+    def _what(self) -> str:
+        return f"compiled {self._traced.program.name}"
+
+    def _array(self, x: Any, i: int) -> Array:
+        if x.__class__ is Array:
+            return x
+        if isinstance(x, Tracer):
+            raise TypeError(
+                f"{self._what}: {self._traced.names[i]} is a traced value, but what is compiled "
+                "runs on arrays only and cannot be transformed. Call the jitted function instead."
+            )
+        try:
+            return EAGER.array(x)
+        except TypeError as error:
+            raise TypeError(f"{self._what}: {self._traced.names[i]}: {error}") from None
+
+    def _check_types(self, arrays: list[Array]) -> None:
+        rows = [
+            f"{name} must be of type {t.str_short(True)}; got {a.aval.str_short(True)}"
+            for name, a, t in zip(self._traced.names, arrays, self._traced.program.in_types,
+                                  strict=True)
+            if (a.shape, a.dtype) != (t.shape, t.dtype)
+        ]
+        if rows:
+            raise TypeError(
+                f"{self._what}: "
+                + _lines(rows, "A compiled program runs on arguments of exactly its types: convert "
+                "them, or call the jitted function, which compiles for others.")
+            )
+
+    def _check_places(self, used: Sequence[Array]) -> None:
+        """Raises where an argument that someone placed is not where the program wants it."""
+        exe = self.executable
+        rows = [
+            f"{name} of type {x.aval.str_short(True)} is on {x.sharding}, but the program was "
+            f"compiled for {target}"
+            for name, x, target in zip(exe.names, used, exe.in_shardings, strict=True)
+            if x.committed and target is not None and not _same_place(x, target)
+        ]
+        if rows:
+            hint = "Use `device_put` to bring it there."
+            raise ValueError(f"{self._what}: {_lines(rows, hint)}")
+
+    def _placed(self, x: Array, target: Any, layout: Any) -> Array:
+        place = place_in(layout, x._sig, target)
+        return x if place is None else self.executable.moved([x], ((0, place),))[0]
+
+    call = __call__
+
+    @property
+    def out_info(self) -> Any:
+        """The types and formats of the results, in their tree."""
+        sigs = self.executable.out_sigs
+        return self.out_tree.unflatten([_struct(sig) for sig in sigs])
+
+    def runtime_executable(self) -> Any:
+        """The runtime's own object."""
+        return self.executable.compiled.raw
+
+    @property
+    def input_shardings(self) -> Any:
+        """Shardings of the arguments, as (positional, named); None for those that are not used."""
+        return self.in_tree.unflatten(self._traced.spread(self.executable.in_shardings))
+
+    @property
+    def output_shardings(self) -> Any:
+        return self.out_tree.unflatten([s.sharding for s in self.executable.out_sigs])
+
+    @property
+    def input_formats(self) -> Any:
+        """Formats of the arguments, as `input_shardings`: what to `device_put` them to."""
+        exe = self.executable
+        rows = zip(exe.in_layouts, exe.in_shardings, exe.program.in_types, strict=True)
+        return self.in_tree.unflatten(self._traced.spread([_format(*row) for row in rows]))
+
+    @property
+    def output_formats(self) -> Any:
+        sigs = self.executable.out_sigs
+        return self.out_tree.unflatten([_format(s.layout, s.sharding, s.type) for s in sigs])
+
+    def as_text(self) -> str:
+        """The compiled module, in HLO."""
+        return self.executable.compiled.hlo_text()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimate: flops, bytes accessed and so on, per device."""
+        return self.executable.compiled.cost()
+
+    def memory_analysis(self) -> Any:
+        """Sizes in bytes per device: arguments, results, temporaries, aliased."""
+        return self.executable.compiled.memory()

@@ -1,0 +1,127 @@
+"""Static arguments of jitted functions: part of the key that a program is found by, and so of it.
+
+They are told apart by `==`, by class, and by the sign of zeros: a program made for 1 is not run for
+1.0 or True. This holds inside of tuples, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from shardwise._src.api.signatures import Options
+from shardwise._src.messages.trees import shown
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.tracer import Tracer, escaped
+
+
+def split_static(
+    what: str, parameters: Sequence[str], options: Options, args: tuple, kwargs: dict
+) -> tuple[Any, tuple, dict]:
+    """(static arguments as a hashable key, the other positional ones, the other named ones).
+
+    what: the transform and the function, for messages; parameters: names of the positional ones.
+    """
+    picked = tuple(
+        (i, exactly(args[i]), args[i]) for i in options.static_argnums if i < len(args)
+    )
+    named = tuple(
+        (k, exactly(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
+    )
+    static = (picked, named)
+    try:
+        hash(static)
+    except Exception as error:
+        raise _unhashable(what, parameters, static, error) from None
+    rest = tuple(a for i, a in enumerate(args) if i not in options.static_argnums)
+    return static, rest, {k: v for k, v in kwargs.items() if k not in options.static_argnames}
+
+
+def merged(static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The call's full arguments, static ones included."""
+    if static is None:
+        return args, kwargs
+    full = list(args)
+    for i, _, value in sorted(static[0], key=lambda row: row[0]):
+        full.insert(i, value)
+    return tuple(full), kwargs | {k: v for k, _, v in static[1]}
+
+
+def exactly(value: Any) -> Any:
+    """What tells a static argument from one that is equal: 1, 1.0, True; 0.0 and -0.0."""
+    if value.__class__ is tuple:
+        return tuple, tuple(map(exactly, value))
+    return type(value), repr(value) if isinstance(value, float | complex) else None
+
+
+def _name(where: int | str, parameters: Sequence[str]) -> str:
+    if isinstance(where, str):
+        return where
+    return parameters[where] if where < len(parameters) else f"args[{where}]"
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+def _unhashable(
+    what: str, parameters: Sequence[str], static: Any, error: Exception
+) -> Exception:
+    for where, _, value in (*static[0], *static[1]):
+        inner = _without_hash(value)
+        if inner is None:
+            continue
+        held = next((x for x in flatten(value)[0] if isinstance(x, Tracer)), None)
+        name = f"{what}: static argument {_name(where, parameters)}"
+        if held is not None:
+            return _traced(name, held)
+        part, error = inner
+        holds = "" if part is value else f", as it holds {shown(part)}"
+        usual = isinstance(error, TypeError) and "unhashable" in str(error)
+        why = "" if usual else f" ({_kind(error)}: {error})"
+        return ValueError(
+            f"{name} is {shown(value)}, which cannot be hashed{holds}{why}. Static arguments are "
+            "part of the cache key: use a hashable type such as a tuple, or do not mark it static."
+        )
+    return error
+
+
+def _without_hash(value: Any) -> tuple[Any, Exception] | None:
+    """The innermost part of a value that has no hash, and the error that it raises."""
+    try:
+        hash(value)
+    except Exception as error:
+        if isinstance(value, tuple):
+            return next(filter(None, map(_without_hash, value)), (value, error))
+        return value, error
+    return None
+
+
+def _traced(name: str, x: Tracer) -> Exception:
+    if not x.interpreter.alive:
+        return escaped(x)
+    return ValueError(
+        f"{name} is a traced value of type {x.aval.str_short(True)} ({x.interpreter.describe()})."
+        f"{x.origin()} A program is made for the value of a static argument, and this one is not "
+        "known while tracing. Do not mark it static, or compute it outside of the traced function."
+    )
+
+
+def incomparable(
+    what: str, parameters: Sequence[str], static: Any, known: Iterable[Any]
+) -> ValueError | None:
+    """The error for a static argument whose `==` fails against one of the `known` ones."""
+    for other in known:
+        for where, _, value in (*static[0], *static[1]):
+            for at, _, old in (*other[0], *other[1]):
+                if at != where or hash(value) != hash(old):
+                    continue
+                try:
+                    bool(value == old)
+                except Exception as error:
+                    return ValueError(
+                        f"{what}: static argument {_name(where, parameters)} is {shown(value)}, "
+                        f"whose `==` raised {_kind(error)} ({error}). It is compared with those of "
+                        "earlier calls: let `__eq__` give a bool for any two values."
+                    )
+    return None

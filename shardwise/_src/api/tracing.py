@@ -1,0 +1,81 @@
+"""Looking at a function without running it: `eval_shape`, `make_jaxpr`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from shardwise._src.api.jit import jit
+from shardwise._src.base.context import Context, current
+from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.core.op import Op
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.tracer import Tracer
+
+
+@hides_frames
+def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
+    """The types of `fun(*args, **kwargs)` in its tree, as `ShapeDtypeStruct`s. Nothing is computed.
+
+    Arguments may be arrays, NumPy arrays, scalars, or `ShapeDtypeStruct`s instead of them.
+    """
+    return jit(fun).eval_shape(*args, **kwargs)
+
+
+class _AtOnce(Interpreter):
+    """Runs ops on concrete values, and passes those on traced ones to the interpreter around."""
+
+    __slots__ = ()
+
+    def _there(self, args: Sequence[Any]) -> Context:
+        traced = any(isinstance(a, Tracer) for a in args)
+        return self.parent_context() if traced else current().under(EAGER)
+
+    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        with self._there(args).entered() as there:
+            return there.interpreter.process(op, args, params)
+
+    def call(self, fused: Any, args: tuple, static: dict[str, Any]) -> Any:
+        with self._there((*args, *static.values())).entered() as there:
+            return there.interpreter.call(fused, args, static)
+
+
+@contextmanager
+def ensure_compile_time_eval() -> Generator[None]:
+    """Inside, operations run at once, though a function is traced, and give concrete arrays.
+
+    Those with a traced value among their operands are a part of the trace, as outside.
+    """
+    outer = current().interpreter
+    if outer is EAGER:
+        yield
+        return
+    with _AtOnce(outer, "ensure_compile_time_eval", outer.function).entered():
+        yield
+
+
+def make_jaxpr(
+    fun: Callable, static_argnums: Any = None,
+    axis_env: Sequence[tuple[Hashable, int]] | None = None, return_shape: bool = False,
+) -> Callable:
+    """A function that gives the staged program of `fun` for its arguments.
+
+    Args:
+      static_argnums: arguments that are part of the program.
+      axis_env: named axes in scope, as (name, size).
+      return_shape: whether to give a pair with the types of the results, in their tree.
+    """
+    jitted = jit(fun, static_argnums=static_argnums)
+
+    @functools.wraps(fun)
+    @hides_frames
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        here = current()
+        with here.replace(axes=(*here.axes, *map(tuple, axis_env or ()))).entered():
+            traced = jitted.trace(*args, **kwargs)
+        return (traced.program, traced.out_info) if return_shape else traced.program
+
+    return wrapped

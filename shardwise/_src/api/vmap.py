@@ -1,0 +1,176 @@
+"""`vmap`: a function of single examples, made to work on batches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from shardwise._src.api.grad import as_input, checked_results
+from shardwise._src.api.refs import mapped_with_refs
+from shardwise._src.api.signatures import called, check_function, names_of
+from shardwise._src.api.trees import (
+    argument_names,
+    broadcast_prefix,
+    broadcast_to_arguments,
+    path_in,
+)
+from shardwise._src.arrays.array import Array
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.words import counted
+from shardwise._src.refs.refs import is_ref
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.batch import batch, hidden_sharding, to_dim
+from shardwise._src.types.sharding import NamedSharding
+
+
+def vmap(
+    fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
+    axis_size: int | None = None, spmd_axis_name: Any = None,
+) -> Callable:
+    """Maps `fun` over an axis of its arguments, without a loop.
+
+    Args:
+      in_axes: which axis of each argument is mapped; an int, None (the same for all), or a prefix
+        of the tree of positional arguments. Named arguments are mapped over axis 0.
+      out_axes: where the mapped axis goes in the results; None only for results that do not
+        depend on mapped arguments.
+      axis_name: a name for the axis, for collectives.
+      axis_size: its size, where no argument says it.
+      spmd_axis_name: mesh axes that shard the mapped axis in sharding constraints.
+
+    Returns:
+      The mapped function.
+
+    Raises:
+      ValueError: if mapped axes differ in size, or an axis does not exist.
+    """
+    check_function("vmap", fun)
+    name = name_of(fun)
+    what = f"vmap of {name}"
+    axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+
+    @functools.wraps(fun)
+    @hides_frames
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten((args, kwargs))
+        if isinstance(axes, int) and not kwargs:
+            dims: list[Any] = [axes] * len(leaves)
+        else:
+            dims = broadcast_to_arguments(axes, args, f"{what}: in_axes", names_of(fun))
+            dims += [0] * (len(leaves) - len(dims))
+        if any(map(is_ref, leaves)):
+            options = {"axis_name": axis_name, "axis_size": axis_size,
+                       "spmd_axis_name": spmd_axis_name}
+            return mapped_with_refs(vmap, fun, name, args, kwargs, dims, out_axes, options)
+
+        def names() -> list[str]:
+            return argument_names(args, kwargs, names_of(fun))
+
+        values = [
+            x if x.__class__ is Array else as_input(x, what, lambda i=i: names()[i])
+            for i, x in enumerate(leaves)
+        ]
+        pairs = enumerate(zip(values, dims, strict=True))
+        dims = [_axis(what, names, i, x, d) for i, (x, d) in pairs]
+        size = _size(what, names, values, dims, axis_size)
+        out_trees: list[Any] = []
+
+        def flat(*inner: Any) -> list[Any]:
+            inner_args, inner_kwargs = tree.unflatten(inner)
+            outs, out_tree = flatten(called(what, fun, inner_args, inner_kwargs))
+            out_trees.append(out_tree)
+            return checked_results(outs, out_tree, what)
+
+        hidden = hidden_sharding(values, dims)
+        outs, out_dims = batch(
+            flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
+        )
+        out_tree = out_trees[0]
+        if isinstance(out_axes, int):
+            wanted: list[Any] = [out_axes] * len(outs)
+        else:
+            skeleton = out_tree.unflatten(range(out_tree.num_leaves))
+            wanted = broadcast_prefix(out_axes, skeleton, f"{what}: out_axes", root="result")
+        rows = enumerate(zip(outs, out_dims, wanted, strict=True))
+        return out_tree.unflatten([
+            _placed(what, lambda i=i: path_in("result", out_tree, i), o, d, w, size, hidden)
+            for i, (o, d, w) in rows
+        ])
+
+    return wrapped
+
+
+def _axis(what: str, names: Callable[[], list[str]], i: int, x: Any, axis: Any) -> int | None:
+    if axis is None:
+        return None
+    if not isinstance(axis, int):
+        raise TypeError(f"{what}: axes must be ints or None; got {axis!r} for {names()[i]}.")
+    t = type_of(x)
+    if not -t.ndim <= axis < t.ndim:
+        raise ValueError(
+            f"{what}: {names()[i]} is of type {t.str_short(True)}, which has no axis {axis} to map "
+            f"over. {_SHARED}"
+        )
+    return axis % t.ndim
+
+
+_SHARED = "What all examples share is passed by position, with None for it in in_axes."
+SHOWN = 5  # arguments of each size in a message
+
+
+def _size(
+    what: str, names: Callable[[], list[str]], values: list, dims: list, axis_size: int | None
+) -> int:
+    sizes = {type_of(x).shape[d] for x, d in zip(values, dims, strict=True) if d is not None}
+    if axis_size is not None:
+        sizes.add(axis_size)
+    if not sizes:
+        why = "all in_axes are None" if values else "it was called without arrays"
+        raise ValueError(
+            f"{what} needs an argument with a mapped axis, or axis_size: {why}."
+        )
+    if len(sizes) > 1:
+        given = "" if axis_size is None else f"axis_size is {axis_size}, "
+        rows = ", ".join(_sizes(names(), values, dims))
+        raise ValueError(f"{what}: mapped axes must have one size; {given}{rows}. {_SHARED}")
+    return sizes.pop()
+
+
+def _sizes(names: list[str], values: list, dims: list) -> list[str]:
+    """The sizes of mapped axes in words, those of one size together."""
+    groups: dict[int, list[str]] = {}
+    for n, x, d in zip(names, values, dims, strict=True):
+        if d is not None:
+            t = type_of(x)
+            row = f"axis {d} of {n} of type {t.str_short(True)} has {t.shape[d]}"
+            groups.setdefault(t.shape[d], []).append(row)
+    rows = []
+    for size, group in groups.items():
+        rows += group[:SHOWN]
+        if len(group) > SHOWN:
+            rows.append(f"{len(group) - SHOWN} more have {size}")
+    return rows
+
+
+def _placed(
+    what: str, path: Callable[[], str], x: Any, dim: int | None, wanted: Any, size: int,
+    hidden: NamedSharding | None,
+) -> Any:
+    if wanted is None:
+        if dim is not None:
+            raise ValueError(
+                f"{what}: out_axes is None for {path()}, which depends on mapped arguments. Give "
+                "it an axis."
+            )
+        return x
+    t = type_of(x)
+    ndim = t.ndim + (dim is None)
+    if not isinstance(wanted, int) or not -ndim <= wanted < ndim:
+        raise ValueError(
+            f"{what}: out_axes is {wanted!r} for {path()}, which has "
+            f"{counted(ndim, 'dimension')} with the mapped one."
+        )
+    return to_dim(x, dim, wanted % ndim, size, hidden)

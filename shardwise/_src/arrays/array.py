@@ -1,0 +1,364 @@
+"""`Array`: the one array type, a global logical array over the devices of its sharding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.interchange import NARROW, Interchange, is_narrow
+from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.base.context import ROOT
+from shardwise._src.numpy.value import Value
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.shape import slice_
+from shardwise._src.runtime import backend, host, memory
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.layout import Format, Layout
+from shardwise._src.types.sharding import SingleDeviceSharding
+
+
+class _ArrayMeta(type):
+    """Makes tracers instances of `Array`, so that `isinstance` asks the natural question."""
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Value)
+
+
+class Gone:
+    """Stands where the buffer of a deleted or donated array was."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str):
+        self.why = why
+
+    def is_deleted(self) -> bool:
+        return True
+
+
+class Shard:
+    """One device's part of an array.
+
+    device, index (slices of the global array), replica_id (0 for the first holder of an index),
+    data (a single-device `Array`; None where the device belongs to another process).
+    """
+
+    __slots__ = ("device", "index", "replica_id", "_array", "_position", "_data")
+
+    def __init__(
+        self, device: Any, index: tuple[slice, ...], replica_id: int, array: Any, position: int
+    ):
+        self.device = device
+        self.index = index
+        self.replica_id = replica_id
+        self._array = array  # None where the device belongs to another process
+        self._position = position
+        self._data: Any = None
+
+    @property
+    def data(self) -> Any:
+        if self._data is None and self._array is not None:
+            self._data = _part(self._array, self._position)
+        return self._data
+
+    def __repr__(self) -> str:
+        return (
+            f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, "
+            f"data={self.data!r})"
+        )
+
+
+class Array(Interchange, metaclass=_ArrayMeta):
+    """A NumPy-like array over one or many devices. Made by functions, not by its constructor.
+
+    `shape` and `dtype` are logical and global; `sharding` says which device holds which part.
+    """
+
+    __slots__ = ("_impl", "_sig", "_host", "__weakref__")
+    _impl: Any
+    _sig: Signature
+    _host: np.ndarray | None
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        raise TypeError(
+            "Array cannot be made directly; use shardwise.numpy.array, device_put or "
+            "make_array_from_callback."
+        )
+
+    # -- facts --
+
+    # Declared as a variable, because tracers set theirs; nobody sets an array's.
+    @property
+    def aval(self) -> ArrayType:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._sig.type
+
+    @property
+    def sharding(self) -> Any:
+        return self._sig.sharding
+
+    @property
+    def format(self) -> Format:
+        """The order of the elements in memory, and the sharding."""
+        layout = self._sig.layout or Layout(range(self.aval.ndim))
+        return Format(layout, self._sig.sharding)
+
+    @property
+    def committed(self) -> bool:
+        return self._sig.committed
+
+    @property
+    def device(self) -> Any:
+        """The device, or the sharding when there are several."""
+        devices = self._sig.devices
+        return devices[0] if len(devices) == 1 else self._sig.sharding
+
+    def devices(self) -> set:
+        return set(self._sig.devices)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return self._sig.sharding.is_fully_addressable
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return self._sig.sharding.is_fully_replicated
+
+    # -- shards --
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The parts on this process's devices, in the order of the sharding."""
+        here = set(self._sig.sharding.addressable_positions)
+        return [s for i, s in enumerate(self.global_shards) if i in here]
+
+    @property
+    def global_shards(self) -> list[Shard]:
+        """All parts; those of other processes without data."""
+        self._live()
+        sharding, shape = self._sig.sharding, self._sig.type.shape
+        here = set(sharding.addressable_positions)
+        rows = zip(
+            sharding.devices, sharding.indices(shape), sharding.replica_ids(shape), strict=True
+        )
+        return [
+            Shard(device, index, replica, self if i in here else None, i)
+            for i, (device, index, replica) in enumerate(rows)
+        ]
+
+    def addressable_data(self, i: int) -> Array:
+        return self.addressable_shards[i].data
+
+    local_shards = addressable_shards  # their names on a GlobalDeviceArray
+    local_data = addressable_data
+
+    # -- life --
+
+    def _live(self) -> Any:
+        impl = self._impl
+        if not backend.is_gone(impl):
+            return impl
+        raise RuntimeError(self._gone_message())
+
+    def _gone_message(self) -> str:
+        if self._impl.__class__ is Gone:
+            why = self._impl.why
+        else:
+            known = backend.why_gone(self._impl) or "has been deleted or donated"
+            why = f"{known}, by way of another array that shared its memory"
+        return f"array of type {self.aval.str_short(True)} {why}."
+
+    def delete(self) -> None:
+        """Frees the memory now; arrays that share it are deleted too."""
+        if not self.is_deleted():
+            backend.delete(self._impl, "has been deleted")
+            self._impl = Gone("has been deleted: `delete()` was called on it")
+            self._host = None
+
+    def is_deleted(self) -> bool:
+        return backend.is_gone(self._impl)
+
+    def __copy__(self) -> Array:
+        return ROOT.interpreter.copied(self)
+
+    def __deepcopy__(self, memo: dict) -> Array:
+        return ROOT.interpreter.copied(self)
+
+    def block_until_ready(self) -> Array:
+        self._live().block_until_ready()
+        return self
+
+    def is_ready(self) -> bool:
+        return self._live().is_ready()
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes on the devices of this process together: replicas and padding count."""
+        return self._live().on_device_size_in_bytes()
+
+    # -- host --
+
+    def copy_to_host_async(self) -> None:
+        """Starts the copy of the value to the host; `np.asarray` will find it there."""
+        self._live()
+        if self._host is None and not self._is_on_cpu():
+            for raw in self._single_buffers(self._distinct()[1]):
+                backend.start_fetch(raw)
+
+    def _distinct(self) -> tuple[list[tuple], list[int]]:
+        """The indices that this process holds, each once, and positions that hold them."""
+        sharding, shape = self._sig.sharding, self._sig.type.shape
+        indices, replicas = sharding.indices(shape), sharding.replica_ids(shape)
+        seen: dict[Any, int] = {}
+        for i in sharding.addressable_positions:
+            key = tuple([(s.start, s.stop) for s in indices[i]])
+            if key not in seen or replicas[i] == 0:
+                seen[key] = i
+        positions = list(seen.values())
+        return [indices[i] for i in positions], positions
+
+    def _single_buffers(self, positions: list[int]) -> list[Any]:
+        """The raw buffers at positions of the sharding, each on its device."""
+        if len(self._sig.devices) == 1:
+            return [self._live()]
+        raws = backend.single_buffers(self._live())
+        local = dict(zip(self._sig.sharding.addressable_positions, raws, strict=True))
+        return [local[p] for p in positions]
+
+    def _host_parts(self, positions: list[int]) -> list[np.ndarray]:
+        """What the devices at positions of the sharding hold, as read-only NumPy arrays."""
+        if self._sig.even:
+            return self._raw_parts(positions)
+        held = [self._extent(p) for p in positions]
+        pairs = zip(held, self._raw_parts(positions), strict=True)
+        return [part[tuple([slice(n) for n in shape])] for shape, part in pairs]
+
+    def _extent(self, position: int) -> tuple[int, ...]:
+        """The shape of the part of the array, as stored, that a device holds."""
+        stored = self._sig.stored.shape
+        index = self._sig.sharding.indices(stored)[position]
+        return tuple([len(range(*s.indices(n))) for s, n in zip(index, stored, strict=True)])
+
+    def _raw_parts(self, positions: list[int]) -> list[np.ndarray]:
+        """The shards at positions of the sharding with their padding, on the host."""
+        impl, devices, dtype = self._live(), self._sig.devices, self._sig.physical.dtype
+        usual = self._sig.layout is None or not self._is_on_cpu()
+        if len(devices) == 1 and usual:
+            return [backend.fetch_one(impl, dtype)]
+        if self._is_on_cpu() and self.is_fully_addressable:
+            kind = self._sig.sharding.memory_kind
+            return [host.shard_view(impl, devices, p, dtype, kind) for p in positions]
+        raws = self._single_buffers(positions)
+        for raw in raws:
+            backend.start_fetch(raw)
+        return [backend.fetch_one(raw, dtype) for raw in raws]
+
+    def _value(self) -> np.ndarray:
+        """The host value: cached and read-only."""
+        if self._host is None:
+            self._host = self._fetch()
+        return self._host
+
+    def _fetch(self) -> np.ndarray:
+        self._live()
+        if not (self.is_fully_addressable or self.is_fully_replicated):
+            raise RuntimeError(
+                f"array of type {self.aval.str_short(True)} spans devices of other processes, so "
+                "this process cannot read its value. Use `process_allgather` to collect it, or "
+                "`addressable_shards` for the local parts."
+            )
+        if self._sig.sharding.partial_axes[0]:
+            raise RuntimeError(
+                f"array of type {self.aval.str_short(True)} is a sum that is not taken yet: its "
+                "devices hold addends. Use `reshard` to a spec without `unreduced`, then read it."
+            )
+        t = self._sig.stored
+        if not t.size:  # the partitioner leaves arrays without elements whole
+            value = np.empty(t.shape, t.dtype)
+            value.flags.writeable = False
+            return value
+        if is_narrow(self):
+            return _through_bytes(self)
+        indices, positions = self._distinct()
+        parts = self._host_parts(positions)
+        if len(parts) == 1:
+            return parts[0]
+        starts = [[s.start or 0 for s in index] for index in indices]
+        in_order = [parts[i] for i in sorted(range(len(parts)), key=starts.__getitem__)]
+        value = memory.whole(in_order, t.shape, t.dtype)
+        if value is None:
+            (value,) = memory.blocks(1, t.shape, t.dtype)
+            memory.copy_all([(value[i], p) for i, p in zip(indices, parts, strict=True)])
+            value.flags.writeable = False
+        return value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        value = self._numbers("a NumPy array")
+        if dtype is not None and np.dtype(dtype) != value.dtype:
+            if copy is False:
+                raise ValueError(
+                    f"an array of type {self.aval.str_short(True)} cannot become a NumPy array of "
+                    f"dtype {np.dtype(dtype)} without a copy, which copy=False asks for."
+                )
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+
+def _through_bytes(x: Array) -> np.ndarray:
+    """The host value of an array of a narrow type, by way of a wider one."""
+    with ROOT.under(ROOT.interpreter).entered():
+        wide = convert_element_type(x, dtype=np.dtype(NARROW[x.dtype.name]))
+    value = wide._value().astype(x.dtype)
+    value.flags.writeable = False
+    return value
+
+
+def _part(array: Array, position: int) -> Array:
+    """The shard at a position of the sharding, as an array on its device. Shares its memory
+    unless there is padding within, or it is in host memory."""
+    sharding = array._sig.sharding
+    device = sharding.devices[position]
+    index = sharding.indices(array.shape)[position]
+    shape = tuple([len(range(*s.indices(n))) for s, n in zip(index, array.shape, strict=True)])
+    there = SingleDeviceSharding(device, sharding.memory_kind)
+    t, layout = array.aval.update(shape=shape, spec=None, mesh=None), array._sig.layout
+    sig = signature(t, there, True, layout)  # of what shares the memory
+    if len(array._sig.devices) == 1:
+        return wrap(backend.rewrap(array._live(), sig.physical, sig.placement), sig)
+    if not (array._is_on_cpu() and array.is_fully_addressable):
+        return _device_part(array, position, sig)
+    sig = signature(t, there, True)
+    t = sig.physical
+    if is_narrow(array):
+        view = array._value()[index]
+        return wrap(backend.put(t, sig.placement, [view], [device]), sig)
+    view = array._host_parts([position])[0]
+    if not view.flags.c_contiguous or there != SingleDeviceSharding(device):
+        # A view would be in the default kind of memory, whatever it says.
+        return wrap(backend.put(t, sig.placement, [view], [device]), sig)
+    return wrap(host.from_view(t, sig.placement, view, device), sig)
+
+
+def _device_part(array: Array, position: int, sig: Signature) -> Array:
+    """A shard that the host does not read; its padding is cut off on its device."""
+    raw, stored = array._single_buffers([position])[0], array._sig.stored
+    full = array._sig.sharding.tile_shape(stored.shape)
+    if full == sig.stored.shape:
+        return wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
+    padded = signature(array_type(full, stored.dtype), sig.sharding, True, sig.layout)
+    whole = wrap(backend.rewrap(raw, padded.physical, padded.placement), padded)
+    with ROOT.under(ROOT.interpreter).entered():
+        cut = slice_(whole, start_indices=(0,) * stored.ndim, limit_indices=sig.stored.shape)
+    plain = signature(sig.type, sig.sharding, True)
+    return wrap(backend.rewrap(cut._live(), plain.physical, plain.placement), plain)
+
+
+_new = object.__new__
+
+
+def wrap(impl: Any, sig: Signature) -> Array:
+    """An array around a raw buffer that is exactly as the signature says."""
+    array = _new(Array)
+    array._impl = impl
+    array._sig = sig
+    array._host = None
+    return array

@@ -1,0 +1,128 @@
+"""`Interchange`: what an array gives to other libraries: DLPack, CUDA's interface, an address.
+
+All of these share memory, so they are for arrays on one device. `moving.foreign` is the other way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.arrays.conversions import Concrete
+from shardwise._src.arrays.signature import Signature
+from shardwise._src.runtime import backend, host
+from shardwise._src.types.extended import ExtendedDType
+
+CPU = (1, 0)  # the host, as DLPack names it
+_KINDS = {"cpu": 1, "gpu": 2, "cuda": 2, "rocm": 10}
+
+
+class Interchange(Concrete):
+    """The part of `Array` that other libraries call."""
+
+    __slots__ = ()
+    _sig: Signature
+
+    def _live(self) -> Any:
+        raise NotImplementedError
+
+    def platform(self) -> str:
+        """The platform of the devices: "cpu", "gpu"."""
+        return self._sig.devices[0].platform
+
+    def _is_on_cpu(self) -> bool:
+        return self._sig.devices[0].platform == "cpu"
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the data, of an array on one device. Nothing keeps it valid."""
+        self._check_one_device("has no single address")
+        raw = self._live()
+        if self._is_on_cpu() and not is_narrow(self):  # jaxlib's own way may import jax
+            dtype = self._sig.physical.dtype
+            return host.shard_view(raw, self._sig.devices, 0, dtype).__array_interface__["data"][0]
+        return raw.unsafe_buffer_pointer()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The memory of an array on one CUDA device. Other devices have no such attribute."""
+        if self._is_on_cpu():
+            raise AttributeError(
+                f"array of type {self.aval.str_short(True)} is on the CPU, so it has no "
+                "`__cuda_array_interface__`."
+            )
+        self._check_one_device("has no `__cuda_array_interface__`")
+        self._check_exportable("`__cuda_array_interface__`")
+        return self._live().__cuda_array_interface__
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self._check_one_device("has no DLPack device")
+        device = self._sig.devices[0]
+        return (_KINDS[device.platform], device.local_hardware_id) if not self._is_on_cpu() else CPU
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+    ) -> Any:
+        """The array for another library, without a copy unless `copy` or `dl_device` needs one.
+
+        Args:
+          stream: the consumer's; on a GPU, it waits for the data.
+          max_version: of DLPack that the consumer takes. From (1, 0) on, the capsule says that the
+            memory is read-only; before, there is no saying so.
+          dl_device: (kind, number) where it is wanted: where the array is, or (1, 0), the host.
+          copy: True for memory of the consumer's own, False for an error where a copy is needed.
+
+        Raises:
+          BufferError: for arrays over several devices, keys, elements of less than a byte, and
+            where `dl_device` or `copy` cannot be had.
+        """
+        here = self.__dlpack_device__()
+        self._check_exportable("DLPack")
+        there = here if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+        if there not in (here, CPU):
+            raise BufferError(
+                f"array of type {self.aval.str_short(True)} is on the DLPack device {here}, not "
+                f"on {there}. Use `device_put` first, or `numpy.asarray` for the host."
+            )
+        if there != here and copy is False:
+            raise BufferError(
+                f"array of type {self.aval.str_short(True)} is on the DLPack device {here}; it "
+                "cannot be had on the host without a copy, which copy=False asks for."
+            )
+        raw = self._live()
+        versioned = max_version is not None and tuple(max_version) >= (1, 0)
+        if there == CPU and (here != CPU or (versioned and host.EXPORTS_VERSIONS)):
+            return host.export_view(self._value(), version=(1, 0), copy=copy or None)
+        if copy:
+            devices = backend.device_list(self._sig.devices)
+            raw = backend.copy_to_devices(raw, devices, self._sig.placement)
+        return host.export(raw, stream)
+
+    def _check_one_device(self, what: str) -> None:
+        count = len(self._sig.devices)
+        if count > 1:
+            raise BufferError(
+                f"array of type {self.aval.str_short(True)} is sharded over {count} devices, so it "
+                f"{what}. Take one of its `addressable_shards`, or gather it with `device_put`."
+            )
+
+    def _check_exportable(self, protocol: str) -> None:
+        if isinstance(self.dtype, ExtendedDType):
+            raise BufferError(
+                f"{protocol} has no form for keys; got an array of type "
+                f"{self.aval.str_short(True)}. Use random.key_data(x) for the integers behind them."
+            )
+        if is_narrow(self):
+            raise BufferError(
+                f"{protocol} has no form for elements of {self.dtype}, of less than a byte. "
+                "Convert the array with `astype` first."
+            )
+
+
+# Types of less than a byte, which are packed on devices, and what holds their values on the way.
+NARROW = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8",
+          "float4_e2m1fn": "float32"}
+
+
+def is_narrow(x: Interchange) -> bool:
+    """Whether elements take less than a byte, so that NumPy cannot read them from a device."""
+    return x._sig.physical.dtype.name in NARROW

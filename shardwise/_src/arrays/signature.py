@@ -1,0 +1,131 @@
+"""`Signature`: type and place of an array in one interned object.
+
+Every array holds one; caches are keyed by them, so a hit compares identities and nothing is derived
+again. A signature also keeps what jaxlib needs for buffers of its kind.
+
+A dimension of size n in k tiles is stored as k·ceil(n/k), padded at the end. Only `physical`, the
+type of the buffer, says so; everything else here is about the logical array.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.caches import Interned
+from shardwise._src.base.config import poison_padding
+from shardwise._src.runtime.placement import placement
+from shardwise._src.runtime.program import result_handler
+from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
+from shardwise._src.types.dtypes import iinfo, is_bool, is_integer
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.layout import Layout
+
+SIGNATURES_REMEMBERED = 8192
+PLACES_REMEMBERED = 64
+
+
+class Signature:
+    """type: the logical type; sharding: where it lives; committed: whether it must stay there.
+    layout: the order of elements in memory, of each shard; None for the default one.
+
+    stored:   the type of the elements as stored: typed keys are integers.
+    physical: that of the buffer: `stored` with the padding of uneven shards.
+    even:     whether there is no padding.
+
+    A sharding of None stands for a value that is still on the host.
+    """
+
+    __slots__ = (
+        "type", "sharding", "committed", "layout", "stored", "physical", "even", "placement",
+        "handler", "devices", "ints", "__weakref__",
+    )
+    type: ArrayType
+    sharding: Any
+    committed: bool
+    layout: Layout | None
+    stored: ArrayType
+    physical: ArrayType
+    even: bool
+
+    def __repr__(self) -> str:
+        where = "host" if self.sharding is None else self.sharding
+        order = "" if self.layout is None else f" in {self.layout}"
+        free = "" if self.committed else ", uncommitted"
+        return f"{self.type.str_short(True)} on {where}{order}{free}"
+
+
+class Scalars(dict):
+    """Number → the scalar array of it at one place; shared by the signatures of that place."""
+
+    __slots__ = ("__weakref__",)
+
+
+_table: Interned[Signature] = Interned(SIGNATURES_REMEMBERED)
+_recent = _table.recent
+_ints: Interned[Scalars] = Interned(PLACES_REMEMBERED)
+
+
+def kept_near() -> list[Scalars]:
+    """The scalar arrays that are kept at each place (`Signature.ints`)."""
+    return _ints.values()
+
+
+def stored_type(t: ArrayType) -> ArrayType:
+    """The type of the elements behind a value: typed keys are stored as integers."""
+    if isinstance(t.dtype, ExtendedDType):
+        return array_type(t.shape + t.dtype.physical_shape, t.dtype.physical_dtype)
+    return t if t.mesh is None and not t.weak_type else array_type(t.shape, t.dtype)
+
+
+def padded_type(t: ArrayType, sharding: Any) -> ArrayType:
+    """The type of the buffer that holds a value of type `t` under a sharding (or None)."""
+    stored = stored_type(t)
+    if sharding is None or sharding.num_devices == 1 or sharding.is_even(stored.shape):
+        return stored
+    return array_type(sharding.padded_shape(stored.shape), stored.dtype)
+
+
+def padding_value(dtype: Any) -> Any:
+    """What padding is filled with: zero, as nothing depends on it."""
+    if not poison_padding.value:
+        return np.zeros((), dtype)[()]
+    if is_bool(dtype):
+        return np.ones((), dtype)[()]
+    return np.asarray(iinfo(dtype).max if is_integer(dtype) else np.nan).astype(dtype)[()]
+
+
+def signature(
+    t: ArrayType, sharding: Any, committed: bool, layout: Layout | None = None
+) -> Signature:
+    """The signature of arrays of type `t` under a sharding, which the type then tells of."""
+    key = (t, sharding, committed) if layout is None else (t, sharding, committed, layout)
+    found = _recent.get(key) or _table.find(key)
+    if found is not None:
+        return found
+    typed = with_sharding(t, sharding) if sharding is not None else t
+    if typed is not t:
+        return _table.keep(key, signature(typed, sharding, committed, layout))
+    if sharding is not None:
+        sharding.check_rank(t.ndim)
+    new = object.__new__(Signature)
+    new.type, new.sharding, new.committed, new.layout = t, sharding, committed, layout
+    new.stored, new.physical = stored_type(t), padded_type(t, sharding)
+    new.even = new.stored.shape == new.physical.shape
+    if sharding is None:
+        new.devices, new.placement, new.handler = (), None, None
+    else:
+        new.devices = sharding.devices
+        tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
+        new.placement = placement(new.devices, tiling, sharding.memory_kind)
+        new.handler = result_handler(new.physical, new.placement)
+    # A mesh is part of a place: results would come out over the mesh of the scalar.
+    place = (new.devices, getattr(sharding, "memory_kind", None), getattr(sharding, "mesh", None))
+    new.ints = _scalars_of(place)
+    return _table.keep(key, new)
+
+
+def _scalars_of(place: tuple) -> Scalars:
+    found = _ints.find(place)
+    return _ints.keep(place, Scalars()) if found is None else found

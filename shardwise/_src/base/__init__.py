@@ -1,0 +1,1 @@
+"""The ground floor: context, flags, caches, error classes. Imports nothing of shardwise."""

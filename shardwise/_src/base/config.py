@@ -1,0 +1,383 @@
+"""Configuration flags: one object each, with name, default, environment variable and scope.
+
+    enable_x64.value                 # what holds here
+    with enable_x64(True): ...       # for this thread, in this block
+    config.update("enable_x64", True)    # everywhere; also "jax_enable_x64"
+
+A flag is read from `SHARDWISE_NAME`, else from `JAX_NAME`, when shardwise is imported. Programs
+that use absl can give it on the command line, see `base.command_line`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import Any, Generic, TypeVar
+
+from shardwise._src.base import command_line
+from shardwise._src.base import context as _context
+
+T = TypeVar("T")
+_log = logging.getLogger("shardwise.config")
+
+
+def _parse_bool(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in ("1", "true", "t", "yes", "y", "on"):
+        return True
+    if lowered in ("0", "false", "f", "no", "n", "off", ""):
+        return False
+    raise ValueError(f"expected a truth value such as 1, true, 0 or false, got {text!r}")
+
+
+class Flag(Generic[T]):
+    """One setting.
+
+    parse: makes a value of a text: `_parse_bool`, `int`, `float` or `str`, which also says what
+           values there are. Without it, `choices` or a guard says so.
+    trace: whether it changes what a trace produces.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        default: T,
+        doc: str,
+        *,
+        parse: Callable[[str], Any] | None = None,
+        choices: tuple[Any, ...] = (),
+        trace: bool = False,
+    ):
+        self.name = name
+        self.default = default
+        self.choices = choices
+        self.__doc__ = doc
+        self.parse = parse
+        self.guard: Callable[[T], None] | None = None  # may refuse a change, by raising
+        if trace:
+            _context.TRACE_FLAGS.append(name)
+        FLAGS[name] = self
+        self._read_environment()
+
+    def _read_environment(self) -> None:
+        for prefix in ("SHARDWISE_", "JAX_"):
+            variable = prefix + self.name.upper()
+            text = os.environ.get(variable)
+            if text is None:
+                continue
+            try:
+                self.set(self.parsed(text))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"environment variable {variable}: {error}") from None
+            return
+
+    @property
+    def value(self) -> T:
+        return _context.current().flags.get(self.name, self.default)
+
+    def parsed(self, text: str) -> Any:
+        """The value that a text stands for."""
+        if self.default is None and text.strip().lower() in ("", "none"):
+            return None
+        if self.parse is None or self.parse is str:
+            return text
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            if self.parse is _parse_bool:
+                raise
+            raise ValueError(f"{self.name} must be {_KINDS[self.parse]}; got {text!r}") from error
+
+    def _checked(self, value: Any) -> Any:
+        if self.parse is _parse_bool:
+            if value not in (True, False):
+                raise ValueError(f"{self.name} must be True or False; got {value!r}")
+            return bool(value)
+        if self.parse is str and isinstance(value, PurePath):
+            value = str(value)
+        if self.parse in _KINDS and not (value is None and self.default is None):
+            allowed = (int, float) if self.parse is float else self.parse
+            if not isinstance(value, allowed) or isinstance(value, bool):  # pyright: ignore[reportArgumentType]
+                raise TypeError(
+                    f"{self.name} must be {_KINDS[self.parse]}"
+                    f"{' or None' if self.default is None else ''}; got {value!r} of type "
+                    f"{type(value).__name__}"
+                )
+        if self.choices and value not in self.choices:
+            options = ", ".join(repr(c) for c in self.choices)
+            raise ValueError(f"{self.name} must be one of {options}; got {value!r}")
+        return value
+
+    def _in(self, flags: dict[str, Any], value: Any) -> dict[str, Any]:
+        """The flags with this value; a default is left out, so that keys do not tell it apart."""
+        rest = {name: held for name, held in flags.items() if name != self.name}
+        return rest if value == self.default else rest | {self.name: value}
+
+    def set(self, value: T) -> None:
+        """Sets the flag for the whole process (and for the context that is current here)."""
+        value = self._checked(value)
+        if self.guard is not None:
+            self.guard(value)
+        _context.update_root(flags=self._in(_context.ROOT.flags, value))
+        here = _context.current()
+        if here is not _context.ROOT:
+            _context.CURRENT.set(here.replace(flags=self._in(here.flags, value)))
+
+    @contextmanager
+    def __call__(self, value: Any = True) -> Generator[None]:
+        """Sets the flag inside a `with` block, for this thread; a switch is turned on."""
+        if value is True and not isinstance(self.default, bool):
+            raise TypeError(f"{self.name}() takes the value to set, e.g. {self.name}(None)")
+        wanted = self._checked(value)
+        if self.guard is not None:
+            self.guard(wanted)
+        here = _context.current()
+        with here.replace(flags=self._in(here.flags, wanted)).entered():
+            yield
+
+
+class UserContext(Generic[T]):
+    """A value of the user's that is a part of all keys of caches. Made by `make_user_context`."""
+
+    def __init__(self, default_value: T):
+        self.default = default_value
+        self._name = f"user_context_{len(USER_CONTEXTS)}"
+        USER_CONTEXTS[self._name] = self
+        _context.TRACE_FLAGS.append(self._name)
+
+    @property
+    def value(self) -> T:
+        return _context.current().flags.get(self._name, self.default)
+
+    @contextmanager
+    def __call__(self, value: T) -> Generator[None]:
+        """Sets the value, which must be hashable, inside a `with` block, for this thread."""
+        try:
+            hash(value)
+        except TypeError:
+            raise TypeError(
+                f"a user context takes hashable values, as they are part of the keys of caches; "
+                f"got {value!r} of type {type(value).__name__}. Use a tuple or a frozen dataclass."
+            ) from None
+        here = _context.current()
+        rest = {name: held for name, held in here.flags.items() if name != self._name}
+        flags = rest if value == self.default else rest | {self._name: value}
+        with here.replace(flags=flags).entered():
+            yield
+
+
+def make_user_context(default_value: Any = None) -> UserContext[Any]:
+    """A context for what Python code that is traced reads, and that jit's caches must tell apart.
+
+        layout = make_user_context("rows")
+        with layout("columns"):     # functions are traced again, and find `layout.value` changed
+            f(x)
+    """
+    return UserContext(default_value)
+
+
+_KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string"}
+FLAGS: dict[str, Flag[Any]] = {}
+USER_CONTEXTS: dict[str, UserContext[Any]] = {}
+
+enable_x64 = Flag(
+    "enable_x64", False, "Keep 64-bit types instead of narrowing them to 32 bits.",
+    parse=_parse_bool, trace=True,
+)
+default_matmul_precision = Flag(
+    "default_matmul_precision", None,
+    "Precision of matrix products on devices that have several: default, high or highest.",
+    choices=(None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32"),
+    trace=True,
+)
+numpy_rank_promotion = Flag(
+    "numpy_rank_promotion", "allow",
+    "What to do when broadcasting adds dimensions: allow, warn or raise.",
+    choices=("allow", "warn", "raise"), trace=True,
+)
+numpy_dtype_promotion = Flag(
+    "numpy_dtype_promotion", "standard",
+    "standard, or strict: mixing dtypes is an error.",
+    choices=("standard", "strict"), trace=True,
+)
+num_cpu_devices = Flag(
+    "num_cpu_devices", -1,
+    "How many virtual CPU devices to make; -1 means one, or what XLA_FLAGS says.", parse=int,
+)
+platforms = Flag(
+    "platforms", None, "Comma-separated platforms, e.g. 'cuda,cpu'; the first is the default one.",
+    parse=str,
+)
+default_device = Flag(
+    "default_device", None, "Where uncommitted values go; None means the first device.", trace=True
+)
+check_tracer_leaks = Flag(
+    "check_tracer_leaks", False,
+    "Raise where a traced value is still referenced when its function has ended.",
+    parse=_parse_bool, trace=True,
+)
+checking_leaks = check_tracer_leaks  # the name for `with`
+disable_jit = Flag(
+    "disable_jit", False, "Run jitted functions op by op, for debugging.",
+    parse=_parse_bool, trace=True,
+)
+debug_nans = Flag(
+    "debug_nans", False, "Check results for NaN, and find the op that gave one; for debugging.",
+    parse=_parse_bool, trace=True,
+)
+debug_infs = Flag(
+    "debug_infs", False, "Check results for infinities as for NaN; for debugging.",
+    parse=_parse_bool, trace=True,
+)
+traceback_filtering = Flag(
+    "traceback_filtering", "auto",
+    "off: errors that pass through a transform show the frames of the library, too.",
+    choices=("auto", "off", "remove_frames", "quiet_remove_frames", "tracebackhide"),
+)
+log_compiles = Flag(
+    "log_compiles", False, "Log each trace and compilation with its time.", parse=_parse_bool
+)
+threefry_partitionable = Flag(
+    "threefry_partitionable", True,
+    "Generate random bits so that they can be sharded without communication.",
+    parse=_parse_bool, trace=True,
+)
+
+poison_padding = Flag(
+    "poison_padding", False,
+    "Fill the padding of uneven shards with NaN, or the largest integer, to show it is unused.",
+    parse=_parse_bool, trace=True,
+)
+
+
+# What is compiled is kept on disk: see `compiling.disk_cache`.
+
+enable_compilation_cache = Flag(
+    "enable_compilation_cache", True, "Keep compiled programs on disk for other processes.",
+    parse=_parse_bool,
+)
+compilation_cache_dir = Flag[Any](
+    "compilation_cache_dir", None,
+    "The folder for them; None means `shardwise` in the user's cache directory.", parse=str,
+)
+compilation_cache_max_size = Flag(
+    "compilation_cache_max_size", 2 << 30, "Bytes that they may take; -1 for no limit.", parse=int
+)
+persistent_cache_min_compile_time_secs = Flag(
+    "persistent_cache_min_compile_time_secs", 0.05,
+    "Programs that compile faster are not kept on disk.", parse=float,
+)
+persistent_cache_min_entry_size_bytes = Flag(
+    "persistent_cache_min_entry_size_bytes", 0, "Smaller programs are not kept on disk.", parse=int
+)
+explain_cache_misses = Flag(
+    "explain_cache_misses", False,
+    "Log why a call of a jitted function finds no compiled program.", parse=_parse_bool,
+)
+
+
+def _check_folder(value: Any) -> None:
+    if value is not None and "://" in value:
+        raise ValueError(
+            f"compilation_cache_dir must be a folder of this machine; got {value!r}. Mount remote "
+            "storage, or copy the folder."
+        )
+
+
+compilation_cache_dir.guard = _check_folder
+
+# Switches of earlier times: name → what holds for good, and why there is nothing to switch.
+_HISTORIC: dict[str, tuple[Any, str]] = {
+    "array": (True, "there is one type of array"),
+    "parallel_functions_output_gda": (False, "there is one type of array"),
+    "jit_pjit_api_merge": (True, "jit and pjit are one function"),
+    "pmap_shmap_merge": (True, "all maps are one mechanism"),
+    "experimental_xmap_spmd_lowering": (True, "all maps are one mechanism"),
+    "experimental_xmap_spmd_lowering_manual": (True, "all maps are one mechanism"),
+    "experimental_xmap_ensure_fixed_sharding": (False, "all maps are one mechanism"),
+    "spmd_mode": ("allow_all", "programs may always span processes"),
+    "cpp_jit": (True, "calls have one path"),
+    "cpp_pjit": (True, "calls have one path"),
+    "cpp_pmap": (True, "calls have one path"),
+    "omnistaging": (True, "everything under jit is staged"),
+    "enable_mlir": (True, "programs are lowered to StableHLO"),
+    "use_shardy_partitioner": (True, "Shardy partitions all programs"),
+    "dynamic_shapes": (False, "shapes are static"),
+    "enable_custom_prng": (True, "`random.key` makes typed keys, `random.PRNGKey` plain ones"),
+    "use_direct_linearize": (True, "there is one way to linearize"),
+    "raise_persistent_cache_errors": (False, "what fails on disk is logged"),
+    "persistent_cache_enable_xla_caches": ("none", "XLA's own caches are not used"),
+}
+
+
+class Config:
+    """`shardwise.config`: reads flags as attributes, changes them with `update`."""
+
+    def __init__(self) -> None:
+        self._noted: set[str] = set()
+
+    def update(self, name: str, value: Any) -> None:
+        """Sets a flag for the whole process.
+
+        Args:
+          name: of the flag, with or without the prefix `jax_`.
+          value: of the flag's type, or a text as in an environment variable.
+
+        Raises:
+          AttributeError: for a name that there is not.
+          TypeError, ValueError: for a value that the flag cannot have.
+        """
+        bare = name.removeprefix("jax_")
+        if bare in _HISTORIC:
+            self._note(bare, value)
+            return
+        flag = _find(name)
+        flag.set(flag.parsed(value) if isinstance(value, str) else value)
+
+    def _note(self, name: str, value: Any) -> None:
+        if name not in self._noted:
+            self._noted.add(name)
+            held, why = _HISTORIC[name]
+            _log.warning("%s=%r has no effect: it is always %r, as %s.", name, value, held, why)
+
+    def read(self, name: str) -> Any:
+        bare = name.removeprefix("jax_")
+        return _HISTORIC[bare][0] if bare in _HISTORIC else _find(name).value
+
+    __getattr__ = read
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All flags by name, as they are here."""
+        return {name: flag.value for name, flag in FLAGS.items()}
+
+    def config_with_absl(self) -> None:
+        """Defines `--shardwise_NAME` and `--jax_NAME` for absl; parsed ones hold from then on.
+
+        Raises:
+          ImportError: where absl is not installed.
+        """
+        command_line.define(FLAGS, self.update)
+
+    def parse_flags_with_absl(self) -> None:
+        """`config_with_absl`, and parses this program's command line now."""
+        command_line.parse(FLAGS, self.update)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*FLAGS, *vars(Config)} - {"_note", "__getattr__"})
+
+
+def _find(name: str) -> Flag[Any]:
+    flag = FLAGS.get(name.removeprefix("jax_"))
+    if flag is not None:
+        return flag
+    near = difflib.get_close_matches(name.removeprefix("jax_"), [*FLAGS, *_HISTORIC], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else f" Known names: {', '.join(sorted(FLAGS))}."
+    raise AttributeError(f"unknown configuration name {name!r}.{hint}")
+
+
+config = Config()

@@ -1,0 +1,120 @@
+"""The one piece of ambient state: a `Context` record in one `ContextVar`.
+
+A context holds the current interpreter (who gets the ops that are bound), the mesh and the named
+axes in scope, and the values of the flags. What changes a trace is summed up in `Context.key`, an
+interned object that is part of every cache key: comparing keys is comparing identities. A trace
+knows of the mesh in scope only its axes: `Context.trace_key` is the same for meshes that are alike
+but for their devices, so that what was staged for one serves the others. Because a
+`ContextVar` is per thread (and per async task), threads may trace at the same time.
+
+    with current().replace(mesh=mesh).entered():
+        ...
+
+The root context is what a thread sees that never entered another one. It is the only mutable one:
+`base.config.Flag.set` changes its flags in place, so that a global update reaches every thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, ClassVar
+
+from shardwise._src.base.caches import Interned
+
+CONTEXTS_REMEMBERED = 256
+
+
+class TraceKey:
+    """Stands for everything in a context that can change a trace. Interned: `is` is equality."""
+
+    __slots__ = ("parts", "__weakref__")
+    parts: tuple[Any, ...]
+    _table: ClassVar[Interned[TraceKey]] = Interned(CONTEXTS_REMEMBERED)
+
+    def __new__(cls, parts: tuple[Any, ...]) -> TraceKey:
+        found = cls._table.recent.get(parts) or cls._table.find(parts)
+        if found is None:
+            key = object.__new__(cls)
+            key.parts = parts
+            found = cls._table.keep(parts, key)
+        return found
+
+    def __repr__(self) -> str:
+        return f"TraceKey{self.parts}"
+
+
+class Context:
+    """What the code that runs now finds around it. Treat as immutable; derive with `replace`.
+
+    interpreter: receives every op that is bound; has `process`, `call` and `eager`.
+    mesh:        the mesh in scope (`with mesh:`, `set_mesh`), or None.
+    axes:        the named axes in scope, as a tuple of (name, size).
+    flags:       flag name → value, for every flag that differs from its default.
+    """
+
+    __slots__ = ("interpreter", "mesh", "axes", "flags", "key", "trace_key")
+
+    def __init__(self, interpreter: Any, mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any]):
+        self.interpreter = interpreter
+        self.mesh = mesh
+        self.axes = axes
+        self.flags = flags
+        self.key, self.trace_key = _keys(mesh, axes, flags)
+
+    def replace(self, **fields: Any) -> Context:
+        merged = {f: getattr(self, f) for f in ("interpreter", "mesh", "axes", "flags")} | fields
+        return Context(**merged)
+
+    def under(self, interpreter: Any) -> Context:
+        """The same context with another interpreter; the key is shared, so this is cheap."""
+        new = object.__new__(Context)
+        new.interpreter = interpreter
+        new.mesh = self.mesh
+        new.axes = self.axes
+        new.flags = self.flags
+        new.key = self.key
+        new.trace_key = self.trace_key
+        return new
+
+    @contextmanager
+    def entered(self) -> Generator[Context]:
+        token = CURRENT.set(self)
+        try:
+            yield self
+        finally:
+            CURRENT.reset(token)
+
+    def axis_size(self, name: Any) -> int:
+        for axis, size in reversed(self.axes):
+            if axis == name:
+                return size
+        bound = ", ".join(str(a) for a, _ in self.axes) or "none"
+        raise NameError(f"unbound axis name: {name}. The axes in scope are: {bound}.")
+
+
+TRACE_FLAGS: list[str] = []  # names of flags that change a trace; filled as flags are defined
+
+
+def _keys(
+    mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any]
+) -> tuple[TraceKey, TraceKey]:
+    """The key of a context, and that of what is staged in it."""
+    relevant = tuple((f, flags[f]) for f in TRACE_FLAGS if f in flags) if flags else ()
+    key = TraceKey((mesh, axes, relevant))
+    if mesh is None:
+        return key, key
+    return key, TraceKey((getattr(mesh, "abstract_mesh", mesh), axes, relevant))
+
+
+ROOT = Context(None, None, (), {})
+CURRENT: ContextVar[Context] = ContextVar("shardwise_context", default=ROOT)
+current = CURRENT.get
+
+
+def update_root(**fields: Any) -> None:
+    """Changes the root context in place (global flags, the eager interpreter)."""
+    for name, value in fields.items():
+        setattr(ROOT, name, value)
+    ROOT.key, ROOT.trace_key = _keys(ROOT.mesh, ROOT.axes, ROOT.flags)

@@ -1,0 +1,62 @@
+"""Packages whose names are imported on first use.
+
+A package states its names once, as explicit re-exports for people and type checkers:
+
+    if TYPE_CHECKING:
+        from shardwise._src.numpy.ufuncs import add as add
+
+    __getattr__, __dir__ = lazy_names(__name__)
+
+At run time the same lines are read as a table, and a name's module is imported when the name is
+first asked for. `import shardwise` then does not pay for the functions that a program never uses.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+_EXPORT = re.compile(r"^(?:    )?from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re.MULTILINE)
+# Python locks a module before its package: two threads that import them in either order, one of
+# them through a third module, would end in a deadlock, which it reports as an error.
+_IMPORTING = threading.RLock()
+
+
+@functools.cache
+def _table(package: str) -> dict[str, tuple[str, str]]:
+    """Public name → (module, name there), from the package's own source."""
+    loader: Any = sys.modules[package].__loader__
+    source: str = loader.get_source(package)
+    return {public: (home, name) for home, name, public in _EXPORT.findall(source)}
+
+
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package that states its names under TYPE_CHECKING."""
+
+    def find(name: str) -> Any:
+        table = _table(package)
+        if name == "__all__":  # of `from package import *`
+            return sorted(table)
+        if name not in table:
+            near = difflib.get_close_matches(name, table, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near and not name.startswith("__") else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}")
+        home, inner = table[name]
+        with _IMPORTING:
+            if home == package:  # a module of the package itself
+                return import_module(f"{package}.{inner}")
+            value = getattr(import_module(home), inner)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        own = [n for n in vars(sys.modules[package]) if n.startswith("__")]
+        return sorted({*own, *_table(package)})
+
+    return find, names

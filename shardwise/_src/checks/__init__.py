@@ -1,0 +1,1 @@
+"""Errors as values: `checkify`, and the rules by which programs are checked."""

@@ -1,0 +1,468 @@
+"""Checks as values: a program is made to say which of its checks failed first.
+
+`check` is an op without results; `checkified` runs a program equation by equation and adds, to each
+that can fail, a test of what it gave or got. What comes out beside the results is a *code*: 0, or
+the number of the first place that failed, and the values for every place's message. A place is a
+`Place`; their list is known when the program is staged, so codes are plain arrays, which pass
+through `jit`, `vmap` and loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import Documented
+from shardwise._src.control.call import call
+from shardwise._src.control.cond import cond
+from shardwise._src.control.programs import program_of
+from shardwise._src.control.scan import parts, scan
+from shardwise._src.control.while_loop import while_loop
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import ForgetfulCache, Op
+from shardwise._src.core.program import Equation, Literal, Program, derived
+from shardwise._src.messages.source import Site, describe, replay, replays
+from shardwise._src.numpy.reductions import argmax
+from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape, zeros
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.logical import bitwise_or, eq, gt, lt, ne, select_n
+from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.scatter import window_sizes
+from shardwise._src.ops.shape import concatenate
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dtypes import is_inexact
+
+CHECK = "check"  # the effect
+CODE = array_type((), np.dtype("int32"))
+USER, NAN, DIV, INDEX, ERROR = "user", "nan", "div", "index", "error"
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a check says: `str.format` with its arguments, which are arrays but for `static` ones.
+
+    kind: of the check, one of `USER`, `NAN`, `DIV`, `INDEX`; or `ERROR`: what another error says.
+    tree: of the arguments; of an index, the shape of the array; of an error, its places.
+    optional: whether the check is left out of programs that are not checked.
+    """
+
+    kind: str
+    fmt: str
+    tree: Any = None
+    optional: bool = False
+
+    def text(self, values: Sequence[Any]) -> str:
+        if self.kind == ERROR:
+            return text_of(self.tree, int(values[0]), values[1:])
+        if self.kind == INDEX:
+            index, axis, shape = int(values[0]), int(values[1]), self.tree
+            return (
+                f"out-of-bounds indexing for array of shape {shape}: index {index} is out of "
+                f"bounds for axis {axis} with size {shape[axis]}. "
+            )
+        if self.kind != USER:
+            return self.fmt
+        args, kwargs = self.tree.unflatten(values)
+        return f"{self.fmt.format(*args, **kwargs)} (`check` failed)"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a program checks something. types: of the values that its message takes."""
+
+    message: Message
+    types: tuple[ArrayType, ...]
+    site: Site | None
+
+    def where(self) -> str:
+        return describe(self.site)
+
+
+def text_of(places: Sequence[Place], code: int, slots: Sequence[Any]) -> str:
+    """What the place that failed says."""
+    before = sum(len(p.types) for p in places[: code - 1])
+    place = places[code - 1]
+    return place.message.text(slots[before : before + len(place.types)])
+
+
+# -- the op --
+
+
+def _type(pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> tuple[()]:
+    return ()
+
+
+def _dims(pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> Dims:
+    names = letters(sum(t.ndim for t in (pred, *values)))
+    rows, start = [], 0
+    for t in (pred, *values):
+        rows.append(names[start : start + t.ndim])
+        start += t.ndim
+    return Dims(tuple(rows), ())
+
+
+def _lower(*_: Any, message: Message, levels: int) -> list[str]:
+    if message.optional:
+        return []
+    raise ValueError(
+        f"checkify.check with the message {message.fmt!r} is in a program that is compiled, where "
+        "it cannot raise anything. Wrap the function in `checkify.checkify`, inside or outside of "
+        "jit: it gives the error as a value."
+    )
+
+
+def _eager(args: Any, params: dict[str, Any]) -> list[Any]:
+    failed = np.logical_not(np.asarray(args[0]))
+    if not params["message"].optional and failed.any():
+        first = np.unravel_index(failed.argmax(), failed.shape)
+        values = [np.asarray(v)[first] for v in args[1:]]
+        raise CheckError(params["message"].text(values))
+    return []
+
+
+class CheckError(Documented, ValueError):
+    """A check that failed. (`checkify.JaxRuntimeError` is another name of it.)"""
+
+
+def _jvp(primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
+    return check_op(*primals, **p), []
+
+
+def _batch(
+    size: int, args: Any, dims: Any, *, message: Message, levels: int
+) -> tuple[list[Any], list[Any]]:
+    moved = [batch_first(size, x, d) for x, d in zip(args, dims, strict=True)]
+    return check_op(*moved, message=message, levels=levels + 1), []
+
+
+check_op = Op(
+    "check", type_rule=_type, dims=_dims, lower=_lower, eager=_eager, jvp=_jvp, batch=_batch,
+    effects=frozenset({CHECK}), multiple=True,
+)
+check_op.inferred = ForgetfulCache()
+
+
+# -- making programs say what failed --
+
+
+class Checked:
+    """The checks of a program that is being run equation by equation.
+
+    enabled: kinds of checks. code, slots: which place failed first, and each place's values.
+    """
+
+    def __init__(self, enabled: frozenset[str]):
+        self.enabled = enabled
+        self.places: list[Place] = []
+        self.slots: list[Any] = []
+        self.code: Any = convert_element_type(np.int32(0), dtype=CODE.dtype, weak=False)
+
+    @replays
+    def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
+        """The results of a program, whose checks are added to these."""
+        inputs = (*program.constants, *args)
+        env: dict[Any, Any] = dict(zip(program.inputs, inputs, strict=True))
+        outer = replay.site
+        try:
+            for eqn in program.equations:
+                replay.site = eqn.site
+                values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+                env.update(zip(eqn.outputs, self.equation(eqn, values), strict=True))
+        finally:
+            replay.site = outer
+        return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
+
+    def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
+        if eqn.op is check_op:
+            self._user_check(eqn, values)
+            return []
+        if eqn.op.programs and any(_places(p, self.enabled) for p in eqn.programs()):
+            rule = _rule_of(eqn)
+            if rule is not None:
+                return rule(self, values, **eqn.params)
+            if any(_places(p, self.enabled & {USER}) for p in eqn.programs()):
+                raise NotImplementedError(
+                    f"checkify cannot look into {eqn.op.name}, whose functions have checks, at "
+                    f"{describe(eqn.site)}. Check what goes in and what comes out of it instead."
+                )
+        result = eqn.op(*values, **eqn.params)
+        outs = list(result) if eqn.op.multiple else [result]
+        for kind, test in _TESTS.items():
+            if kind in self.enabled:
+                test(self, eqn, values, outs)
+        return outs
+
+    def fail(self, failed: Any, message: Message, values: Sequence[Any], site: Any) -> None:
+        """Adds a place, which failed where `failed` (bool[]) says so."""
+        values = [_strong(v) for v in values]
+        types = tuple([type_of(v) for v in values])
+        self.places.append(Place(message, types, site))
+        self.slots += values
+        code = select_n(failed, np.int32(0), np.int32(len(self.places)))
+        self.code = select_n(eq(self.code, np.int32(0)), self.code, code)
+
+    def merge(self, places: Sequence[Place], code: Any, slots: Sequence[Any]) -> None:
+        """Adds the places of a program that ran, by its code."""
+        code = select_n(eq(code, np.int32(0)), code + np.int32(len(self.places)), code)
+        self.code = select_n(eq(self.code, np.int32(0)), self.code, code)
+        self.places += places
+        self.slots += slots
+
+    def _user_check(self, eqn: Equation, values: list[Any]) -> None:
+        if USER not in self.enabled:
+            return
+        pred, *rest = values
+        levels = eqn.params["levels"]
+        failed = eq(pred, False)
+        if levels:
+            first = argmax(reshape(failed, shape=(type_of(failed).size,)))
+            rest = [_row(v, levels, first) for v in rest]
+            failed = reduce_or(failed, axes=tuple(range(levels)))
+        self.fail(failed, eqn.params["message"], rest, eqn.site)
+
+
+def _strong(x: Any) -> Any:
+    t = type_of(x)
+    return convert_element_type(x, dtype=t.dtype, weak=False) if t.weak_type else x
+
+
+def _row(x: Any, levels: int, which: Any) -> Any:
+    shape = type_of(x).shape
+    count = int(np.prod(shape[:levels]))
+    return reshape(x, shape=(count, *shape[levels:]))[which]
+
+
+# -- what ops are tested for --
+
+_QUIET = ("select_n", "neg", "abs", "stop_gradient", "copy", "convert_element_type", "real", "imag")
+_FAMILIES = ("elementwise", "reduction", "contract", "cumulative")
+
+
+def _test_nan(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
+    name = eqn.op.name
+    opaque = eqn.op.programs and _rule_of(eqn) is None
+    if not (eqn.op.family in _FAMILIES or opaque) or name in _QUIET:
+        return
+    for x in outs:
+        t = type_of(x)
+        if is_inexact(t.dtype):
+            bad = reduce_or(ne(x, x), axes=tuple(range(t.ndim)))
+            text = f"nan generated by primitive: {name}."
+            checks.fail(bad, Message(NAN, text), [], eqn.site)
+
+
+def _test_div(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
+    if eqn.op.name not in ("div", "rem"):
+        return
+    t = type_of(values[1])
+    bad = reduce_or(eq(values[1], np.zeros((), t.dtype)[()]), axes=tuple(range(t.ndim)))
+    checks.fail(bad, Message(DIV, "division by zero"), [], eqn.site)
+
+
+def _test_index(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
+    name, p = eqn.op.name, eqn.params
+    if name == "gather":
+        numbers, sizes = p["dimension_numbers"].start_index_map, p["slice_sizes"]
+        _test_bounds(checks, eqn, values[0], values[1], numbers, sizes)
+    elif eqn.op.family == "scatter":
+        dims = p["dimension_numbers"]
+        sizes = window_sizes(type_of(values[0]), type_of(values[2]), dims)
+        numbers = dims.scatter_dims_to_operand_dims
+        _test_bounds(checks, eqn, values[0], values[1], numbers, sizes)
+    elif name in ("dynamic_slice", "dynamic_update_slice"):
+        first = 1 if name == "dynamic_slice" else 2
+        sizes = p["slice_sizes"] if first == 1 else type_of(values[1]).shape
+        starts = values[first:]
+        if starts:
+            column = [broadcast_in_dim(s, shape=(1,), dims=()) for s in starts]
+            vector = concatenate(*column, dimension=0) if len(column) > 1 else column[0]
+            _test_bounds(checks, eqn, values[0], vector, tuple(range(len(sizes))), sizes)
+
+
+def _test_bounds(
+    checks: Checked, eqn: Equation, x: Any, indices: Any, numbers: Sequence[int],
+    sizes: Sequence[int],
+) -> None:
+    """Index vectors along the last dimension of `indices` must leave room for a window."""
+    shape, t = type_of(x).shape, type_of(indices)
+    if not t.size:
+        return
+    if t.dtype.itemsize < 4:  # which may not hold the sizes
+        indices = convert_element_type(indices, dtype=CODE.dtype, weak=False)
+        t = type_of(indices)
+    count = len(numbers)
+    last = np.asarray([shape[d] - sizes[d] for d in numbers])
+    flat = reshape(indices, shape=(t.size // count, count))
+    none = np.zeros((), t.dtype)[()]
+    last = broadcast_in_dim(last.astype(t.dtype), shape=type_of(flat).shape, dims=(1,))
+    bad = bitwise_or(lt(flat, none), gt(flat, last))
+    first = argmax(reshape(bad, shape=(t.size,)))
+    index = reshape(flat, shape=(t.size,))[first]
+    axes = convert_element_type(np.asarray(numbers, np.int32), dtype=CODE.dtype, weak=False)
+    axis = axes[first % np.int32(count)]
+    failed = reduce_or(bad, axes=(0, 1))
+    checks.fail(failed, Message(INDEX, "", shape), [index, axis], eqn.site)
+
+
+_TESTS: dict[str, Callable[..., None]] = {NAN: _test_nan, DIV: _test_div, INDEX: _test_index}
+
+
+# -- ops that hold programs --
+
+
+@derived
+def checked_program(
+    program: Program, enabled: frozenset[str]
+) -> tuple[Program, tuple[Place, ...]]:
+    """The program that gives its results, then the code, then the values of its places."""
+    made: list[Checked] = []
+
+    def run(*args: Any) -> list[Any]:
+        made.append(Checked(enabled))
+        outs = made[-1].run(program, args)
+        return [*outs, made[-1].code, *made[-1].slots]
+
+    new = program_of(run, program.in_types, program.name)
+    return new, tuple(made[-1].places)
+
+
+def _places(program: Program, enabled: frozenset[str]) -> tuple[Place, ...]:
+    return checked_program(program, enabled)[1]
+
+
+def _state(places: Sequence[Place]) -> list[ArrayType]:
+    """The types of a code and of all values of places."""
+    return [CODE, *[t for p in places for t in p.types]]
+
+
+def _first(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
+    """The code and values of what failed first."""
+    failed = ne(before[0], np.int32(0))
+    return [select_n(failed, new, old) for old, new in zip(before, after, strict=True)]
+
+
+def _called(checks: Checked, values: list[Any], *, program: Program, **p: Any) -> list[Any]:
+    new, places = checked_program(program, checks.enabled)
+    outs, count = call(*values, program=new), len(program.outputs)
+    checks.merge(places, outs[count], outs[count + 1 :])
+    return outs[:count]
+
+
+@derived
+def _scan_body(body: Program, enabled: frozenset[str], num_consts: int) -> Program:
+    """The body that carries a code and values before its own carry."""
+    new, places = checked_program(body, enabled)
+    state, count = _state(places), len(body.outputs)
+
+    def step(*args: Any) -> list[Any]:
+        consts, before, rest = parts(args, num_consts, len(state))
+        outs = new(*consts, *rest)
+        return [*_first(before, outs[count:]), *outs[:count]]
+
+    types = body.in_types
+    return program_of(step, [*types[:num_consts], *state, *types[num_consts:]], body.name)
+
+
+def _scan(
+    checks: Checked, values: list[Any], *, body: Program, num_consts: int, num_carry: int, **p: Any
+) -> list[Any]:
+    places = _places(body, checks.enabled)
+    start = [zeros(t) for t in _state(places)]
+    new = _scan_body(body, checks.enabled, num_consts)
+    given = [*values[:num_consts], *start, *values[num_consts:]]
+    count = len(start)
+    outs = scan(*given, body=new, num_consts=num_consts, num_carry=num_carry + count, **p)
+    checks.merge(places, outs[0], outs[1:count])
+    return outs[count:]
+
+
+@derived
+def _while_programs(
+    body: Program, test: Program, enabled: frozenset[str], num_test: int, num_body: int
+) -> tuple[Program, Program]:
+    """Test and body that carry a code and values first; the body takes both's constants."""
+    new, places = checked_program(body, enabled)
+    new_test, test_places = checked_program(test, enabled)
+    state, count = _state((*test_places, *places)), len(body.outputs)
+
+    def turn(*args: Any) -> list[Any]:
+        consts, before, carry = parts(args, num_test + num_body, len(state))
+        outs = new(*consts[num_test:], *carry)
+        tested = new_test(*consts[:num_test], *outs[:count])
+        shifted = outs[count] + np.int32(len(test_places))
+        code = select_n(eq(outs[count], np.int32(0)), shifted, tested[1])
+        return [*_first(before, [code, *tested[2:], *outs[count + 1 :]]), *outs[:count]]
+
+    def go_on(*args: Any) -> list[Any]:
+        consts, _, carry = parts(args, num_test, len(state))
+        return new_test(*consts, *carry)[:1]
+
+    tests, bodies, carry = parts((*test.in_types[:num_test], *body.in_types), num_test, num_body)
+    return (
+        program_of(go_on, [*tests, *state, *carry], test.name),
+        program_of(turn, [*tests, *bodies, *state, *carry], body.name),
+    )
+
+
+def _while(
+    checks: Checked, values: list[Any], *, test: Program, body: Program, num_test: int,
+    num_body: int,
+) -> list[Any]:
+    enabled = checks.enabled
+    new_test, new = _while_programs(body, test, enabled, num_test, num_body)
+    tests, bodies, carry = parts(values, num_test, num_body)
+    first, test_places = checked_program(test, enabled)
+    places = (*test_places, *_places(body, enabled))
+    _, *state = call(*tests, *carry, program=first)
+    state += [zeros(t) for t in _state(places)[len(state) :]]
+    outs = while_loop(
+        *tests, *tests, *bodies, *state, *carry, test=new_test, body=new, num_test=num_test,
+        num_body=num_test + num_body,
+    )
+    checks.merge(places, outs[0], outs[1 : len(state)])
+    return outs[len(state) :]
+
+
+@derived
+def _branch(
+    branch: Program, enabled: frozenset[str], before: tuple[ArrayType, ...],
+    after: tuple[ArrayType, ...], offset: int,
+) -> Program:
+    """A branch that gives a code and values of all branches; those of the others are zero."""
+    new, _ = checked_program(branch, enabled)
+    count = len(branch.outputs)
+
+    def run(*args: Any) -> list[Any]:
+        outs = new(*args)
+        code, own = outs[count], outs[count + 1 :]
+        code = select_n(eq(code, np.int32(0)), code + np.int32(offset), code)
+        return [*outs[:count], code, *map(zeros, before), *own, *map(zeros, after)]
+
+    return program_of(run, branch.in_types, branch.name)
+
+
+def _cond(checks: Checked, values: list[Any], *, branches: tuple[Program, ...]) -> list[Any]:
+    each = [_places(b, checks.enabled) for b in branches]
+    made, places = [], [p for row in each for p in row]
+    types = _state(places)[1:]
+    start = offset = 0
+    for branch, own in zip(branches, each, strict=True):
+        stop = start + len(_state(own)) - 1
+        rest = tuple(types[:start]), tuple(types[stop:]), offset
+        made.append(_branch(branch, checks.enabled, *rest))
+        start, offset = stop, offset + len(own)
+    outs, count = cond(*values, branches=tuple(made)), len(branches[0].outputs)
+    checks.merge(places, outs[count], outs[count + 1 :])
+    return outs[:count]
+
+
+_HOLDERS: dict[str, Callable[..., list[Any]]] = {"scan": _scan, "while_loop": _while, "cond": _cond}
+
+
+def _rule_of(eqn: Equation) -> Callable[..., list[Any]] | None:
+    """What looks into the programs that an equation holds; None where nothing can."""
+    return _HOLDERS.get(eqn.op.name, _called if "program" in eqn.params else None)

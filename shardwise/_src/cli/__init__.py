@@ -1,0 +1,36 @@
+"""The `shardwise` command.
+
+    shardwise demo [flags]     trains a small transformer over virtual devices; see demo --help
+    shardwise --version
+
+Only the standard library is imported here; a command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from shardwise._src.cli import demo
+from shardwise._version import __version__
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit status."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] == ["demo"]:  # its flags, --help included, are its own
+        return demo.run(arguments[1:])
+    _parser().parse_args(arguments or ["--help"])
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shardwise", description="NumPy-style programs over global, sharded arrays."
+    )
+    parser.add_argument("--version", action="version", version=f"shardwise {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="command", required=True)
+    about = "train a small transformer over eight virtual devices"
+    commands.add_parser("demo", help=f"{about}; `shardwise demo --help` lists its flags")
+    return parser

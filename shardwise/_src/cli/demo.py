@@ -1,0 +1,51 @@
+"""`shardwise demo`: runs `gpt.py`, which lies in the checkout's `examples/` or in the wheel.
+
+The examples are programs for people to read and run by themselves; the wheel carries the same files
+as `shardwise/examples/`.
+"""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def examples() -> Path:
+    """The folder of the examples."""
+    for folder in (PACKAGE / "examples", PACKAGE.parent / "examples"):
+        if (folder / "gpt.py").is_file():
+            return folder
+    raise SystemExit(
+        f"the examples are missing: there is no gpt.py in {PACKAGE / 'examples'} (a wheel has it "
+        f"there) or {PACKAGE.parent / 'examples'} (a checkout). Install shardwise again."
+    )
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the demo as a program of its own; returns its exit status."""
+    folder = examples()
+    before = sys.argv, sys.path[:]
+    sys.argv = [f"{_command()} demo", *arguments]  # what the demo tells people to type
+    sys.path.insert(0, str(folder))
+    try:
+        runpy.run_module("gpt", run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+            return 1
+        return int(end.code or 0)
+    finally:
+        sys.argv, sys.path[:] = before
+    return 0
+
+
+def _command() -> str:
+    """How this command was typed: by its name where the shell finds it under that."""
+    typed = sys.argv[0]
+    found = shutil.which(Path(typed).name)
+    return Path(typed).name if found and Path(found).samefile(typed) else typed

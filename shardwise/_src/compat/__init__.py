@@ -1,0 +1,1 @@
+"""Older spellings, as thin aliases of what the library does in one way now."""

@@ -1,0 +1,83 @@
+"""`GlobalDeviceArray`: what arrays that span processes were, before there was one array type.
+
+    x = GlobalDeviceArray(global_shape, mesh, mesh_axes, buffers)
+    x = GlobalDeviceArray.from_callback(global_shape, mesh, mesh_axes, data_callback)
+
+All of these return an `Array` with `NamedSharding(mesh, P(*mesh_axes))`; `isinstance(x,
+GlobalDeviceArray)` asks whether x is one. An array knows the older names of its attributes, too:
+`local_shards` is `addressable_shards`, `local_data(i)` is `addressable_data(i)`, `global_shards` is
+as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.api import making
+from shardwise._src.arrays.array import Array
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
+
+
+class _Meta(type):
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Array)
+
+
+class GlobalDeviceArray(metaclass=_Meta):
+    """An older spelling of `make_array_from_single_device_arrays`.
+
+    Args:
+      global_shape: of the whole array.
+      global_mesh: the devices.
+      mesh_axes: a `PartitionSpec` or a sequence of its entries.
+      device_buffers: single-device arrays, one on each device of this process.
+
+    Returns:
+      An `Array`.
+    """
+
+    def __new__(  # pyright: ignore[reportInconsistentConstructor]
+        cls, global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
+        device_buffers: Sequence[Array],
+    ) -> Array:
+        place = _place(global_mesh, mesh_axes)
+        return making.make_array_from_single_device_arrays(global_shape, place, device_buffers)
+
+    @staticmethod
+    def from_callback(
+        global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
+        data_callback: Callable[[Any], Any],
+    ) -> Array:
+        """An older spelling of `make_array_from_callback`."""
+        place = _place(global_mesh, mesh_axes)
+        return making.make_array_from_callback(global_shape, place, data_callback)
+
+    @staticmethod
+    def from_batched_callback(
+        global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
+        data_callback: Callable[[Any], Sequence[Any]],
+    ) -> Array:
+        """An older spelling of `make_array_from_batched_callback`."""
+        place = _place(global_mesh, mesh_axes)
+        return making.make_array_from_batched_callback(global_shape, place, data_callback)
+
+    @staticmethod
+    def from_batched_callback_with_devices(
+        global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
+        data_callback: Callable[[Any], Sequence[Any]],
+    ) -> Array:
+        """An older spelling of `make_array_from_batched_callback_with_devices`."""
+        make = making.make_array_from_batched_callback_with_devices
+        return make(global_shape, _place(global_mesh, mesh_axes), data_callback)
+
+
+def _place(mesh: Mesh, axes: Any) -> NamedSharding:
+    if isinstance(axes, str) or not isinstance(axes, Sequence | PartitionSpec):
+        raise TypeError(
+            "GlobalDeviceArray: mesh_axes must be a PartitionSpec or a sequence of its entries, "
+            f"got {axes!r} of type {type(axes).__name__}."
+        )
+    return NamedSharding(mesh, PartitionSpec(*axes))

@@ -1,0 +1,40 @@
+"""`pjit`, the older name of `jit`, with the older names of its shardings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shardwise._src.api.jit import jit
+
+
+def pjit(
+    fun: Callable[..., Any] | None = None,
+    /,
+    *,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    in_axis_resources: Any = None,
+    out_axis_resources: Any = None,
+    **options: Any,
+) -> Any:
+    """`jit`; `in_axis_resources` and `out_axis_resources` are its shardings by their older names.
+
+    A bare spec needs a mesh in scope. None: arguments stay as they are, results as the partitioner
+    finds best.
+
+    Raises:
+      ValueError: if a sharding is given by both of its names.
+    """
+    options["in_shardings"] = _one("in", in_shardings, in_axis_resources)
+    options["out_shardings"] = _one("out", out_shardings, out_axis_resources)
+    return jit(**options) if fun is None else jit(fun, **options)
+
+
+def _one(which: str, sharding: Any, resources: Any) -> Any:
+    if sharding is not None and resources is not None:
+        raise ValueError(
+            f"pjit got both {which}_shardings and {which}_axis_resources, which are one thing; "
+            f"give {which}_shardings alone."
+        )
+    return resources if sharding is None else sharding

@@ -1,0 +1,187 @@
+"""`PmapSharding`: the layout of what a `pmap` takes and gives, a part for each device.
+
+    PmapSharding.default((8, 3))                    # x[i] on device i
+    PmapSharding.default((2, 8), sharded_dim=1)     # x[:, i] on device i
+
+In general a `ShardingSpec` says how many parts each dimension has, and which axis of a grid of
+devices counts them:
+
+    ShardingSpec((NoSharding(), Chunked([2])), (Replicated(4), ShardedAxis(0)))
+
+A part keeps the dimension that is unstacked, with size 1. `NamedSharding` says the same by the
+names of mesh axes and is to be preferred.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise._src.messages.words import counted
+from shardwise._src.runtime.backend import local_devices
+from shardwise._src.types.devices import Device, kind_text
+from shardwise._src.types.tiled import TiledSharding
+from shardwise._src.types.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class NoSharding:
+    """The dimension is whole."""
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Unstacked:
+    """The dimension, of this size, has a part for each index."""
+
+    size: int
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return (self.size,)
+
+
+@dataclass(frozen=True, init=False)
+class Chunked:
+    """The dimension is cut into `chunks[0]` parts, each of these into `chunks[1]`, and so on."""
+
+    chunks: tuple[int, ...]
+
+    def __init__(self, chunks: Sequence[int]):
+        object.__setattr__(self, "chunks", tuple(chunks))
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.chunks
+
+
+@dataclass(frozen=True)
+class ShardedAxis:
+    """This axis of the grid of devices counts the parts of cut number `axis`."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """Along this axis of the grid, of size `replicas`, all devices hold the same."""
+
+    replicas: int
+
+
+DimSharding: TypeAlias = NoSharding | Unstacked | Chunked
+AxisMeaning: TypeAlias = ShardedAxis | Replicated
+
+
+@dataclass(frozen=True, init=False)
+class ShardingSpec:
+    """sharding:     for each dimension of the array, how it is cut.
+    mesh_mapping: for each axis of the grid of devices, what it counts. Cuts are numbered through
+        all dimensions; a `Chunked` has one for each of its numbers.
+    """
+
+    sharding: tuple[DimSharding, ...]
+    mesh_mapping: tuple[AxisMeaning, ...]
+
+    def __init__(self, sharding: Sequence[DimSharding], mesh_mapping: Sequence[AxisMeaning]):
+        object.__setattr__(self, "sharding", tuple(sharding))
+        object.__setattr__(self, "mesh_mapping", tuple(mesh_mapping))
+
+    def tiling(self) -> Tiling:
+        """The tiling over the grid of devices."""
+        dims = tuple(math.prod(dim.parts) for dim in self.sharding)
+        cuts = [n for dim in self.sharding for n in dim.parts]
+        axes = {a.axis: i for i, a in enumerate(self.mesh_mapping) if isinstance(a, ShardedAxis)}
+        copies = [i for i, a in enumerate(self.mesh_mapping) if isinstance(a, Replicated)]
+        counted_cuts = sorted(a.axis for a in self.mesh_mapping if isinstance(a, ShardedAxis))
+        if counted_cuts != list(range(len(cuts))):
+            raise ValueError(
+                f"{self} makes {counted(len(cuts), 'cut')}, but its mesh_mapping counts the cuts "
+                f"{counted_cuts}; each, from 0 on, must be there once."
+            )
+        sizes = tuple(
+            cuts[a.axis] if isinstance(a, ShardedAxis) else a.replicas for a in self.mesh_mapping
+        )
+        order = tuple(axes[cut] for cut in range(len(cuts))) + tuple(copies)
+        return Tiling(dims, sizes, order, math.prod(sizes[i] for i in copies) > 1)
+
+
+@final
+class PmapSharding(TiledSharding):
+    """A part for each device, as a `ShardingSpec` says.
+
+    PmapSharding(devices, sharding_spec)
+        devices: array or sequence of devices, in row-major order of the grid.
+    """
+
+    sharding_spec: ShardingSpec
+
+    def __new__(
+        cls, devices: Sequence[Device] | NDArray[np.object_], sharding_spec: ShardingSpec
+    ) -> PmapSharding:
+        if not isinstance(sharding_spec, ShardingSpec):
+            kind = type(sharding_spec).__name__
+            raise TypeError(
+                f"the second argument of PmapSharding must be a ShardingSpec, got {kind}. "
+                "PmapSharding.default(shape, sharded_dim) makes the usual one."
+            )
+        return _pmap_sharding(tuple(np.array(devices, object).flat), sharding_spec, None)
+
+    @staticmethod
+    def default(
+        shape: Sequence[int], sharded_dim: int | None = 0, devices: Sequence[Device] | None = None
+    ) -> PmapSharding:
+        """One index of a dimension for each device, or the whole array on each.
+
+        Args:
+          shape: of the array.
+          sharded_dim: the dimension; None for a copy on each of the devices.
+          devices: by default those of this process, as many as the dimension has indices.
+
+        Raises:
+          ValueError: if there are too few devices, or more given than indices.
+        """
+        if sharded_dim is None:
+            if devices is None:
+                raise ValueError("PmapSharding.default needs sharded_dim or devices; got neither.")
+            spec = ShardingSpec([NoSharding()] * len(shape), [Replicated(len(devices))])
+            return PmapSharding(devices, spec)
+        if not -len(shape) <= sharded_dim < len(shape):
+            raise ValueError(
+                f"PmapSharding.default: a shape {tuple(shape)} has no dimension {sharded_dim}."
+            )
+        size = shape[sharded_dim]
+        given = local_devices()[:size] if devices is None else devices
+        if len(given) != size:
+            whose = "this process has" if devices is None else "there are"
+            raise ValueError(
+                f"PmapSharding.default: dimension {sharded_dim} of {tuple(shape)} needs "
+                f"{counted(size, 'device')}, but {whose} {len(given)}."
+            )
+        dims: list[DimSharding] = [NoSharding()] * len(shape)
+        dims[sharded_dim] = Unstacked(size)
+        return PmapSharding(given, ShardingSpec(dims, [ShardedAxis(0)]))
+
+    def with_memory_kind(self, kind: str | None) -> PmapSharding:
+        return _pmap_sharding(self._devices, self.sharding_spec, kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _pmap_sharding, (self._devices, self.sharding_spec, self._memory_kind)
+
+    def __repr__(self) -> str:
+        devices = counted(len(self._devices), "device")
+        return f"PmapSharding({devices}, {self.sharding_spec}{kind_text(self._memory_kind)})"
+
+
+def _pmap_sharding(
+    devices: tuple[Device, ...], spec: ShardingSpec, memory_kind: str | None
+) -> PmapSharding:
+    return PmapSharding.interned(devices, spec.tiling(), memory_kind, sharding_spec=spec)

@@ -1,0 +1,1 @@
+"""Text becomes a loaded program: compiled once, and kept in memory and on disk."""

@@ -1,0 +1,120 @@
+"""Compiled modules, kept by their text: equal programs are compiled once.
+
+A function made again, or another function with the same program, finds what is there; another
+process finds it on disk, where the program took longer to compile than a moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from shardwise._src.base import config
+from shardwise._src.base.caches import make_room
+from shardwise._src.compiling.disk_cache import DiskCache, disk_cache, key_of
+from shardwise._src.runtime import backend
+from shardwise._src.runtime.callbacks import PATIENCE
+from shardwise._src.runtime.fingerprint import dumps, fingerprint
+from shardwise._src.runtime.program import Compiled, compile_options, compile_text, load
+
+CACHE_SIZE = 2048
+# Devices wait for the one that calls a host function, which may take its time.
+_PATIENT = ("xla_cpu_collective_call_terminate_timeout_seconds", PATIENCE)
+
+_compiled: OrderedDict[tuple, Compiled] = OrderedDict()
+_log = logging.getLogger("shardwise.jit")
+
+
+def compiled_for(
+    text: str,
+    devices: tuple,
+    free_outputs: tuple[bool, ...],
+    quick: bool = False,
+    small: bool = False,
+    overrides: tuple = (),
+    callbacks: tuple[Callable[..., Any], ...] = (),
+    ordered: bool = False,
+) -> Compiled:
+    """The compiled form of a module.
+
+    free_outputs: the results whose sharding the partitioner chooses.
+    quick, small: what allows a faster compilation (see `runtime.program.compile_options`).
+    overrides:    XLA options as (name, value) pairs.
+    callbacks:    host functions that the module calls, by number. A program with any is kept
+                  nowhere: it would keep them, and they exist in this process only.
+    ordered:      whether they are called in the order of the programs.
+    """
+    begin = time.perf_counter()
+    key = (text, devices, free_outputs, quick, small, repr(overrides))  # repr: 1 is not True
+    found = None if callbacks else _compiled.get(key)
+    if found is not None:
+        with suppress(KeyError):  # another thread may have made room just now
+            _compiled.move_to_end(key)
+        _report("found %s in memory in %.1f ms", text, begin)
+        return found
+    if callbacks and len(devices) > 1 and devices[0].platform == "cpu":
+        overrides = (_PATIENT, *overrides)
+    options = compile_options(
+        devices, free_outputs=free_outputs, quick=quick, small=small, overrides=dict(overrides)
+    )
+    if callbacks:
+        return _compile(text, devices, options, callbacks, ordered)
+    new = _compiled[key] = _kept(disk_cache(), text, devices, options)
+    make_room(_compiled, CACHE_SIZE + 1)
+    return new
+
+
+def forget() -> None:
+    """Forgets all compiled modules in memory."""
+    _compiled.clear()
+
+
+def _compile(
+    text: str, devices: tuple, options: Any, callbacks: tuple = (), ordered: bool = False
+) -> Compiled:
+    begin = time.perf_counter()
+    client = backend.client(devices[0].platform)
+    new = compile_text(client, text, devices, options, callbacks, ordered)
+    _report("compiled %s in %.1f ms", text, begin)
+    return new
+
+
+def _kept(files: DiskCache | None, text: str, devices: tuple, options: Any) -> Compiled:
+    """The program from its file; else compiled, and kept there if that took its time."""
+    if files is None or dumps(options):
+        return _compile(text, devices, options)
+    begin = time.perf_counter()
+    key = key_of([*fingerprint(devices, options), text.encode()])
+    content = files.read(key)
+    if content is not None:
+        found = _loaded(content, devices, options)
+        if found is not None:
+            _report("loaded %s from disk in %.1f ms", text, begin)
+            return found
+        files.drop(key, "cannot be loaded")
+    begin = time.perf_counter()
+    new = _compile(text, devices, options)
+    if time.perf_counter() - begin >= config.persistent_cache_min_compile_time_secs.value:
+        with suppress(backend.RuntimeFailure):  # a platform that cannot write its programs
+            content = bytes([new.has_collectives]) + new.serialize()
+            if len(content) >= config.persistent_cache_min_entry_size_bytes.value:
+                files.write(key, content)
+    return new
+
+
+def _loaded(content: bytes, devices: tuple, options: Any) -> Compiled | None:
+    client = backend.client(devices[0].platform)
+    try:
+        return load(client, content[1:], devices, options, bool(content[0]))
+    except (backend.RuntimeFailure, IndexError):
+        return None
+
+
+def _report(what: str, text: str, begin: float) -> None:
+    if config.log_compiles.value:
+        name = text.removeprefix("module @jit_").partition(" ")[0]
+        _log.warning(what, name, 1e3 * (time.perf_counter() - begin))

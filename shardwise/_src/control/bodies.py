@@ -1,0 +1,389 @@
+"""Functions of the user as bodies of control flow: staged, checked, and kept.
+
+What was staged is kept on the shelf of its function, by types and context, for as long as the
+function lives. Functions that are made anew from the same code share one shelf where it is cheap to
+know that they do the same: where all that they use from outside is code and plain Python scalars.
+
+    shelves[f].bodies[key]        # the quick way, in the public functions
+    shelf_of(f).bodies            # makes the shelf
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.caches import make_room
+from shardwise._src.control.programs import Extension, fit, opened
+from shardwise._src.core.infer import is_value, known, type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Program, Var
+from shardwise._src.messages.calls import refuse_call
+from shardwise._src.messages.trees import path_in, shown, tree_difference
+from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.promotion import lattice_join
+
+BODIES_PER_FUNCTION = 256
+RECIPES = 256  # functions that are made anew, and are known all the same
+
+# -- what is kept --
+
+
+class Shelf:
+    """Staged bodies of functions that do the same, by what they were staged for."""
+
+    __slots__ = ("bodies",)
+
+    def __init__(self) -> None:
+        self.bodies: dict[tuple, Any] = {}
+
+    def keep(self, key: tuple, body: Any) -> None:
+        make_room(self.bodies, BODIES_PER_FUNCTION)
+        self.bodies[key] = body
+
+
+shelves: weakref.WeakKeyDictionary[Any, Shelf] = weakref.WeakKeyDictionary()
+_by_recipe: dict[tuple, Shelf] = {}
+
+
+def shelf_of(fun: Callable) -> Shelf:
+    """The shelf of a function; a new one where it can neither be hashed nor weakly referenced."""
+    try:
+        found = shelves.get(fun)
+        if found is not None:
+            return found
+        found = _shelf_by(recipe_of(fun))
+        shelves[fun] = found
+    except TypeError:
+        return Shelf()
+    return found
+
+
+def forget() -> None:
+    """Empties all shelves."""
+    shelves.clear()
+    _by_recipe.clear()
+
+
+def _shelf_by(recipe: tuple | None) -> Shelf:
+    if recipe is None:
+        return Shelf()
+    found = _by_recipe.get(recipe)
+    if found is None:
+        make_room(_by_recipe, RECIPES)
+        found = _by_recipe[recipe] = Shelf()
+    return found
+
+
+def recipe_of(fun: Any, depth: int = 3) -> tuple | None:
+    """Equal for functions that surely do the same; None where that is not known cheaply."""
+    if fun.__class__ is not FunctionType:
+        return None
+    names = _globals_of(fun.__code__)
+    if names is None:
+        return None
+    space = fun.__globals__
+    given = [*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values()]
+    try:
+        given += [c.cell_contents for c in fun.__closure__ or ()]
+    except ValueError:  # a variable that is not set yet
+        return None
+    given += [space[n] for n in names if n in space]
+    parts = [_part(v, depth) for v in given]
+    return None if None in parts else (fun.__code__, *parts)
+
+
+def _part(value: Any, depth: int) -> Any:
+    """A value as part of a recipe: it and all that can be reached from it stays as it is."""
+    kind = value.__class__
+    if value is None or kind in (bool, int, str, bytes):
+        return kind, value
+    if kind in (float, complex):
+        return kind, repr(value)  # 0.0 is not -0.0
+    if kind is ModuleType:
+        return value if _is_fixed(value.__name__) else None
+    if kind is weakref.ref:
+        return _part(value(), depth)
+    if kind is tuple:
+        parts = [_part(v, depth) for v in value]
+        return None if None in parts else (kind, *parts)
+    if kind is FunctionType and not _is_fixed(value.__module__):
+        return recipe_of(value, depth - 1) if depth else None
+    if isinstance(value, Op):
+        return value
+    if isinstance(value, type | FunctionType | BuiltinFunctionType):
+        return value if _is_fixed(value.__module__) else None
+    return None
+
+
+def _is_fixed(module: str | None) -> bool:
+    """Whether a module is a library, whose names keep their values."""
+    return (module or "").partition(".")[0] in _FIXED
+
+
+_FIXED = ("shardwise", "numpy", "math", "builtins", "operator", "functools", "itertools")
+
+
+@functools.lru_cache(4096)
+def _globals_of(code: CodeType) -> tuple[str, ...] | None:
+    """The global names that code reads; None where it imports, sets or draws something."""
+    names: set[str] = set()
+    for step in dis.get_instructions(code):
+        if step.opname.startswith(("IMPORT_", "STORE_GLOBAL", "STORE_NAME")):
+            return None
+        if step.opname == "STORE_DEREF" and step.argval in code.co_freevars:
+            return None
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and not hasattr(builtins, step.argval):
+            names.add(step.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            found = _globals_of(inner)
+            if found is None:
+                return None
+            names.update(found)
+    return None if "random" in code.co_names else tuple(sorted(names))
+
+
+# -- staging --
+
+
+class Body:
+    """A staged function.
+
+    program: takes the values from outside, then leaves; it has no constants.
+    outside: these values: constants, and values of outer traces.
+    tree:    of its result.
+    refs:    from outside, that it touches: their values are its last arguments and results.
+    """
+
+    __slots__ = ("program", "outside", "tree", "captures", "refs")
+
+    def __init__(
+        self, program: Program, outside: list[Any], tree: Any, captures: bool,
+        refs: Sequence[Ref] = (),
+    ):
+        self.program = program
+        self.outside = outside
+        self.tree = tree
+        self.captures = captures  # values of outer traces: may not be kept
+        self.refs = refs
+
+    @property
+    def out_types(self) -> tuple[ArrayType, ...]:
+        """Of the results, without those of refs."""
+        types = self.program.out_types
+        return types[: len(types) - len(self.refs)]
+
+
+def staged(
+    fun: Callable, types: Sequence[ArrayType], who: str, name: str = "", names: Sequence[str] = (),
+    as_leaves: Callable | None = None, with_refs: bool = False,
+) -> Body:
+    """Stages `fun(*leaves) → tree`.
+
+    with_refs: whether refs from outside may be touched.
+
+    names: of the leaves, for messages. as_leaves: the leaves and tree of a result; by default the
+    result may be any tree.
+    """
+    trees: list[Any] = []
+    name = name or name_of(fun)
+
+    def flat(*leaves: Any) -> list[Any]:
+        try:
+            result = fun(*leaves)
+        except TypeError as error:
+            refuse_call(error, who, names)
+            raise
+        outs, tree = flatten(result) if as_leaves is None else as_leaves(result)
+        trees.append(tree)
+        return [leaf(x, who, f"the result of {name}", tree, i) for i, x in enumerate(outs)]
+
+    refs: list[Ref] | None = [] if with_refs else None
+    program, captured = stage(flat, types, transform=who, name=name, names=names, refs=refs)
+    program, constants = opened(program)
+    captures = bool(captured) or not keepable(refs or ())
+    return Body(program, [*constants, *captured], trees[0], captures, refs or ())
+
+
+def together(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:
+    """Programs that all take the values from outside of all, and these values."""
+    outside = {id(x): x for body in bodies for x in body.outside}
+    programs = []
+    for body in bodies:
+        own = dict(zip(map(id, body.outside), body.program.inputs, strict=False))
+        held = [own.get(i) or Var(type_of(x)) for i, x in outside.items()]
+        p, count = body.program, len(body.outside)
+        inputs = [*held, *p.inputs[count:]]
+        programs.append(Program(inputs, p.outputs, p.equations, (), p.name))
+    return programs, list(outside.values())
+
+
+def threading(body: Body, refs: Sequence[Ref]) -> Body:
+    """The body as one that touches just these refs, its own among them."""
+    if list(refs) == list(body.refs):
+        return body
+    p, count = body.program, len(body.refs)
+    inputs, outputs = p.inputs[: len(p.inputs) - count], p.outputs[: len(p.outputs) - count]
+    held = dict(zip(body.refs, p.inputs[len(inputs) :], strict=True))
+    last = dict(zip(body.refs, p.outputs[len(outputs) :], strict=True))
+    starts = [held.get(r) or Var(r.type) for r in refs]
+    ends = [last.get(r) or start for r, start in zip(refs, starts, strict=True)]
+    new = Program([*inputs, *starts], [*outputs, *ends], p.equations, p.constants, p.name)
+    return Body(new, body.outside, body.tree, body.captures, refs)
+
+
+# -- carries --
+
+
+def widened(given: ArrayType, returned: ArrayType) -> ArrayType:
+    """The type of a carry: one that is weak, or has no mesh, gives way to what the body returns."""
+    given = on_mesh_of(given, returned)
+    if not given.weak_type or given.shape != returned.shape:
+        return given
+    pairs = (given.dtype, True), (returned.dtype, returned.weak_type)
+    dtype, weak = lattice_join(*pairs)
+    return given.update(dtype=dtype, weak_type=weak and dtype == given.dtype)
+
+
+def on_mesh_of(t: ArrayType, other: ArrayType) -> ArrayType:
+    """The type with the mesh of another one: a value without a mesh is whole on every device."""
+    if t.mesh is not None or other.mesh is None:
+        return t
+    return t.update(mesh=other.mesh, spec=PartitionSpec())
+
+
+def with_types(program: Program, types: Sequence[ArrayType]) -> Program:
+    """The program with its first results in exactly these types."""
+    if all(a.aval is t for a, t in zip(program.outputs, types, strict=False)):
+        return program
+    new = Extension(program)
+    fitted = [new.fitted(a, t) for a, t in zip(program.outputs, types, strict=False)]
+    return new.program(program.inputs, [*fitted, *program.outputs[len(types) :]])
+
+
+def check_carry(
+    who: str, name: str, tree: Any, types: Sequence[ArrayType], returned: Sequence[ArrayType]
+) -> None:
+    rows: list[str] = []
+    kinds: list[str] = []
+    for i, (a, b) in enumerate(zip(types, returned, strict=False)):
+        if a.strong() is not on_mesh_of(b, a).strong():
+            found = differing(a, on_mesh_of(b, a))
+            kinds += found
+            rows.append(
+                f"{path_in('carry', tree, i)} came in as {a.str_short(True)} and was "
+                f"returned as {b.str_short(True)} (differs in {' and '.join(found)})"
+            )
+    if rows:
+        raise TypeError(
+            f"{who}: {name} must return the carry in the types that it takes; "
+            f"{', '.join(rows)}. Change init or {name} so that they agree{remedy(kinds)}."
+        )
+
+
+_REMEDIES = {"dtype": "`astype`", "sharding": "`reshard`", "varying names": "`lax.pcast`"}
+
+
+def differing(*types: ArrayType) -> list[str]:
+    """In what types differ, for messages."""
+    columns = {
+        "shape": [t.shape for t in types], "dtype": [t.dtype for t in types],
+        "sharding": [(t.mesh, t.spec) for t in types],
+        "varying names": [t.varying for t in types],
+    }
+    return [what for what, column in columns.items() if any(c != column[0] for c in column)]
+
+
+def remedy(kinds: Sequence[str]) -> str:
+    """`, for example with f`: what makes types agree that differ in that; the end of a sentence."""
+    names = [_REMEDIES[k] for k in dict.fromkeys(kinds) if k in _REMEDIES]
+    return f", for example with {' and '.join(names)}" if names else ""
+
+
+def steps_per_turn(who: str, unroll: Any) -> int:
+    """How many steps one turn of a loop does; False and 0 ask for one."""
+    try:
+        count = operator.index(unroll) or 1
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"{who}: unroll must be a bool or an int, not negative; got {unroll!r}.")
+    return count
+
+
+def check_carry_tree(who: str, name: str, wanted: Any, tree: Any) -> None:
+    if tree != wanted:
+        differences = tree_difference("init", wanted, "the result", tree, "carry")
+        raise TypeError(f"{who}: {name} must return a carry with the tree of init; {differences}.")
+
+
+class Loop:
+    """A loop over a staged body, with all that a call needs.
+
+    consts: values of the first arguments of the op.
+    casts:  (position, type) of leaves that the body wants in another type.
+    tree:   of the results.
+    refs:   from outside, whose values are carried.
+    at:     how many leaves, and results, come before those values.
+    """
+
+    __slots__ = ("op", "params", "consts", "casts", "tree", "refs", "at")
+
+    def __init__(
+        self, op: Op, params: dict, consts: list[Any], casts: list[tuple], tree: Any,
+        refs: Sequence[Ref] = (), at: int = 0,
+    ):
+        self.op = op
+        self.params = params
+        self.consts = consts
+        self.casts = casts
+        self.tree = tree
+        self.refs = refs
+        self.at = at
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        for position, t in self.casts:
+            leaves[position] = fit(leaves[position], t)
+        if not self.refs:
+            return self.tree.unflatten(self.op(*self.consts, *leaves, **self.params))
+        at, end = self.at, self.at + len(self.refs)
+        given = [*leaves[:at], *values_of(self.refs), *leaves[at:]]
+        outs = self.op(*self.consts, *given, **self.params)
+        write_back(self.refs, outs[at:end])
+        return self.tree.unflatten([*outs[:at], *outs[end:]])
+
+
+def casts_of(old: Sequence[ArrayType], new: Sequence[ArrayType]) -> list[tuple[int, ArrayType]]:
+    """What to do with leaves that the body wants in another type."""
+    pairs = enumerate(zip(old, new, strict=True))
+    return [(i, b) for i, (a, b) in pairs if a is not b]
+
+
+# -- leaves and functions of the user --
+
+
+def leaf(x: Any, who: str, what: str, tree: Any, i: int) -> Any:
+    """A leaf as something with a type."""
+    x = known(x)
+    if is_value(x) or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
+        return x
+    raise TypeError(f"{who}: {path_in(what, tree, i)} is {shown(x)}, which is not an array.")
+
+
+def check_function(who: str, what: str, fun: Any) -> None:
+    if not callable(fun):
+        raise TypeError(f"{who}: {what} must be a function; got {fun!r}.")

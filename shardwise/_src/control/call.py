@@ -1,0 +1,105 @@
+"""The `jit` op: a call of a held program, as nested `jit` stages it.
+
+`calling` makes ops with its rules, which call their program in another way.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.ordering import through_program
+from shardwise._src.core.program import Program, derived
+from shardwise._src.ops.sharding import settle
+from shardwise._src.transforms.batch import MappedAxis, batch_program, moved_into
+from shardwise._src.transforms.jvp import jvp_program
+from shardwise._src.transforms.linearize import split_program
+from shardwise._src.transforms.transpose import transpose_program
+
+
+def _type(*types: Any, program: Program, **p: Any) -> tuple:
+    return program.out_types
+
+
+def _lower(e: Any, ins: Any, outs: Any, *xs: str, program: Program) -> list[str]:
+    return e.call(program, *xs)
+
+
+def _jvp(
+    op: Op, primals: Any, tangents: Any, *, program: Program, **p: Any
+) -> tuple[list, list]:
+    nonzero = tuple(t is not None for t in tangents)
+    both, marks = jvp_program(program, nonzero)
+    args = [*primals, *[t for t in tangents if t is not None]]
+    results = op(*map(settle, args, both.in_types), program=both, **p)
+    count = len(program.outputs)
+    moving = iter(results[count:])
+    return results[:count], [next(moving) if m else None for m in marks]
+
+
+def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+    """Partial evaluation: the known part runs now, the rest is recorded with residuals."""
+    unknown = tuple(interpreter.is_unknown(a) for a in args)
+    parts = split_program(params["program"], unknown)
+    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
+    outs = interpreter.known(call, known_args, {"program": parts.known})
+    count = len(parts.unknown_out) - sum(parts.unknown_out)
+    residuals = parts.residuals(known_args, outs[count:])
+    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
+    rest = iter(interpreter.record(call, (*residuals, *rest_args), {"program": parts.rest}))
+    known = iter(outs[:count])
+    return [next(rest) if u else next(known) for u in parts.unknown_out]
+
+
+def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
+    linear = tuple(is_linear(a) for a in args)
+    ordered = known_first(program, linear)
+    known = [a for a, is_lin in zip(args, linear, strict=True) if not is_lin]
+    nonzero = tuple(ct is not None for ct in cts)
+    backward, marks = transpose_program(ordered, len(known), nonzero)
+    given = [*known, *[ct for ct in cts if ct is not None]]
+    results = iter(op(*map(settle, given, backward.in_types), program=backward, **p))
+    grads = iter([next(results) if m else None for m in marks])
+    return [next(grads) if is_lin else None for is_lin in linear]
+
+
+@derived
+def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
+    """The program with its linear arguments last."""
+    if list(linear) == sorted(linear):
+        return program
+    pairs = list(zip(program.arguments, linear, strict=True))
+    ordered = [v for v, is_lin in pairs if not is_lin] + [v for v, is_lin in pairs if is_lin]
+    inputs = [*program.constant_vars, *ordered]
+    return Program(inputs, program.outputs, program.equations, program.constants, program.name)
+
+
+def _batch(
+    op: Op, size: int, args: Any, dims: Any, *, mapped: MappedAxis, program: Program, **p: Any
+) -> tuple[list, list]:
+    batched = tuple(d is not None for d in dims)
+    new, marks = batch_program(program, mapped.of(args, dims), batched)
+    moved = moved_into(new, args, dims)
+    return op(*moved, program=new, **p), [0 if m else None for m in marks]
+
+
+def calling(name: str, lower: Callable[..., Any], split: Callable[..., Any]) -> Op:
+    """An op that calls its parameter `program`; other parameters are passed on as they are."""
+    op = Op(
+        name,
+        type_rule=_type,
+        lower=lower,
+        split=split,
+        sequence=through_program,
+        multiple=True,
+        programs=("program",),
+    )
+    op.jvp, op.transpose, op.batch = [
+        functools.partial(rule, op) for rule in (_jvp, _transpose, _batch)
+    ]
+    return op
+
+
+call = calling("jit", _lower, _split)

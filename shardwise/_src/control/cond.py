@@ -1,0 +1,375 @@
+"""The `cond` op: one of several held programs, chosen by a scalar.
+
+    cond(which, *operands, branches=(f, g, …))
+
+`which` is an int32, clamped to the branches there are, or a boolean: then the first of two branches
+is the one for False. All branches take the same operands and give results of the same types.
+
+Each transform makes a `cond` of transformed branches. Where a transform finds some results in one
+branch only (a tangent, a cotangent, a residual), the other branches give zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.control.call import known_first
+from shardwise._src.control.programs import Extension, any_of, fit, program_of, with_results
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.ordering import ORDERED
+from shardwise._src.core.program import Program, Var, derived, without_dead_code
+from shardwise._src.ops.basis import broadcast_in_dim, zeros
+from shardwise._src.ops.collective import pmax
+from shardwise._src.ops.families import add, lit
+from shardwise._src.ops.logical import select_n
+from shardwise._src.ops.sharding import cotangent_type, settle
+from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program, moved_into
+from shardwise._src.transforms.jvp import jvp_program
+from shardwise._src.transforms.linearize import Split, split_program
+from shardwise._src.transforms.transpose import transpose_program
+from shardwise._src.types.array_type import ArrayType
+
+Marks = tuple[bool, ...]
+Branches = tuple[Program, ...]
+
+BOOL, INDEX = np.dtype(bool), np.dtype("int32")
+
+
+def _type(which: ArrayType, *types: ArrayType, branches: Branches) -> tuple[ArrayType, ...]:
+    if which.shape or which.dtype not in (BOOL, INDEX):
+        raise TypeError(
+            f"[cond] chooses by a boolean or int32 scalar; got {which.str_short(True)}."
+        )
+    if which.dtype == BOOL and len(branches) != 2:
+        raise TypeError(f"[cond] a boolean chooses from 2 branches; got {len(branches)}.")
+    outs = branches[0].out_types
+    for number, branch in enumerate(branches):
+        if branch.in_types != types:
+            raise TypeError(
+                f"[cond] branch {number} takes {shown(branch.in_types)}; got {shown(types)}."
+            )
+        if branch.out_types != outs:
+            raise TypeError(
+                f"[cond] branch {number} gives {shown(branch.out_types)}, and branch 0 "
+                f"{shown(outs)}."
+            )
+    names = which.varying
+    return tuple([t.update(varying=t.varying | names) for t in outs]) if names else outs
+
+
+def shown(types: Sequence[ArrayType]) -> str:
+    return "(" + ", ".join(t.str_short(True) for t in types) + ")"
+
+
+def _lower(
+    e: Any, ins: Any, outs: Any, which: str, *xs: str, branches: Branches
+) -> list[str]:
+    index, types = e.ty(ins[0].update(dtype=INDEX)), ", ".join(map(e.ty, outs))
+    if ins[0].dtype == BOOL:
+        which = e.let(f"stablehlo.convert {which} : ({e.ty(ins[0])}) -> {index}")
+    else:  # what is too large already goes to the last branch
+        which = e.let(f"stablehlo.maximum {which}, {e.scalar(0, INDEX)} : {index}")
+
+    def write(branch: Program) -> None:
+        results = e.inline(branch, *xs)
+        e.lines.append(f"stablehlo.return {', '.join(results)} : {types}" if results
+                       else "stablehlo.return")
+
+    regions = [f"{{\n{e.region(lambda b=b: write(b))}\n}}" for b in branches]
+    text = f'"stablehlo.case"({which}) ({", ".join(regions)}) : ({index}) -> ({types})'
+    return e.lets(text, len(outs))
+
+
+# -- jvp --
+
+
+@derived
+def _jvp_branches(first: Program, branches: Branches, nonzero: Marks) -> tuple[Branches, Marks]:
+    count, types = len(first.outputs), [t.strong() for t in first.out_types]
+    pairs = [jvp_program(b, nonzero) for b in branches]
+    wanted = any_of([marks for _, marks in pairs])
+    return tuple([with_results(b, count, m, wanted, types) for b, m in pairs]), wanted
+
+
+def _jvp(primals: Any, tangents: Any, *, branches: Branches) -> tuple[list, list]:
+    nonzero = tuple([t is not None for t in tangents[1:]])
+    both, marks = _jvp_branches(branches[0], branches, nonzero)
+    which, *args = [*primals, *[t for t in tangents if t is not None]]
+    results = cond(which, *map(fit, args, both[0].in_types), branches=both)
+    count = len(branches[0].outputs)
+    moving = iter(results[count:])
+    return results[:count], [next(moving) if m else None for m in marks]
+
+
+# -- partial evaluation --
+
+
+class CondSplit:
+    """A cond whose predicate is known, in two: of what is known, and of the rest.
+
+    known:  branches over the known operands: the known results, then residuals.
+    rest:   branches over residuals, and the unknown operands.
+    passed: positions of the known operands that are residuals themselves, the first of them.
+    unknown_out: which results are unknown.
+
+    Residuals of one type that different branches have share a place.
+    """
+
+    def __init__(self, first: Program, branches: Branches, unknown: Marks):
+        split = [split_program(b, unknown) for b in branches]
+        self.unknown_out = any_of([s.unknown_out for s in split])
+        parts = [_with_unknown(s, self.unknown_out) for s in split]
+        self.passed = sorted({i for p in parts for i in p.forwarded if i is not None})
+        known_types = [t for t, u in zip(first.in_types, unknown, strict=True) if not u]
+        self._passed_types = [known_types[i] for i in self.passed]
+        self._places: list[ArrayType] = []  # types of the residuals that are computed
+        taken = [self._take(p) for p in parts]
+        pairs = list(zip(parts, taken, strict=True))
+        self.known = tuple([self._known(p, places) for p, places in pairs])
+        self.rest = tuple([self._rest(p, places) for p, places in pairs])
+
+    def _take(self, part: Split) -> list[int]:
+        """Places for the computed residuals of a branch."""
+        taken: list[int] = []
+        for var, i in zip(part.rest.arguments, part.forwarded, strict=False):
+            if i is not None:
+                continue
+            free = [n for n, t in enumerate(self._places) if t is var.aval and n not in taken]
+            if not free:
+                self._places.append(var.aval)
+                free = [len(self._places) - 1]
+            taken.append(free[0])
+        return taken
+
+    def _known(self, part: Split, taken: list[int]) -> Program:
+        new = Extension(part.known)
+        count = self.unknown_out.count(False)
+        found = dict(zip(taken, part.known.outputs[count:], strict=True))
+        residuals = [
+            found[n] if n in found else new.zeros(t) for n, t in enumerate(self._places)
+        ]
+        outputs = [*part.known.outputs[:count], *residuals]
+        p = part.known
+        return Program(p.inputs, outputs, new.equations, p.constants, p.name)
+
+    def _rest(self, part: Split, taken: list[int]) -> Program:
+        count = len(part.forwarded)
+        residuals = part.rest.arguments[:count]
+        pairs = list(zip(residuals, part.forwarded, strict=True))
+        by_position = {i: v for v, i in pairs if i is not None}
+        by_place = dict(zip(taken, [v for v, i in pairs if i is None], strict=True))
+        passed = [
+            by_position.get(i) or Var(t)
+            for i, t in zip(self.passed, self._passed_types, strict=True)
+        ]
+        computed = [by_place.get(n) or Var(t) for n, t in enumerate(self._places)]
+        p = part.rest
+        inputs = [*p.constant_vars, *passed, *computed, *p.arguments[count:]]
+        return Program(inputs, p.outputs, p.equations, p.constants, p.name)
+
+
+def _with_unknown(part: Split, wanted: Marks) -> Split:
+    """A split with more results unknown: those become residuals that the rest hands on."""
+    if part.unknown_out == wanted:
+        return part
+    known, rest = part.known, part.rest
+    count = part.unknown_out.count(False)
+    found, own = iter(known.outputs[:count]), iter(rest.outputs)
+    kept, moved, outputs = [], [], []
+    for u, w in zip(part.unknown_out, wanted, strict=True):
+        atom = next(own) if u else next(found)
+        if not w:
+            kept.append(atom)
+        elif u:
+            outputs.append(atom)
+        else:
+            moved.append(atom)
+            outputs.append(Var(atom.aval))
+    extra = [a for a, u in zip(outputs, _among(part.unknown_out, wanted), strict=True) if not u]
+    n = len(rest.constants) + len(part.forwarded)
+    inputs = [*rest.inputs[:n], *extra, *rest.inputs[n:]]
+    return Split(
+        Program(known.inputs, [*kept, *known.outputs[count:], *moved], known.equations,
+                known.constants, known.name),
+        Program(inputs, outputs, rest.equations, rest.constants, rest.name),
+        wanted, (*part.forwarded, *[None] * len(moved)),
+    )
+
+
+def _among(marks: Marks, wanted: Marks) -> list[bool]:
+    return [m for m, w in zip(marks, wanted, strict=True) if w]
+
+
+split_branches = derived(CondSplit)
+
+
+def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+    """With a known predicate, what is known runs now; the rest is recorded, with residuals."""
+    which, *operands = args
+    if interpreter.is_unknown(which):
+        return interpreter.record(op, args, params)
+    unknown = tuple([interpreter.is_unknown(a) for a in operands])
+    branches = params["branches"]
+    if any(map(axes_in, branches)):
+        return _split_whole(interpreter, args, branches, unknown)
+    plan = split_branches(branches[0], branches, unknown)
+    known_args = [a for a, u in zip(operands, unknown, strict=True) if not u]
+    outs = []
+    if plan.known[0].outputs or any(b.effects for b in plan.known):
+        outs = interpreter.known(cond, [which, *known_args], {"branches": plan.known})
+    count = plan.unknown_out.count(False)
+    residuals = [*[known_args[i] for i in plan.passed], *outs[count:]]
+    rest_args = [a for a, u in zip(operands, unknown, strict=True) if u]
+    rest = iter(interpreter.record(
+        cond, (which, *residuals, *rest_args), {"branches": plan.rest}
+    ))
+    found = iter(outs[:count])
+    return [next(rest) if u else next(found) for u in plan.unknown_out]
+
+
+def _split_whole(interpreter: Any, args: Any, branches: Branches, unknown: Marks) -> list[Any]:
+    """The rest has the known operands, and computes residuals itself.
+
+    Under `vmap`, all rows may run all branches, and take part in their collectives: then a row
+    needs the residuals of branches that it does not choose.
+    """
+    plan = split_branches(branches[0], branches, unknown)
+    count = plan.unknown_out.count(False)
+    first = tuple([_leading(b, count) for b in plan.known])
+    known_args = [a for a in args if not interpreter.is_unknown(a)]
+    found = iter(interpreter.known(cond, known_args, {"branches": first}) if count else ())
+    rows = interpreter.record(cond, args, {"branches": branches})
+    return [row if u else next(found) for row, u in zip(rows, plan.unknown_out, strict=True)]
+
+
+@derived
+def _leading(program: Program, count: int) -> Program:
+    """The program with its first results only."""
+    outs = program.outputs[:count]
+    kept = without_dead_code(outs, program.equations)
+    return Program(program.inputs, outs, kept, program.constants, program.name)
+
+
+# -- transpose --
+
+
+@derived
+def _transposed_branches(
+    first: Program, branches: Branches, linear: Marks, nonzero: Marks
+) -> tuple[Branches, Marks]:
+    known = linear.count(False)
+    types = [cotangent_type(t) for t, m in zip(first.in_types, linear, strict=True) if m]
+    pairs = [transpose_program(known_first(b, linear), known, nonzero) for b in branches]
+    wanted = any_of([marks for _, marks in pairs])
+    return tuple([with_results(b, 0, m, wanted, types) for b, m in pairs]), wanted
+
+
+def _summed(
+    which: Any, args: Sequence[Any], cts: Sequence[Any], backward: Branches, axes: dict
+) -> list[Any]:
+    """The transposes of all branches that anyone along the axes of their collectives chose.
+
+    Under `vmap` a row may have a share in what others did in a branch that it did not choose. Its
+    own cotangents are zeros there.
+    """
+    total: list[Any] = []
+    p = {"names": tuple(axes), "sizes": tuple(axes.values()), "groups": None}
+    numbers = range(len(backward))
+    for number, branch in enumerate(backward):
+        own = select_n(which, *[np.bool_(i == number) for i in numbers])
+        masked = [select_n(own, lit(0, ct), ct) for ct in cts]
+        given = map(fit, [*args, *masked], branch.in_types)
+        found = cond(pmax(own, **p), *given, branches=(_zeros(branch), branch))
+        total = [add(a, b) for a, b in zip(total, found, strict=True)] if total else found
+    return total
+
+
+@derived
+def _zeros(branch: Program) -> Program:
+    return program_of(lambda *_: map(zeros, branch.out_types), branch.in_types, branch.name)
+
+
+def _transpose(cts: Any, which: Any, *args: Any, branches: Branches) -> list[Any]:
+    linear = tuple([is_linear(a) for a in args])
+    nonzero = tuple([ct is not None for ct in cts])
+    backward, marks = _transposed_branches(branches[0], branches, linear, nonzero)
+    known, given = [a for a in args if not is_linear(a)], [ct for ct in cts if ct is not None]
+    if axes := {n: size for b in backward for n, size in axes_in(b).items()}:
+        results = iter(_summed(which, known, given, backward, axes))
+    else:
+        given = map(fit, [*known, *given], backward[0].in_types)
+        results = iter(cond(which, *given, branches=backward))
+    grads = iter([next(results) if m else None for m in marks])
+    return [None, *[next(grads) if is_lin else None for is_lin in linear]]
+
+
+# -- batching --
+
+
+@derived
+def _batched_branches(
+    first: Program, branches: Branches, axis: Axis, batched: Marks, every: bool
+) -> tuple[Branches, Marks]:
+    """The branches over values with a hidden dimension. every: all results must have one."""
+    wanted = (every,) * len(first.outputs)
+    if not every:
+        wanted = any_of([batch_program(b, axis, batched, wanted)[1] for b in branches])
+    return tuple([batch_program(b, axis, batched, wanted)[0] for b in branches]), wanted
+
+
+def _batch(
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, branches: Branches
+) -> tuple[list, list]:
+    batched = tuple([d is not None for d in dims[1:]])
+    chosen_by_row = dims[0] is not None
+    new, marks = _batched_branches(
+        branches[0], branches, mapped.of(args, dims), batched, chosen_by_row
+    )
+    operands = moved_into(new[0], args[1:], dims[1:])
+    if not chosen_by_row:
+        outs = cond(args[0], *operands, branches=new)
+        return outs, [0 if m else None for m in marks]
+    refuse_ordered(branches, "cond", "a predicate that differs from row to row runs every branch")
+    cases = [b(*operands) for b in new]
+    return [chosen(args[0], row) for row in zip(*cases, strict=True)], [0] * len(marks)
+
+
+def chosen(which: Any, cases: Sequence[Any]) -> Any:
+    """For each row, that of one case. which: a vector, of booleans or int32."""
+    t = type_of(cases[0])
+    if t.ndim > 1:
+        which = broadcast_in_dim(which, shape=t.shape, dims=(0,))
+    return select_n(settle(which, t), *cases)
+
+
+def refuse_ordered(programs: Sequence[Program], name: str, why: str) -> None:
+    """Other effects happen for all rows, as they do in jax."""
+    if any(ORDERED in p.effects for p in programs):
+        raise NotImplementedError(
+            f"[{name}] under vmap: {why}, and here are ordered effects, which would also happen "
+            "for rows that they are not meant for. Choose what the effect gets, with `lax.select` "
+            "or `numpy.where`, and let it happen outside."
+        )
+
+
+def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+    """The token is the first operand that branches take."""
+    return {"branches": tuple([with_token(b, 0, 0) for b in params["branches"]])}, 1, 0
+
+
+cond = Op(
+    "cond",
+    type_rule=_type,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    split=_split,
+    sequence=_sequence,
+    multiple=True,
+    programs=("branches",),
+)

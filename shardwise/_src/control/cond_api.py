@@ -1,0 +1,299 @@
+"""`lax.cond` and `lax.switch`: the public functions around the `cond` op.
+
+The branches are staged once for each set of functions and types (see `bodies`). Values of outer
+traces that they use become operands.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.config import disable_jit
+from shardwise._src.base.context import CURRENT
+from shardwise._src.control.bodies import (
+    Body,
+    check_function,
+    differing,
+    leaf,
+    on_mesh_of,
+    remedy,
+    shelf_of,
+    shelves,
+    staged,
+    threading,
+    together,
+    with_types,
+)
+from shardwise._src.control.cond import cond as cond_op
+from shardwise._src.control.programs import shared
+from shardwise._src.core.infer import is_value, known, type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import path_in, paths_in, shown, tree_difference
+from shardwise._src.numpy.convert import cast
+from shardwise._src.ops.logical import ne
+from shardwise._src.refs.refs import Ref, is_ref, values_of, with_refs_outside, write_back
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import is_bool, is_complex, is_integer, is_numeric
+
+_FLAG = array_type((), np.dtype(bool))
+_NUMBER = array_type((), np.dtype("int32"))
+_HOST = (bool, int, float, complex, np.generic, np.ndarray)
+_NONE: Any = object()
+
+
+class Choice:
+    """Staged branches with all that a call needs. refs: from outside, that they touch."""
+
+    __slots__ = ("params", "outside", "tree", "refs")
+
+    def __init__(self, params: dict, outside: list[Any], tree: Any, refs: Sequence[Ref] = ()):
+        self.params = params
+        self.outside = outside
+        self.tree = tree
+        self.refs = refs
+
+    def __call__(self, which: Any, leaves: Sequence[Any]) -> Any:
+        if not self.refs:
+            return self.tree.unflatten(cond_op(which, *self.outside, *leaves, **self.params))
+        given = [*leaves, *values_of(self.refs)]
+        outs = cond_op(which, *self.outside, *given, **self.params)
+        count = len(outs) - len(self.refs)
+        write_back(self.refs, outs[count:])
+        return self.tree.unflatten(outs[:count])
+
+
+@hides_frames
+def cond(
+    pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = _NONE
+) -> Any:
+    """Applies one of two functions.
+
+        true_fun(*operands) if pred else false_fun(*operands)
+
+    Only that one runs, except under `vmap` with a `pred` that differs from row to row: then both
+    do, and the result is selected. Both functions are staged, whatever `pred` is.
+
+    Args:
+      pred: a boolean scalar; a number is compared with zero.
+      true_fun, false_fun: functions of the operands, with results of the same trees and types.
+      operands: pytrees of arrays. What the functions use from outside need not be among them.
+      operand: a single operand, by name.
+
+    Returns:
+      The result of the function that was chosen.
+
+    Raises:
+      TypeError: if `pred` is no scalar, or the results differ in trees or types.
+    """
+    if operand is not _NONE:
+        if operands:
+            raise TypeError("cond: give operands by position or as `operand`, not both.")
+        operands = (operand,)
+    if len(operands) == 2 and callable(operands[1]) and not callable(true_fun):
+        return _with_operands_of_their_own(pred, true_fun, false_fun, *operands)
+    leaves, tree = flatten(operands)
+    try:
+        bodies = shelves[true_fun].bodies
+        key = ("cond", shelves[false_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
+        choice = bodies[key] if pred.aval is _FLAG else None
+    except (AttributeError, KeyError, TypeError):
+        choice = None
+    if choice is None or disable_jit.value:
+        for what, f in (("true_fun", true_fun), ("false_fun", false_fun)):
+            check_function("cond", what, f)
+        if any(map(is_ref, leaves)):
+            funs, leaves = _refs_outside((true_fun, false_fun), leaves, tree)
+            return cond(pred, *funs, *leaves)
+        labels = (f"true_fun ({name_of(true_fun)})", f"false_fun ({name_of(false_fun)})")
+        call = _Call("cond", (true_fun, false_fun), labels, leaves, tree)
+        return call.run(_predicate(pred))
+    return choice(pred, leaves)
+
+
+def _with_operands_of_their_own(pred: Any, x: Any, true_fun: Callable, y: Any, g: Callable) -> Any:
+    """The older form `cond(pred, true_operand, true_fun, false_operand, false_fun)`."""
+    return cond(pred, lambda x, y: true_fun(x), lambda x, y: g(y), x, y)
+
+
+@hides_frames
+def switch(
+    index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _NONE
+) -> Any:
+    """Applies the function with a given number, `branches[index](*operands)`.
+
+    Only that one runs, except under `vmap` with an `index` that differs from row to row.
+
+    Args:
+      index: an integer scalar; below 0 it counts as 0, above the last branch as that.
+      branches: functions of the operands, with results of the same trees and types.
+      operands: pytrees of arrays. What the functions use from outside need not be among them.
+      operand: a single operand, by name.
+
+    Returns:
+      The result of the function that was chosen.
+
+    Raises:
+      TypeError: if `index` is no integer scalar, or the results differ in trees or types.
+      ValueError: if there are no branches.
+    """
+    if operand is not _NONE:
+        if operands:
+            raise TypeError("switch: give operands by position or as `operand`, not both.")
+        operands = (operand,)
+    branches = tuple(branches)
+    if not branches:
+        raise ValueError("switch: branches must not be empty.")
+    for i, f in enumerate(branches):
+        check_function("switch", f"branches[{i}]", f)
+    index = _index(index)
+    if len(branches) == 1:
+        return branches[0](*operands)
+    leaves, tree = flatten(operands)
+    try:
+        others = [shelves[f] for f in branches[1:]]
+        key = ("switch", *others, CURRENT.get().key, tree, *[x.aval for x in leaves])
+        choice = shelves[branches[0]].bodies[key]
+    except (AttributeError, KeyError, TypeError):
+        choice = None
+    if choice is None or disable_jit.value:
+        if any(map(is_ref, leaves)):
+            branches, leaves = _refs_outside(branches, leaves, tree)
+            return switch(index, branches, *leaves)
+        labels = [f"branches[{i}] ({name_of(f)})" for i, f in enumerate(branches)]
+        return _Call("switch", branches, labels, leaves, tree).run(index)
+    return choice(index, leaves)
+
+
+def _refs_outside(
+    funs: Sequence[Callable], leaves: list[Any], tree: Any
+) -> tuple[list[Callable], list[Any]]:
+    """The functions with the refs among their operands as values from outside; the others."""
+    def flat(f: Callable) -> Callable:
+        inner = functools.wraps(f)(lambda *xs: f(*tree.unflatten(xs)))
+        return with_refs_outside(inner, leaves)
+
+    return [flat(f) for f in funs], [x for x in leaves if not is_ref(x)]
+
+
+def _predicate(pred: Any) -> Any:
+    """A boolean scalar."""
+    pred = known(pred)
+    if not is_value(pred) and not isinstance(pred, _HOST):
+        raise TypeError(f"cond: pred must be a boolean scalar; got {shown(pred)}.")
+    t = type_of(pred)
+    if t.shape:
+        raise TypeError(
+            f"cond: pred must be a boolean scalar; got {t.str_short(True)}. To choose element by "
+            "element use `lax.select` or `numpy.where`."
+        )
+    if is_bool(t.dtype):
+        return pred
+    if not is_numeric(t.dtype) or is_complex(t.dtype):
+        raise TypeError(
+            f"cond: pred must be a boolean, or a number to compare with zero; got "
+            f"{t.str_short(True)}."
+        )
+    return ne(pred, cast(0, t.dtype, t.weak_type))
+
+
+def _index(index: Any) -> Any:
+    """An int32 scalar."""
+    if getattr(index, "aval", None) is _NUMBER:
+        return index
+    index = known(index)
+    given = shown(index)
+    if is_value(index) or isinstance(index, _HOST):
+        t = type_of(index)
+        if not t.shape and is_integer(t.dtype):
+            return cast(index, _NUMBER.dtype)
+        given = t.str_short(True)
+    raise TypeError(f"switch: index must be an integer scalar; got {given}.")
+
+
+class _Call:
+    """A call whose branches may not be staged yet."""
+
+    def __init__(
+        self, who: str, funs: Sequence[Callable], labels: Sequence[str], leaves: list, tree: Any
+    ):
+        self.who, self.funs, self.labels, self.tree = who, funs, labels, tree
+        self.last = len(funs) - 1
+        self.leaves = [leaf(x, who, "operands", tree, i) for i, x in enumerate(leaves)]
+
+    def run(self, which: Any) -> Any:
+        if disable_jit.value and not isinstance(which, Tracer):
+            which = (not which) if self.who == "cond" else min(max(int(which), 0), self.last)
+            return self.funs[which](*self.tree.unflatten(self.leaves))
+        types = [type_of(x) for x in self.leaves]
+        shelf, *others = map(shelf_of, self.funs)
+        key = (self.who, *others, CURRENT.get().key, self.tree, *types)
+        choice = shelf.bodies.get(key)
+        if choice is None:
+            choice, may_keep = self.staged(types)
+            if may_keep:
+                shelf.keep(key, choice)
+        return choice(which, self.leaves)
+
+    def staged(self, types: Sequence[ArrayType]) -> tuple[Choice, bool]:
+        """The staged branches, and whether they may be kept."""
+        names = paths_in("operands", self.tree)
+        bodies = [self._staged_branch(f, types, names) for f in self.funs]
+        self._check_trees(bodies)
+        out_types = self._out_types(bodies)
+        refs = list(dict.fromkeys(r for body in bodies for r in body.refs))
+        programs, outside = together([threading(body, refs) for body in bodies])
+        branches = tuple([shared(with_types(p, out_types)) for p in programs])
+        if self.who == "cond":
+            branches = branches[::-1]  # that of False comes first
+        may_keep = not any(body.captures for body in bodies)
+        return Choice({"branches": branches}, outside, bodies[0].tree, refs), may_keep
+
+    def _staged_branch(self, f: Callable, types: Sequence[ArrayType], names: list[str]) -> Body:
+        def flat(*leaves: Any) -> Any:
+            return f(*self.tree.unflatten(leaves))
+
+        return staged(flat, types, self.who, name_of(f), names, with_refs=True)
+
+    def _check_trees(self, bodies: Sequence[Body]) -> None:
+        first, one = bodies[0].tree, f"that of {self.labels[0]}"
+        rows = [
+            tree_difference(one, first, f"that of {label}", body.tree, "result")
+            for body, label in zip(bodies, self.labels, strict=True) if body.tree != first
+        ]
+        if rows:
+            raise TypeError(
+                f"{self.who}: the branches must return results of the same tree; "
+                f"{'; '.join(rows)}."
+            )
+
+    def _out_types(self, bodies: Sequence[Body]) -> list[ArrayType]:
+        """The types of the results: weak only where they are in all branches."""
+        found: list[ArrayType] = []
+        rows: list[str] = []
+        kinds: list[str] = []
+        for i, column in enumerate(zip(*[b.out_types for b in bodies], strict=True)):
+            most = next((t for t in column if t.mesh is not None), column[0])
+            placed = [on_mesh_of(t, most) for t in column]
+            if any(t.strong() is not placed[0].strong() for t in placed):
+                each = " and ".join(
+                    f"{t.str_short(True)} from {label}"
+                    for t, label in zip(column, self.labels, strict=True)
+                )
+                other = differing(*placed)
+                kinds += other
+                what = " and ".join(other)
+                rows.append(f"{path_in('result', bodies[0].tree, i)} is {each} (differ in {what})")
+            found.append(placed[0] if all(t.weak_type for t in placed) else placed[0].strong())
+        if rows:
+            raise TypeError(
+                f"{self.who}: the branches must return results of the same types; "
+                f"{', '.join(rows)}. Make them agree{remedy(kinds)}."
+            )
+        return found

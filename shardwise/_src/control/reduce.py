@@ -1,0 +1,259 @@
+"""`reduce` with a function of the user's, and its public form.
+
+    reduce(x, 0.0, lax.add, (1,))                             # as reduce_sum
+    reduce((x, i), (-inf, 0), lambda a, b: ..., (0,))         # several operands at once
+
+The function takes the accumulated scalars, then one element of each operand. It must be
+associative, with `init` as its identity. One that is a single known op becomes that reduction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.context import current
+from shardwise._src.control.programs import shared
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Literal, Program
+from shardwise._src.effects.callback import CALLBACK
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops import reduce as ops
+from shardwise._src.ops.basis import (
+    broadcast_in_dim,
+    check_axes,
+    move_axis,
+    reduce_sum,
+    reduced,
+    reshape,
+    transpose,
+)
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.reduce import region_text
+from shardwise._src.ops.shape import along, canonical_axis, concatenate, slice_in_dim
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program
+from shardwise._src.transforms.jvp import push_forward
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims
+from shardwise._src.types.dtypes import max_value, min_value
+
+# -- the op: operands, then as many scalars to start from --
+
+
+def _type(*types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayType, ...]:
+    half = len(types) // 2
+    xs, inits = types[:half], types[half:]
+    check_axes("reduce", xs[0], axes)
+    if any(t.shape != xs[0].shape for t in xs) or any(t.shape for t in inits):
+        shown = ", ".join(t.str_short(True) for t in types)
+        raise TypeError(
+            "[reduce] takes operands of one shape and a scalar for each to start from; "
+            f"got {shown}."
+        )
+    scalars = [array_type((), t.dtype) for t in xs]
+    if [t.strong() for t in body.out_types] != scalars:
+        shown = ", ".join(t.str_short(True) for t in body.out_types)
+        wanted = ", ".join(t.str_short(True) for t in scalars)
+        raise TypeError(f"[reduce] the function must return {wanted}; got {shown}.")
+    return tuple([array_type(reduced(t, axes), t.dtype) for t in xs])
+
+
+def _dims(*types: ArrayType, body: Program, axes: tuple) -> Dims:
+    half = len(types) // 2
+    names = along(types[0], axes)
+    out = tuple(n for i, n in enumerate(names) if i not in axes)
+    return Dims((names,) * half + ((),) * half, (out,) * half, worked="dropped")
+
+
+def _lower(e: Any, ins: Any, outs: Any, *xs: str, body: Program, axes: tuple) -> list[str]:
+    half = len(ins) // 2
+    region = region_text(
+        e, ins[:half], lambda e, types, *names: e.inline(body, *names)
+    )
+    places = f": {', '.join(map(str, axes))}" if axes else ""
+    types = ", ".join(e.ty(t) for t in ins)
+    return e.lets(
+        f'"stablehlo.reduce"({", ".join(xs)}) <{{dimensions = array<i64{places}>}}> '
+        f"{region} : ({types}) -> ({', '.join(e.ty(t) for t in outs)})",
+        len(outs),
+    )
+
+
+def _batch(
+    size: int, args: Any, ds: Any, *, mapped: MappedAxis, body: Program, axes: tuple
+) -> tuple:
+    half = len(args) // 2
+    xs = [
+        broadcast_in_dim(x, shape=(size, *type_of(x).shape),
+                         dims=tuple(range(1, type_of(x).ndim + 1)))
+        if d is None else move_axis(x, d, 0)
+        for x, d in zip(args[:half], ds[:half], strict=True)
+    ]
+    shifted = tuple(a + 1 for a in axes)
+    if all(d is None for d in ds[half:]):
+        return reduce_op(*xs, *args[half:], body=body, axes=shifted), [0] * half
+    # Scalars that differ: each becomes one more element, and the fold starts without them.
+    return list(_folded(xs, args[half:], ds[half:], body, shifted)), [0] * half
+
+
+def _folded(xs: list, inits: Any, ds: Any, body: Program, axes: tuple) -> Any:
+    """The reduction by a tree of halves, whose rules are those of the function's own ops."""
+    shape = type_of(xs[0]).shape
+    rest = [i for i in range(len(shape)) if i not in axes]
+    kept = tuple(shape[i] for i in rest)
+    count = math.prod([shape[i] for i in axes])
+    perm = (*axes, *rest)
+    flat = [reshape(transpose(x, perm=perm), shape=(count, *kept)) for x in xs]
+    starts = [
+        broadcast_in_dim(v, shape=(1, *kept), dims=(1,) if d is not None else ())
+        for v, d in zip(inits, ds, strict=True)
+    ]
+    parts = [concatenate(s, x, dimension=0) for s, x in zip(starts, flat, strict=True)]
+    while type_of(parts[0]).shape[0] > 1:
+        n = type_of(parts[0]).shape[0]
+        low = [slice_in_dim(p, 0, n // 2, 0) for p in parts]
+        high = [slice_in_dim(p, n // 2, 2 * (n // 2), 0) for p in parts]
+        left = [slice_in_dim(p, n - 1, n, 0) for p in parts]
+        parts = _elementwise(body, low, high)
+        if n % 2:
+            parts = [concatenate(p, x, dimension=0) for p, x in zip(parts, left, strict=True)]
+    return [reshape(p, shape=kept) for p in parts]
+
+
+def _elementwise(body: Program, low: list, high: list) -> list:
+    """The function on each pair of elements."""
+    shape = type_of(low[0]).shape
+    size = math.prod(shape)
+    flat = [reshape(x, shape=(size,)) for x in (*low, *high)]
+    wide, _ = batch_program(body, Axis(size), (True,) * len(flat), (True,) * len(low))
+    return [reshape(x, shape=shape) for x in wide(*flat)]
+
+
+def _jvp(primals: Any, tangents: Any, *, body: Program, axes: tuple) -> tuple[list, list]:
+    half = len(primals) // 2
+    outs = reduce_op(*primals, body=body, axes=axes)
+
+    def tree(*values: Any) -> list:
+        return _folded(list(values[:half]), values[half:], [None] * half, body, axes)
+
+    _, moved = push_forward(tree, primals, tangents, current().interpreter, "jvp", "reduce")
+    return outs, moved
+
+
+reduce_op = Op(
+    "reduce",
+    multiple=True,
+    programs=("body",),
+    type_rule=_type,
+    dims=_dims,
+    lower=_lower,
+    jvp=_jvp,
+    batch=_batch,
+)
+
+# -- the public function --
+
+# The reduction that is a fold by one op, and the identity with which it is.
+_KNOWN: dict[Op, tuple[Op, Callable]] = {
+    ew.add: (reduce_sum, lambda d: 0),
+    ew.mul: (ops.reduce_prod, lambda d: 1),
+    ew.max: (ops.reduce_max, min_value),
+    ew.min: (ops.reduce_min, max_value),
+    ew.bitwise_and: (ops.reduce_and, ops._all_ones),
+    ew.bitwise_or: (ops.reduce_or, lambda d: 0),
+    ew.bitwise_xor: (ops.reduce_xor, lambda d: 0),
+}
+
+
+def reduce(
+    operands: Any, init_values: Any, computation: Callable, dimensions: Sequence[int]
+) -> Any:
+    """Folds `dimensions` of one or several arrays with an associative function.
+
+    Args:
+      operands: an array, or a tree of arrays of one shape.
+      init_values: a scalar, or a tree of scalars, of their dtypes: the identity of the function.
+      computation: `(accumulated, elements) → new`, on scalars in such trees.
+      dimensions: those that go away.
+
+    Raises:
+      TypeError: if trees, shapes or dtypes do not fit.
+    """
+    xs, tree = flatten(operands)
+    inits, init_tree = flatten(init_values)
+    if tree != init_tree:
+        raise TypeError(
+            f"reduce: operands and init_values must be trees alike; got {tree} and {init_tree}."
+        )
+    types = [type_of(x) for x in xs]
+    axes = tuple([canonical_axis(d, types[0].ndim) for d in dimensions])
+    scalars = [array_type((), t.dtype) for t in types]
+    starts = [_start(v, t) for v, t in zip(inits, scalars, strict=True)]
+
+    def flat(*values: Any) -> list:
+        half = len(values) // 2
+        result = computation(tree.unflatten(values[:half]), tree.unflatten(values[half:]))
+        leaves, found = flatten(result)
+        if found != tree:
+            raise TypeError(
+                f"reduce: the function must return a tree like its arguments, {tree}; got {found}."
+            )
+        return leaves
+
+    body, captured = stage(flat, [*scalars, *scalars], transform="reduce", name="reduce")
+    if captured:
+        raise TypeError(
+            "reduce: the function must not use values of an outer trace; pass them as operands."
+        )
+    if axes_in(body):
+        raise TypeError(
+            "reduce: the function must not use collectives, as it runs in no order that is known."
+        )
+    if asks := _host_calls(body):
+        raise TypeError(
+            f"reduce: the function must not call the host, here with {', '.join(asks)}: it runs in "
+            "no order, and any number of times. Use `scan`, or call the host with the result."
+        )
+    known = _known(body, inits, scalars)
+    if known is not None:
+        return tree.unflatten([known(xs[0], axes=axes)])
+    return tree.unflatten(reduce_op(*xs, *starts, body=shared(body), axes=axes))
+
+
+def _start(value: Any, t: ArrayType) -> Any:
+    given = type_of(value)
+    if given.dtype != t.dtype and not given.weak_type:
+        raise TypeError(
+            f"reduce: an init value must have the operand's dtype {t.dtype}; got "
+            f"{given.str_short(True)}."
+        )
+    return value if given is t else convert_element_type(value, dtype=t.dtype)
+
+
+def _host_calls(body: Program) -> list[str]:
+    """The names of the ops that call the host, of held programs too."""
+    found = [e.op.name for e in body.equations if e.op.family == CALLBACK]
+    for eqn in body.equations:
+        for program in eqn.programs():
+            found += _host_calls(program)
+    return list(dict.fromkeys(found))
+
+
+def _known(body: Program, inits: list, scalars: list[ArrayType]) -> Op | None:
+    """The reduction by a single op, where the function is that and starts at its identity."""
+    if len(inits) != 1 or len(body.equations) != 1 or hasattr(inits[0], "aval"):
+        return None
+    (eqn,) = body.equations
+    found = _KNOWN.get(eqn.op)
+    inputs = list(eqn.inputs)
+    same = inputs in ([*body.arguments], [*body.arguments][::-1])
+    if found is None or not same or any(a.__class__ is Literal for a in inputs):
+        return None
+    identity = np.asarray(found[1](scalars[0].dtype)).astype(scalars[0].dtype)
+    return found[0] if np.asarray(inits[0]).astype(scalars[0].dtype) == identity else None

@@ -1,0 +1,339 @@
+"""The `scan` op: a held program applied along the leading dimension, with a carried state.
+
+    body:  (constants…, carry…, slices of xs…) → (carry…, ys…)
+    scan:  (constants…, carry…, xs…)           → (carry…, stacked ys…)
+
+Each transform makes a scan of a transformed body. Where a transform marks values (which tangents
+are not zero, which values are unknown or batched), a mark on a carry that comes out is one on the
+carry that goes in, so these rules repeat until the marks agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.control.call import known_first
+from shardwise._src.control.programs import Extension, fit
+from shardwise._src.control.scan_lowering import lower_scan
+from shardwise._src.control.scan_split import split_plan, unknown_carries
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.program import Program, Var, derived
+from shardwise._src.ops.basis import zeros
+from shardwise._src.ops.families import add
+from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
+from shardwise._src.transforms.jvp import jvp_program
+from shardwise._src.transforms.transpose import transpose_program
+from shardwise._src.types.array_type import ArrayType
+
+Marks = tuple[bool, ...]
+
+
+def picked(values: Sequence[Any], marks: Sequence[bool]) -> list[Any]:
+    """The values that are marked."""
+    return [v for v, m in zip(values, marks, strict=True) if m]
+
+
+def given(values: Sequence[Any]) -> list[Any]:
+    """The values that are not None."""
+    return [v for v in values if v is not None]
+
+
+def either(a: Sequence[bool], b: Sequence[bool]) -> Marks:
+    return tuple([x or y for x, y in zip(a, b, strict=True)])
+
+
+def parts(values: Sequence[Any], num_consts: int, num_carry: int) -> tuple[Any, Any, Any]:
+    """Constants, carry and xs, from a sequence of all."""
+    end = num_consts + num_carry
+    return values[:num_consts], values[num_consts:end], values[end:]
+
+
+def with_counts(params: dict, body: Program, num_consts: int, num_carry: int) -> dict:
+    """The parameters of a scan with another body."""
+    rest = {name: params[name] for name in ("length", "reverse", "unroll")}
+    return {"body": body, "num_consts": num_consts, "num_carry": num_carry, **rest}
+
+
+# -- types --
+
+
+def stacked_type(aval: ArrayType, length: int) -> ArrayType:
+    """The type of `length` values of a type, along a new leading dimension."""
+    spec = aval.spec
+    if spec is not None:
+        spec = spec.update(partitions=(None, *spec))
+    return aval.update(shape=(length, *aval.shape), spec=spec)
+
+
+def sliced_type(aval: ArrayType) -> ArrayType:
+    """The type of one slice along the leading dimension."""
+    spec = aval.spec
+    if spec is not None:
+        if spec[0] is not None:
+            raise ShardingTypeError(
+                f"[scan] cannot go along dimension 0 of {aval.str_short(True)}, which is sharded "
+                f"over {spec.dims(aval.ndim)[0]}. Use `reshard` to gather that dimension first."
+            )
+        spec = spec.update(partitions=spec[1:])
+    return aval.update(shape=aval.shape[1:], spec=spec)
+
+
+def _type(
+    *types: ArrayType, body: Program, num_consts: int, num_carry: int, length: int, **p: Any
+) -> tuple[ArrayType, ...]:
+    consts, carry, xs = parts(types, num_consts, num_carry)
+    for x in xs:
+        if not x.shape or x.shape[0] != length:
+            raise TypeError(f"[scan] of length {length} got xs of type {x.str_short(True)}.")
+    passed = (*consts, *carry, *map(sliced_type, xs))
+    if passed != body.in_types:
+        raise TypeError(
+            f"[scan] the body takes {_shown(body.in_types)}; got {_shown(passed)} "
+            "(constants, carry, slices of xs)."
+        )
+    outs = body.out_types
+    if outs[:num_carry] != carry:
+        raise TypeError(
+            f"[scan] the body must return the carry in the types that it takes, {_shown(carry)}; "
+            f"it returns {_shown(outs[:num_carry])}."
+        )
+    return (*outs[:num_carry], *[stacked_type(t, length) for t in outs[num_carry:]])
+
+
+def _shown(types: Sequence[ArrayType]) -> str:
+    return "(" + ", ".join(t.str_short(True) for t in types) + ")"
+
+
+# -- jvp --
+
+
+@derived
+def jvp_body(
+    body: Program, num_consts: int, num_carry: int, nonzero: Marks
+) -> tuple[Program, Marks, Marks]:
+    """The body of values and tangents; which carries and which ys have tangents."""
+    consts, carry, xs = parts(nonzero, num_consts, num_carry)
+    while True:
+        both, marks = jvp_program(body, (*consts, *carry, *xs))
+        grown = either(carry, marks[:num_carry])
+        if grown == carry:
+            break
+        carry = grown
+    count, results = len(body.arguments), len(body.outputs)
+    tangents = iter(both.arguments[count:])
+    found = [next(tangents) if m else None for m in (*consts, *carry, *xs)]
+    ins = zip(parts(both.arguments[:count], num_consts, num_carry),
+              parts(found, num_consts, num_carry), strict=True)
+    moving = iter(both.outputs[results:])
+    outs = [next(moving) if m else None for m in marks]
+    new = Extension(both)
+    carried = []
+    for var, tangent, has in zip(body.arguments[num_consts:], outs, carry, strict=False):
+        if has:
+            aval = var.aval.strong()
+            carried.append(new.zeros(aval) if tangent is None else new.fitted(tangent, aval))
+    inputs = [*both.constant_vars]
+    for values, ts in ins:
+        inputs += [*values, *given(ts)]
+    outputs = [*both.outputs[:num_carry], *carried, *both.outputs[num_carry:results],
+               *given(outs[num_carry:])]
+    program = Program(inputs, outputs, new.equations, both.constants, body.name)
+    return program, carry, marks[num_carry:]
+
+
+def _jvp(
+    primals: Any, tangents: Any, *, body: Program, num_consts: int, num_carry: int, **p: Any
+) -> tuple[list, list]:
+    nonzero = tuple([t is not None for t in tangents])
+    both, carry_marks, y_marks = jvp_body(body, num_consts, num_carry, nonzero)
+    consts, carry, xs = parts(primals, num_consts, num_carry)
+    const_ts, carry_ts, xs_ts = parts(tangents, num_consts, num_carry)
+    started = [
+        zeros(v.aval.strong()) if m and t is None else t
+        for v, t, m in zip(body.arguments[num_consts:], carry_ts, carry_marks, strict=False)
+    ]
+    const_ts, started, xs_ts = given(const_ts), given(started), given(xs_ts)
+    p = with_counts(p, both, num_consts + len(const_ts), num_carry + len(started))
+    args = [*consts, *const_ts, *carry, *started, *xs, *xs_ts]
+    whole = p["num_consts"] + p["num_carry"]
+    outs = scan(*settled_into(both, args, whole, p["length"]), **p)
+    ys = outs[num_carry + len(started) :]
+    carry_out = iter(outs[num_carry : num_carry + len(started)])
+    y_out = iter(ys[len(y_marks) :])
+    moving = [next(carry_out) if m else None for m in carry_marks]
+    moving += [next(y_out) if m else None for m in y_marks]
+    return [*outs[:num_carry], *ys[: len(y_marks)]], moving
+
+
+# -- partial evaluation --
+
+
+def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+    """What is known runs now, in a scan of its own; the rest is recorded, with residuals."""
+    unknown = tuple([interpreter.is_unknown(a) for a in args])
+    plan = split_plan(params["body"], params["num_consts"], params["num_carry"], unknown)
+    known, rest_args, rest = plan.run(interpreter.known, scan, args, params)
+    found, known_outs = iter(interpreter.record(scan, tuple(rest_args), rest)), iter(known)
+    return [next(found) if u else next(known_outs) for u in plan.unknown_out]
+
+
+# -- transpose --
+
+
+def _transpose(cts: Any, *args: Any, **params: Any) -> list[Any]:
+    linear = tuple([is_linear(a) for a in args])
+    counts = params["num_consts"], params["num_carry"]
+    carry = parts(linear, *counts)[1]
+    if not all(carry) and not all(unknown_carries(params["body"], *counts, linear)):
+        return _transpose_rest(cts, args, linear, params)
+    return _transpose_linear(cts, args, linear, **params)
+
+
+def _transpose_rest(cts: Any, args: Any, linear: Marks, params: dict) -> list[Any]:
+    """With carries that are not linear: these run forwards first."""
+    plan = split_plan(params["body"], params["num_consts"], params["num_carry"], linear)
+
+    def now(op: Op, values: Any, p: dict) -> Any:
+        return op(*values, **p)
+
+    _, rest_args, rest = plan.run(now, scan, args, params)
+    results = _transpose(picked(cts, plan.unknown_out), *rest_args, **rest)
+    found = iter([results[i] for i in plan.rest_positions])
+    return [next(found) if u else None for u in plan.unknown_in]
+
+
+@derived
+def transposed_body(
+    body: Program, num_consts: int, num_carry: int, linear: Marks, nonzero: Marks
+) -> tuple[Program, Marks, Marks, Marks]:
+    """(known constants…, cts of the linear ones…, cts of the carry…, known xs…, cts of ys…) →
+    (cts of linear constants…, cts of the carry…, cts of linear xs…), and which of the linear
+    constants, of the carries, and of the linear xs have one.
+    """
+    consts, _, xs = parts(linear, num_consts, num_carry)
+    ordered = known_first(body, (*consts, *[True] * num_carry, *xs))
+    known_consts, known_xs = consts.count(False), xs.count(False)
+    linear_consts = num_consts - known_consts
+    carry, ys = nonzero[:num_carry], nonzero[num_carry:]
+    while True:
+        back, marks = transpose_program(ordered, known_consts + known_xs, (*carry, *ys))
+        const_marks, moved, x_marks = parts(marks, linear_consts, num_carry)
+        if either(carry, moved) == carry:
+            break
+        carry = either(carry, moved)
+    known = back.arguments[: known_consts + known_xs]
+    cts = back.arguments[known_consts + known_xs :]
+    ct_carry, ct_ys = cts[: sum(carry)], cts[sum(carry) :]
+    new = Extension(back)
+    results = iter(back.outputs)
+    sums = [next(results) for m in const_marks if m]
+    grown = [next(results) if m else None for m in moved]
+    ct_xs = list(results)
+    held = [Var(a.aval.strong()) for a in sums]
+    total = [new.fitted(new.bind(add, h, a), h.aval) for h, a in zip(held, sums, strict=True)]
+    into = iter(ct_carry)
+    carried = []
+    for ct, m in zip(grown, carry, strict=True):
+        if m:
+            aval = next(into).aval
+            carried.append(new.zeros(aval) if ct is None else new.fitted(ct, aval))
+    inputs = [*back.constant_vars, *known[:known_consts], *held, *ct_carry,
+              *known[known_consts:], *ct_ys]
+    outputs = [*total, *carried, *ct_xs]
+    program = Program(inputs, outputs, new.equations, back.constants, body.name)
+    return program, const_marks, carry, x_marks
+
+
+def _transpose_linear(
+    cts: Any, args: Any, linear: Marks, *, body: Program, num_consts: int, num_carry: int,
+    **p: Any,
+) -> list[Any]:
+    nonzero = tuple([ct is not None for ct in cts])
+    back, const_marks, carry_marks, x_marks = transposed_body(
+        body, num_consts, num_carry, linear, nonzero
+    )
+    consts, _, xs = parts(args, num_consts, num_carry)
+    known_consts = [a for a in consts if not is_linear(a)]
+    known_xs = [a for a in xs if not is_linear(a)]
+    state = back.in_types[len(known_consts) :]
+    sums = [zeros(t) for t in state[: sum(const_marks)]]
+    types = iter(state[sum(const_marks) :])
+    carry = []
+    for ct, m in zip(cts[:num_carry], carry_marks, strict=True):
+        if m:
+            aval = next(types)
+            carry.append(zeros(aval) if ct is None else ct)
+    p = p | {"reverse": not p["reverse"]}
+    p = with_counts(p, back, len(known_consts), len(sums) + len(carry))
+    ct_ys = given(cts[num_carry:])
+    args = [*known_consts, *sums, *carry, *known_xs, *ct_ys]
+    whole = p["num_consts"] + p["num_carry"]
+    outs = iter(scan(*settled_into(back, args, whole, p["length"]), **p))
+    marks = iter([*const_marks, *carry_marks, *x_marks])
+    found = []
+    for i, is_lin in enumerate(linear):
+        in_carry = num_consts <= i < num_consts + num_carry
+        ct = next(outs) if (is_lin or in_carry) and next(marks) else None
+        found.append(ct if is_lin else None)
+    return found
+
+
+def settled_into(body: Program, args: Sequence[Any], whole: int, length: int) -> list[Any]:
+    """Arguments of a scan split as its body takes them; the first `whole` are not sliced."""
+    types = [*body.in_types[:whole], *[stacked_type(t, length) for t in body.in_types[whole:]]]
+    return [fit(a, t) for a, t in zip(args, types, strict=True)]
+
+
+# -- batching --
+
+
+@derived
+def batched_body(
+    body: Program, axis: Axis, num_consts: int, num_carry: int, batched: Marks
+) -> tuple[Program, Marks, Marks]:
+    """The body over values with a hidden dimension; which carries and which ys have one."""
+    consts, carry, xs = parts(batched, num_consts, num_carry)
+    others = (False,) * (len(body.outputs) - num_carry)
+    while True:
+        new, marks = batch_program(body, axis, (*consts, *carry, *xs), (*carry, *others))
+        if marks[:num_carry] == carry:
+            return new, carry, marks[num_carry:]
+        carry = either(carry, marks[:num_carry])
+
+
+def _batch(
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, body: Program, num_consts: int,
+    num_carry: int, **p: Any,
+) -> tuple[list, list]:
+    batched = tuple([d is not None for d in dims])
+    axis = mapped.of(args, dims)
+    new, carry_marks, y_marks = batched_body(body, axis, num_consts, num_carry, batched)
+    wanted = [0 if b else None for b in batched[:num_consts]]
+    wanted += [0 if m else None for m in carry_marks]
+    wanted += [1 if b else None for b in batched[num_consts + num_carry :]]
+    moved = [to_dim(a, d, w, size) for a, d, w in zip(args, dims, wanted, strict=True)]
+    moved = settled_into(new, moved, num_consts + num_carry, p["length"])
+    outs = scan(*moved, **with_counts(p, new, num_consts, num_carry))
+    return outs, [0 if m else None for m in carry_marks] + [1 if m else None for m in y_marks]
+
+
+def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+    """The token is the first carry."""
+    at, body = params["num_consts"], with_token(params["body"], params["num_consts"], 0)
+    return params | {"body": body, "num_carry": params["num_carry"] + 1}, at, 0
+
+
+scan = Op(
+    "scan",
+    type_rule=_type,
+    lower=lower_scan,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    split=_split,
+    sequence=_sequence,
+    multiple=True,
+    programs=("body",),
+)

@@ -1,0 +1,270 @@
+"""`lax.scan`: the public function around the `scan` op.
+
+The body is staged once for each function and types. Values of outer traces that it uses become
+constants of the scan. What was staged is kept (see `bodies`); a body that is staged again, because
+its function is made anew in each call, finds everything that was derived from an equal one.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.base.config import disable_jit
+from shardwise._src.base.context import CURRENT
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.control.bodies import (
+    Body,
+    Loop,
+    casts_of,
+    check_carry,
+    check_carry_tree,
+    check_function,
+    leaf,
+    shelf_of,
+    shelves,
+    staged,
+    steps_per_turn,
+    widened,
+    with_types,
+)
+from shardwise._src.control.programs import shared
+from shardwise._src.control.scan import scan as scan_op
+from shardwise._src.control.scan import sliced_type
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.program import Program
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import path_in, paths_in, shown
+from shardwise._src.numpy.convert import device_array
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.shape import concatenate, slice_in_dim
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import is_integer
+
+
+@hides_frames
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    _split_transpose: bool = False,
+) -> tuple[Any, Any]:
+    """Applies a function along the leading dimension of arrays, carrying a state from step to step.
+
+        carry, ys = init, []
+        for x in xs:
+            carry, y = f(carry, x)
+            ys.append(y)
+        return carry, stack(ys)
+
+    The function is staged once; the loop is one op, whatever its length.
+
+    Args:
+      f: takes the carry and one slice of `xs`, gives the next carry and one `y`; all pytrees.
+      init: the first carry. Its types are those of every carry: they may not change.
+      xs: a pytree of arrays with equal sizes along dimension 0, or None.
+      length: the number of steps; needed where `xs` has no arrays.
+      reverse: whether to go from the last slice to the first; ys keep their places.
+      unroll: how many steps one turn of the compiled loop does; True for all of them, False or 0
+        for one.
+      _split_transpose: has no effect; derivatives compute once what is the same in every step.
+
+    Returns:
+      The last carry, and the ys stacked along a new dimension 0.
+
+    Raises:
+      ValueError: if sizes along dimension 0 differ from each other or from `length`.
+      TypeError: if `f` does not return a pair, or the carry changes its tree or types.
+    """
+    init_leaves, init_tree = flatten(init)
+    xs_leaves, xs_tree = flatten(xs)
+    leaves = init_leaves + xs_leaves
+    try:
+        types = [x.aval for x in leaves]
+        key = (CURRENT.get().key, init_tree, xs_tree, length, reverse, unroll, unroll is True)
+        loop = shelves[f].bodies[(*key, *types)]
+    except (AttributeError, KeyError, TypeError):
+        pass
+    else:
+        if not disable_jit.value:
+            return loop(leaves)
+    return _Call(f, init_leaves, init_tree, xs_leaves, xs_tree, length, reverse, unroll).run()
+
+
+class _Call:
+    """A call of `scan` whose body may not be staged yet."""
+
+    def __init__(
+        self, f: Callable, init: list, init_tree: Any, xs: list, xs_tree: Any, length: Any,
+        reverse: bool, unroll: int | bool,
+    ):
+        check_function("scan", "the body", f)
+        self.f, self.name = f, name_of(f)
+        self.init_tree, self.xs_tree = init_tree, xs_tree
+        self.init = [leaf(x, "scan", "init", init_tree, i) for i, x in enumerate(init)]
+        self.xs = [leaf(x, "scan", "xs", xs_tree, i) for i, x in enumerate(xs)]
+        self.given = length, unroll
+        self.length = self._length(length)
+        self.reverse = bool(reverse)
+        self.unroll = self._unroll(unroll)
+
+    def _length(self, length: Any) -> int:
+        sizes = []
+        for i, x in enumerate(self.xs):
+            t = type_of(x)
+            if not t.ndim:
+                raise ValueError(
+                    f"scan: {path_in('xs', self.xs_tree, i)} is of type {t.str_short(True)}, which "
+                    "has no dimension to go along."
+                )
+            sizes.append(t.shape[0])
+        if length is not None:
+            try:
+                length = operator.index(length)
+            except TypeError:
+                if isinstance(length, Tracer) and is_integer(length.dtype):
+                    raise length.needed_for_shape("scan: length") from None
+                raise TypeError(f"scan: length must be an integer; got {shown(length)}.") from None
+            if length < 0:
+                raise ValueError(f"scan: length must not be negative; got {length}.")
+        elif not sizes:
+            raise ValueError("scan: xs has no arrays, so that length must be given.")
+        wanted = sizes[0] if length is None else length
+        if any(n != wanted for n in sizes):
+            rows = [
+                f"{path_in('xs', self.xs_tree, i)} of type {type_of(x).str_short(True)} has {n}"
+                for i, (x, n) in enumerate(zip(self.xs, sizes, strict=True))
+            ]
+            asked = "" if length is None else f", and length is {length}"
+            raise ValueError(
+                "scan: the arrays of xs must have one size along dimension 0; "
+                f"{', '.join(rows)}{asked}."
+            )
+        return wanted
+
+    def _unroll(self, unroll: int | bool) -> int:
+        if unroll is True:
+            return max(self.length, 1)
+        return steps_per_turn("scan", unroll)
+
+    def run(self) -> tuple[Any, Any]:
+        if disable_jit.value:
+            return self.in_python()
+        types = [type_of(x) for x in self.init + self.xs]
+        length, unroll = self.given
+        key = (CURRENT.get().key, self.init_tree, self.xs_tree, length, self.reverse, unroll,
+               unroll is True, *types)
+        shelf = shelf_of(self.f)
+        loop = shelf.bodies.get(key)
+        if loop is None:
+            loop, may_keep = self.staged(types)
+            if may_keep:
+                shelf.keep(key, loop)
+        return loop(self.init + self.xs)
+
+    # -- staging --
+
+    def staged(self, types: Sequence[ArrayType]) -> tuple[Loop, bool]:
+        """The staged body, and whether it may be kept: not if it uses values of outer traces."""
+        count = len(self.init)
+        carry, slices = list(types[:count]), self._slices(types[count:])
+        body = self._staged_once([*carry, *slices])
+        wider = [widened(a, b) for a, b in zip(carry, body.out_types, strict=False)]
+        if wider != carry:
+            body = self._staged_once([*wider, *slices])
+        check_carry("scan", self.name, self.init_tree, wider, body.out_types)
+        program = _carrying(with_types(body.program, wider), len(body.outside) + count, count, body)
+        params = {
+            "body": shared(program), "num_consts": len(body.outside),
+            "num_carry": count + len(body.refs), "length": self.length, "reverse": self.reverse,
+            "unroll": self.unroll,
+        }
+        casts = casts_of(carry, wider)
+        loop = Loop(scan_op, params, body.outside, casts, body.tree, body.refs, count)
+        return loop, not body.captures
+
+    def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:
+        for i, t in enumerate(types):
+            if t.spec is not None and t.spec[0] is not None:
+                raise ShardingTypeError(
+                    f"scan: {path_in('xs', self.xs_tree, i)} is of type {t.str_short(True)}: its "
+                    "dimension 0, which scan goes along, is split over a mesh. Use `reshard` to "
+                    "gather that dimension first."
+                )
+        return [sliced_type(t) for t in types]
+
+    def _staged_once(self, types: Sequence[ArrayType]) -> Body:
+        names = [*paths_in("carry", self.init_tree), *paths_in("x", self.xs_tree)]
+        return staged(self._flat, types, "scan", self.name, names, lambda found: found, True)
+
+    def _flat(self, *leaves: Any) -> tuple[list[Any], Any]:
+        carry, ys, tree = self.apply(leaves)
+        return carry + ys, tree
+
+    def apply(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
+        """One step on leaves: those of the carry, those of y, and the tree of both."""
+        count = len(self.init)
+        carry = self.init_tree.unflatten(leaves[:count])
+        result = self.f(carry, self.xs_tree.unflatten(leaves[count:]))
+        if not (isinstance(result, tuple | list) and len(result) == 2):
+            raise TypeError(
+                f"scan: {self.name} must return a pair (carry, y); it returned {shown(result)}."
+            )
+        outs, tree = flatten(result[0])
+        check_carry_tree("scan", self.name, self.init_tree, tree)
+        ys, y_tree = flatten(result[1])
+        outs = [leaf(x, "scan", "the returned carry", tree, i) for i, x in enumerate(outs)]
+        ys = [leaf(y, "scan", "the returned y", y_tree, i) for i, y in enumerate(ys)]
+        return outs, ys, flatten(tuple(result))[1]
+
+    # -- without staging --
+
+    def in_python(self) -> tuple[Any, Any]:
+        """The loop in Python, for debugging under `disable_jit`."""
+        if not self.length:
+            raise ValueError("scan: a scan of length 0 does not run under disable_jit.")
+        carry, rows, tree = [_array(x) for x in self.init], [], None
+        steps = range(self.length)
+        for i in reversed(steps) if self.reverse else steps:
+            carry, ys, tree = self.apply([*carry, *[_row(x, i) for x in self.xs]])
+            rows.append(ys)
+        if self.reverse:
+            rows.reverse()
+        columns = zip(*rows, strict=True)
+        stacked = [concatenate(*map(_as_row, column), dimension=0) for column in columns]
+        # There was a step, so there is a tree.
+        return tree.unflatten(  # pyright: ignore[reportOptionalMemberAccess]
+            [*map(_array, carry), *stacked]
+        )
+
+
+def _carrying(program: Program, at: int, out: int, body: Body) -> Program:
+    """The program with the values of refs, which come last, after the carry."""
+    count = len(body.refs)
+    if not count:
+        return program
+    ins, outs = program.inputs, program.outputs
+    first, last = len(ins) - count, len(outs) - count
+    inputs = [*ins[:at], *ins[first:], *ins[at:first]]
+    outputs = [*outs[:out], *outs[last:], *outs[out:last]]
+    return Program(inputs, outputs, program.equations, program.constants, program.name)
+
+
+def _array(x: Any) -> Any:
+    return x if hasattr(x, "aval") else device_array(x)
+
+
+def _row(x: Any, i: int) -> Any:
+    return reshape(slice_in_dim(_array(x), i, i + 1, 0), shape=type_of(x).shape[1:])
+
+
+def _as_row(y: Any) -> Any:
+    y = _array(y)
+    return reshape(y, shape=(1, *type_of(y).shape))

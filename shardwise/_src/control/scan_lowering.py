@@ -1,0 +1,172 @@
+"""How a scan is written: a `stablehlo.while` that slices xs and fills ys in place.
+
+The loop's state is a counter, the carry and the ys. Constants and xs are used from outside. With
+`unroll`, one turn of the loop does several steps; steps that are left over follow it, and a scan
+that is unrolled wholly has no loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.program import Program
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.extended import ExtendedDType
+
+INDEX = np.dtype("int32")
+_INDEX_TYPE = array_type((), INDEX)
+
+
+def lower_scan(
+    e: Any, ins: Any, outs: Any, *xs: str, body: Program, num_consts: int, num_carry: int,
+    length: int, reverse: bool, unroll: int,
+) -> list[str]:
+    end = num_consts + num_carry
+    writer = _Writer(e, body, xs[:num_consts], list(zip(xs[end:], ins[end:], strict=True)),
+                     outs[num_carry:], num_carry, length, reverse, unroll)
+    carry = list(xs[num_consts:end])
+    if length <= unroll:
+        return writer.unrolled(carry)
+    return writer.loop(carry, outs[:num_carry], unroll)
+
+
+def physical(aval: ArrayType) -> ArrayType:
+    """The type of the numbers behind a value."""
+    dtype = aval.dtype
+    if isinstance(dtype, ExtendedDType):
+        return array_type(aval.shape + dtype.physical_shape, dtype.physical_dtype)
+    return array_type(aval.shape, dtype)
+
+
+class _Writer:
+    """Writes the steps of one scan."""
+
+    def __init__(
+        self, e: Any, body: Program, consts: Sequence[str], xs: list, y_types: Sequence,
+        num_carry: int, length: int, reverse: bool, unroll: int,
+    ):
+        self.e, self.body, self.consts, self.num_carry = e, body, consts, num_carry
+        self.xs = [(name, physical(t)) for name, t in xs]
+        self.ys = [physical(t) for t in y_types]
+        self.length, self.reverse, self.unroll = length, reverse, unroll
+
+    def step(self, carry: Sequence[str], slices: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The carry and the ys after one application of the body."""
+        write = self.e.inline if self.unroll == 1 else self.e.call
+        outs = write(self.body, *self.consts, *carry, *slices)
+        return outs[: self.num_carry], outs[self.num_carry :]
+
+    # -- one slice --
+
+    def _starts(self, index: str, rank: int) -> tuple[str, str]:
+        """The starting indices of a slice, and their types."""
+        zero = self.e.scalar(0, INDEX) if rank > 1 else ""
+        names = [index] + [zero] * (rank - 1)
+        return ", ".join(names), ", ".join([self.e.ty(_INDEX_TYPE)] * rank)
+
+    def read(self, index: str) -> list[str]:
+        """The slices of all xs at an index."""
+        e, found = self.e, []
+        for name, t in self.xs:
+            part = t.update(shape=(1, *t.shape[1:]))
+            starts, types = self._starts(index, t.ndim)
+            row = e.let(
+                f"stablehlo.dynamic_slice {name}, {starts}, sizes = {list(part.shape)} : "
+                f"({e.ty(t)}, {types}) -> {e.ty(part)}"
+            )
+            found.append(self._reshaped(row, part, t.shape[1:]))
+        return found
+
+    def write(self, buffers: Sequence[str], ys: Sequence[str], index: str) -> list[str]:
+        """The buffers with one more y each."""
+        e, found = self.e, []
+        for buffer, y, t in zip(buffers, ys, self.ys, strict=True):
+            part = t.update(shape=(1, *t.shape[1:]))
+            row = self._reshaped(y, t.update(shape=t.shape[1:]), part.shape)
+            starts, types = self._starts(index, t.ndim)
+            found.append(e.let(
+                f"stablehlo.dynamic_update_slice {buffer}, {row}, {starts} : "
+                f"({e.ty(t)}, {e.ty(part)}, {types}) -> {e.ty(t)}"
+            ))
+        return found
+
+    def _reshaped(self, x: str, t: ArrayType, shape: tuple) -> str:
+        e, out = self.e, t.update(shape=shape)
+        return e.let(f"stablehlo.reshape {x} : ({e.ty(t)}) -> {e.ty(out)}")
+
+    # -- all of it --
+
+    def unrolled(self, carry: list[str]) -> list[str]:
+        """Every step in place."""
+        steps = range(self.length)
+        rows: list[list[str]] = []
+        for i in reversed(steps) if self.reverse else steps:
+            slices = [self._static(name, t, i) for name, t in self.xs]
+            carry, ys = self.step(carry, slices)
+            rows.append(ys)
+        if self.reverse:
+            rows.reverse()
+        columns = zip(*rows, strict=True) if rows else [()] * len(self.ys)
+        return carry + [self._stacked(c, t) for c, t in zip(columns, self.ys, strict=True)]
+
+    def _static(self, name: str, t: ArrayType, i: int) -> str:
+        e, part = self.e, t.update(shape=(1, *t.shape[1:]))
+        bounds = ", ".join([f"{i}:{i + 1}", *[f"0:{n}" for n in t.shape[1:]]])
+        row = e.let(f"stablehlo.slice {name} [{bounds}] : ({e.ty(t)}) -> {e.ty(part)}")
+        return self._reshaped(row, part, t.shape[1:])
+
+    def _stacked(self, ys: Sequence[str], t: ArrayType) -> str:
+        e = self.e
+        if not ys:
+            return e.constant(0, t)
+        part = t.update(shape=(1, *t.shape[1:]))
+        rows = [self._reshaped(y, t.update(shape=t.shape[1:]), part.shape) for y in ys]
+        types = ", ".join([e.ty(part)] * len(rows))
+        return e.let(
+            f"stablehlo.concatenate {', '.join(rows)}, dim = 0 : ({types}) -> {e.ty(t)}"
+        )
+
+    def loop(self, carry: list[str], carry_types: Sequence[ArrayType], unroll: int) -> list[str]:
+        e = self.e
+        turns, left = divmod(self.length, unroll)
+        start = [e.scalar(0, INDEX), *carry, *[e.constant(0, t) for t in self.ys]]
+        types = [_INDEX_TYPE, *carry_types, *self.ys]
+        names = [e.fresh() for _ in types]
+        pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, start, strict=True))
+        shown = ", ".join(map(e.ty, types))
+        condition = e.region(lambda: self._condition(names[0], turns * unroll))
+        turn = e.region(lambda: self._turn(names, unroll, shown))
+        text = f"stablehlo.while({pairs}) : {shown}\ncond {{\n{condition}\n}} do {{\n{turn}\n}}"
+        state = e.lets(text, len(types))
+        for i in range(turns * unroll, turns * unroll + left):
+            state = self._step_at(state, self._position(state[0]), e.scalar(i + 1, INDEX))
+        return state[1:]
+
+    def _condition(self, counter: str, end: int) -> None:
+        e, ty = self.e, self.e.ty(_INDEX_TYPE)
+        bound, flag = e.scalar(end, INDEX), e.ty(array_type((), np.dtype(bool)))
+        go_on = e.let(f"stablehlo.compare LT, {counter}, {bound}, SIGNED : ({ty}, {ty}) -> {flag}")
+        e.lines.append(f"stablehlo.return {go_on} : {flag}")
+
+    def _turn(self, state: list[str], unroll: int, shown: str) -> None:
+        e, ty = self.e, self.e.ty(_INDEX_TYPE)
+        one = e.scalar(1, INDEX)
+        for _ in range(unroll):
+            following = e.let(f"stablehlo.add {state[0]}, {one} : {ty}")
+            state = self._step_at(state, self._position(state[0]), following)
+        e.lines.append(f"stablehlo.return {', '.join(state)} : {shown}")
+
+    def _position(self, counter: str) -> str:
+        """Where the step of this number reads and writes."""
+        if not self.reverse:
+            return counter
+        last = self.e.scalar(self.length - 1, INDEX)
+        return self.e.let(f"stablehlo.subtract {last}, {counter} : {self.e.ty(_INDEX_TYPE)}")
+
+    def _step_at(self, state: Sequence[str], index: str, following: str) -> list[str]:
+        carry, buffers = state[1 : 1 + self.num_carry], state[1 + self.num_carry :]
+        carry, ys = self.step(carry, self.read(index))
+        return [following, *carry, *self.write(buffers, ys, index)]

@@ -1,0 +1,214 @@
+"""Partial evaluation of a scan: one scan of what is known, one of the rest, and residuals.
+
+A residual is a value that the rest needs from the known part, in every step. What depends on known
+constants only is computed once, before the loop, and becomes a constant of the rest; slices of xs
+are passed on as xs; everything else is stacked by the known scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.control.call import call
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Literal, Program, Var, derived
+from shardwise._src.transforms.linearize import Split, split_program
+
+Marks = tuple[bool, ...]
+
+
+@derived
+def unknown_carries(body: Program, num_consts: int, num_carry: int, unknown: Marks) -> Marks:
+    """Which carries depend on something unknown, in some step."""
+    consts, carry = unknown[:num_consts], unknown[num_consts : num_consts + num_carry]
+    xs = unknown[num_consts + num_carry :]
+    while True:
+        found = split_program(body, (*consts, *carry, *xs)).unknown_out[:num_carry]
+        grown = tuple([a or b for a, b in zip(carry, found, strict=True)])
+        if grown == carry:
+            return carry
+        carry = grown
+
+
+class SplitPlan:
+    """What to run for a scan whose arguments are partly known.
+
+    unknown_in, unknown_out: which of the scan's arguments and results are unknown.
+    before:   computes what does not change in the loop, from the known constants.
+    loop:     the body of the known scan.
+    rest:     the body of the scan of the rest.
+    rest_positions: of the unknown arguments, among those of the rest.
+    """
+
+    def __init__(self, body: Program, num_consts: int, num_carry: int, unknown: Marks):
+        carry = unknown_carries(body, num_consts, num_carry, unknown)
+        end = num_consts + num_carry
+        self.unknown_in = (*unknown[:num_consts], *carry, *unknown[end:])
+        self.num_carry = num_carry
+        self.counts = num_consts, num_carry
+        self.parts: Split = split_program(body, self.unknown_in)
+        self.unknown_out = (*carry, *self.parts.unknown_out[num_carry:])
+        self.known_consts = unknown[:num_consts].count(False)
+        self.known_carry = carry.count(False)
+        self._separate_invariants()
+        self._plan_loop()
+        self._plan_rest()
+
+    def _separate_invariants(self) -> None:
+        """Splits the known body again: by its constants, and what changes from step to step."""
+        known = self.parts.known
+        changing = len(known.arguments) - self.known_consts
+        inner = split_program(known, (False,) * self.known_consts + (True,) * changing)
+        self.inner, self.before = inner, inner.known
+        atoms = iter(inner.rest.outputs)
+        number = iter(range(len(known.outputs)))
+        # Each result of the known body: a position among the invariants, or an atom of the loop.
+        self.results: list[Any] = [
+            next(atoms) if u else next(number) for u in inner.unknown_out
+        ]
+
+    def _plan_loop(self) -> None:
+        """The known scan: carries, then ys, then residuals that change; each stacked once."""
+        rest = self.inner.rest
+        consts = list(rest.arguments[: len(self.inner.forwarded)])
+        self.changing = list(rest.arguments[len(self.inner.forwarded) :])
+        self.loop_invariants: list[int] = []
+        extra: list[Var] = []
+
+        def in_loop(result: Any) -> Any:
+            """An atom of the loop; an invariant becomes a constant of the loop."""
+            if not isinstance(result, int):
+                return result
+            if result not in self.loop_invariants:
+                self.loop_invariants.append(result)
+                extra.append(Var(self.before.outputs[result].aval))
+            return extra[self.loop_invariants.index(result)]
+
+        self.stacked: list[Any] = []
+        known_outs = iter(self.results)
+        carried, self.y_places, self.settled = [], [], {}
+        for i, u in enumerate(self.parts.unknown_out):
+            if u:
+                continue
+            result = next(known_outs)
+            if i >= self.num_carry:
+                self.y_places.append(self._stack(in_loop(result)))
+            elif self.unknown_out[i]:
+                self.settled[i] = result  # unknown at first, known from the first step on
+            else:
+                carried.append(in_loop(result))
+        self.residuals = list(known_outs)
+        self.sources = [self._source(p) for p in self._residual_results()]
+        self.settled = {i: self._source(r) for i, r in self.settled.items()}
+        inputs = [*rest.constant_vars, *consts, *extra, *self.changing]
+        self.loop = Program(
+            inputs, carried + self.stacked, rest.equations, rest.constants, rest.name
+        )
+        self.loop_consts = len(consts) + len(extra)
+
+    def _stack(self, atom: Any) -> int:
+        """The place of an atom among the stacked results."""
+        for i, held in enumerate(self.stacked):
+            if held is atom:
+                return i
+        self.stacked.append(atom)
+        return len(self.stacked) - 1
+
+    def _residual_results(self) -> list[Any]:
+        """For each residual: a result of the known body, or the argument that it simply is."""
+        computed = iter(self.residuals)
+        return [next(computed) if p is None else ("argument", p) for p in self.parts.forwarded]
+
+    def _source(self, result: Any) -> tuple[str, int]:
+        """Where a residual's value comes from, outside of the loop."""
+        if isinstance(result, int):
+            return "before", result
+        if isinstance(result, tuple):
+            position = result[1]
+            if position < self.known_consts:
+                return "constant", position
+            place = position - self.known_consts
+            if place >= self.known_carry:
+                return "xs", place - self.known_carry
+            return "stacked", self._stack(self.changing[place])
+        return "stacked", self._stack(result)
+
+    def _plan_rest(self) -> None:
+        """The rest: residuals go among the constants or the xs, by where they come from."""
+        rest = self.parts.rest
+        count = len(self.parts.forwarded)
+        residual_vars, unknown_vars = list(rest.arguments[:count]), rest.arguments[count:]
+        sources = list(self.sources)
+        outputs, found = [], iter(rest.outputs)
+        for i, u in enumerate(self.unknown_out):
+            if not u:
+                continue
+            if i in self.settled:
+                sources.append(self.settled[i])
+                aval = self.parts.known.outputs[self._known_place(i)].aval
+                residual_vars.append(Var(aval))
+                outputs.append(residual_vars[-1])
+            else:
+                outputs.append(next(found))
+        rows = list(zip(residual_vars, sources, strict=True))
+        fixed = [row for row in rows if row[1][0] in ("before", "constant")]
+        moving = [row for row in rows if row[1][0] in ("stacked", "xs")]
+        consts = sum(self.unknown_in[: self.counts[0]])
+        carry = sum(self.unknown_in[self.counts[0] : sum(self.counts)])
+        inputs = [*[v for v, _ in fixed], *unknown_vars[: consts + carry],
+                  *[v for v, _ in moving], *unknown_vars[consts + carry :]]
+        self.rest = Program(
+            [*rest.constant_vars, *inputs], outputs, rest.equations, rest.constants, rest.name
+        )
+        self.fixed = [s for _, s in fixed]
+        self.moving = [s for _, s in moving]
+        self.rest_counts = len(fixed) + consts, carry
+        places = {v: i for i, v in enumerate(inputs)}
+        self.rest_positions = [places[v] for v in unknown_vars]
+
+    def _known_place(self, i: int) -> int:
+        return self.parts.unknown_out[:i].count(False)
+
+    def run(
+        self, bind: Callable, scan: Op, args: Sequence[Any], params: dict
+    ) -> tuple[list[Any], list[Any], dict]:
+        """Runs the known part; gives its results, and arguments and parameters of the rest.
+
+        bind: `(op, args, params) → results`, for known values.
+        """
+        known = [a for a, u in zip(args, self.unknown_in, strict=True) if not u]
+        consts, changing = known[: self.known_consts], known[self.known_consts :]
+        computed = _run(bind, self.before, consts)
+        count = len(self.results) - sum(self.inner.unknown_out)
+        held = self.inner.residuals(consts, computed[count:])
+        held += [computed[i] for i in self.loop_invariants]
+        stacked: list[Any] = []
+        carried: list[Any] = []
+        if self.loop.outputs:
+            p = {**params, "body": self.loop, "num_consts": self.loop_consts,
+                 "num_carry": self.known_carry}
+            outs = bind(scan, [*held, *changing], p)
+            carried, stacked = outs[: self.known_carry], outs[self.known_carry :]
+        values = {"before": computed, "constant": consts, "stacked": stacked,
+                  "xs": changing[self.known_carry :]}
+        rest_args = iter([a for a, u in zip(args, self.unknown_in, strict=True) if u])
+        own = self.rest_counts[0] - len(self.fixed) + self.rest_counts[1]
+        ordered = [values[kind][i] for kind, i in self.fixed]
+        ordered += [next(rest_args) for _ in range(own)]
+        ordered += [values[kind][i] for kind, i in self.moving]
+        ordered += rest_args
+        p = {**params, "body": self.rest, "num_consts": self.rest_counts[0],
+             "num_carry": self.rest_counts[1]}
+        return [*carried, *[stacked[i] for i in self.y_places]], ordered, p
+
+
+def _run(bind: Callable, program: Program, args: Sequence[Any]) -> list[Any]:
+    """A program's results; one that computes nothing is not called."""
+    if program.equations or program.constants:
+        return bind(call, args, {"program": program}) if program.outputs else []
+    env = dict(zip(program.inputs, args, strict=True))
+    return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
+
+
+split_plan = derived(SplitPlan)

@@ -1,0 +1,347 @@
+"""`lax.while_loop` and `lax.fori_loop`: public functions around the ops `while_loop` and `scan`.
+
+A loop with known bounds is a scan, which reverse mode can go back over; any other is a
+`while_loop`. Bodies are staged once for each function and types (see `bodies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.config import disable_jit
+from shardwise._src.base.context import CURRENT
+from shardwise._src.base.errors import ConcretizationTypeError
+from shardwise._src.control.bodies import (
+    Body,
+    Loop,
+    casts_of,
+    check_carry,
+    check_carry_tree,
+    check_function,
+    leaf,
+    shelf_of,
+    shelves,
+    staged,
+    steps_per_turn,
+    threading,
+    widened,
+    with_types,
+)
+from shardwise._src.control.call import call
+from shardwise._src.control.programs import fit, program_of, shared
+from shardwise._src.control.scan import scan as scan_op
+from shardwise._src.control.while_loop import flag_programs
+from shardwise._src.control.while_loop import while_loop as while_op
+from shardwise._src.core.infer import known, type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.program import Program
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import paths_in
+from shardwise._src.numpy.convert import cast, constant
+from shardwise._src.ops.families import add
+from shardwise._src.ops.logical import lt
+from shardwise._src.refs.refs import values_of, write_back
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import is_bool, is_integer
+
+
+@hides_frames
+def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
+    """Applies a function to a state again and again, as long as a condition holds.
+
+        state = init_val
+        while cond_fun(state):
+            state = body_fun(state)
+        return state
+
+    The number of turns is not known before the loop runs, so that there is no reverse-mode
+    derivative: for that, use `fori_loop` with Python integers as bounds, or `scan`.
+
+    Args:
+      cond_fun: takes the state, gives a boolean scalar.
+      body_fun: takes the state, gives the next one.
+      init_val: the first state, a pytree. Its types are those of every state: they may not change.
+
+    Returns:
+      The last state.
+
+    Raises:
+      TypeError: if `cond_fun` gives no boolean scalar, or the state changes its tree or types.
+    """
+    leaves, tree = flatten(init_val)
+    try:
+        key = ("while", shelves[cond_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
+        loop = shelves[body_fun].bodies[key]
+    except (AttributeError, KeyError, TypeError):
+        loop = None
+    if loop is not None and not disable_jit.value:
+        return loop(leaves)
+    check_function("while_loop", "cond_fun", cond_fun)
+    check_function("while_loop", "body_fun", body_fun)
+    if disable_jit.value:
+        try:
+            return _in_python(cond_fun, body_fun, init_val)
+        except ConcretizationTypeError:  # the condition is traced: no turn of it can be in Python
+            pass
+    return _While(cond_fun, body_fun, leaves, tree).run()
+
+
+def _in_python(cond_fun: Callable, body_fun: Callable, state: Any) -> Any:
+    while cond_fun(state):
+        state = body_fun(state)
+    return state
+
+
+class _Carried:
+    """A loop whose body may not be staged yet. who: the public function."""
+
+    who = ""
+
+    def __init__(self, body_fun: Callable, leaves: list, tree: Any):
+        self.body_fun, self.name, self.tree = body_fun, name_of(body_fun), tree
+        self.leaves = [leaf(x, self.who, "init_val", tree, i) for i, x in enumerate(leaves)]
+
+    def staged_body(self, types: list[ArrayType], first: tuple = ()) -> tuple[Body, list]:
+        """The body in terms of what it takes, and the types of its carry.
+
+        first: types of what comes before the state in the carry.
+        """
+        body = self._staged_once([*first, *types])
+        count = len(first)
+        wider = [widened(a, b) for a, b in zip(types, body.out_types[count:], strict=True)]
+        if wider != types:
+            body = self._staged_once([*first, *wider])
+        check_carry(self.who, self.name, self.tree, wider, body.out_types[count:])
+        body.program = with_types(body.program, [*first, *wider])
+        self.count = len(first) + len(wider)
+        return body, [*first, *wider]
+
+    def _staged_once(self, types: list[ArrayType]) -> Body:
+        names = ["i"] * (len(types) - len(self.leaves)) + paths_in("carry", self.tree)
+        return staged(self.turn, types, self.who, self.name, names, lambda found: found, True)
+
+    def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
+        """The carry after one turn, and its tree."""
+        raise NotImplementedError
+
+    def checked(self, result: Any) -> tuple[list[Any], Any]:
+        outs, tree = flatten(result)
+        check_carry_tree(self.who, self.name, self.tree, tree)
+        return outs, tree
+
+
+class _While(_Carried):
+    who = "while_loop"
+
+    def __init__(self, cond_fun: Callable, body_fun: Callable, leaves: list, tree: Any):
+        super().__init__(body_fun, leaves, tree)
+        self.cond_fun = cond_fun
+
+    def run(self) -> Any:
+        types = [type_of(x) for x in self.leaves]
+        key = ("while", shelf_of(self.cond_fun), CURRENT.get().key, self.tree, *types)
+        shelf = shelf_of(self.body_fun)
+        loop = shelf.bodies.get(key)
+        if loop is None:
+            loop, may_keep = self.staged(types)
+            if may_keep:
+                shelf.keep(key, loop)
+        return loop(self.leaves)
+
+    def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
+        return self.checked(self.body_fun(self.tree.unflatten(leaves)))
+
+    def staged(self, types: list[ArrayType]) -> tuple[Loop, bool]:
+        body, carry = self.staged_body(types)
+        test = self._test(carry)
+        refs = list(dict.fromkeys([*body.refs, *test.refs]))
+        test, body = _asking(threading(test, refs)), threading(body, refs)
+        programs = {"test": shared(test.program), "body": shared(body.program)}
+        counts = {"num_test": len(test.outside), "num_body": len(body.outside)}
+        consts, casts = [*test.outside, *body.outside], casts_of(types, carry)
+        kind = _Flagged if test.program.effects else Loop
+        loop = kind(while_op, programs | counts, consts, casts, self.tree, refs, self.count)
+        return loop, not (test.captures or body.captures)
+
+    def _test(self, carry: list[ArrayType]) -> Body:
+        name = name_of(self.cond_fun)
+        names = paths_in("carry", self.tree)
+
+        def fun(*leaves: Any) -> Any:
+            return self.cond_fun(self.tree.unflatten(leaves))
+
+        test = staged(fun, carry, self.who, name, names, with_refs=True)
+        found = test.out_types
+        if test.tree != flatten(0)[1]:
+            came = f"a tree {test.tree}"
+        elif found[0].shape or not is_bool(found[0].dtype):
+            came = found[0].str_short(True)
+        else:
+            return test
+        raise TypeError(
+            f"while_loop: {name} must return a boolean scalar, which says whether to go on; it "
+            f"returned {came}."
+        )
+
+
+class _Flagged(Loop):
+    """A loop whose test has effects: it is asked once before the loop, then in each turn."""
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        for position, t in self.casts:
+            leaves[position] = fit(leaves[position], t)
+        p, count = self.params, self.params["num_test"]
+        leaves = [*leaves, *values_of(self.refs)]
+        (go_on,) = call(*self.consts[:count], *leaves, program=p["test"])
+        asked, body = flag_programs(p["body"], p["test"], count, p["num_body"])
+        _, *outs = while_op(
+            *self.consts, go_on, *leaves, test=asked, body=body, num_test=0,
+            num_body=len(self.consts),
+        )
+        write_back(self.refs, outs[self.at :])
+        return self.tree.unflatten(outs[: self.at])
+
+
+def _asking(test: Body) -> Body:
+    """A test as one that gives no values of refs: it may only read them."""
+    p, count = test.program, len(test.refs)
+    if not count:
+        return test
+    for ref, start, end in zip(test.refs, p.inputs[-count:], p.outputs[-count:], strict=True):
+        if start is not end:
+            raise ValueError(
+                f"while_loop: {p.name}, which says whether to go on, writes to {ref.short}. It "
+                "may only read refs: write in the body."
+            )
+    new = Program(p.inputs, p.outputs[:-count], p.equations, p.constants, p.name)
+    return Body(new, test.outside, test.tree, test.captures)
+
+
+@hides_frames
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None
+) -> Any:
+    """Applies a function to a number and a state, for each number from `lower` up to `upper`.
+
+        state = init_val
+        for i in range(lower, upper):
+            state = body_fun(i, state)
+        return state
+
+    With bounds whose values are known the loop is a scan, and has a reverse-mode derivative; else
+    it is a `while_loop`, which has none.
+
+    Args:
+      lower, upper: integer scalars of one dtype.
+      body_fun: takes the number and the state, gives the next state.
+      init_val: the first state, a pytree. Its types are those of every state: they may not change.
+      unroll: how many steps one turn of the compiled loop does; True for all of them. For known
+        bounds only.
+
+    Returns:
+      The last state.
+
+    Raises:
+      TypeError: if the bounds are not integer scalars of one dtype, or the state changes its tree
+        or types.
+      ValueError: if `unroll` is given for bounds that are not known.
+    """
+    check_function("fori_loop", "body_fun", body_fun)
+    lower, upper = known(lower), known(upper)
+    count_type = _type_of_bounds(lower, upper)
+    leaves, tree = flatten(init_val)
+    if isinstance(lower, Tracer) or isinstance(upper, Tracer):
+        if unroll not in (None, 0, 1):
+            raise ValueError(
+                f"fori_loop: unroll={unroll} needs bounds whose values are known; got "
+                f"{type_of(lower).str_short(True)} and {type_of(upper).str_short(True)}, of which "
+                "one is traced. Use Python integers."
+            )
+        loop = _Fori(body_fun, leaves, tree).loop((count_type,))
+        bounds = [cast(x, count_type.dtype, count_type.weak_type) for x in (lower, upper)]
+        return _while_below(loop, *bounds)
+    first, last = int(lower), int(upper)
+    if disable_jit.value:
+        for i in range(first, last):
+            init_val = body_fun(i, init_val)
+        return init_val
+    loop = _Fori(body_fun, leaves, tree).loop((type_of(0),))
+    return _counted(loop, first, max(last - first, 0), unroll)
+
+
+def _type_of_bounds(lower: Any, upper: Any) -> ArrayType:
+    try:
+        types = [type_of(x) for x in (lower, upper)]
+    except TypeError:
+        types = []
+    if any(t.shape or not is_integer(t.dtype) for t in types) or not types:
+        came = " and ".join(
+            t.str_short(True) for t in types) if types else f"{lower!r} and {upper!r}"
+        raise TypeError(f"fori_loop: lower and upper must be integer scalars; got {came}.")
+    a, b = types
+    if a.dtype == b.dtype:
+        return a if b.weak_type else b
+    if a.weak_type != b.weak_type and np.dtype(a.dtype).kind == np.dtype(b.dtype).kind == "i":
+        return b if a.weak_type else a
+    raise TypeError(
+        f"fori_loop: lower and upper must be of one dtype; got {a.str_short(True)} and "
+        f"{b.str_short(True)}. Convert one of them."
+    )
+
+
+class _Fori(_Carried):
+    """The state of the loop that is prepared: what comes before it in the carry is the number."""
+
+    who = "fori_loop"
+
+    def loop(self, first: tuple[ArrayType, ...]) -> tuple[Loop, list[Any]]:
+        """A loop without its length, and the leaves that it starts with."""
+        types = [type_of(x) for x in self.leaves]
+        key = ("fori", first, CURRENT.get().key, self.tree, *types)
+        shelf = shelf_of(self.body_fun)
+        loop = shelf.bodies.get(key)
+        if loop is None:
+            body, carry = self.staged_body(types, first)
+            casts, held = casts_of([*first, *types], carry), {"body": shared(body.program)}
+            loop = Loop(
+                scan_op, held, body.outside, casts, body.tree, body.refs, self.count
+            )
+            if not body.captures:
+                shelf.keep(key, loop)
+        return loop, self.leaves
+
+    def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
+        i, *state = leaves
+        outs, _ = self.checked(self.body_fun(i, self.tree.unflatten(state)))
+        return [add(i, constant(1, i)), *outs], flatten((0, self.tree.unflatten(outs)))[1]
+
+
+def _counted(prepared: tuple[Loop, list], lower: int, length: int, unroll: Any) -> Any:
+    loop, leaves = prepared
+    turns = max(length, 1) if unroll is True else steps_per_turn("fori_loop", unroll or 1)
+    params = {
+        **loop.params, "num_consts": len(loop.consts), "num_carry": loop.at + len(loop.refs),
+        "length": length, "reverse": False, "unroll": turns,
+    }
+    ready = Loop(scan_op, params, loop.consts, loop.casts, loop.tree, loop.refs, loop.at)
+    return ready([lower, *leaves])[1]
+
+
+def _while_below(prepared: tuple[Loop, list], lower: Any, upper: Any) -> Any:
+    loop, leaves = prepared
+    body = loop.params["body"]
+    carry = body.in_types[len(loop.consts) :]
+
+    def below(upper: Any, i: Any, *state: Any) -> list[Any]:
+        return [lt(i, upper)]
+
+    test = shared(program_of(below, [type_of(upper), *carry], body.name))
+    params = {"test": test, "body": body, "num_test": 1, "num_body": len(loop.consts)}
+    consts = [upper, *loop.consts]
+    ready = Loop(while_op, params, consts, loop.casts, loop.tree, loop.refs, loop.at)
+    return ready([lower, *leaves])[1]

@@ -1,0 +1,305 @@
+"""The `while_loop` op: a held program applied again and again, as long as another one says so.
+
+    test:        (test constants…, carry…)  → bool[]
+    body:        (body constants…, carry…)  → carry…
+    while_loop:  (test constants…, body constants…, carry…) → carry…
+
+Forward mode carries tangents along. Reverse mode is refused: how many turns there will be is not
+known, and with it the size of what would have to be kept of them. Under `vmap`, where rows differ
+in whether to go on, all go on until the last one is done, and rows that are done keep their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shardwise._src.control.call import call
+from shardwise._src.control.cond import chosen, refuse_ordered, shown
+from shardwise._src.control.programs import fit, program_of
+from shardwise._src.control.scan import batched_body, given, jvp_body, parts
+from shardwise._src.control.scan_split import unknown_carries
+from shardwise._src.core.op import Op
+from shardwise._src.core.ordering import ignoring_token
+from shardwise._src.core.program import Equation, Program, Var, derived
+from shardwise._src.ops.basis import zeros
+from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.sharding import settle
+from shardwise._src.transforms.batch import MappedAxis, batch_program, to_dim
+from shardwise._src.transforms.linearize import split_program
+from shardwise._src.types.array_type import ArrayType, array_type
+
+Marks = tuple[bool, ...]
+
+FLAG = array_type((), np.dtype(bool))
+
+
+def _type(
+    *types: ArrayType, test: Program, body: Program, num_test: int, num_body: int
+) -> tuple[ArrayType, ...]:
+    test_types, body_types, carry = parts(types, num_test, num_body)
+    if test.in_types != (*test_types, *carry):
+        raise TypeError(
+            f"[while_loop] the test takes {shown(test.in_types)}; got "
+            f"{shown((*test_types, *carry))} (constants, carry)."
+        )
+    if [t.strong() for t in test.out_types] != [_flag_like(t) for t in test.out_types[:1]]:
+        raise TypeError(
+            f"[while_loop] the test must give a boolean scalar; it gives {shown(test.out_types)}."
+        )
+    if body.in_types != (*body_types, *carry):
+        raise TypeError(
+            f"[while_loop] the body takes {shown(body.in_types)}; got "
+            f"{shown((*body_types, *carry))} (constants, carry)."
+        )
+    if body.out_types != carry:
+        raise TypeError(
+            f"[while_loop] the body must return the carry in the types that it takes, "
+            f"{shown(carry)}; it returns {shown(body.out_types)}."
+        )
+    return carry
+
+
+def _flag_like(t: ArrayType) -> ArrayType:
+    return FLAG.update(spec=t.spec, mesh=t.mesh, varying=t.varying)
+
+
+def _lower(
+    e: Any, ins: Any, outs: Any, *xs: str, test: Program, body: Program, num_test: int,
+    num_body: int,
+) -> list[str]:
+    test_consts, body_consts, carry = parts(xs, num_test, num_body)
+    names = [e.fresh() for _ in carry]
+    types = ", ".join(map(e.ty, outs))
+
+    def region(program: Program, consts: Sequence[str], result: str) -> str:
+        def write() -> None:
+            found = e.inline(program, *consts, *names)
+            e.lines.append(f"stablehlo.return {', '.join(found)} : {result}" if found
+                           else "stablehlo.return")
+
+        return e.region(write)
+
+    pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, carry, strict=True))
+    condition = region(test, test_consts, e.ty(FLAG))
+    turn = region(body, body_consts, types)
+    if not names:  # for which the short form cannot be parsed
+        text = f'"stablehlo.while"() ({{\n{condition}\n}}, {{\n{turn}\n}}) : () -> ()'
+        return e.lets(text, 0)
+    text = f"stablehlo.while({pairs}) : {types}\ncond {{\n{condition}\n}} do {{\n{turn}\n}}"
+    return e.lets(text, len(names))
+
+
+def _with_more(test: Program, types: Sequence[ArrayType]) -> Program:
+    """The test with arguments after its own that it does not look at."""
+    inputs = [*test.inputs, *map(Var, types)]
+    return Program(inputs, test.outputs, test.equations, test.constants, test.name)
+
+
+# -- jvp --
+
+
+@derived
+def _jvp_programs(
+    body: Program, test: Program, num_body: int, nonzero: Marks
+) -> tuple[Program, Program, Marks]:
+    """Body and test of values and tangents; which carries have tangents."""
+    count = len(body.outputs)
+    both, marks, _ = jvp_body(body, num_body, count, nonzero)
+    return both, _with_more(test, both.in_types[len(both.in_types) - sum(marks) :]), marks
+
+
+def _jvp(
+    primals: Any, tangents: Any, *, test: Program, body: Program, num_test: int, num_body: int
+) -> tuple[list, list]:
+    nonzero = tuple([t is not None for t in tangents[num_test:]])
+    both, new_test, marks = _jvp_programs(body, test, num_body, nonzero)
+    test_consts, consts, carry = parts(primals, num_test, num_body)
+    _, const_ts, carry_ts = parts(tangents, num_test, num_body)
+    started = [
+        zeros(v.aval.strong()) if t is None else t
+        for v, t, m in zip(body.arguments[num_body:], carry_ts, marks, strict=True) if m
+    ]
+    body_args = [*consts, *given(const_ts), *carry, *started]
+    held = len(consts) + len(given(const_ts))
+    body_args = map(fit, body_args, both.in_types)
+    outs = while_loop(
+        *test_consts, *body_args, test=new_test, body=both, num_test=num_test, num_body=held
+    )
+    moving = iter(outs[len(carry) :])
+    return outs[: len(carry)], [next(moving) if m else None for m in marks]
+
+
+# -- partial evaluation --
+
+
+def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+    """Carries that depend on nothing unknown are computed now; the rest repeats the whole loop."""
+    num_test, num_body = params["num_test"], params["num_body"]
+    unknown = [interpreter.is_unknown(a) for a in args]
+    test_marks, body_marks, carry_marks = parts(unknown, num_test, num_body)
+    test, body = params["test"], params["body"]
+    count = len(body.outputs)
+    carry = unknown_carries(body, num_body, count, (*body_marks, *carry_marks))
+    if split_program(test, (*test_marks, *carry)).unknown_out[0] or all(carry):
+        return interpreter.record(op, args, params)
+    known_body, known_test, *rest = _known_part(body, test, tuple(body_marks), tuple(test_marks),
+                                               carry)
+    held = [a for a, u in zip(args, [*test_marks, *body_marks, *carry], strict=True) if not u]
+    outs = iter(interpreter.known(while_loop, held, {
+        "test": known_test, "body": known_body, "num_test": test_marks.count(False),
+        "num_body": body_marks.count(False),
+    }))
+    rows = interpreter.record(while_loop, args, {**params, "body": rest[0], "test": rest[1]})
+    return [row if u else next(outs) for row, u in zip(rows, carry, strict=True)]
+
+
+@derived
+def _known_part(
+    body: Program, test: Program, body_marks: Marks, test_marks: Marks, carry: Marks
+) -> tuple[Program, ...]:
+    """Body and test over what is known; and both as a whole, for the rest, without the effects of
+    known values.
+    """
+    known = split_program(body, (*body_marks, *carry)).known
+    outs = known.outputs[: carry.count(False)]
+    known = Program(known.inputs, outs, known.equations, known.constants, known.name)
+    known_test = split_program(test, (*test_marks, *carry)).known
+    known_test = Program(known_test.inputs, known_test.outputs[:1], known_test.equations,
+                         known_test.constants, known_test.name)
+    rest = _without_known_effects(body, (*body_marks, *carry))
+    return known, known_test, rest, _without_known_effects(test, (*test_marks, *carry))
+
+
+def _without_known_effects(program: Program, unknown: Marks) -> Program:
+    if not program.effects:
+        return program
+    moving = {v for v, u in zip(program.arguments, unknown, strict=True) if u}
+    kept: list[Equation] = []
+    for eqn in program.equations:
+        if not moving.isdisjoint(eqn.inputs):
+            moving.update(eqn.outputs)
+        elif eqn.effects() and not eqn.outputs:
+            continue
+        kept.append(eqn)
+    return Program(program.inputs, program.outputs, kept, program.constants, program.name)
+
+
+def _transpose(cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> NoReturn:
+    raise ValueError(
+        "while_loop and fori_loop with traced bounds have no reverse-mode derivative (grad, vjp, "
+        f"jacrev), here the loop of {body.name}: the number of turns is not known before it runs, "
+        "and so nothing can be kept of them to go back over. Use `fori_loop` with Python integers "
+        "as bounds or `scan`, whose number of turns is known; forward mode (`jvp`, `jacfwd`); or "
+        "give the function that has the loop a rule with `custom_vjp`."
+    )
+
+
+# -- batching --
+
+
+def _batch(
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, test: Program, body: Program,
+    num_test: int, num_body: int,
+) -> tuple[list, list]:
+    axis = mapped.of(args, dims)
+    test_marks, body_marks, carry = parts([d is not None for d in dims], num_test, num_body)
+    count = len(body.outputs)
+    new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
+    new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
+    if by_row:
+        refuse_ordered((test, body), "while_loop",
+                       "a test that differs from row to row goes on until the last row is done")
+        every = (True,) * count
+        new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *every))
+        new_test, _ = batch_program(test, axis, (*test_marks, *every))
+    wanted = [*test_marks, *body_marks, *carry]
+    rows = zip(args, dims, wanted, strict=True)
+    moved = [to_dim(a, d, 0 if w else None, size) for a, d, w in rows]
+    types = [*new_test.in_types[:num_test], *new.in_types]
+    moved = [settle(a, t) for a, t in zip(moved, types, strict=True)]
+    if by_row:
+        return _by_row(moved, new_test, new, num_test, num_body), [0] * count
+    outs = while_loop(*moved, test=new_test, body=new, num_test=num_test, num_body=num_body)
+    return outs, [0 if m else None for m in carry]
+
+
+def _by_row(args: list, test: Program, body: Program, num_test: int, num_body: int) -> list:
+    """The loop over rows that each have a test of their own, whose results are carried too."""
+    test_consts, _, carry = parts(args, num_test, num_body)
+    (go_on,) = call(*test_consts, *carry, program=test)
+    any_test, turn = _row_programs(body, test, num_test, num_body)
+    consts = args[: num_test + num_body]
+    go_on = settle(go_on, any_test.in_types[0])
+    outs = while_loop(*consts, go_on, *carry, test=any_test, body=turn, num_test=0,
+                      num_body=num_test + num_body)
+    return outs[1:]
+
+
+@derived
+def _row_programs(
+    body: Program, test: Program, num_test: int, num_body: int
+) -> tuple[Program, Program]:
+    flags = test.out_types[0]
+
+    def some(go_on: Any, *carry: Any) -> list[Any]:
+        return [reduce_or(go_on, axes=(0,))]
+
+    turn = _testing(body, test, num_test, num_body, True)
+    return program_of(some, [flags, *test.in_types[num_test:]], test.name), turn
+
+
+@derived
+def flag_programs(
+    body: Program, test: Program, num_test: int, num_body: int
+) -> tuple[Program, Program]:
+    """Test and body of a loop that carries the result of the test, which then has no effects.
+
+    Those of a test need not happen: the compiler finds out without it how often some loops run.
+    """
+    types = [test.out_types[0], *test.in_types[num_test:]]
+    asked = program_of(lambda go_on, *carry: [go_on], types, test.name)
+    return asked, _testing(body, test, num_test, num_body, False)
+
+
+def _testing(body: Program, test: Program, num_test: int, num_body: int, by_row: bool) -> Program:
+    """The body with a test of its results, which comes first.
+
+    by_row: a row whose test was false keeps its values.
+    """
+    consts = [*test.in_types[:num_test], *body.in_types[:num_body]]
+    flag, carry = test.out_types[0], body.out_types
+
+    def turn(*args: Any) -> list[Any]:
+        test_consts, body_consts, (go_on, *held) = parts(args, num_test, num_body)
+        after = body(*body_consts, *held)
+        if by_row:
+            pairs = zip(held, after, strict=True)
+            after = [settle(chosen(go_on, p), t) for p, t in zip(pairs, carry, strict=True)]
+        return [settle(go_on, flag) for go_on in test(*test_consts, *after)] + after
+
+    return program_of(turn, [*consts, flag, *carry], body.name)
+
+
+def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+    """The token is the first carry."""
+    num_test, num_body = params["num_test"], params["num_body"]
+    body, test = with_token(params["body"], num_body, 0), params["test"]
+    new = params | {"test": ignoring_token(test, num_test), "body": body}
+    return new, num_test + num_body, 0
+
+
+while_loop = Op(
+    "while_loop",
+    type_rule=_type,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    split=_split,
+    sequence=_sequence,
+    multiple=True,
+    programs=("test", "body"),
+)

@@ -1,0 +1,64 @@
+"""Checks that a program is well formed: every pass must leave it so.
+
+Each variable is defined once and before its use; each equation's results have exactly the types
+that inference gives; held programs are checked too, and take what their equation passes.
+"""
+
+from __future__ import annotations
+
+from shardwise._src.core.infer import infer
+from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.types.array_type import ArrayType
+
+
+class ProgramError(AssertionError):
+    """A program that is not well formed, with the equation and the program's text."""
+
+
+def check_program(program: Program) -> None:
+    """Raises `ProgramError` where the program is not well formed."""
+    defined: set[Var] = set()
+    for var in program.inputs:
+        _define(program, var, defined, "an input")
+    for number, eqn in enumerate(program.equations):
+        for atom in eqn.inputs:
+            _check_use(program, atom, defined, f"equation {number} ({eqn.op.name})")
+        _check_types(program, number, eqn)
+        for var in eqn.outputs:
+            _define(program, var, defined, f"equation {number} ({eqn.op.name})")
+        for held in eqn.programs():
+            check_program(held)
+    for atom in program.outputs:
+        _check_use(program, atom, defined, "the outputs")
+
+
+def _define(program: Program, var: Var, defined: set[Var], where: str) -> None:
+    if var in defined:
+        raise ProgramError(f"{where} defines a variable a second time, in\n{program}")
+    defined.add(var)
+
+
+def _check_use(program: Program, atom: Var | Literal, defined: set[Var], where: str) -> None:
+    if isinstance(atom, Literal):
+        return
+    if atom not in defined:
+        raise ProgramError(
+            f"{where} uses a variable of type {atom.aval.str_short(True)} before it is defined, "
+            f"in\n{program}"
+        )
+
+
+def _check_types(program: Program, number: int, eqn: Equation) -> None:
+    types = tuple(a.aval for a in eqn.inputs)
+    found = infer(eqn.op, types, eqn.params)
+    expected = tuple(found) if eqn.op.multiple else (found,)
+    stated = tuple(v.aval for v in eqn.outputs)
+    if expected != stated:
+        raise ProgramError(
+            f"equation {number} ({eqn.op.name}) states {_shown(stated)}, but its rule gives "
+            f"{_shown(expected)} for operands {_shown(types)}, in\n{program}"
+        )
+
+
+def _shown(types: tuple[ArrayType, ...]) -> str:
+    return "(" + ", ".join(t.str_short(True) for t in types) + ")"

@@ -1,0 +1,178 @@
+"""Shardings over explicit mesh axes: the specs of an op's results, from those of its operands.
+
+What an op's `dims` rule says is enough: a dimension of a result is split as the operand dimensions
+of the same factor are. An operand without a mesh counts as whole on every device. Where operands
+disagree, or the op works along a split dimension, the program must say what it wants, by `reshard`
+of an operand or `out_sharding=`; nothing is communicated that the types do not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.core.op import Op
+from shardwise._src.messages.words import listed
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
+
+Axes = tuple[Any, ...]
+_ELSEWHERE = "Use `reshard` to gather it first, or pass `out_sharding` to a function that takes it."
+
+
+def with_specs(
+    op: Op, types: tuple[ArrayType, ...], outs: Sequence[ArrayType], params: dict[str, Any]
+) -> list[ArrayType]:
+    """The types of the results with their specs, where an operand has one."""
+    mesh = _common_mesh(op, types)
+    if op.dims is None:
+        raise op.missing("dims", "explicit sharding")
+    dims: Dims = op.dims(*types, **params)
+    unreduced, reduced = _sums(op, types, dims)
+    specs = _specs(op, types, outs, dims) if dims.specs is None else dims.specs
+    found: list[ArrayType] = []
+    for t, spec in zip(outs, specs, strict=True):
+        _check_distinct(op, types, spec, unreduced)
+        whole = PartitionSpec(*spec, unreduced=unreduced, reduced=reduced - {*spec_axes(spec)})
+        found.append(t.update(mesh=mesh, spec=whole))
+    return found
+
+
+def spec_axes(spec: Sequence[Axes]) -> list[Any]:
+    return [axis for axes in spec for axis in axes]
+
+
+def shown(types: Sequence[ArrayType]) -> str:
+    return ", ".join(t.str_short(True) for t in types)
+
+
+def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> AbstractMesh:
+    meshes: set[AbstractMesh] = {t.mesh for t in types if t.mesh is not None}
+    if len(meshes) > 1:
+        raise ShardingTypeError(
+            f"[{op.name}] operands live on different meshes: "
+            f"{' and '.join(sorted(str(m) for m in meshes))}. "
+            "Use `reshard` to bring them to one mesh."
+        )
+    return meshes.pop()
+
+
+# -- what splits the results' dimensions --
+
+
+def _specs(
+    op: Op, types: tuple[ArrayType, ...], outs: Sequence[ArrayType], dims: Dims
+) -> list[list[Axes]]:
+    """The axes of every dimension of each result."""
+    axes_of, holders = _factor_axes(op, types, dims)
+    if op.family == "contract":
+        twice = {f: axes_of[f] for f in dims.contracted() if len(holders.get(f, ())) > 1}
+        if twice:
+            _refuse_contraction(op, types, twice)
+    return [
+        [axes_of.get(_key(f, d, t.ndim, dims), ()) for d, f in enumerate(factors)]
+        for t, factors in zip(outs, dims.outputs, strict=True)
+    ]
+
+
+def _key(factor: Any, d: int, ndim: int, dims: Dims) -> Any:
+    """What decides how a dimension is split: its factor, or where it is in the array."""
+    if isinstance(factor, tuple):
+        return cast("Any", factor)[0]  # a compound dimension is split along its major factor
+    return (d, ndim) if factor is None and dims.worked == "kept" else factor
+
+
+def _factor_axes(
+    op: Op, types: tuple[ArrayType, ...], dims: Dims
+) -> tuple[dict[Any, Axes], dict[Any, list[int]]]:
+    """Mesh axes of every factor, and the operands that are split; raises where two disagree."""
+    axes_of: dict[Any, Axes] = {}
+    holders: dict[Any, list[int]] = {}
+    for i, (t, factors) in enumerate(zip(types, dims.inputs, strict=True)):
+        if t.spec is None:
+            continue
+        for d, (factor, axes) in enumerate(zip(factors, t.spec.dims(t.ndim), strict=True)):
+            key = _key(factor, d, t.ndim, dims)
+            if not axes or (key is None and dims.worked == "dropped"):
+                continue
+            if key is None:
+                raise ShardingTypeError(
+                    f"[{op.name}] cannot split dimension {d} of {t.str_short(True)}, which is "
+                    f"sharded over {axes}: the op works along it. {_ELSEWHERE}"
+                )
+            held = axes_of.setdefault(key, axes)
+            if held != axes:
+                _refuse_conflict(op, types, key, held, axes)
+            holders.setdefault(key, []).append(i)
+    return axes_of, holders
+
+
+def _refuse_conflict(
+    op: Op, types: tuple[ArrayType, ...], key: Any, one: Axes, other: Axes
+) -> None:
+    dimension = f"'{key}'" if isinstance(key, str) else key[0]
+    raise ShardingTypeError(
+        f"[{op.name}] operands {shown(types)} disagree about the sharding of dimension "
+        f"{dimension}: {one} and {other}. Use `reshard` on one of them."
+    )
+
+
+def _refuse_contraction(op: Op, types: tuple[ArrayType, ...], twice: dict[Any, Axes]) -> None:
+    axes = ", ".join(str(a) for a in twice.values())
+    raise ShardingTypeError(
+        f"[{op.name}] operands {shown(types)} are sharded over {axes} along a contracted "
+        "dimension, so the result's sharding is ambiguous. Use `reshard` on the operands, or pass "
+        "`out_sharding`."
+    )
+
+
+def _check_distinct(
+    op: Op, types: tuple[ArrayType, ...], spec: Sequence[Axes], unreduced: frozenset[Any]
+) -> None:
+    """Two dimensions of a result may not be split over one mesh axis."""
+    first: dict[Any, int] = {}
+    for d, axes in enumerate(spec):
+        for axis in axes:
+            if first.setdefault(axis, d) != d:
+                raise ShardingTypeError(
+                    f"[{op.name}] operands {shown(types)} would split dimensions {first[axis]} and "
+                    f"{d} of the result over one mesh axis, {axis!r}. Use `reshard` on one of them."
+                )
+            if axis in unreduced:
+                raise ShardingTypeError(
+                    f"[{op.name}] operands {shown(types)}: one is not yet summed along {axis!r}, "
+                    f"and another is split over it. Use `reshard` to take the sum first."
+                )
+
+
+# -- sums that are not taken yet --
+
+
+def _sums(
+    op: Op, types: tuple[ArrayType, ...], dims: Dims
+) -> tuple[frozenset[Any], frozenset[Any]]:
+    """The axes along which the results are unreduced, and reduced."""
+    none = NO_AXES, NO_AXES
+    marks = [(t.spec.unreduced, t.spec.reduced) if t.spec is not None else none for t in types]
+    held = {i for i, (unreduced, _) in enumerate(marks) if unreduced}
+    unreduced = marks[min(held)][0] if held else NO_AXES
+    if held and (held not in map(set, dims.linear) or any(marks[i][0] != unreduced for i in held)):
+        raise ShardingTypeError(
+            f"[{op.name}] operands {shown(types)}: {listed(sorted(unreduced, key=str))} "
+            "of an operand are axes along which a sum is not yet taken, and the op is not linear "
+            "in just such operands. Use `reshard` to take the sum first."
+        )
+    kinds = {reduced for _, reduced in marks if reduced}
+    if not kinds or op.family == "contract":
+        return unreduced, NO_AXES
+    own = kinds.pop()
+    rows = zip(types, marks, strict=True)  # scalars go with everything
+    if any(t.mesh and t.ndim and sums | reduced != own for t, (sums, reduced) in rows):
+        raise ShardingTypeError(
+            f"[{op.name}] operands {shown(types)} are not reduced along the same mesh axes, so "
+            "that their cotangents would be summed differently. Use `reshard` on one of them."
+        )
+    return unreduced, own - unreduced

@@ -1,0 +1,74 @@
+"""Fused functions: one cached program when eager, inlined when traced.
+
+`@fused` marks a function over ops (`var`, indexing, `where`, `.at[].set`). Called eagerly, the
+whole function is staged once per types and static arguments and runs as one compiled program; under
+any other interpreter its body simply runs, so that a trace sees plain ops.
+
+    @fused(arrays=1)
+    def mean(x, axis=None): ...
+
+The first `arrays` parameters take arrays; the others are static and must be hashable.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.base.context import current
+
+VARIADIC = 1 << 30
+FORMS = 8192  # kept
+
+
+class Fused:
+    """A function that dispatches as one program. `arrays`: how many leading parameters are."""
+
+    __slots__ = ("fun", "arrays", "name", "_array_names")
+
+    def __init__(self, fun: Callable[..., Any], arrays: int):
+        code = fun.__code__
+        self.fun = fun
+        self.arrays = VARIADIC if code.co_flags & 0x04 else arrays
+        self.name = fun.__name__
+        self._array_names = code.co_varnames[: min(arrays, code.co_argcount)]
+
+    def positional(
+        self, args: tuple[Any, ...], static: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with array parameters by position."""
+        while len(args) < len(self._array_names) and self._array_names[len(args)] in static:
+            static = dict(static)
+            args = (*args, static.pop(self._array_names[len(args)]))
+        return args, static
+
+
+def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
+    """Marks a function over ops as one program. Returns a plain function, for its signature."""
+    if fun is None:
+        return functools.partial(fused, arrays=arrays)
+    record = Fused(fun, arrays)
+
+    @functools.wraps(fun)
+    def call(*args: Any, **static: Any) -> Any:
+        return current().interpreter.call(record, args, static)
+
+    call.fused = record  # pyright: ignore[reportAttributeAccessIssue] (for tools)
+    return call
+
+
+@functools.lru_cache(FORMS, typed=True)
+def _form(fused: Any, *static: Any, **named: Any) -> object:
+    """Stands for a fused function with these static arguments, their types included.
+
+    Types count because 1, 1.0 and True are equal. In a cache key it saves hashing the arguments.
+    """
+    return object()
+
+
+def form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> object:
+    """`_form`, which also tells 0.0 from -0.0 (they are equal)."""
+    if float in map(type, rest) or float in map(type, static.values()):
+        return _form(fused, *rest, repr((rest, static)), **static)
+    return _form(fused, *rest, **static)

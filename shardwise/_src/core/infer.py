@@ -1,0 +1,139 @@
+"""Types of results, from types of operands: one generic rule around each op's `type_rule`.
+
+The op's own rule gives shape and dtype. Here the rest is added, the same for every op: the varying
+names (union over the operands) and, over explicit mesh axes, the sharding (`core.explicit`).
+Results are cached per op, operand types and parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from shardwise._src.base.caches import make_room
+from shardwise._src.base.context import ROOT, TraceKey, current
+from shardwise._src.core.explicit import with_specs
+from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Op
+from shardwise._src.messages.source import public_call
+from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type
+from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.promotion import dtype_and_weak
+
+
+def type_of(x: Any) -> ArrayType:
+    """The type of an array, a tracer, a NumPy array or scalar, or a Python scalar."""
+    found = getattr(x, "aval", None)
+    if found is not None and found.__class__ is ArrayType:  # jax's arrays have avals too
+        return found
+    key = (x.__class__, current().key)
+    found = _scalar_types.get(key)
+    if found is not None:
+        return found
+    if isinstance(x, np.ndarray):
+        host = cast("np.ndarray[Any, Any]", x)
+        return array_type(host.shape, canonicalize(host.dtype))
+    converted = known(x)
+    if converted is not x:
+        return type_of(converted)
+    try:
+        dtype, weak = dtype_and_weak(x)
+    except TypeError as error:
+        if name := public_call():
+            raise TypeError(f"{name}: {error}") from None
+        raise
+    found = array_type((), dtype, weak)
+    if isinstance(x, _SCALARS) and not isinstance(x, np.void):  # whose class is not all
+        make_room(_scalar_types, SCALAR_TYPES)
+        _scalar_types[key] = found
+    return found
+
+
+SCALAR_TYPES = 1024
+_SCALARS = (bool, int, float, complex, np.generic)
+_scalar_types: dict[tuple[Any, TraceKey], ArrayType] = {}  # by class, and flags
+
+
+typeof = type_of  # its public name
+
+
+# What ops take as it is, or refuse themselves (classes).
+_AS_IS: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarray, type)
+
+
+def known(x: Any) -> Any:
+    """An operand as ops take it: what another library's object converts itself to, else `x`."""
+    if getattr(x, "aval", None).__class__ is ArrayType or isinstance(x, _AS_IS):
+        return x
+    if hasattr(x, "__jax_array__"):
+        return x.__jax_array__()
+    exported = hasattr(x, "__dlpack__")
+    if hasattr(x, "__array__"):
+        try:
+            return np.asarray(x)
+        except TypeError:  # torch's bfloat16, and what is on a GPU
+            if not exported:
+                raise
+    if exported:  # copied: an operand may be read after its owner has changed it
+        return ROOT.interpreter.from_dlpack(x, None, True)
+    return x
+
+
+def is_value(x: Any) -> bool:
+    """Whether `x` is an array or a tracer of this library."""
+    return getattr(x, "aval", None).__class__ is ArrayType
+
+
+def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
+    """The type of the result, or the tuple of types where the op has several."""
+    if op.programs:  # a cache would keep the program, and the arrays in it
+        return _infer(op, types, params)
+    try:
+        key = (types, *params, *params.values()) if params else types
+        found = op.inferred.get(key)
+        if found is not None:
+            return found
+    except TypeError:  # a parameter that cannot be hashed
+        return _infer(op, types, params)
+    result = _infer(op, types, params)
+    if len(op.inferred) >= INFERENCE_CACHE_SIZE:
+        op.inferred.clear()
+    op.inferred[key] = result
+    return result
+
+
+def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
+    result = op.type_rule(*types, **params)
+    if any(isinstance(t.dtype, ExtendedDType) for t in types):
+        _check_opaque(op, types, result)
+    if all(t.mesh is None and not t.varying for t in types):
+        return result
+    if op.family == "sharding" or (op.dims is None and (op.programs or op.family == "custom")):
+        return result  # its types carry names and shardings already
+    outs = list(result) if op.multiple else [result]
+    varying = NO_NAMES.union(*[t.varying for t in types])
+    outs = [t.update(varying=varying | t.varying) for t in outs]
+    if any(t.mesh is not None for t in types):
+        outs = with_specs(op, types, outs, params)
+    return tuple(outs) if op.multiple else outs[0]
+
+
+def _check_opaque(op: Op, types: tuple[ArrayType, ...], result: Any) -> None:
+    """Elements of an extended dtype (keys) can be moved and compared, but not computed with."""
+    if op.family in ("key", "custom") or op.programs or op.name in ("eq", "ne"):
+        return
+    outs = result if op.multiple else (result,)
+    given = {t.dtype for t in types}
+    moved = any(isinstance(t.dtype, ExtendedDType) for t in outs)
+    computed = op.family in ("reduction", "contract") or any(t.dtype not in given for t in outs)
+    if computed or not moved:
+        raise TypeError(opaque_message(op.name, types))
+
+
+def opaque_message(name: str, types: tuple[ArrayType, ...]) -> str:
+    shown = " and ".join(t.str_short(True) for t in types)
+    return (
+        f"[{name}] keys are not numbers: they can be moved and compared for equality, but not "
+        f"computed with; got {shown}. `random.key_data` gives the integers of a key."
+    )

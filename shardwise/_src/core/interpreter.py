@@ -1,0 +1,104 @@
+"""Interpreters: who receives the ops that are bound.
+
+There is always one current interpreter, in the context. `op(*args, **params)` gives it the op; its
+rules run with its *parent* current, so transforms nest without levels. The eager interpreter has no
+parent and runs things; it is installed when the package is imported.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from shardwise._src.base.context import CURRENT, Context, current
+from shardwise._src.core.infer import known
+from shardwise._src.core.op import Op
+from shardwise._src.messages.source import Site, describe, user_site
+
+
+class Interpreter:
+    """Base of all interpreters.
+
+    parent:    the interpreter that was current when this one was entered; the last has none.
+    transform: the public name of the transform (`jit`, `grad`, …), for messages.
+    function:  the name of the transformed function.
+    alive:     false once the transformed function has ended; its tracers are invalid then.
+    thread:    the one that runs the function.
+    """
+
+    eager = False
+
+    __slots__ = (
+        "parent", "transform", "function", "site", "alive", "thread", "_seen", "_under_parent",
+        "__weakref__",
+    )
+
+    def __init__(
+        self, parent: Interpreter | None, transform: str, function: str, site: Site | None = None
+    ):
+        self.parent: Any = parent
+        self.transform = transform
+        self.function = function
+        self.site: Site | None = site or user_site(2)
+        self.alive = True
+        self.thread = get_ident()
+        self._seen: Context | None = None
+        self._under_parent: Context | None = None
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Applies the op: to tracers of this interpreter and to values of outer ones."""
+        raise NotImplementedError
+
+    def call(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        """Runs a fused function (see `core.fused`): inline, unless this is the eager one."""
+        n = fused.arrays
+        operands = [known(a) for a in args[:n]]
+        return fused.fun(*operands, *args[n:], **static)
+
+    def parent_context(self) -> Context:
+        """The current context, with the parent as interpreter."""
+        here = current()
+        under = self._under_parent
+        if under is None or here is not self._seen:
+            self._seen = here
+            under = self._under_parent = here.under(self.parent)
+        return under
+
+    def entered(self) -> _Entered:
+        """Makes this the current interpreter; its tracers die at the end of the block."""
+        return _Entered(self)
+
+    def end(self) -> None:
+        """The transformed function has ended."""
+        self.alive = False
+        self._seen = self._under_parent = None
+
+    def describe(self) -> str:
+        """`jit of f, called at file.py:3 (main)`."""
+        return f"{self.transform} of {self.function}, called at {describe(self.site)}"
+
+
+class _Entered:
+    """The block in which an interpreter is current."""
+
+    __slots__ = ("interpreter", "token")
+
+    def __init__(self, interpreter: Interpreter):
+        self.interpreter = interpreter
+
+    def __enter__(self) -> Interpreter:
+        self.token = CURRENT.set(current().under(self.interpreter))
+        return self.interpreter
+
+    def __exit__(self, *_: object) -> None:
+        CURRENT.reset(self.token)
+        self.interpreter.end()
+
+
+def name_of(fun: Callable[..., Any]) -> str:
+    """The name of a function, for messages and programs."""
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return getattr(fun, "__name__", type(fun).__name__)

@@ -1,0 +1,195 @@
+"""`Program`: a staged function, as a list of equations over typed variables (JAX's *jaxpr*).
+
+    { lambda ; a:f32[8,4]. let
+        b:f32[8,4] = sin a
+        c:f32[8,4] = mul b 2.0
+      in (c,) }
+
+A program carries its constants, the values of its first inputs; callers give the other inputs.
+Programs are immutable and compare by identity.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from shardwise._src.base.context import current
+from shardwise._src.core.op import Op
+from shardwise._src.core.printer import text
+from shardwise._src.messages.source import Site, replay, replays
+from shardwise._src.types.array_type import ArrayType
+
+
+class Var:
+    """A variable of one program."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType):
+        self.aval = aval
+
+
+class Literal:
+    """A scalar constant, written in place."""
+
+    __slots__ = ("aval", "value")
+
+    def __init__(self, value: Any, aval: ArrayType):
+        self.value = value
+        self.aval = aval
+
+
+Atom = Var | Literal
+
+
+class Equation:
+    """`outputs = op inputs` with parameters, and the user's line that it came from."""
+
+    __slots__ = ("op", "inputs", "outputs", "params", "site")
+
+    def __init__(
+        self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Var], params: dict[Any, Any],
+        site: Site | None,
+    ):
+        self.op = op
+        self.inputs = inputs
+        self.outputs = outputs
+        self.params = params
+        self.site = site
+
+    def programs(self) -> Iterator[Program]:
+        """The programs that this equation's parameters hold."""
+        for name in self.op.programs:
+            held = self.params[name]
+            yield from held if isinstance(held, tuple) else (held,)
+
+    def effects(self) -> frozenset[Any]:
+        if not self.op.programs:
+            return self.op.effects
+        return self.op.effects.union(*[p.effects for p in self.programs()])
+
+    def replace(self, **fields: Any) -> Equation:
+        merged = {n: getattr(self, n) for n in self.__slots__} | fields
+        return Equation(**merged)
+
+
+class Program:
+    """A staged function.
+
+    constants: values of the first `len(constants)` of `inputs`; callers give the rest.
+    name:      of the Python function.
+    """
+
+    __slots__ = (
+        "inputs", "outputs", "equations", "constants", "name", "effects", "derived", "__weakref__",
+    )
+
+    def __init__(
+        self,
+        inputs: Iterable[Var],
+        outputs: Iterable[Atom],
+        equations: Iterable[Equation],
+        constants: Iterable[Any] = (),
+        name: str = "f",
+    ):
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.equations = tuple(equations)
+        self.constants = tuple(constants)
+        self.name = name
+        found = [e.effects() for e in self.equations if e.op.effects or e.op.programs]
+        self.effects: frozenset[Any] = frozenset().union(*found)
+        self.derived: dict[tuple[Any, ...], Any] = {}
+
+    @property
+    def constant_vars(self) -> tuple[Var, ...]:
+        return self.inputs[: len(self.constants)]
+
+    @property
+    def arguments(self) -> tuple[Var, ...]:
+        """The inputs that callers give."""
+        return self.inputs[len(self.constants) :]
+
+    @property
+    def in_types(self) -> tuple[ArrayType, ...]:
+        return tuple(v.aval for v in self.arguments)
+
+    @property
+    def out_types(self) -> tuple[ArrayType, ...]:
+        return tuple(a.aval for a in self.outputs)
+
+    in_avals = in_types
+    out_avals = out_types
+    eqns = property(lambda self: self.equations)
+
+    def __call__(self, *args: Any) -> list[Any]:
+        return evaluate(self, args)
+
+    def __repr__(self) -> str:
+        return text(self)
+
+
+@replays
+def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
+    """Runs a program op by op under the current interpreter."""
+    env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *args), strict=True))
+    outer = replay.site
+    try:
+        for eqn in program.equations:
+            replay.site = eqn.site
+            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            result = eqn.op(*values, **eqn.params)
+            if eqn.op.multiple:
+                env.update(zip(eqn.outputs, result, strict=True))
+            else:
+                env[eqn.outputs[0]] = result
+    finally:
+        replay.site = outer
+    return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
+
+
+def without_dead_code(
+    outputs: Sequence[Atom], equations: Sequence[Equation]
+) -> list[Equation]:
+    """The equations that outputs or effects need."""
+    needed = {a for a in outputs if a.__class__ is Var}
+    kept: list[Equation] = []
+    for eqn in reversed(equations):
+        op = eqn.op
+        if (
+            needed.isdisjoint(eqn.outputs) and not op.effects
+            and not (op.programs and eqn.effects())
+        ):
+            continue
+        kept.append(eqn)
+        for a in eqn.inputs:
+            if a.__class__ is Var:
+                needed.add(a)
+    kept.reverse()
+    return kept
+
+
+def derived(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Keeps what a function makes of a program, and of hashable parameters, with the program.
+
+    `@derived def jvp_program(program, nonzero)`: the result is found again as long as the program
+    lives, and goes with it. Rules of users may run meanwhile, and ask for the named axes in scope.
+    """
+
+    @functools.wraps(make)
+    def found(program: Program, *parameters: Any, **named: Any) -> Any:
+        key = (make, current().axes, *parameters, *named.items())
+        held = program.derived.get(key)
+        if held is None:
+            held = program.derived[key] = make(program, *parameters, **named)
+        return held
+
+    return found
+
+
+def equation_count(program: Program) -> int:
+    """Equations, those of held programs included."""
+    inner = sum(equation_count(p) for eqn in program.equations for p in eqn.programs())
+    return len(program.equations) + inner

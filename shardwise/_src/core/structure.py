@@ -1,0 +1,47 @@
+"""The structure of a program: equal for programs that do the same, whichever objects they are of.
+
+A program that is staged again from the same code is another object; what was made of the first can
+be found by its structure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.core.program import Atom, Literal, Program
+
+
+def structure_of(program: Program) -> tuple[Any, ...] | None:
+    """A key that is equal for equal programs; None where a parameter cannot be hashed.
+
+    Programs in parameters, and constants, count by identity.
+    """
+    number: dict[Any, int] = {v: i for i, v in enumerate(program.inputs)}
+    key: list[Any] = [v.aval for v in program.inputs]
+    key += map(id, program.constants)
+    for eqn in program.equations:
+        key.append(eqn.op)
+        for name, value in eqn.params.items():
+            key.append(name)
+            # What is equal need not be the same: 1, 1.0 and True; 0.0 and -0.0.
+            key.append((value.__class__, repr(value)) if value.__class__ is float else value)
+            key.append(value.__class__)
+        for atom in eqn.inputs:
+            key.append(_form(atom, number))
+        for v in eqn.outputs:
+            number[v] = len(number)
+            key.append(v.aval)
+    for atom in program.outputs:
+        key.append(_form(atom, number))
+    found = tuple(key)
+    try:
+        hash(found)
+    except TypeError:
+        return None
+    return found
+
+
+def _form(atom: Atom, number: dict[Any, int]) -> Any:
+    if isinstance(atom, Literal):
+        return atom.aval, atom.value.__class__, repr(atom.value)
+    return number[atom]

@@ -1,0 +1,311 @@
+"""What functions with derivative rules of their own share: arguments, zeros, messages."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.control.call import call
+from shardwise._src.control.programs import opened, shared
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import Interpreter, name_of
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Program
+from shardwise._src.messages.trees import path_in
+from shardwise._src.numpy.convert import cast
+from shardwise._src.ops.basis import zeros
+from shardwise._src.transforms.batch import MappedAxis, run_batched, to_dim
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import float0, is_inexact
+
+
+class SymbolicZero:
+    """A tangent or cotangent that is known to be zero, for rules with `symbolic_zeros=True`."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType):
+        self.aval = aval
+
+    @staticmethod
+    def from_primal_value(value: Any) -> SymbolicZero:
+        return SymbolicZero(type_of(value).strong())
+
+    def __getattr__(self, name: str) -> Any:
+        """`shape`, `dtype` and what else there is to know of a type."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.aval, name)
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval.str_short(True)})"
+
+
+class CustomFunction:
+    """A function with a derivative rule. Base of `custom_jvp` and `custom_vjp`.
+
+    nondiff_argnums: positions of arguments that are handed to the rules as they are.
+    """
+
+    kind = ""
+
+    def __init__(
+        self, fun: Callable, nondiff_argnums: Sequence[int] | int = (),
+        nondiff_argnames: Sequence[str] | str = (),
+    ):
+        if not callable(fun):
+            raise TypeError(f"{self.kind} takes a function; got {fun!r}.")
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.name = name_of(fun)
+        self.plain = _takes_positions_only(fun)
+        nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        names = nondiff_argnames
+        names = (names,) if isinstance(names, str) else tuple(names)
+        self.nondiff = self._places(nums, names) if nums or names else ()
+
+    def _places(self, nums: tuple[int, ...], names: tuple[str, ...]) -> tuple[int, ...]:
+        """Positions of the arguments that are not differentiated."""
+        parameters = self.signature.parameters
+        more = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+        count, listed = len(parameters), list(parameters)
+        strange = [n for n in nums if n < -count or (n >= count and not more)]
+        if strange or not {*names} <= {*listed}:
+            what, given = ("nums", nums) if strange else ("names", names)
+            raise ValueError(
+                f"{self.kind} function {self.name}: nondiff_arg{what}={given} must name its "
+                f"arguments, which are {self.signature}."
+            )
+        return tuple(sorted({n + count if n < 0 else n for n in nums}
+                            | {listed.index(n) for n in names}))
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.fun)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} function {self.name}>"
+
+    def positional(self, args: tuple, kwargs: dict) -> tuple:
+        """The arguments by position, with the defaults of those that are missing."""
+        if not kwargs and self.plain:
+            return args
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"{self.kind} function {self.name}{self.signature} cannot be called with these "
+                f"arguments: {error}."
+            ) from None
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(
+                f"{self.kind} function {self.name}: the derivative rule takes arguments by "
+                f"position, so {', '.join(bound.kwargs)} cannot be keyword-only."
+            )
+        return bound.args
+
+    def separated(self, args: tuple) -> tuple[tuple, list[Any]]:
+        """Non-differentiable arguments, and the others."""
+        if not self.nondiff:
+            return (), list(args)
+        fixed = tuple([args[n] for n in self.nondiff if n < len(args)])
+        return fixed, [a for i, a in enumerate(args) if i not in self.nondiff]
+
+    def merged(self, fixed: tuple, rest: Sequence[Any]) -> list[Any]:
+        """All arguments in their order."""
+        args = list(rest)
+        for n, value in zip(self.nondiff, fixed, strict=False):
+            args.insert(n, value)
+        return args
+
+    def checked_leaves(self, leaves: Sequence[Any], tree: Any) -> list[Any]:
+        for i, x in enumerate(leaves):
+            if not is_value(x):
+                raise TypeError(
+                    f"{self.kind} function {self.name}: {path_in('args', tree, i)} is {x!r} of "
+                    f"type {type(x).__name__}, which is not an array. Name its position in "
+                    "nondiff_argnums if it is a constant."
+                )
+        return list(leaves)
+
+
+def _takes_positions_only(fun: Callable) -> bool:
+    """Whether a call without named arguments needs no look at the signature."""
+    code = getattr(fun, "__code__", None)
+    if code is None:
+        return False
+    return not getattr(fun, "__defaults__", None) and not getattr(fun, "__kwdefaults__", None)
+
+
+class Rule:
+    """User functions of one call, on flat values. Equal for calls of equal functions and trees.
+
+    key:    what makes two rules equal: the user's function object, trees, fixed arguments.
+    tree:   of the function's result, once the function or its rule has run.
+    """
+
+    __slots__ = ("name", "key", "tree")
+
+    def __init__(self, name: str, key: tuple):
+        self.name = name
+        self.key = key
+        self.tree: Any = None
+
+    def __eq__(self, other: Any) -> bool:
+        return other.__class__ is self.__class__ and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def is_value(x: Any) -> bool:
+    return hasattr(x, "aval") or isinstance(
+        x, bool | int | float | complex | np.generic | np.ndarray
+    )
+
+
+def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
+    """A tangent as users see it: zeros written out, `float0` for integers."""
+    if symbolic and tangent is None:
+        return SymbolicZero(aval.strong())
+    if not is_inexact(aval.dtype):
+        return np.zeros(aval.shape, float0)
+    return zeros(aval.strong()) if tangent is None else tangent
+
+
+def settled(
+    tangent: Any, aval: ArrayType, wrong: Callable[[str], Exception]
+) -> Any:
+    """A user's tangent for a value of type `aval`, checked; None where it is zero.
+
+    wrong: makes the error from the words for what came.
+    """
+    if tangent is None or isinstance(tangent, SymbolicZero) or not is_inexact(aval.dtype):
+        return None
+    if getattr(tangent, "dtype", None) == float0:
+        if tangent.shape == aval.shape:
+            return None
+        raise wrong(f"float0{list(tangent.shape)}")
+    if not is_value(tangent):
+        raise wrong(f"{tangent!r} of type {type(tangent).__name__}")
+    t = type_of(tangent)
+    if t.shape != aval.shape or (t.dtype != aval.dtype and not t.weak_type):
+        raise wrong(t.str_short(True))
+    return cast(tangent, aval.dtype)
+
+
+def fitted(values: Sequence[Any], types: Sequence[ArrayType], kind: str, rule: Rule) -> list[Any]:
+    """A rule's results in exactly the types that the staged function has."""
+    pairs = enumerate(zip(values, types, strict=True))
+    return [_fitted(x, t, i, kind, rule) for i, (x, t) in pairs]
+
+
+def _fitted(x: Any, t: ArrayType, i: int, kind: str, rule: Rule) -> Any:
+    given = type_of(x)
+    if given.shape == t.shape and (given.dtype == t.dtype or given.weak_type):
+        return cast(x, t.dtype, t.weak_type)
+    while rule.tree is None and isinstance(rule.key[0], Rule):  # the rule of a mapped function
+        rule = rule.key[0]
+    where = "out" if rule.tree is None else path_in("out", rule.tree, i)
+    raise TypeError(
+        f"the rule of {kind} function {rule.name} must return a result in the types of the "
+        f"function's own; {where} is of type {given.str_short(True)} and not "
+        f"{t.str_short(True)}."
+    )
+
+
+# -- the ops' common rules --
+
+
+def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> tuple:
+    """The function staged; what it takes from outside becomes leading arguments."""
+    if "program" in params:
+        return args, params
+    rule = params["rule"]
+    types = [type_of(a) for a in args]
+    program, captured = stage(
+        lambda *xs: rule.fun(*xs), types, transform=op.name.removesuffix("_call"), name=rule.name,
+        parent=interpreter,
+    )
+    program, constants = opened(program)
+    outside = (*constants, *captured)
+    new = {"rule": rule, "program": shared(program), "num_consts": len(outside)}
+    return (*outside, *args), new
+
+
+def type_rule(
+    *types: ArrayType, rule: Rule, program: Program, num_consts: int
+) -> tuple[ArrayType, ...]:
+    return program.out_types
+
+
+def lower_program(
+    e: Any, ins: Any, outs: Any, *xs: str, rule: Rule, program: Program, num_consts: int
+) -> list[str]:
+    return e.call(program, *xs)
+
+
+def run_eagerly(args: tuple, params: dict) -> list[Any]:
+    program = params.get("program")
+    if program is None:
+        return params["rule"].fun(*args)
+    return call(*args, program=program)
+
+
+def transpose_program_rule(
+    cts: Any, *args: Any, rule: Rule, program: Program, num_consts: int
+) -> list[Any]:
+    transpose: Any = call.transpose
+    return transpose(cts, *args, program=program)
+
+
+@contextmanager
+def explained(rule: Rule, kind: str, num_consts: int) -> Iterator[None]:
+    """Says what is wrong where the rule of a staged function uses a value that is gone by now."""
+    try:
+        yield
+    except UnexpectedTracerError as error:
+        if not num_consts:
+            raise
+        raise UnexpectedTracerError(
+            f"the derivative rule of {kind} function {rule.name} uses a traced value from outside. "
+            f"{rule.name} was staged (by jit or scan) within the function that the value belongs "
+            "to, and the rule runs when that has ended. Pass the value to "
+            f"{rule.name} as an argument."
+        ) from error
+
+
+def refuse_outside(rule: Rule, kind: str, tangents: Sequence[Any]) -> None:
+    """Derivatives by values that the function took from outside do not exist."""
+    if any(t is not None for t in tangents):
+        raise TypeError(
+            f"{kind} function {rule.name} uses a value from outside by which it is differentiated. "
+            f"Its rule gives derivatives by arguments only: pass the value to {rule.name} as an "
+            "argument."
+        )
+
+
+def map_flat(
+    mapped: MappedAxis, fun: Callable, args: Sequence[Any], dims: Sequence[int | None]
+) -> list[Any]:
+    """`fun(*args) → list` over a mapped axis; each result has its hidden dimension first."""
+    outs, out_dims = run_batched(mapped.over_current(), fun, args, dims)
+    rows = zip(outs, out_dims, strict=True)
+    return [to_dim(o, d, 0, mapped.size, mapped.hidden) for o, d in rows]

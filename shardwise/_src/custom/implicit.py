@@ -1,0 +1,415 @@
+"""`custom_linear_solve` and `custom_root`: solutions differentiated by what they solve.
+
+How a solution was found does not matter for its derivative: that of the solution of `A x = b` is
+again that of a linear system with `A`, and that of a root of `f` is that of the linear system with
+the derivative of `f` there (the implicit function theorem). So the solver may iterate in whatever
+way; only these systems are differentiated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.base.context import CURRENT
+from shardwise._src.control.bodies import Body, check_function, leaf, staged, with_types
+from shardwise._src.control.call import call
+from shardwise._src.control.programs import fit, shared, with_results
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.program import Program, derived
+from shardwise._src.custom.jvp import JvpRule, custom_jvp_call
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import path_in, paths_in, tree_difference
+from shardwise._src.numpy.convert import strong
+from shardwise._src.ops.basis import zeros
+from shardwise._src.ops.elementwise import neg, sub
+from shardwise._src.ops.sharding import settle
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
+from shardwise._src.transforms.jvp import jvp_program
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.transpose import transpose_program
+from shardwise._src.types.array_type import ArrayType
+
+Marks = tuple[bool, ...]
+
+# -- the op: (constants of each program…, b…) → (x…, more…) --
+#
+# programs: (matvec, solve), or (matvec, solve, vecmat, transpose_solve).
+# counts:   of the constants of each.
+
+
+def _groups(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+    """The constants of each program, then the rest."""
+    found, start = [], 0
+    for count in counts:
+        found.append(values[start : start + count])
+        start += count
+    return [*found, values[start:]]
+
+
+def _type(*types: ArrayType, programs: tuple, counts: tuple) -> tuple[ArrayType, ...]:
+    return programs[1].out_types
+
+
+def _lower(e: Any, ins: Any, outs: Any, *xs: str, programs: tuple, counts: tuple) -> list[str]:
+    groups = _groups(xs, counts)
+    return e.call(programs[1], *groups[1], *groups[-1])
+
+
+def _jvp(primals: Any, tangents: Any, *, programs: tuple, counts: tuple) -> tuple[list, list]:
+    """d(A x) = db, so A dx = db - dA x."""
+    outs = linear_solve(*primals, programs=programs, counts=counts)
+    consts, moving = _groups(primals, counts), _groups(tangents, counts)
+    rhs = list(moving[-1])
+    x = outs[: len(rhs)]
+    if any(t is not None for t in moving[0]):
+        change = tangents_of(programs[0], [*consts[0], *x], [*moving[0], *[None] * len(x)])
+        rhs = [_difference(a, b) for a, b in zip(rhs, change, strict=True)]
+    if all(t is None for t in rhs):
+        return outs, [None] * len(outs)
+    types = [type_of(b) for b in consts[-1]]
+    given = [zeros(t) if v is None else fit(v, t) for v, t in zip(rhs, types, strict=True)]
+    known = primals[: sum(counts)]
+    dx = linear_solve(*known, *given, programs=programs, counts=counts)[: len(x)]
+    return outs, [*dx, *[None] * (len(outs) - len(x))]
+
+
+def _difference(a: Any, b: Any) -> Any:
+    if b is None:
+        return a
+    return neg(b) if a is None else sub(a, b)
+
+
+def tangents_of(program: Program, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """Tangents of a program's results; None for zero."""
+    both, marks = jvp_program(program, tuple([t is not None for t in tangents]))
+    args = [*primals, *[t for t in tangents if t is not None]]
+    outs = call(*map(fit, args, both.in_types), program=both)
+    moving = iter(outs[len(program.outputs) :])
+    return [next(moving) if m else None for m in marks]
+
+
+def _transpose(cts: Any, *args: Any, programs: tuple, counts: tuple) -> list[Any]:
+    known = sum(counts)
+    if len(programs) == 2:
+        raise TypeError(
+            f"custom_linear_solve: reverse-mode differentiation of the solution by "
+            f"{programs[1].name} solves a system with the transpose of {programs[0].name}. Give "
+            "`transpose_solve`, or `symmetric=True` if it is its own transpose."
+        )
+    if any(is_linear(a) for a in args[:known]):
+        raise TypeError(
+            "custom_linear_solve: the solution can be transposed by b only, not by what "
+            f"{programs[0].name} uses."
+        )
+    types = [a.aval.strong() for a in args[known:]]
+    cts = [zeros(t) if ct is None else fit(ct, t) for ct, t in zip(cts, types, strict=False)]
+    groups = _groups(args, counts)
+    swapped = [*groups[2], *groups[3], *groups[0], *groups[1]]
+    found = linear_solve(
+        *swapped, *cts, programs=(*programs[2:], *programs[:2]),
+        counts=(*counts[2:], *counts[:2]),
+    )
+    return [None] * known + found[: len(types)]
+
+
+@derived
+def _batched(
+    program: Program, axis: Axis, marks: Marks, known: int
+) -> tuple[Program, Marks]:
+    """A program all of whose operands after the known ones have a hidden dimension, as have as
+    many of its results.
+    """
+    operands = len(program.arguments) - known
+    force = [i < operands for i in range(len(program.outputs))]
+    return batch_program(program, axis, (*marks, *[True] * operands), tuple(force))
+
+
+def _batch(
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, programs: tuple, counts: tuple
+) -> tuple:
+    axis = mapped.of(args, dims)
+    *marks, _ = _groups([d is not None for d in dims], counts)
+    found = [
+        _batched(p, axis, tuple(m), n)
+        for p, m, n in zip(programs, marks, counts, strict=True)
+    ]
+    new = tuple([p for p, _ in found])
+    wanted = [0 if m else None for group in marks for m in group]
+    wanted += [0] * (len(args) - len(wanted))
+    rows = zip(args, dims, wanted, strict=True)
+    moved = [to_dim(a, d, w, size) for a, d, w in rows]
+    types = [t for p, n in zip(new, counts, strict=True) for t in p.in_types[:n]]
+    types += new[1].in_types[counts[1] :]
+    moved = [settle(a, t) for a, t in zip(moved, types, strict=True)]
+    outs = linear_solve(*moved, programs=new, counts=counts)
+    return outs, [0 if m else None for m in found[1][1]]
+
+
+def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+    """The token is the first constant of the solver, which is what runs."""
+    (matvec, solve, *back), (first, count, *rest) = params["programs"], params["counts"]
+    programs = (matvec, with_token(solve, 0, 0), *back)
+    return {"programs": programs, "counts": (first, count + 1, *rest)}, first, 0
+
+
+linear_solve = Op(
+    "custom_linear_solve",
+    type_rule=_type,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    sequence=_sequence,
+    multiple=True,
+    programs=("programs",),
+)
+
+# -- the public functions --
+
+
+@hides_frames
+def custom_linear_solve(
+    matvec: Callable, b: Any, solve: Callable, transpose_solve: Callable | None = None,
+    symmetric: bool = False, has_aux: bool = False,
+) -> Any:
+    """Solves `matvec(x) = b` with a solver of one's own, and differentiates implicitly.
+
+    Args:
+      matvec: a linear function from trees like `b` to trees like `b`. Derivatives by the values
+        that it uses from outside are those of the solution.
+      b: the right-hand side, a pytree of floating-point arrays.
+      solve: `solve(matvec, b)` gives the solution. It need not be differentiable.
+      transpose_solve: `transpose_solve(vecmat, b)` solves with the transpose of `matvec`; needed
+        for reverse mode.
+      symmetric: whether `matvec` is its own transpose; `solve` then serves for both.
+      has_aux: whether the solvers return pairs of a solution and something more, which is not
+        differentiated.
+
+    Returns:
+      The solution, a tree like `b`; with `has_aux` a pair.
+
+    Raises:
+      TypeError: if `matvec` or a solver gives something of another tree or other types than `b`,
+        or where a transpose is needed and `transpose_solve` is not given.
+    """
+    who = "custom_linear_solve"
+    functions = {"matvec": matvec, "solve": solve}
+    if symmetric and transpose_solve is None:
+        transpose_solve = solve
+    if transpose_solve is not None:
+        functions["transpose_solve"] = transpose_solve
+    for what, f in functions.items():
+        check_function(who, what, f)
+    given, tree = flatten(b)
+    leaves = [strong(leaf(x, who, "b", tree, i)) for i, x in enumerate(given)]
+    system = _System(who, "b", tree, [type_of(x) for x in leaves], has_aux)
+    if CURRENT.get().interpreter.eager:
+        return system.eagerly(solve, matvec, leaves)
+    bodies = [system.staged(matvec), system.staged_solver(solve, matvec)]
+    if transpose_solve is not None:
+        back = bodies[0] if symmetric else system.transposed(bodies[0])
+        vecmat = matvec if symmetric else system.function(back)
+        bodies += [back, system.staged_solver(transpose_solve, vecmat)]
+    consts = [x for body in bodies for x in body.outside]
+    outs = linear_solve(
+        *consts, *leaves, programs=tuple([shared(body.program) for body in bodies]),
+        counts=tuple([len(body.outside) for body in bodies]),
+    )
+    return bodies[1].tree.unflatten(outs)
+
+
+@hides_frames
+def custom_root(
+    f: Callable, initial_guess: Any, solve: Callable, tangent_solve: Callable,
+    has_aux: bool = False,
+) -> Any:
+    """Finds a root of a function with a solver of one's own, and differentiates implicitly.
+
+    Args:
+      f: a function from trees like `initial_guess` to trees like it. Derivatives by the values
+        that it uses from outside are those of the root.
+      initial_guess: where to start, a pytree of floating-point arrays.
+      solve: `solve(f, initial_guess)` gives x with `f(x) = 0`. It need not be differentiable.
+      tangent_solve: `tangent_solve(g, y)` solves `g(x) = y` for a linear function `g`, the
+        derivative of `f`. For a scalar: `lambda g, y: y / g(1.0)`.
+      has_aux: whether `solve` returns a pair of a root and something more, which is not
+        differentiated.
+
+    Returns:
+      The root, a tree like `initial_guess`; with `has_aux` a pair.
+
+    Raises:
+      TypeError: if `f` or a solver gives something of another tree or other types than
+        `initial_guess`.
+    """
+    who = "custom_root"
+    for what, fun in (("f", f), ("solve", solve), ("tangent_solve", tangent_solve)):
+        check_function(who, what, fun)
+    given, tree = flatten(initial_guess)
+    leaves = [strong(leaf(x, who, "initial_guess", tree, i)) for i, x in enumerate(given)]
+    system = _System(who, "initial_guess", tree, [type_of(x) for x in leaves], has_aux)
+    if CURRENT.get().interpreter.eager:
+        return system.eagerly(solve, f, leaves)
+    bodies = [
+        system.staged(f), system.staged_solver(solve, f), system.staged_tangent(f, tangent_solve)
+    ]
+    consts = [x for body in bodies for x in body.outside]
+    rule = _root_rule(
+        name_of(f), tuple([shared(body.program) for body in bodies]),
+        tuple([len(body.outside) for body in bodies]),
+    )
+    outs = custom_jvp_call(*consts, *leaves, rule=rule)
+    return bodies[1].tree.unflatten(outs)
+
+
+def _root_rule(name: str, programs: tuple, counts: tuple) -> JvpRule:
+    """Of the constants of f, of the solver and of the tangent solver, then the guess."""
+    f, solver, tangent_solver = programs
+
+    def fun(*args: Any) -> list[Any]:
+        groups = _groups(args, counts)
+        return call(*groups[1], *groups[3], program=solver)
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
+        """f(x; p) = 0, so (df/dx) dx = -(df/dp) dp."""
+        outs = custom_jvp_call(*primals, rule=rule)  # whose derivatives are not the solver's either
+        groups = _groups(primals, counts)
+        x = outs[: len(groups[3])]
+        none = [None] * len(outs)
+        moving = _groups(tangents, counts)[0]
+        if all(t is None for t in moving):
+            return outs, none
+        change = tangents_of(f, [*groups[0], *x], [*moving, *none[: len(x)]])
+        rhs = [
+            zeros(type_of(v).strong()) if t is None else neg(t)
+            for t, v in zip(change, x, strict=True)
+        ]
+        found = call(*groups[2], *x, *rhs, program=tangent_solver)
+        return outs, [*found, *none[len(x) :]]
+
+    rule = JvpRule(name, (programs, counts), fun, jvp)
+    return rule
+
+
+class _System:
+    """Functions between trees of one kind.
+
+    what: the argument whose tree and types that is, for messages.
+    """
+
+    def __init__(self, who: str, what: str, tree: Any, types: list[ArrayType], has_aux: bool):
+        self.who, self.what, self.tree, self.types = who, what, tree, types
+        self.has_aux = has_aux
+
+    def staged(self, fun: Callable) -> Body:
+        """A function of one tree."""
+        name = name_of(fun)
+        body = staged(
+            lambda *xs: flatten(self._tree_checked(name, fun(self.tree.unflatten(xs)))),
+            self.types, self.who, name, paths_in("x", self.tree), lambda found: found,
+        )
+        return self._typed(body, name)
+
+    def staged_solver(self, solve: Callable, fun: Callable) -> Body:
+        """A solver of a function."""
+        name = name_of(solve)
+        body = staged(
+            lambda *xs: self.checked(name, solve(fun, self.tree.unflatten(xs))),
+            self.types, self.who, name, paths_in(self.what, self.tree),
+        )
+        return self._typed(body, name)
+
+    def staged_tangent(self, f: Callable, tangent_solve: Callable) -> Body:
+        """From a root and a right-hand side to the solution of the linearized system."""
+        name, count = name_of(tangent_solve), len(self.types)
+
+        def flat(*xs: Any) -> list[Any]:
+            return flatten(f(self.tree.unflatten(xs)))[0]
+
+        def solved(*xs: Any) -> Any:
+            _, linear = linearize(flat, xs[:count], self.who, name_of(f))
+
+            def g(v: Any) -> Any:
+                given = [strong(x) for x in flatten(v)[0]]
+                moved = zip(linear(given), self.types, strict=True)
+                return self.tree.unflatten([zeros(t) if x is None else x for x, t in moved])
+
+            result = tangent_solve(g, self.tree.unflatten(xs[count:]))
+            return self._tree_checked(name, result)
+
+        names = [*paths_in("x", self.tree), *paths_in("y", self.tree)]
+        body = staged(solved, [*self.types, *self.types], self.who, name, names)
+        return self._typed(body, name)
+
+    def eagerly(self, solve: Callable, fun: Callable, leaves: Sequence[Any]) -> Any:
+        """What a solver finds, run at once; the function is staged only to check its types."""
+        self.staged(fun)
+        given = [fit(x, t) for x, t in zip(leaves, self.types, strict=True)]
+        name = name_of(solve)
+        result = self.checked(name, solve(fun, self.tree.unflatten(given)))
+        found = flatten(result[0] if self.has_aux else result)[0]
+        found = [leaf(x, self.who, f"the result of {name}", self.tree, i)
+                 for i, x in enumerate(found)]
+        self._check_types([type_of(x) for x in found], name)
+        x = self.tree.unflatten([fit(x, t) for x, t in zip(found, self.types, strict=True)])
+        return (x, result[1]) if self.has_aux else x
+
+    def transposed(self, body: Body) -> Body:
+        """The transpose of a linear function."""
+        count = len(body.outside)
+        back, marks = transpose_program(body.program, count, (True,) * len(self.types))
+        back = with_results(back, 0, marks, (True,) * len(marks), self.types)
+        if not back.constants:
+            return Body(back, body.outside, self.tree, body.captures)
+        opened = Program(back.inputs, back.outputs, back.equations, (), back.name)
+        return Body(opened, [*back.constants, *body.outside], self.tree, body.captures)
+
+    def function(self, body: Body) -> Callable:
+        """A staged function of one tree, to be called."""
+        def vecmat(v: Any) -> Any:
+            given = [strong(x) for x in flatten(v)[0]]
+            return self.tree.unflatten(call(*body.outside, *given, program=body.program))
+
+        return vecmat
+
+    def checked(self, name: str, result: Any) -> Any:
+        """What a solver returned."""
+        if not self.has_aux:
+            return self._tree_checked(name, result)
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise TypeError(
+                f"{self.who}: with has_aux, {name} must return a pair (solution, aux); it "
+                f"returned {result!r}."
+            )
+        return self._tree_checked(name, result[0]), result[1]
+
+    def _tree_checked(self, name: str, result: Any) -> Any:
+        tree = flatten(result)[1]
+        if tree != self.tree:
+            differences = tree_difference(self.what, self.tree, "the result", tree, "x")
+            raise TypeError(
+                f"{self.who}: {name} must return a tree like {self.what}; {differences}."
+            )
+        return result
+
+    def _typed(self, body: Body, name: str) -> Body:
+        self._check_types(body.out_types, name)
+        body.program = with_types(body.program, self.types)
+        return body
+
+    def _check_types(self, found: Sequence[ArrayType], name: str) -> None:
+        rows = [
+            f"{path_in('x', self.tree, i)} is {b.str_short(True)}, and in {self.what} "
+            f"{a.str_short(True)}"
+            for i, (a, b) in enumerate(zip(self.types, found, strict=False))
+            if a.shape != b.shape or a.dtype != b.dtype
+        ]
+        if rows:
+            raise TypeError(
+                f"{self.who}: {name} must return values of the types of {self.what}; "
+                f"{', '.join(rows)}."
+            )

@@ -1,0 +1,69 @@
+"""Refs as arguments of `custom_vjp` functions: a function of the other arguments stands in.
+
+The rules get the refs in their places; also among the residuals, so that `bwd` may write to one:
+
+    @custom_vjp
+    def watch(ref, x): return x
+    watch.defvjp(lambda ref, x: (x, ref), lambda ref, ct: (ref.set(ct), ct))   # the first is None
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.refs.refs import is_ref
+from shardwise._src.runtime.pytree import flatten
+
+
+def without_refs(fun: Any, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
+    """The result of a custom_vjp function, some of whose arguments' leaves are refs."""
+    free, merged = _divided(leaves)
+    residual: list[Any] = []  # how residuals are made of values, once `fwd` has run
+
+    @functools.wraps(fun.fun)
+    def primal(*values: Any) -> Any:
+        return fun.fun(*fun.merged(fixed, tree.unflatten(merged(values))))
+
+    @functools.wraps(fun.fwd)
+    def fwd(*values: Any) -> Any:
+        result = fun.fwd(*fun.merged(fixed, tree.unflatten(merged(values))))
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            return result  # is refused
+        rows, row_tree = flatten(result[1])
+        kept, whole = _divided(rows)
+        residual[:] = [row_tree, whole]
+        return result[0], kept
+
+    @functools.wraps(fun.bwd)
+    def bwd(kept: Any, ct: Any) -> Any:
+        row_tree, whole = residual
+        cts = fun.bwd(*fixed, row_tree.unflatten(whole(kept)), ct)
+        return _of_values(cts, leaves, tree)
+
+    inner = type(fun)(primal)
+    inner.defvjp(fwd, bwd, fun.symbolic_zeros)
+    return inner(*free)
+
+
+def _divided(leaves: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """The leaves that are no refs, and what puts the refs between values for these."""
+    def merged(values: Sequence[Any]) -> list[Any]:
+        given = iter(values)
+        return [x if is_ref(x) else next(given) for x in leaves]
+
+    return [x for x in leaves if not is_ref(x)], merged
+
+
+def _of_values(cts: Any, leaves: Sequence[Any], tree: Any) -> Any:
+    """The cotangents for leaves that are no refs."""
+    places = tree.unflatten(range(len(leaves)))
+    if not isinstance(cts, tuple | list) or len(cts) != len(places):
+        return cts  # is refused
+    found: list[Any] = []
+    for ct, inside in zip(cts, places, strict=True):
+        at, kind = flatten(inside)
+        rows = [None] * len(at) if ct is None else kind.flatten_up_to(ct)
+        found += [row for i, row in zip(at, rows, strict=True) if not is_ref(leaves[i])]
+    return tuple(found)

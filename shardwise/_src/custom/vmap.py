@@ -1,0 +1,283 @@
+"""`custom_vmap`: a function with its own rule for batches.
+
+    @custom_vmap
+    def f(x, y): ...
+
+    @f.def_vmap
+    def f_batched(axis_size, in_batched, x, y):     # batched leaves have a leading dimension
+        x_batched, y_batched = in_batched
+        return result, True                         # with a mark for each leaf of the result
+
+A call is one op. Under `vmap` the rule runs in its place, in the parent interpreter. A derivative
+of the function keeps the rule in forward mode, where the derivative of the rule is its rule. What
+reverse mode makes of it is an ordinary linear function, which `vmap` batches op by op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.base.context import CURRENT, current
+from shardwise._src.control.bodies import staged
+from shardwise._src.control.call import call
+from shardwise._src.control.programs import shared, with_results
+from shardwise._src.control.scan_api import scan
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.op import Op
+from shardwise._src.core.ordering import through_program
+from shardwise._src.core.program import Program, derived, without_dead_code
+from shardwise._src.custom.common import CustomFunction, Rule, explained, fitted
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import shown, tree_difference
+from shardwise._src.ops.basis import zeros
+from shardwise._src.ops.sharding import settle
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.batch import MappedAxis, to_dim, with_dim
+from shardwise._src.transforms.jvp import jvp_program, push_forward
+from shardwise._src.types.dtypes import is_inexact
+
+Marks = tuple[bool, ...]
+
+
+class VmapRule(Rule):
+    """batched: (size, marks, values) → (results, marks).
+
+    Marks say which values have a hidden dimension; it is the first.
+    """
+
+    __slots__ = ("batched",)
+
+    def __init__(self, name: str, key: tuple, batched: Callable):
+        super().__init__(name, key)
+        self.batched = batched
+
+
+class custom_vmap(CustomFunction):
+    """A function whose batched form is given by a rule.
+
+    Args:
+      fun: a function of positional arguments, pytrees of arrays.
+
+    Returns:
+      The function; give it its rule with `def_vmap` before it is called.
+    """
+
+    kind = "custom_vmap"
+    vmap_rule: Any = None  # a function, once `def_vmap` was called
+
+    def __init__(self, fun: Callable):
+        super().__init__(fun)
+
+    def def_vmap(self, vmap_rule: Callable) -> Callable:
+        """Sets the rule: `vmap_rule(axis_size, in_batched, *args) → (result, out_batched)`.
+
+        in_batched: has the trees of the arguments, with a bool for each leaf. Leaves that are
+          marked have the mapped axis as their first dimension.
+        out_batched: the same for the result.
+        """
+        self.vmap_rule = vmap_rule
+        return vmap_rule
+
+    @hides_frames
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result; batched by the rule."""
+        if self.vmap_rule is None:
+            raise AttributeError(
+                f"custom_vmap function {self.name} has no rule for batches: define one with "
+                f"@{self.name}.def_vmap."
+            )
+        if CURRENT.get().interpreter.eager:
+            return self.fun(*args, **kwargs)
+        leaves, tree = flatten(self.positional(args, kwargs))
+        values = self.checked_leaves(leaves, tree)
+        body = staged(
+            lambda *xs: self.fun(*tree.unflatten(xs)), [type_of(x) for x in values], self.kind,
+            self.name,
+        )
+        outs = custom_vmap_call(
+            *body.outside, *values, rule=self.rule(tree, body.tree), program=shared(body.program),
+            num_consts=len(body.outside),
+        )
+        return body.tree.unflatten(outs)
+
+    def rule(self, tree: Any, out_tree: Any) -> VmapRule:
+        def batched(
+            size: int, marks: Sequence[bool], leaves: Sequence[Any]
+        ) -> tuple[list[Any], list[bool]]:
+            result = self.vmap_rule(size, list(tree.unflatten(marks)), *tree.unflatten(leaves))
+            return self._checked(size, result, out_tree)
+
+        return VmapRule(self.name, (self, tree, out_tree), batched)
+
+    def _checked(self, size: int, result: Any, expected: Any) -> tuple[list, list[bool]]:
+        """Flat results and marks of the user's rule."""
+        rule = f"{name_of(self.vmap_rule)}, the vmap rule of custom_vmap function {self.name},"
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise TypeError(
+                f"{rule} must return a pair (result, out_batched); it returned {shown(result)}."
+            )
+        outs, tree = flatten(result[0])
+        marks, mark_tree = flatten(result[1])
+        if mark_tree != tree:
+            where = tree_difference("the result", tree, "out_batched", mark_tree, "out")
+            raise ValueError(f"{rule} must return out_batched of the result's tree; {where}.")
+        if tree != expected:
+            where = tree_difference("that of the function", expected, "its own", tree, "out")
+            raise ValueError(f"{rule} must return a result of the function's own tree; {where}.")
+        for x, mark in zip(outs, marks, strict=True):
+            t = type_of(x)
+            if mark and (not t.ndim or t.shape[0] != size):
+                raise ValueError(
+                    f"{rule} says that a result of type {t.str_short(True)} is batched: then its "
+                    f"first dimension must be of size {size}."
+                )
+        return outs, [bool(m) for m in marks]
+
+
+def sequential_vmap(f: Callable) -> custom_vmap:
+    """A function that `vmap` calls for one element after the other, in a loop."""
+    mapped = custom_vmap(f)
+
+    def rule(axis_size: int, in_batched: Sequence[Any], *args: Any) -> tuple[Any, Any]:
+        leaves, tree = flatten(args)
+        marks = flatten(in_batched)[0]
+
+        def step(carry: Any, xs: Any) -> tuple[Any, Any]:
+            rows = iter(xs)
+            given = [next(rows) if m else x for x, m in zip(leaves, marks, strict=True)]
+            return carry, f(*tree.unflatten(given))
+
+        moving = [x for x, m in zip(leaves, marks, strict=True) if m]
+        outs = scan(step, None, moving, length=axis_size)[1]
+        out_leaves, out_tree = flatten(outs)
+        return outs, out_tree.unflatten([True] * len(out_leaves))
+
+    mapped.def_vmap(rule)
+    return mapped
+
+
+# -- the op: (values from outside…, values…) → results --
+
+
+def _type(*types: Any, program: Program, **p: Any) -> tuple:
+    return program.out_types
+
+
+def _lower(e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any) -> list[str]:
+    return e.call(program, *xs)
+
+
+def _batch(
+    size: int, args: Any, dims: Any, *, mapped: MappedAxis, rule: VmapRule, program: Program,
+    num_consts: int,
+) -> tuple[list, list]:
+    marks = [d is not None for d in dims]
+    if not any(marks):  # a collective is why it is mapped
+        batch: Any = call.batch
+        return batch(size, args, dims, mapped=mapped, program=program)
+    if any(marks[:num_consts]):
+        raise TypeError(
+            f"custom_vmap function {rule.name} uses a mapped value from outside, which its rule "
+            f"does not know of: pass the value to {rule.name} as an argument."
+        )
+    rows = zip(args[num_consts:], dims[num_consts:], strict=True)
+    moved = [to_dim(x, d, None if d is None else 0, size) for x, d in rows]
+    with explained(rule, "custom_vmap", num_consts):
+        outs, found = rule.batched(size, marks[num_consts:], moved)
+    pairs = zip(program.out_types, found, strict=True)
+    types = [with_dim(t, size, 0, mapped.hidden) if m else t for t, m in pairs]
+    return fitted(outs, types, "custom_vmap", rule), [0 if m else None for m in found]
+
+
+def _jvp(
+    primals: Any, tangents: Any, *, rule: VmapRule, program: Program, num_consts: int
+) -> tuple[list, list]:
+    """Two calls: of the function, and of its derivative, which has a rule made of the rule."""
+    outs = custom_vmap_call(*primals, rule=rule, program=program, num_consts=num_consts)
+    nonzero = tuple([t is not None for t in tangents])
+    moving, smooth = derivative(program, nonzero)
+    given = [t for t in tangents if t is not None]
+    args = map(settle, [*primals, *given], moving.in_types)
+    if any(nonzero[:num_consts]):  # by values that the rule does not know of
+        found = call(*args, program=moving)
+    else:
+        new = _moving_rule(rule, nonzero[num_consts:], smooth)
+        found = custom_vmap_call(*args, rule=new, program=moving, num_consts=num_consts)
+    results = iter(found)
+    return outs, [next(results) if s else None for s in smooth]
+
+
+@derived
+def derivative(program: Program, nonzero: Marks) -> tuple[Program, Marks]:
+    """The program from arguments and tangents to tangents of the results that can have one."""
+    both, marks = jvp_program(program, nonzero)
+    types, count = [t.strong() for t in program.out_types], len(program.outputs)
+    smooth = tuple([is_inexact(t.dtype) for t in types])
+    whole = with_results(both, count, marks, smooth, types)
+    equations = without_dead_code(whole.outputs[count:], whole.equations)
+    new = Program(whole.inputs, whole.outputs[count:], equations, whole.constants, whole.name)
+    return shared(new), smooth
+
+
+def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:
+    """The rule of the derivative. A value is batched there if it or its tangent is."""
+    count = len(nonzero)
+
+    def batched(
+        size: int, marks: Sequence[bool], values: Sequence[Any]
+    ) -> tuple[list[Any], list[bool]]:
+        places = iter(range(count, len(values)))
+        pairs = [(i, next(places) if has else None) for i, has in enumerate(nonzero)]
+        wide = [marks[i] or (k is not None and marks[k]) for i, k in pairs]
+
+        def placed(i: int | None, mark: bool) -> Any:
+            return None if i is None else _widened(values[i], marks[i], mark, size)
+
+        primals = [placed(i, m) for (i, _), m in zip(pairs, wide, strict=True)]
+        tangents = [placed(k, m) for (_, k), m in zip(pairs, wide, strict=True)]
+        found: list[bool] = []
+
+        def run(*xs: Any) -> list[Any]:
+            outs, found[:] = rule.batched(size, wide, xs)
+            return outs
+
+        outs, moved = push_forward(run, primals, tangents, current().interpreter)
+        rows = [
+            (zeros(type_of(x).strong()) if t is None else t, m)
+            for x, t, m, s in zip(outs, moved, found, smooth, strict=True) if s
+        ]
+        return [x for x, _ in rows], [m for _, m in rows]
+
+    return VmapRule(rule.name, (rule, nonzero, smooth), batched)
+
+
+def _widened(x: Any, has: bool, wanted: bool, size: int) -> Any:
+    return to_dim(x, 0 if has else None, 0 if wanted else None, size)
+
+
+def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+    """What is left of a derivative is an ordinary linear function."""
+    split: Any = call.split
+    return split(interpreter, call, args, {"program": params["program"]})
+
+
+def _transpose(cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
+    transpose: Any = call.transpose
+    return transpose(cts, *args, program=program)
+
+
+custom_vmap_call = Op(
+    "custom_vmap_call",
+    family="custom",
+    type_rule=_type,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    split=_split,
+    sequence=through_program,
+    multiple=True,
+    programs=("program",),
+)

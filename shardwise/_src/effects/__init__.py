@@ -1,0 +1,1 @@
+"""What reaches out of a program: calls of host functions."""

@@ -1,0 +1,367 @@
+"""Ops that call functions of the host: `pure_callback`, `io_callback` and `debug_callback`.
+
+A program holds a `Callback`: the user's function with all that a call needs. The op's operands are
+its arrays, flattened; its results are of the types in `results`. Compiled, the op is a custom call
+of a `HostFunction`, see `Emitter.host_call`; run eagerly, the function is simply called.
+
+What makes the kinds differ is what transforms and passes may do with them:
+
+    pure_callback    no effect: removed when its results are not used. Batched as its method says.
+    io_callback      never removed. Batched by a loop on the host.
+    debug_callback   the same, and without results: derivatives pass it by.
+
+The ordered ones also have the effect `ORDERED`: see `core.ordering`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shardwise._src.base import context
+from shardwise._src.base.context import Context, current
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.op import ForgetfulCache, Op
+from shardwise._src.core.ordering import ORDERED, TOKEN
+from shardwise._src.core.program import Program
+from shardwise._src.messages.source import describe, user_site
+from shardwise._src.ops.basis import move_axis
+from shardwise._src.runtime.pytree import flatten, flatten_with_path
+from shardwise._src.transforms.batch import to_dim
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dtypes import canonicalize, iinfo, is_bool, is_inexact
+
+CALLBACK = "callback"  # the effect of calling the host
+
+Values = Sequence[Any]
+Types = Sequence[ArrayType]
+
+
+class Callback:
+    """A function of the user, with all that it takes to call it with flat arrays.
+
+    fun:      called with the tree of its arguments.
+    kind:     the public function that it was given to, for messages.
+    in_tree, static: how arguments are made of arrays, and of the values that are no arrays, by
+              position among the leaves.
+    out_tree: of its results; None for a function whose results are ignored.
+    method:   `vmap_method` of a pure callback.
+    local:    whether each device calls it with its own part of the values.
+    device:   the one that calls it; None for the first of the program.
+
+    Callbacks that do the same are equal, so that programs that hold them are found again.
+    """
+
+    __slots__ = (
+        "fun", "kind", "in_tree", "static", "out_tree", "method", "local", "device", "context",
+        "site", "_key",
+    )
+
+    def __init__(
+        self, fun: Callable[..., Any], kind: str, in_tree: Any, static: dict[int, Any],
+        out_tree: Any = None, method: str | None = None, local: bool = False, device: Any = None,
+    ):
+        self.fun, self.kind, self.in_tree, self.static = fun, kind, in_tree, static
+        self.out_tree, self.method, self.local, self.device = out_tree, method, local, device
+        self.site = user_site(3)
+        self.context = host_context()
+        kept = tuple([(i, id(v)) for i, v in static.items()])
+        own = fun if isinstance(fun, Quoted) else id(fun)
+        self._key = (
+            own, kind, in_tree, kept, out_tree, method, local, device, self.context.key
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return other.__class__ is Callback and self._key == other._key  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return name_of(self.fun)
+
+    @property
+    def title(self) -> str:
+        """`pure_callback of f, called at file.py:3 (main)`, for messages."""
+        return f"{self.kind} of {self}, called at {describe(self.site)}"
+
+    def __call__(self, values: Values, results: Types) -> list[np.ndarray]:
+        """Calls the function with arrays, on the host or not; gives host arrays."""
+        with self.context.entered():
+            new_array = current().interpreter.new_array
+            given = iter([new_array(v) if isinstance(v, np.ndarray) else v for v in values])
+            count = self.in_tree.num_leaves
+            leaves = [self.static[i] if i in self.static else next(given) for i in range(count)]
+            args, kwargs = self.in_tree.unflatten(leaves)
+            found = self.fun(*args, **kwargs)
+            return [] if self.out_tree is None else self._checked(found, results)
+
+    def _checked(self, found: Any, results: Types) -> list[np.ndarray]:
+        leaves, tree = flatten(found)
+        if tree != self.out_tree:
+            raise TypeError(
+                f"{self.title}: the function returned the tree {_tree_text(tree)}; "
+                f"result_shape_dtypes is {_tree_text(self.out_tree)}. Return what it says."
+            )
+        return [self._host(x, t, found, i) for i, (x, t) in
+                enumerate(zip(leaves, results, strict=True))]
+
+    def _host(self, x: Any, t: ArrayType, found: Any, i: int) -> np.ndarray:
+        """One result as a host array of exactly its type."""
+        if isinstance(x, _PLAIN) and not isinstance(x, np.generic) and not t.shape and _fits(x, t):
+            return np.asarray(x, t.dtype)
+        value = np.asarray(x)
+        if value.shape != t.shape or canonicalize(value.dtype) != t.dtype:
+            path = "".join(map(str, flatten_with_path(found)[0][i][0]))
+            got = array_type(value.shape, value.dtype).str_short(True)
+            raise TypeError(
+                f"{self.title}: the function returned {got}{path and ' at ' + path}; "
+                f"result_shape_dtypes says {t.str_short(True)}."
+            )
+        return np.asarray(value, t.dtype, order="C")
+
+
+_PLAIN = (bool, int, float, complex)
+
+
+def _fits(x: Any, t: ArrayType) -> bool:
+    """Whether a Python scalar is of the type's kind, or of a narrower one."""
+    return np.result_type(x, t.dtype) == t.dtype
+
+
+def _tree_text(tree: Any) -> str:
+    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+
+
+class Quoted:
+    """Base of functions that are equal where what they were made of is."""
+
+
+def host_context() -> Context:
+    """What holds when a function of the host runs: the flags of here, and no transform.
+
+    Its arrays are on the CPU, whichever device waits for it.
+    """
+    flags = current().flags | {"default_device": "cpu"}
+    return Context(context.ROOT.interpreter, None, (), flags)
+
+
+@dataclass(frozen=True, slots=True)
+class Looped:
+    """A callback over batched values: called for each element, in order.
+
+    size, marks: of the leading dimension, and which values have it.
+    """
+
+    inner: Any
+    size: int
+    marks: tuple[bool, ...]
+
+    title = property(lambda self: self.inner.title)
+    local = property(lambda self: self.inner.local)
+    device = property(lambda self: self.inner.device)
+    method = property(lambda self: self.inner.method)
+
+    def __repr__(self) -> str:
+        return f"{self.inner!r} for each of {self.size}"
+
+    def __call__(self, values: Values, results: Types) -> list[np.ndarray]:
+        types = [t.update(shape=t.shape[1:]) for t in results]
+        pairs = [(np.asarray(v) if m else v, m) for v, m in zip(values, self.marks, strict=True)]
+        rows = [
+            self.inner([np.asarray(v[i]) if m else v for v, m in pairs], types)
+            for i in range(self.size)
+        ]
+        return [
+            np.stack([row[k] for row in rows]) if rows else np.empty(t.shape, t.dtype)
+            for k, t in enumerate(results)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class HostFunction:
+    """What a compiled program calls: a callback with the types of its results.
+
+    token: whether the first operand and result is a token of ordered effects.
+    """
+
+    callback: Any
+    results: tuple[ArrayType, ...]
+    token: bool
+
+    title = property(lambda self: self.callback.title)
+
+    def __call__(self, *values: np.ndarray) -> tuple[np.ndarray, ...]:
+        outs = self.callback(values[self.token :], self.results)
+        return (values[0] + np.int32(1), *outs) if self.token else tuple(outs)
+
+    def blank(self, turn: int) -> tuple[np.ndarray, ...]:
+        """Results of a call that failed: in turn 0, 1, and the ends of the range of numbers."""
+        outs = tuple([np.full(t.shape, _blanks(t.dtype)[turn % 4], t.dtype) for t in self.results])
+        return (np.zeros((), np.int32), *outs) if self.token else outs
+
+
+def _blanks(dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    if is_bool(dtype):
+        return False, True, True, False
+    if is_inexact(dtype):
+        return 0, 1, np.inf, -np.inf
+    return 0, 1, iinfo(dtype).max, iinfo(dtype).min
+
+
+def host_functions(program: Program) -> dict[HostFunction, int]:
+    """The functions that a program calls, those of held programs included, with their numbers."""
+    found: dict[HostFunction, int] = {}
+    _collect(program, found)
+    return found
+
+
+def _collect(program: Program, found: dict[HostFunction, int]) -> None:
+    for eqn in program.equations:
+        if eqn.op.family == CALLBACK:
+            found.setdefault(HostFunction(**eqn.params), len(found))
+        elif eqn.op.programs:
+            for held in eqn.programs():
+                _collect(held, found)
+
+
+# -- rules --
+
+
+def _type(*types: ArrayType, callback: Any, results: Any, token: bool) -> tuple[ArrayType, ...]:
+    return (TOKEN, *results) if token else results
+
+
+def _dims(*types: ArrayType, callback: Any, results: Any, token: bool) -> Dims:
+    """No dimension of a result is related to anything: results are whole."""
+    outs = _type(callback=callback, results=results, token=token)
+    sizes = [t.ndim for t in (*types, *outs)]
+    names = iter(letters(sum(sizes)))
+    rows = [tuple([next(names) for _ in range(n)]) for n in sizes]
+    return Dims(tuple(rows[: len(types)]), tuple(rows[len(types) :]))
+
+
+def _eager(args: Values, params: dict[str, Any]) -> list[Any]:
+    interpreter = current().interpreter
+    callback = params["callback"]
+    arrays = interpreter.arrays(args)
+    token, arrays = arrays[: params["token"]], arrays[params["token"] :]
+    outs = callback(arrays, params["results"])
+    near = next((a for a in arrays if a.committed), None)
+    if near is None:
+        return [*token, *[interpreter.new_array(x) for x in outs]]
+    return [*token, *[interpreter.beside(x, near._sig) for x in outs]]
+
+
+def _sequence(params: dict[str, Any], with_token: Any) -> tuple[dict[str, Any], int, int]:
+    return params | {"token": True}, 0, 0
+
+
+def _lower(
+    e: Any, ins: Any, outs: Any, *xs: str, callback: Any, results: Any, token: bool, pure: bool
+) -> list[str]:
+    return e.host_call(HostFunction(callback, results, token), ins, outs, xs, pure)
+
+
+def _pass_by(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
+    return op(*primals, **p), []
+
+
+def _refuse_jvp(primals: Any, tangents: Any, *, callback: Any, **p: Any) -> NoReturn:
+    raise ValueError(
+        f"{callback.title}: it has no derivative, as nothing is known of what the function "
+        "computes. Give it one: wrap the call in a function with `custom_jvp` or `custom_vjp`. Or "
+        "use `lax.stop_gradient` on its arguments."
+    )
+
+
+def _looped(
+    op: Op, size: int, args: Any, dims: Any, *, callback: Any, results: Any, token: bool
+) -> tuple[list[Any], list[Any]]:
+    marks = tuple([d is not None for d in dims])
+    moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+    outs = op(
+        *moved, callback=Looped(callback, size, marks), results=_batched(results, size), token=token
+    )
+    return outs, [0] * len(outs)
+
+
+def _batched(results: Types, size: int) -> tuple[ArrayType, ...]:
+    return tuple([t.update(shape=(size, *t.shape)) for t in results])
+
+
+def _refuse_batch(size: int, args: Any, dims: Any, *, callback: Any, **p: Any) -> NoReturn:
+    raise ValueError(
+        f"{callback.title}: it is ordered, and calls for the elements of a batch have no order: it "
+        "cannot be used under vmap. Use ordered=False, or `lax.map` in place of vmap."
+    )
+
+
+METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
+
+
+def _batch_pure(
+    op: Op, size: int, args: Any, dims: Any, *, callback: Any, results: Any, token: bool
+) -> tuple[list[Any], list[Any]]:
+    method = callback.method
+    if method is None:
+        raise NotImplementedError(
+            f"{callback.title}: it cannot be used under vmap, as vmap_method is None. Pass one of "
+            f"{', '.join(map(repr, METHODS))} to `pure_callback`: 'sequential' calls the function "
+            "for each element; with the others it gets whole batches."
+        )
+    if method.startswith("sequential"):
+        rest = {"callback": callback, "results": results, "token": token}
+        return _looped(op, size, args, dims, **rest)
+    moved = [_arranged(a, d, method, size) for a, d in zip(args, dims, strict=True)]
+    outs = op(*moved, callback=callback, results=_batched(results, size), token=token)
+    return outs, [0] * len(outs)
+
+
+def _arranged(x: Any, dim: int | None, method: str, size: int) -> Any:
+    """An operand as a function that takes batches gets it: the hidden dimension first."""
+    if dim is not None or method == "broadcast_all":
+        return to_dim(x, dim, 0, size)
+    return to_dim(x, None, 0, 1) if method == "expand_dims" else x
+
+
+def _record(
+    name: str, effects: tuple[str, ...], jvp: Callable[..., Any] | None, batch: Callable[..., Any]
+) -> Op:
+    """One of the ops. The rules `_pass_by`, `_looped` and `_batch_pure` take the op itself."""
+    op = Op(
+        name,
+        family=CALLBACK,
+        type_rule=_type,
+        dims=_dims,
+        lower=functools.partial(_lower, pure=not effects),
+        eager=_eager,
+        sequence=_sequence,
+        multiple=True,
+        effects=frozenset(effects),
+    )
+    op.jvp = functools.partial(_pass_by, op) if jvp is _pass_by else jvp
+    op.batch = batch if batch is _refuse_batch else functools.partial(batch, op)
+    op.inferred = ForgetfulCache()
+    return op
+
+
+_IN_ORDER = (CALLBACK, ORDERED)
+pure_callback = _record("pure_callback", (), _refuse_jvp, _batch_pure)
+io_callback = _record("io_callback", (CALLBACK,), _refuse_jvp, _looped)
+ordered_io_callback = _record("ordered_io_callback", _IN_ORDER, _refuse_jvp, _refuse_batch)
+debug_callback = _record("debug_callback", (CALLBACK,), _pass_by, _looped)
+ordered_debug_callback = _record("ordered_debug_callback", _IN_ORDER, _pass_by, _looped)
+
+
+def bind(op: Op, values: Values, callback: Callback, results: Types = ()) -> list[Any]:
+    """Calls an op of this file."""
+    for x in values:
+        type_of(x)  # raises
+    return op(*values, callback=callback, results=tuple(results), token=False)

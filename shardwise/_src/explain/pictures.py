@@ -1,0 +1,356 @@
+"""Pictures of shardings and meshes for the terminal: which devices hold which block.
+
+    visualize_array_sharding(x)
+    console.print(ShardingPicture(x.shape, x.sharding))
+
+An 8 x 16 array over `P("data", None)` of a 4 x 2 mesh begins:
+
+         0:16
+        ┌─────────┐
+    0:2 │ CPU 0,1 │
+        ├─────────┤
+    2:4 │ CPU 2,3 │
+
+Rows and columns of boxes are the blocks of the array; the labels are index ranges. Blocks of
+different sizes are drawn in proportion, where there is room. What does not fit is a table of blocks
+or, of many blocks, a picture that leaves out the middle. A box has the colour of its first device.
+
+What is drawn is decided in `types.pictures.panels`; here is how.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.columns import Columns
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shardwise._src.api.inspection import inspect_array_sharding
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.pictures.panels import (
+    Blocks,
+    Cell,
+    Limits,
+    Line,
+    Panel,
+    Picture,
+    block_text,
+    blocks,
+    device_color,
+    devices_text,
+    drawn_dims,
+    mesh_picture,
+    plain,
+    position_text,
+    sharding_picture,
+)
+
+MAX_ROWS = 32  # boxes down one picture
+MAX_PANELS = 8  # pictures for one array
+MAX_LISTED = 64  # rows of the table of blocks
+MAX_LINES = 4  # of text in a box, to show its size
+NARROWEST = 6  # inside a box
+
+
+# ---- boxes ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A panel as text: boxes with labels above and to the left.
+
+    least: the least width inside a box; most: the columns of the terminal;
+    scale: how many times wider and higher boxes are than they need to be.
+    """
+
+    panel: Panel
+    least: int
+    most: int
+    scale: float = 1.0
+    use_color: bool = True
+
+    @property
+    def margin(self) -> int:
+        return max(len(line.label) for line in self.panel.rows) + 1
+
+    def fits(self) -> bool:
+        return self.margin + 1 + sum(width + 1 for width in self._narrowest()) <= self.most
+
+    def _narrowest(self) -> list[int]:
+        columns = zip(self.panel.columns, *self.panel.cells, strict=True)
+        return [max(len(line.label), *map(_least_width, cells)) for line, *cells in columns]
+
+    def widths(self) -> list[int]:
+        """The width inside each box: its text's, or more to be in proportion."""
+        texts = [_box_text(cell) for row in self.panel.cells for cell in row]
+        texts += [line.label for line in self.panel.columns]
+        wanted = max(max(map(len, texts)) + 2, self.least) * self.scale
+        narrowest = self._narrowest()
+        widths = [
+            max(round(wanted * times), least)
+            for times, least in _pairs(_ratios(self.panel.columns), narrowest)
+        ]
+        room = self.most - self.margin - 1 - len(widths)
+        if sum(widths) > room:  # what there is beyond the narrowest is shared
+            spare = (room - sum(narrowest)) / (sum(widths) - sum(narrowest))
+            widths = [n + int((w - n) * spare) for w, n in _pairs(widths, narrowest)]
+        return widths
+
+    def heights(self) -> list[int]:
+        """The least number of lines in each row of boxes."""
+        ratios = _ratios(self.panel.rows)
+        return [max(round(min(times, MAX_LINES) * self.scale), 1) for times in ratios]
+
+    def render(self) -> Text:
+        widths, blank = self.widths(), " " * self.margin
+        out = Text(no_wrap=True)
+        if any(line.label for line in self.panel.columns):
+            labels = (line.label.ljust(width) for line, width in _pairs(self.panel.columns, widths))
+            out.append(f"{blank} {' '.join(labels)}".rstrip() + "\n")
+        bars = ["─" * width for width in widths]
+        last = len(self.panel.rows) - 1
+        out.append(blank + "┌" + "┬".join(bars) + "┐\n")
+        rows = zip(self.panel.rows, self.panel.cells, self.heights(), strict=True)
+        for i, (line, cells, height) in enumerate(rows):
+            self._append_row(out, line, cells, widths, height)
+            left, middle, right = "└┴┘" if i == last else "├┼┤"
+            out.append(blank + left + middle.join(bars) + right)
+            out.append("" if i == last else "\n")
+        return out
+
+    def _append_row(
+        self, out: Text, line: Line, cells: list[Cell | None], widths: list[int], least: int
+    ) -> None:
+        texts = [_wrap(_box_text(cell), width - 2) for cell, width in _pairs(cells, widths)]
+        height = max(least, *map(len, texts))
+        for row in range(height):
+            label = line.label if row == (height - 1) // 2 else ""
+            out.append(label.rjust(self.margin - 1) + " │")
+            for cell, lines, width in zip(cells, texts, widths, strict=True):
+                skipped = (height - len(lines)) // 2
+                here = lines[row - skipped] if 0 <= row - skipped < len(lines) else ""
+                out.append(here.center(width), style=self._style(cell))
+                out.append("│")
+            out.append("\n")
+
+    def _style(self, cell: Cell | None) -> str:
+        if not self.use_color or cell is None or cell.is_empty:
+            return ""
+        return _style(cell.devices)
+
+
+def _ratios(lines: Sequence[Line]) -> list[float]:
+    """How many times larger than the smallest each line is: 1 where empty, 0 where left out."""
+    smallest = min((line.size for line in lines if line.size), default=1)
+    return [0 if line.size is None else (line.size or smallest) / smallest for line in lines]
+
+
+def _pairs(xs: Sequence[Any], ys: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(xs, ys, strict=True)
+
+
+def _style(devices: Sequence[Any]) -> str:
+    return f"white on {device_color(devices[0])}" if devices else ""
+
+
+def _box_text(cell: Cell | None) -> str:
+    if cell is None:
+        return "…"
+    text = devices_text(cell.devices) if cell.devices else "-"
+    return f"{text} (empty)" if cell.is_empty else text
+
+
+def _least_width(cell: Cell | None) -> int:
+    """Of a box in which lines break only where they may."""
+    return 3 if cell is None else max(NARROWEST, *(len(p) + 2 for p in _pieces(_box_text(cell))))
+
+
+def _pieces(text: str) -> list[str]:
+    return text.replace(" ", " \0").replace(",", ",\0").split("\0")
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Breaks a device list at spaces and after commas."""
+    lines = [""]
+    for piece in _pieces(text):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return [line.strip() for line in lines]
+
+
+def _laid_out(picture: Picture, grids: list[Grid]) -> Iterator[RenderableType]:
+    """The panels of a picture, side by side where they fit, and its notes."""
+    drawn: list[RenderableType] = [
+        Group(Text(grid.panel.heading), grid.render()) if grid.panel.heading else grid.render()
+        for grid in grids
+    ]
+    yield from drawn if len(drawn) == 1 else [Columns(drawn, padding=(0, 2))]
+    yield from map(Text, picture.notes)
+
+
+# ---- shardings -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShardingPicture:
+    """A rich renderable: an array's blocks as boxes with the devices that hold them.
+
+    Args:
+        shape: the shape of the whole array.
+        sharding: anything with `devices_indices_map(shape)`.
+        use_color: the colour of the first device behind each block.
+        scale: how many times wider and higher boxes are than they need to be.
+        min_width: the least width of a box.
+        max_width: the most columns to use; the console's width if None.
+    """
+
+    shape: tuple[int, ...]
+    sharding: Any
+    use_color: bool = True
+    min_width: int = 9
+    max_width: int | None = None
+    scale: float = 1.0
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        most = min(options.max_width, self.max_width or options.max_width)
+        cut = blocks(self.shape, self.sharding)
+        rows, columns, sliced = drawn_dims(cut)
+        down, along = (1 if dim is None else cut.counts[dim] for dim in (rows, columns))
+        fits_all = down <= MAX_ROWS and math.prod(cut.counts[dim] for dim in sliced) <= MAX_PANELS
+        if fits_all and along * (NARROWEST + 1) <= most:
+            drawn = self._drawn(cut, Limits(MAX_ROWS, along, MAX_PANELS), most)
+        elif len(cut.holders) > MAX_LISTED:
+            drawn = self._elided(cut, most)
+        else:
+            drawn = []
+        yield from drawn or [self._table(cut)]
+
+    def _drawn(self, cut: Blocks, limits: Limits, most: int) -> list[RenderableType]:
+        """The picture, or nothing where it would not fit."""
+        picture = sharding_picture(cut, limits)
+        grids = [
+            Grid(panel, self.min_width - 2, most, self.scale, self.use_color)
+            for panel in picture.panels
+        ]
+        return list(_laid_out(picture, grids)) if all(grid.fits() for grid in grids) else []
+
+    def _elided(self, cut: Blocks, most: int) -> list[RenderableType]:
+        """The picture with as many columns as fit, and the middle left out."""
+        for columns in range(most // (NARROWEST + 1), 2, -1):
+            drawn = self._drawn(cut, Limits(MAX_ROWS // 4, columns, MAX_PANELS // 2), most)
+            if drawn:
+                return drawn
+        return []
+
+    def _table(self, cut: Blocks) -> Table:
+        """A row per block, for arrays with too many blocks or split dimensions to draw."""
+        table = Table("block", "devices")
+        for place in sorted(cut.holders)[:MAX_LISTED]:
+            devices = cut.holders[place]
+            style = _style(devices) if self.use_color else ""
+            table.add_row(Text(block_text(cut.block(place))), Text(devices_text(devices), style))
+        if len(cut.holders) > MAX_LISTED:
+            table.add_row(f"… {len(cut.holders) - MAX_LISTED:,} more blocks", "")
+        return table
+
+
+def visualize_sharding(
+    shape: Sequence[int],
+    sharding: Any,
+    *,
+    use_color: bool = True,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int | None = None,
+    console: Console | None = None,
+) -> None:
+    """Prints which devices hold which block of an array of this shape.
+
+    Args:
+        shape: the shape of the whole array; any rank.
+        sharding: anything with `devices_indices_map(shape)`.
+        use_color: the colour of the first device behind each block.
+        scale: how many times wider and higher boxes are than they need to be.
+        min_width: the least width of a box.
+        max_width: the most columns to use; the terminal's width if None.
+        console: where to print; a new console on standard output if None.
+    """
+    picture = ShardingPicture(tuple(shape), sharding, use_color, min_width, max_width, scale)
+    (console or Console()).print(picture)
+
+
+def visualize_array_sharding(arr: Any, **options: Any) -> None:
+    """Prints which devices hold which block of `arr`; options as for `visualize_sharding`.
+
+    Inside a jitted function that happens when it is compiled, as for `inspect_array_sharding`.
+    """
+    if isinstance(arr, Tracer):
+        shape = arr.shape
+        inspect_array_sharding(arr, callback=lambda s: visualize_sharding(shape, s, **options))
+        return
+    if not hasattr(arr, "sharding"):
+        raise TypeError(
+            f"visualize_array_sharding takes an array with a sharding; got one of type "
+            f"{type(arr).__name__}. Use `device_put` first, or `visualize_sharding`."
+        )
+    visualize_sharding(arr.shape, arr.sharding, **options)
+
+
+# ---- meshes --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeshPicture:
+    """A rich renderable: a mesh's devices as boxes, rows and columns named by axis.
+
+    Meshes of more than two axes are drawn as one picture for each position along the others.
+    """
+
+    mesh: Any
+    max_width: int | None = None
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        most = min(options.max_width, self.max_width or options.max_width)
+        devices, names = self.mesh.devices, [plain(name) for name in self.mesh.axis_names]
+        sizes = ", ".join(f"{name}: {n}" for name, n in zip(names, devices.shape, strict=True))
+        yield Text(f"mesh of {devices.size} devices ({sizes})")
+        *outer, down, along = (1, 1, *devices.shape)
+        if math.prod(outer) <= MAX_PANELS and down <= MAX_ROWS and along <= most // NARROWEST:
+            picture = mesh_picture(self.mesh, Limits(down, along, MAX_PANELS))
+            grids = [Grid(panel, 7, most) for panel in picture.panels]
+            if all(grid.fits() for grid in grids):
+                yield from _laid_out(picture, grids)
+                return
+        yield Text(_id_lines(devices, names))
+
+
+def _id_lines(devices: Any, names: Sequence[str]) -> str:
+    """Device ids only, a line for each row of the mesh, for meshes too large for boxes."""
+    lines: list[str] = []
+    places = itertools.product(*map(range, devices.shape[:-1]))
+    for place in itertools.islice(places, MAX_LISTED):
+        label = position_text(names, place)
+        ids = [str(device.id) for device in devices[place]]
+        if len(ids) > 16:
+            ids = [*ids[:8], "…", ids[-1], f"({len(ids)})"]
+        lines.append(f"{label}: {' '.join(ids)}" if label else " ".join(ids))
+    count = math.prod(devices.shape[:-1])
+    if count > MAX_LISTED:
+        lines.append(f"… {count - MAX_LISTED:,} more rows")
+    return "\n".join(lines)
+
+
+def visualize_mesh(mesh: Any, *, console: Console | None = None) -> None:
+    """Prints a mesh's devices at their places."""
+    (console or Console()).print(MeshPicture(mesh))

@@ -1,0 +1,23 @@
+"""Numbers that users give for dimensions, as the ints and tuples that ops take."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.messages.source import public_call
+from shardwise._src.numpy.convert import refuse_traced
+from shardwise._src.ops.shape import canonical_axis as axis_of
+
+__all__ = ["axis_of", "sizes"]
+
+
+def sizes(values: Sequence[Any]) -> tuple[int, ...]:
+    """Shapes, dimensions and permutations: integers of any kind, as a tuple of ints."""
+    try:
+        return tuple([operator.index(v) for v in values])
+    except TypeError as error:
+        for v in values if isinstance(values, tuple | list) else ():
+            refuse_traced(v, f"{public_call() or 'lax'}: a size", error)
+        raise TypeError(f"expected a sequence of integers; got {values!r}.") from None

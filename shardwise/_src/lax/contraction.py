@@ -1,0 +1,73 @@
+"""Sums of products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.lax.axes import sizes
+from shardwise._src.ops import contract
+from shardwise._src.ops.contract import DotAlgorithmPreset as DotAlgorithmPreset
+from shardwise._src.ops.contract import Precision as Precision
+from shardwise._src.ops.sharding import placed
+from shardwise._src.types.dtypes import check_user_dtype
+
+Dimensions = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+
+
+def dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: Dimensions,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Any:
+    """Sums of products over pairs of dimensions.
+
+    Args:
+      dimension_numbers: ((contracted of lhs, of rhs), (batch of lhs, of rhs)).
+      precision: on devices that have several; a `Precision`, its name, or a pair for lhs and rhs.
+      preferred_element_type: the dtype of the sums and of the result.
+      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
+
+    Returns:
+      An array with the batch dimensions, then what is left of lhs, then what is left of rhs.
+
+    Raises:
+      TypeError: if the dimensions of a pair differ in size.
+    """
+    (left, right), (left_batch, right_batch) = dimension_numbers
+    numbers = (sizes(left), sizes(right)), (sizes(left_batch), sizes(right_batch))
+    preferred = preferred_element_type
+    if preferred is not None:
+        preferred = check_user_dtype(preferred, "dot_general")
+    args = lhs, rhs, numbers, precision, preferred
+    if out_sharding is not None:
+        return placed(contract.dot, out_sharding, *args)
+    return contract.dot(*args)
+
+
+def dot(
+    lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None, *,
+    out_sharding: Any = None,
+) -> Any:
+    """Product of vectors and matrices: the last dimension of lhs with the first of rhs."""
+    left, right = type_of(lhs), type_of(rhs)
+    if left.ndim not in (1, 2) or right.ndim not in (1, 2):
+        raise TypeError(
+            "[dot] takes vectors and matrices; got "
+            f"{left.str_short(True)} and {right.str_short(True)}. Use dot_general."
+        )
+    numbers = ((left.ndim - 1,), (0,)), ((), ())
+    how = precision, preferred_element_type
+    return dot_general(lhs, rhs, numbers, *how, out_sharding=out_sharding)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+    """Matrix products of the last two dimensions; all others are batch dimensions."""
+    ndim = type_of(lhs).ndim
+    batch = tuple(range(ndim - 2))
+    return dot_general(lhs, rhs, (((ndim - 1,), (ndim - 2,)), (batch, batch)), precision)

@@ -1,0 +1,209 @@
+"""Reading and writing at places that are known only when the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.lax.axes import axis_of, sizes
+from shardwise._src.lax.shapes import index_in_dim
+from shardwise._src.numpy.convert import cast
+from shardwise._src.ops import index, shape
+from shardwise._src.ops import scatter as scatters
+from shardwise._src.ops.families import add, lit
+from shardwise._src.ops.index import GatherDimensionNumbers as GatherDimensionNumbers
+from shardwise._src.ops.index import GatherScatterMode as GatherScatterMode
+from shardwise._src.ops.logical import lt, where
+from shardwise._src.ops.scatter import ScatterDimensionNumbers as ScatterDimensionNumbers
+
+# -- windows at dynamic places: moved inside where they reach over the edge --
+
+
+def _starts(operand: Any, starts: Any) -> list[Any]:
+    """One start per dimension, of one dtype; negative ones count from the end."""
+    if not isinstance(starts, tuple | list):
+        starts = [index_in_dim(starts, i, 0, False) for i in range(type_of(starts).shape[0])]
+    placed = [s for s in starts if hasattr(s, "aval")]
+    dtype = type_of(placed[0]).dtype if placed else np.dtype(np.int32)
+    rows = zip(starts, type_of(operand).shape, strict=False)
+    return [_from_front(cast(s, dtype), n) for s, n in rows]
+
+
+def _from_front(start: Any, size: int) -> Any:
+    if not hasattr(start, "aval"):
+        return start + start.dtype.type(size) if start < 0 else start
+    return where(lt(start, lit(0, start)), add(start, lit(size, start)), start)
+
+
+def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
+    """A window of the operand.
+
+    Args:
+      start_indices: the window's place, an integer for each dimension (a sequence or an array).
+        Negative ones count from the end; a window that reaches over the edge is moved inside.
+      slice_sizes: the window's shape.
+    """
+    starts = _starts(operand, start_indices)
+    return index.dynamic_slice(operand, *starts, slice_sizes=sizes(slice_sizes))
+
+
+def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+    """A window along one dimension; all of the others."""
+    old = list(type_of(operand).shape)
+    axis = axis_of(axis, len(old))
+    starts: list[Any] = [0] * len(old)
+    starts[axis], old[axis] = start_index, int(slice_size)
+    return dynamic_slice(operand, starts, old)
+
+
+def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
+    """The element at one index of a dimension, which is kept with size 1 or removed."""
+    part = dynamic_slice_in_dim(operand, index, 1, axis)
+    return part if keepdims else shape.squeeze(part, (axis_of(axis, type_of(part).ndim),))
+
+
+def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
+    """The operand with a window replaced; places as for `dynamic_slice`."""
+    return index.dynamic_update_slice(operand, update, *_starts(operand, start_indices))
+
+
+def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Any:
+    """The operand with a window along one dimension replaced."""
+    ndim = type_of(operand).ndim
+    starts: list[Any] = [0] * ndim
+    starts[axis_of(axis, ndim)] = start_index
+    return dynamic_update_slice(operand, update, starts)
+
+
+def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Any:
+    """The operand with the element at one index of a dimension replaced."""
+    ndim = type_of(operand).ndim
+    axis = axis_of(axis, ndim)
+    if type_of(update).ndim != ndim:
+        update = shape.expand_dims(update, (axis,))
+    return dynamic_update_slice_in_dim(operand, update, index, axis)
+
+
+# -- many windows at once --
+
+
+def gather(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """A window of the operand for every index vector.
+
+    Args:
+      start_indices: integers; the last dimension holds the vectors.
+      dimension_numbers: how the dimensions correspond.
+      slice_sizes: the windows' shape, in dimensions of the operand.
+      unique_indices, indices_are_sorted: promises that allow faster code.
+      mode: for windows that are not wholly inside: "clip" moves them, "fill" (as None) gives
+        `fill_value` (by default NaN, or the extreme of an integer type), "promise_in_bounds".
+    """
+    return index.gather(
+        operand, start_indices, dimension_numbers=_hashable(dimension_numbers),
+        slice_sizes=sizes(slice_sizes), unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted, mode=GatherScatterMode.from_any(mode),
+        fill_value=fill_value,
+    )
+
+
+def _hashable(numbers: Any) -> Any:
+    return type(numbers)(*map(tuple, numbers))
+
+
+def _scattered(op: Op, operand: Any, indices: Any, updates: Any, numbers: Any, **p: Any) -> Any:
+    mode = GatherScatterMode.from_any(p.pop("mode"))
+    numbers = _hashable(numbers)
+    return op(operand, indices, updates, dimension_numbers=numbers, mode=mode, **p)
+
+
+def scatter(
+    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
+    *, indices_are_sorted: bool = False, unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """The operand with windows replaced: the mirror of `gather`.
+
+    Args:
+      scatter_indices: integers; the last dimension holds the vectors.
+      updates: a window for every vector.
+      mode: for windows that are not wholly inside: "clip" moves them, "drop" (as None) leaves
+        them out, "promise_in_bounds".
+    """
+    return _scattered(
+        scatters.scatter, operand, scatter_indices, updates, dimension_numbers,
+        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+    )
+
+
+def scatter_add(
+    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
+    *, indices_are_sorted: bool = False, unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """The operand with windows added to what is there; arguments as for `scatter`."""
+    return _scattered(
+        scatters.scatter_add, operand, scatter_indices, updates, dimension_numbers,
+        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+    )
+
+
+def scatter_sub(
+    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
+    *, indices_are_sorted: bool = False, unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """The operand with windows subtracted from what is there; arguments as for `scatter`."""
+    return _scattered(
+        scatters.scatter_sub, operand, scatter_indices, updates, dimension_numbers,
+        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+    )
+
+
+def scatter_mul(
+    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
+    *, indices_are_sorted: bool = False, unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """The operand with windows multiplied with what is there; arguments as for `scatter`."""
+    return _scattered(
+        scatters.scatter_mul, operand, scatter_indices, updates, dimension_numbers,
+        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+    )
+
+
+def scatter_min(
+    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
+    *, indices_are_sorted: bool = False, unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """The operand with windows put in where they are smaller; arguments as for `scatter`."""
+    return _scattered(
+        scatters.scatter_min, operand, scatter_indices, updates, dimension_numbers,
+        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+    )
+
+
+def scatter_max(
+    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
+    *, indices_are_sorted: bool = False, unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Any:
+    """The operand with windows put in where they are larger; arguments as for `scatter`."""
+    return _scattered(
+        scatters.scatter_max, operand, scatter_indices, updates, dimension_numbers,
+        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+    )

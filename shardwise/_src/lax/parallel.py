@@ -1,0 +1,373 @@
+"""Collectives: between the values along named axes, as `vmap(axis_name=...)` makes them.
+
+    vmap(lambda x: x / psum(x, "i"), axis_name="i")(xs)      # xs / xs.sum(0)
+
+Each takes one name, or a tuple of several: then values are numbered in row-major order, with the
+index along the last name changing fastest. Functions of `x` take pytrees.
+
+`axis_index_groups` divides the numbers along one axis, such as `[[0, 1], [2, 3]]`: each group is
+then by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.context import current
+from shardwise._src.core.infer import known, type_of
+from shardwise._src.core.op import Op
+from shardwise._src.lax.axes import axis_of
+from shardwise._src.messages.words import listed
+from shardwise._src.numpy.ufuncs import true_divide
+from shardwise._src.ops import collective as ops
+from shardwise._src.ops.basis import reduce_sum
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.reduce import reduce_max, reduce_min
+from shardwise._src.ops.shape import expand_dims, squeeze
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.dtypes import is_bool
+
+Groups = Sequence[Sequence[int]] | None
+_PLAIN = (bool, int, float, complex)  # np.float64 is a float, and an array
+
+
+class _Axes:
+    """The axes of one call, looked up.
+
+    positions: dimensions of the operand, where numbers are given among the names.
+    """
+
+    def __init__(self, who: str, axis_name: Any, groups: Groups = None, positional: bool = False):
+        given = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
+        self.who = who
+        self.positions = tuple([a for a in given if positional and isinstance(a, int)])
+        self.names = tuple([a for a in given if not (positional and isinstance(a, int))])
+        scope = current()
+        self.sizes = tuple([scope.axis_size(name) for name in self.names])
+        twice = [a for i, a in enumerate(self.names) if a in self.names[:i]]
+        if twice:
+            raise ValueError(f"{who}: axis {twice[0]!r} is given twice, in {given}.")
+        self.groups = None if groups is None else self._checked(groups)
+        self.count = ops.span(self.sizes, self.groups)
+
+    def _checked(self, groups: Sequence[Sequence[int]]) -> Any:
+        found = tuple([tuple([operator.index(i) for i in group]) for group in groups])
+        if len(self.names) != 1 or self.positions:
+            raise ValueError(
+                f"{self.who}: axis_index_groups divide one named axis; got {len(self.names)} of "
+                f"them, {self.names}, and dimensions {self.positions}."
+            )
+        if sorted(i for group in found for i in group) != list(range(self.sizes[0])):
+            raise ValueError(
+                f"{self.who}: axis_index_groups must have each of the {self.sizes[0]} indices of "
+                f"axis {self.names[0]!r} once; got {list(map(list, found))}."
+            )
+        return found
+
+    @property
+    def even(self) -> bool:
+        return len({*map(len, self.groups or ())}) <= 1
+
+    def need_even(self) -> None:
+        if not self.even:
+            raise ValueError(
+                f"{self.who}: axis_index_groups must be of one size, as all results have one "
+                f"shape; got {[list(group) for group in self.groups or ()]}."
+            )
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"names": self.names, "sizes": self.sizes}
+
+
+def _mapped(fun: Callable[[Any], Any], tree: Any) -> Any:
+    leaves, structure = flatten(tree)
+    return structure.unflatten([fun(known(x)) for x in leaves])
+
+
+# -- reductions: the result is the same for all --
+
+
+def psum(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+    """The sum over named axes. Of a Python number: how often it occurs, times it, as a number.
+
+    Args:
+      x: numbers or booleans, which count as 0 and 1.
+      axis_name: one name or a tuple. Integers in it are dimensions of `x`, summed as well.
+      axis_index_groups: see the module.
+
+    Returns:
+      `x.sum()` over the axes, in the shape and dtype of `x`. A value that does not vary along an
+      axis is multiplied by the size of it.
+
+    Raises:
+      NameError: if no axis of that name is in scope.
+      ValueError: if a name is given twice, or the groups do not divide the axis.
+    """
+    axes = _Axes("psum", axis_name, axis_index_groups, True)
+    return _mapped(lambda leaf: _summed(leaf, axes), x)
+
+
+def _summed(x: Any, axes: _Axes) -> Any:
+    if x.__class__ in _PLAIN and axes.even and not axes.positions:
+        return x * axes.count
+    if is_bool(type_of(x).dtype):
+        x = convert_element_type(x, dtype=np.dtype("int32"))
+    return _reduced(ops.psum, reduce_sum, x, axes)
+
+
+def _reduced(op: Op, reduce: Op, x: Any, axes: _Axes) -> Any:
+    if axes.positions:
+        t = type_of(x)
+        if not all(-t.ndim <= a < t.ndim for a in axes.positions):
+            raise ValueError(
+                f"{axes.who}: integers among the axes are dimensions of the operand; got "
+                f"{listed(axes.positions)} for {t.str_short(True)}. Mapped axes have the "
+                "name that `vmap` gives them (axis_name)."
+            )
+        x = reduce(x, axes=tuple([axis_of(a, t.ndim) for a in axes.positions]))
+    return op(x, groups=axes.groups, **axes.params) if axes.names else x
+
+
+def pmean(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+    """The mean over named axes; see `psum`. Of integers it is of a floating-point dtype."""
+    axes = _Axes("pmean", axis_name, axis_index_groups, True)
+
+    def mean(leaf: Any) -> Any:
+        total = _summed(leaf, axes)
+        count: Any = axes.count if axes.even else _summed(1, axes)
+        if leaf.__class__ in _PLAIN and axes.even and not axes.positions:
+            return total / count
+        shape = type_of(leaf).shape
+        return true_divide(total, count * math.prod([shape[a] for a in axes.positions]))
+
+    return _mapped(mean, x)
+
+
+def pmax(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+    """The largest value along named axes; see `psum`. Where several are, they share derivatives."""
+    return _extreme("pmax", ops.pmax, reduce_max, x, axis_name, axis_index_groups)
+
+
+def pmin(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+    """The smallest value along named axes; see `pmax`."""
+    return _extreme("pmin", ops.pmin, reduce_min, x, axis_name, axis_index_groups)
+
+
+def _extreme(who: str, op: Op, reduce: Op, x: Any, axis_name: Any, groups: Groups) -> Any:
+    axes = _Axes(who, axis_name, groups, True)
+
+    def found(leaf: Any) -> Any:
+        if leaf.__class__ in _PLAIN and not axes.positions:
+            return leaf
+        return _reduced(op, reduce, leaf, axes)
+
+    return _mapped(found, x)
+
+
+# -- gathering and distributing --
+
+
+def all_gather(
+    x: Any, axis_name: Any, *, axis_index_groups: Groups = None, axis: int = 0, tiled: bool = False
+) -> Any:
+    """All values along named axes, in their order.
+
+    Args:
+      axis: where the new dimension goes, in the result.
+      tiled: the values are concatenated along the dimension `axis` that they have, instead.
+
+    Returns:
+      f32[…, n, …] for n values f32[…, …]; the same for all.
+
+    Raises:
+      ValueError: if there is no such dimension, or the groups are of different sizes.
+    """
+    axes = _Axes("all_gather", axis_name, axis_index_groups)
+    axes.need_even()
+
+    def gathered(leaf: Any) -> Any:
+        place = axis_of(axis, type_of(leaf).ndim + (not tiled))
+        if not tiled:
+            leaf = expand_dims(leaf, (place,))
+        if not axes.names:
+            return leaf
+        return ops.all_gather(leaf, axis=place, groups=axes.groups, **axes.params)
+
+    return _mapped(gathered, x)
+
+
+def psum_scatter(
+    x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Groups = None,
+    tiled: bool = False,
+) -> Any:
+    """The sum over named axes, of which each index gets its part only.
+
+    Args:
+      scatter_dimension: the dimension that is divided. Its size is that of the axes, and it goes
+        away; with `tiled` a multiple of it, and it stays.
+
+    Raises:
+      ValueError: if that dimension is of another size, or the groups are.
+    """
+    axes = _Axes("psum_scatter", axis_name, axis_index_groups)
+    axes.need_even()
+
+    def scattered(leaf: Any) -> Any:
+        place = axis_of(scatter_dimension, type_of(leaf).ndim)
+        _check_parts(axes, "scatter_dimension", leaf, place, tiled)
+        if axes.names:
+            leaf = ops.reduce_scatter(leaf, axis=place, groups=axes.groups, **axes.params)
+        return leaf if tiled else squeeze(leaf, (place,))
+
+    return _mapped(scattered, x)
+
+
+def _check_parts(axes: _Axes, what: str, x: Any, place: int, tiled: bool) -> None:
+    t = type_of(x)
+    size = t.shape[place]
+    if size % axes.count if tiled else size != axes.count:
+        wanted = "a multiple of the number" if tiled else "the number"
+        raise ValueError(
+            f"{axes.who}: the dimension {what}={place} of {t.str_short(True)} is divided among "
+            f"{axes.count} indices, so that its size must be {wanted} of them; got {size}."
+        )
+
+
+def all_to_all(
+    x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
+    axis_index_groups: Groups = None, tiled: bool = False,
+) -> Any:
+    """Part k of each value goes to index k, which gets one from each index.
+
+    Args:
+      split_axis: the dimension that is divided. Its size is that of the axes, and it goes away;
+        with `tiled` a multiple of it, and it stays.
+      concat_axis: where the new dimension goes, in the result, in which the parts are by where they
+        came from; with `tiled` the dimension along which they are concatenated.
+
+    Raises:
+      ValueError: if the dimension `split_axis` is of another size, or the groups are.
+    """
+    axes = _Axes("all_to_all", axis_name, axis_index_groups)
+    axes.need_even()
+
+    def exchanged(leaf: Any) -> Any:
+        ndim = type_of(leaf).ndim
+        split, concat = axis_of(split_axis, ndim), axis_of(concat_axis, ndim)
+        _check_parts(axes, "split_axis", leaf, split, tiled)
+        gone = split
+        if not tiled:
+            new = concat + (concat >= split)
+            leaf, concat, split = expand_dims(leaf, (new,)), new, split + (new <= split)
+            gone = split
+        if axes.names:
+            leaf = ops.all_to_all(
+                leaf, split=split, concat=concat, groups=axes.groups, **axes.params
+            )
+        return leaf if tiled else squeeze(leaf, (gone,))
+
+    return _mapped(exchanged, x)
+
+
+def pswapaxes(
+    x: Any, axis_name: Any, axis: int, *, axis_index_groups: Groups = None
+) -> Any:
+    """The dimension `axis` and a named axis of its size change places."""
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+# -- permuting --
+
+
+def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
+    """Values go from index to index.
+
+    Args:
+      perm: pairs (source, destination), no source and no destination twice. Who is no destination
+        has zeros.
+
+    Raises:
+      ValueError: if an index does not exist or occurs twice.
+    """
+    axes = _Axes("ppermute", axis_name)
+    pairs = tuple([(operator.index(a), operator.index(b)) for a, b in perm])
+    for what, indices in zip(("source", "destination"), zip(*pairs, strict=True), strict=False):
+        if len({*indices}) < len(indices) or not all(0 <= i < axes.count for i in indices):
+            raise ValueError(
+                f"ppermute: each {what} must be one of the {axes.count} indices of "
+                f"{_shown(axes)}, and occur once; got {list(indices)}."
+            )
+    return _mapped(lambda leaf: ops.ppermute(leaf, perm=pairs, **axes.params), x)
+
+
+def _shown(axes: _Axes) -> str:
+    names = ", ".join(map(repr, axes.names))
+    return f"axis {names}" if len(axes.names) == 1 else f"axes {names}"
+
+
+def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
+    """Index i gets the value of index `perm[i]`; `perm` is a permutation.
+
+    Raises:
+      ValueError: if it is none.
+    """
+    axes = _Axes("pshuffle", axis_name)
+    sources = [operator.index(i) for i in perm]
+    if sorted(sources) != list(range(axes.count)):
+        raise ValueError(
+            f"pshuffle: perm must be a permutation of the {axes.count} indices of {_shown(axes)}; "
+            f"got {sources}."
+        )
+    return ppermute(x, axis_name, [(source, to) for to, source in enumerate(sources)])
+
+
+def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
+    """The value of index `source`, for all.
+
+    Raises:
+      ValueError: if there is no such index.
+    """
+    axes = _Axes("pbroadcast", axis_name)
+    place = operator.index(source)
+    if not 0 <= place < axes.count:
+        raise ValueError(
+            f"pbroadcast: source must be one of the {axes.count} indices of {_shown(axes)}; got "
+            f"{place}."
+        )
+    return _mapped(lambda leaf: ops.pbroadcast(leaf, source=place, **axes.params), x)
+
+
+def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
+    """The same values, with what their types say about named axes changed.
+
+    Types say nothing about the axes of a `vmap`, along which all values may vary.
+
+    Raises:
+      ValueError: for another `to` than "varying".
+    """
+    _Axes("pcast", axis_name)
+    if to != "varying":
+        raise ValueError(
+            f"pcast: along the axis of a vmap, values can be cast to 'varying' only; got {to!r}."
+        )
+    return x
+
+
+# -- where one is --
+
+
+def axis_index(axis_name: Any) -> Any:
+    """The index along a named axis, an int32; along several, the number of the index."""
+    axes = _Axes("axis_index", axis_name)
+    return ops.number(**axes.params) if axes.names else np.int32(0)
+
+
+def axis_size(axis_name: Any) -> int:
+    """The size of a named axis; of several, the product."""
+    return _Axes("axis_size", axis_name).count

@@ -1,0 +1,147 @@
+"""Reductions, running reductions and sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.lax.axes import axis_of
+from shardwise._src.ops import basis, cumulative, reduce
+from shardwise._src.ops import sort as sorting
+from shardwise._src.ops.sharding import placed
+from shardwise._src.types.dtypes import check_user_dtype
+
+# -- reductions over `axes`, which go away --
+
+
+def _reduced(op: Op, operand: Any, axes: Sequence[int]) -> Any:
+    ndim = type_of(operand).ndim
+    return op(operand, axes=tuple([axis_of(a, ndim) for a in axes]))
+
+
+def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
+    """The sum over `axes`. out_sharding: how it is split, or left unreduced, over explicit axes."""
+    if out_sharding is not None:
+        return placed(reduce_sum, out_sharding, operand, axes)
+    return _reduced(basis.reduce_sum, operand, axes)
+
+
+def reduce_prod(operand: Any, axes: Sequence[int]) -> Any:
+    """The product over `axes`."""
+    return _reduced(reduce.reduce_prod, operand, axes)
+
+
+def reduce_max(operand: Any, axes: Sequence[int]) -> Any:
+    """The largest over `axes`; of no elements the least value of the dtype."""
+    return _reduced(reduce.reduce_max, operand, axes)
+
+
+def reduce_min(operand: Any, axes: Sequence[int]) -> Any:
+    """The smallest over `axes`; of no elements the greatest value of the dtype."""
+    return _reduced(reduce.reduce_min, operand, axes)
+
+
+def reduce_and(operand: Any, axes: Sequence[int]) -> Any:
+    """Whether all are true; of integers the bits that all have."""
+    return _reduced(reduce.reduce_and, operand, axes)
+
+
+def reduce_or(operand: Any, axes: Sequence[int]) -> Any:
+    """Whether any is true; of integers the bits that any has."""
+    return _reduced(reduce.reduce_or, operand, axes)
+
+
+def reduce_xor(operand: Any, axes: Sequence[int]) -> Any:
+    """Whether an odd number is true; of integers the bits that an odd number has."""
+    return _reduced(reduce.reduce_xor, operand, axes)
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
+    """The place of the largest along `axis`: the first of equals, or of NaNs."""
+    return _place(reduce.argmax, operand, axis, index_dtype)
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
+    """The place of the smallest along `axis`: the first of equals, or of NaNs."""
+    return _place(reduce.argmin, operand, axis, index_dtype)
+
+
+def _place(op: Op, operand: Any, axis: int, index_dtype: Any) -> Any:
+    axes = (axis_of(axis, type_of(operand).ndim),)
+    return op(operand, axes=axes, index_dtype=check_user_dtype(index_dtype, op.name))
+
+
+# -- running reductions: element i of the result is of the elements up to i --
+
+
+def _running(op: Op, operand: Any, axis: int, reverse: bool) -> Any:
+    return op(operand, axis=axis_of(axis, type_of(operand).ndim), reverse=bool(reverse))
+
+
+def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """Running sum along `axis`; from the end with `reverse`."""
+    return _running(cumulative.cumsum, operand, axis, reverse)
+
+
+def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """Running product along `axis`; from the end with `reverse`."""
+    return _running(cumulative.cumprod, operand, axis, reverse)
+
+
+def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """Running maximum along `axis`; from the end with `reverse`."""
+    return _running(cumulative.cummax, operand, axis, reverse)
+
+
+def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """Running minimum along `axis`; from the end with `reverse`."""
+    return _running(cumulative.cummin, operand, axis, reverse)
+
+
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """Running log(sum(exp(x))) along `axis`; from the end with `reverse`."""
+    return _running(cumulative.cumlogsumexp, operand, axis, reverse)
+
+
+# -- order --
+
+
+def sort(
+    operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1
+) -> Any:
+    """The elements along `dimension` in increasing order; NaNs last.
+
+    Args:
+      operand: an array, or several of one shape, which all go in the order of the first ones.
+      is_stable: whether equal elements keep their order.
+      num_keys: how many of the operands are compared, one after another.
+
+    Returns:
+      An array, or a tuple of them.
+    """
+    several = isinstance(operand, tuple | list)
+    operands = operand if several else [operand]
+    outs = sorting.sort(
+        *operands,
+        dimension=axis_of(dimension, type_of(operands[0]).ndim),
+        is_stable=bool(is_stable),
+        num_keys=int(num_keys),
+    )
+    return tuple(outs) if several else outs[0]
+
+
+def sort_key_val(
+    keys: Any, values: Any, dimension: int = -1, is_stable: bool = True
+) -> tuple[Any, Any]:
+    """(sorted keys, values in the same order)."""
+    return sort((keys, values), dimension, is_stable, num_keys=1)
+
+
+def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
+    """(the k largest along `axis` in decreasing order, their places)."""
+    ndim = type_of(operand).ndim
+    axis = axis_of(axis, ndim)
+    values, places = sorting.top_k(basis.move_axis(operand, axis, ndim - 1), k=int(k))
+    return basis.move_axis(values, ndim - 1, axis), basis.move_axis(places, ndim - 1, axis)

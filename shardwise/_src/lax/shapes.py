@@ -1,0 +1,260 @@
+"""Shapes and dtypes: broadcasting, reshaping, transposing, slicing, padding, joining, casting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.lax.axes import axis_of, sizes
+from shardwise._src.ops import basis, cast, create, shape
+from shardwise._src.ops.sharding import own_sharding, placed
+from shardwise._src.types.dtypes import check_user_dtype
+
+# -- broadcasting --
+
+
+def broadcast_in_dim(
+    operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *,
+    out_sharding: Any = None,
+) -> Any:
+    """The operand repeated to `shape`.
+
+    Args:
+      shape: of the result.
+      broadcast_dimensions: where each dimension of the operand goes, in increasing order. Its size
+        is 1 or that of the result.
+    """
+    how = {"shape": sizes(shape), "dims": sizes(broadcast_dimensions)}
+    return _by(basis.broadcast_in_dim, out_sharding, operand, **how)
+
+
+def _by(op: Op, out_sharding: Any, *operands: Any, **params: Any) -> Any:
+    """An op, with its result split over explicit mesh axes as asked for, if it is."""
+    if out_sharding is None:
+        return op(*operands, **params)
+    return placed(op, out_sharding, *operands, **params)
+
+
+def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Any:
+    """The operand repeated along new leading dimensions of the given sizes."""
+    old = type_of(operand).shape
+    dims = range(len(sizes), len(sizes) + len(old))
+    return broadcast_in_dim(operand, (*sizes, *old), tuple(dims), out_sharding=out_sharding)
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Any:
+    """With new leading dimensions of size 1, up to `rank` of them."""
+    return expand_dims(x, range(rank - type_of(x).ndim))
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that arrays of these shapes broadcast to by NumPy's rule."""
+    return np.broadcast_shapes(*map(tuple, shapes))
+
+
+def expand_dims(array: Any, dimensions: Sequence[int]) -> Any:
+    """With new dimensions of size 1 at the places `dimensions` of the result."""
+    ndim = type_of(array).ndim + len(dimensions)
+    return shape.expand_dims(array, tuple(axis_of(d, ndim) for d in dimensions))
+
+
+def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
+    """Without the dimensions `dimensions`, which are of size 1."""
+    ndim = type_of(array).ndim
+    return shape.squeeze(array, tuple(axis_of(d, ndim) for d in dimensions))
+
+
+# -- order and shape --
+
+
+def reshape(
+    operand: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, *,
+    out_sharding: Any = None,
+) -> Any:
+    """The elements in row-major order, in another shape.
+
+    Args:
+      new_sizes: the new shape; all sizes are given (`shardwise.numpy.reshape` takes a -1).
+      dimensions: an order of the operand's dimensions to bring them in first.
+      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
+    """
+    if dimensions is not None:
+        operand = transpose(operand, dimensions)
+    return _by(basis.reshape, out_sharding, operand, shape=sizes(new_sizes))
+
+
+def transpose(operand: Any, permutation: Sequence[int]) -> Any:
+    """Dimension i of the result is dimension `permutation[i]` of the operand."""
+    return basis.transpose(operand, perm=sizes(permutation))
+
+
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
+    """With the dimensions from `start_dimension` up to `stop_dimension` merged into one."""
+    old = type_of(operand).shape
+    first, last, _ = slice_of(start_dimension, stop_dimension).indices(len(old))
+    return reshape(operand, (*old[:first], int(np.prod(old[first:last])), *old[last:]))
+
+
+def rev(operand: Any, dimensions: Sequence[int]) -> Any:
+    """The elements in opposite order along `dimensions`."""
+    return shape.rev(operand, dimensions=sizes(dimensions))
+
+
+def tile(operand: Any, reps: Sequence[int]) -> Any:
+    """Each dimension repeated `reps[i]` times as a whole."""
+    return shape.tile(operand, sizes(reps))
+
+
+# -- parts --
+
+slice_of = slice
+
+
+def slice(
+    operand: Any,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """The elements from `start_indices` up to `limit_indices`, every `strides`-th."""
+    return shape.slice_(
+        operand,
+        start_indices=sizes(start_indices),
+        limit_indices=sizes(limit_indices),
+        strides=None if strides is None else sizes(strides),
+    )
+
+
+def slice_in_dim(
+    operand: Any,
+    start_index: int | None,
+    limit_index: int | None,
+    stride: int = 1,
+    axis: int = 0,
+) -> Any:
+    """A slice along one dimension, by Python's rules for negative and missing bounds."""
+    old = type_of(operand).shape
+    axis = axis_of(axis, len(old))
+    start, limit, _ = slice_of(start_index, limit_index).indices(old[axis])
+    return shape.slice_in_dim(operand, start, limit, axis, stride)
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+    """The element at a fixed index of one dimension, which is kept with size 1 or removed."""
+    old = type_of(operand).shape
+    axis = axis_of(axis, len(old))
+    index = axis_of(index, old[axis])
+    part = shape.slice_in_dim(operand, index, index + 1, axis)
+    return part if keepdims else shape.squeeze(part, (axis,))
+
+
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
+    """Parts of the given sizes along `axis`."""
+    places = tuple(int(n) for n in sizes)
+    return shape.split(operand, sizes=places, axis=axis_of(axis, type_of(operand).ndim))
+
+
+def pad(
+    operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]
+) -> Any:
+    """The operand with elements `padding_value` around and between its own.
+
+    Args:
+      padding_value: a scalar of the operand's dtype.
+      padding_config: for each dimension how many go before, behind and between neighbours; negative
+        numbers before and behind cut off.
+    """
+    config = tuple((int(lo), int(hi), int(inner)) for lo, hi, inner in padding_config)
+    return shape.pad(operand, padding_value, padding_config=config)
+
+
+def concatenate(operands: Sequence[Any], dimension: int) -> Any:
+    """The operands, of one dtype, one behind the other along `dimension`."""
+    if len(operands) == 0:
+        raise ValueError("[concatenate] takes at least one operand; got none.")
+    ndim = type_of(operands[0]).ndim
+    return shape.concatenate(*operands, dimension=axis_of(dimension, ndim))
+
+
+def stack(operands: Sequence[Any], axis: int = 0) -> Any:
+    """The operands, of one shape and dtype, along a new dimension `axis` of the result."""
+    return concatenate([expand_dims(x, (axis,)) for x in operands], axis)
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
+    """The parts along `axis`, without that dimension."""
+    return tuple(index_in_dim(x, i, axis, False) for i in range(type_of(x).shape[axis]))
+
+
+# -- new arrays and dtypes --
+
+
+def full(
+    shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None
+) -> Any:
+    """An array of one value; the dtype is that of the value unless given.
+
+    sharding: how it is split over explicit mesh axes.
+    """
+    t = type_of(fill_value)
+    weak = dtype is None and t.weak_type
+    dtype = t.dtype if dtype is None else check_user_dtype(dtype, "full")
+    return _filled(sharding, fill_value, sizes(shape), dtype, weak)
+
+
+def _filled(sharding: Any, *args: Any) -> Any:
+    return create.full(*args) if sharding is None else placed(create.full, sharding, *args)
+
+
+def full_like(
+    x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None,
+    sharding: Any = None,
+) -> Any:
+    """An array of one value, of the shape, dtype and sharding of `x` where none are given."""
+    t = type_of(x)
+    weak = dtype is None and t.weak_type
+    dtype = t.dtype if dtype is None else check_user_dtype(dtype, "full_like")
+    size = type_of(x).shape if shape is None else sizes(shape)
+    goal = own_sharding(x, size) if sharding is None else sharding
+    return _filled(goal, fill_value, size, dtype, weak)
+
+
+def iota(dtype: Any, size: int) -> Any:
+    """0, 1, …, size - 1."""
+    return broadcasted_iota(dtype, (size,), 0)
+
+
+def broadcasted_iota(
+    dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None
+) -> Any:
+    """Each element's index along `dimension`."""
+    dtype = check_user_dtype(dtype, "iota")
+    how = {"dtype": dtype, "shape": sizes(shape), "dimension": int(dimension)}
+    return _by(create.iota, out_sharding, **how)
+
+
+def convert_element_type(operand: Any, new_dtype: Any) -> Any:
+    """The operand as another dtype; of a complex number the real part becomes a real one."""
+    new = check_user_dtype(new_dtype, "convert_element_type")
+    return cast.convert_element_type(operand, dtype=new)
+
+
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
+    """The operand's bits as another dtype.
+
+    Where the new elements are smaller, those of one old element are a new last dimension; where
+    they are larger, the last dimension holds the parts of one.
+    """
+    new = check_user_dtype(new_dtype, "bitcast_convert_type")
+    return cast.bitcast_convert_type(operand, dtype=new)
+
+
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+    """Rounded as if stored with so many bits; the dtype stays."""
+    return cast.reduce_precision(
+        operand, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits)
+    )

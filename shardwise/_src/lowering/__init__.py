@@ -1,0 +1,1 @@
+"""A program with shardings becomes the text of one StableHLO module."""

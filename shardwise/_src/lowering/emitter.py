@@ -1,0 +1,425 @@
+"""The emitter: what lowering rules write StableHLO text with.
+
+A rule gets SSA names (`%3`) and types, and adds lines:
+
+    def lower(e, ins, outs, x, *, perm):
+        return e.let(f"stablehlo.transpose {x}, dims = {perm} : {e.ty(ins[0])} -> {e.ty(outs[0])}")
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.signature import stored_type
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Literal, Program, derived
+from shardwise._src.lowering.extended import is_opaque, on_buffers
+from shardwise._src.messages.source import line_of
+from shardwise._src.runtime.callbacks import bits_of
+from shardwise._src.transforms.jvp import Ground
+from shardwise._src.transforms.stage import Stage, split_captures
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.partition_spec import UNCONSTRAINED
+
+_ELEMENTS = {
+    "bool": "i1", "float8_e3m4": "f8E3M4", "float8_e4m3": "f8E4M3", "float8_e4m3fn": "f8E4M3FN",
+    "float8_e4m3b11fnuz": "f8E4M3B11FNUZ", "float8_e4m3fnuz": "f8E4M3FNUZ",
+    "float8_e5m2": "f8E5M2", "float8_e5m2fnuz": "f8E5M2FNUZ", "float8_e8m0fnu": "f8E8M0FNU",
+    "float4_e2m1fn": "f4E2M1FN", "bfloat16": "bf16", "float16": "f16", "float32": "f32",
+    "float64": "f64", "complex64": "complex<f32>", "complex128": "complex<f64>",
+}
+for _bits in (2, 4, 8, 16, 32, 64):
+    _ELEMENTS[f"int{_bits}"] = f"i{_bits}"
+    _ELEMENTS[f"uint{_bits}"] = f"ui{_bits}"
+
+MAX_DENSE = 64  # elements of a constant that lowering may write as text
+
+
+def element_text(dtype: Any) -> str:
+    """`f32`, `ui8`, `complex<f32>`: a dtype in StableHLO's text."""
+    try:
+        return _ELEMENTS[dtype.name]
+    except KeyError:
+        raise TypeError(f"dtype {dtype} has no representation on devices") from None
+
+
+@functools.lru_cache(8192)
+def tensor_text(aval: ArrayType) -> str:
+    """`tensor<8x4xf32>`."""
+    shape, dtype = aval.shape, aval.dtype
+    if isinstance(dtype, ExtendedDType):
+        shape, dtype = shape + dtype.physical_shape, dtype.physical_dtype
+    return f"tensor<{''.join(f'{n}x' for n in shape)}{element_text(dtype)}>"
+
+
+def literal_text(value: Any, dtype: Any) -> str:
+    """A scalar constant of `dtype`, exact to the bit."""
+    if value and dtype.kind != "c" and value.__class__ is not np.ndarray:
+        return _kept_literal_text(value, dtype)
+    return _literal_text(value, dtype)  # 0.0 and -0.0 are equal, but not the same
+
+
+def _literal_text(value: Any, dtype: Any) -> str:
+    scalar = np.asarray(value).astype(dtype)[()]
+    if dtype.kind == "b":
+        return "true" if scalar else "false"
+    if dtype.kind in "iu" or dtype.name.startswith(("int", "uint")):
+        return str(int(scalar))
+    if dtype.kind == "c":
+        half = np.dtype("float32" if dtype.itemsize == 8 else "float64")
+        return f"({literal_text(np.real(scalar), half)}, {literal_text(np.imag(scalar), half)})"
+    wide = float(scalar)
+    if np.isfinite(wide):
+        text = repr(wide)
+        return text.replace("e", ".0e") if "e" in text and "." not in text else text
+    bits = np.asarray(scalar).view(f"u{dtype.itemsize}").item()
+    return f"0x{bits:0{dtype.itemsize * 2}X}"
+
+
+_kept_literal_text = functools.lru_cache(4096, typed=True)(_literal_text)
+
+
+class Emitter:
+    """Collects the lines of one module: the current function's body, and other functions."""
+
+    def __init__(
+        self, mesh_texts: Callable[[Any, int], str] | None = None, devices: int = 1,
+        leading_mesh: Callable[[], str] | None = None, located: bool = False,
+    ):
+        self._located = located  # whether lines say where in the user's program they come from
+        self._leading_mesh = leading_mesh
+        self.platform = "cpu"
+        self.host_numbers: dict[Any, int] = {}  # of the host functions that the module calls
+        self.one_device: Callable[[Any], str] | None = None  # the symbol of a mesh of one device
+        self.lines: list[str] = []
+        self.functions: list[str] = []
+        self.devices = devices
+        self._mesh_texts = mesh_texts
+        self._symbols: dict[Program, str] = {}
+        self._count = 0
+        self.hoisted: dict[int, str] = {}
+        self.ty = tensor_text
+        self.literal = literal_text
+
+    # -- values --
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"%{self._count}"
+
+    def let(self, text: str) -> str:
+        """Adds `%n = text` and returns `%n`."""
+        self._count += 1
+        name = f"%{self._count}"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def lets(self, text: str, count: int) -> list[str]:
+        """Adds an instruction with `count` results and returns their names."""
+        if count == 0:
+            self.lines.append(text)
+            return []
+        if count == 1:
+            return [self.let(text)]
+        self._count += 1
+        self.lines.append(f"%{self._count}:{count} = {text}")
+        return [f"%{self._count}#{i}" for i in range(count)]
+
+    def constant(self, value: Any, aval: ArrayType) -> str:
+        """A scalar constant, repeated over the shape of `aval`."""
+        return self.let(
+            f"stablehlo.constant dense<{literal_text(value, aval.dtype)}> : {tensor_text(aval)}"
+        )
+
+    def scalar(self, value: Any, dtype: Any) -> str:
+        return self.constant(value, array_type((), dtype))
+
+    # -- programs --
+
+    def program(self, program: Program, names: Sequence[str]) -> list[str]:
+        """Writes a program's equations in place; returns the names of its results.
+
+        names: of all its inputs, constants first.
+        """
+        env: dict[Any, str] = dict(zip(program.inputs, names, strict=True))
+        for eqn in program.equations:
+            self.equation(eqn, env)
+        return [self._atom(a, env) for a in program.outputs]
+
+    def equation(self, eqn: Any, env: dict[Any, str]) -> None:
+        begin = len(self.lines)
+        self._equation(eqn, env)
+        if self._located and eqn.site is not None:
+            file, line, name = line_of(eqn.site)
+            note = f' loc({_quoted(name or "module")}({_quoted(file)}:{line}:0))'
+            for i in range(begin, len(self.lines)):
+                if " loc(" not in self.lines[i].rpartition("\n")[2]:
+                    self.lines[i] += note
+
+    def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
+        op = eqn.op
+        if op.lower is None:
+            raise op.missing("lower", "compilation")
+        outs = tuple([v.aval for v in eqn.outputs])
+        ins, xs = [], []
+        for a in eqn.inputs:
+            if a.__class__ is Literal:
+                aval = a.aval
+                if op.family == "elementwise" and outs[0].shape:
+                    aval = array_type(outs[0].shape, aval.dtype)
+                ins.append(aval)
+                xs.append(self.constant(a.value, aval))
+            else:
+                ins.append(a.aval)
+                xs.append(env[a])
+        if is_opaque(op, ins):
+            held = self.staged(on_buffers, [stored_type(t) for t in ins], op=op, types=tuple(ins),
+                               params=tuple(eqn.params.items()))
+            results = self.inline(held, *xs)
+        else:
+            found = op.lower(self, ins, outs, *xs, **eqn.params)
+            results = found if op.multiple else [found]
+        if self.devices > 1 and not (op.family == "elementwise" and _follows(outs[0], ins)):
+            results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
+        env.update(zip(eqn.outputs, results, strict=True))
+
+    def _atom(self, atom: Any, env: dict[Any, str]) -> str:
+        if atom.__class__ is Literal:
+            return self.constant(atom.value, atom.aval)
+        return env[atom]
+
+    def inline(self, program: Program, *names: str) -> list[str]:
+        """Writes a held program in place."""
+        constants = [self._constant(value) for value in program.constants]
+        return self.program(program, [*constants, *names])
+
+    def _constant(self, value: Any) -> str:
+        """A held program's constant: a hidden argument of the module, or small enough for text."""
+        name = self.hoisted.get(id(value))
+        if name is not None:
+            return name
+        flat = np.asarray(value)
+        aval = type_of(value)
+        if flat.size > MAX_DENSE:
+            raise TypeError(f"a constant of type {aval.str_short(True)} cannot be used in lowering")
+        texts = [literal_text(x, aval.dtype) for x in flat.ravel()]
+        body = f"dense<[{', '.join(texts)}]>" if len(texts) != 1 else f"dense<{texts[0]}>"
+        flat_type = array_type((flat.size,), aval.dtype)
+        line = self.let(f"stablehlo.constant {body} : {tensor_text(flat_type)}")
+        types = f"({tensor_text(flat_type)}) -> {tensor_text(aval)}"
+        return self.let(f"stablehlo.reshape {line} : {types}")
+
+    def call(self, program: Program, *names: str) -> list[str]:
+        """Calls a held program as a function of its own, which is written once."""
+        if any_constants(program) or (self.devices > 1 and not self._divides(program)):
+            return self.inline(program, *names)
+        symbol = self._symbols.get(program)
+        if symbol is None:
+            symbol = self._symbols[program] = self._symbol(program.name)
+            self.functions.append(self.function(symbol, program))
+        ins = ", ".join(tensor_text(t) for t in program.in_types)
+        outs = ", ".join(tensor_text(t) for t in program.out_types)
+        return self.lets(
+            f"func.call @{symbol}({', '.join(names)}) : ({ins}) -> ({outs})",
+            len(program.outputs),
+        )
+
+    def _divides(self, program: Program) -> bool:
+        """Whether any sharding splits the arguments and results into equal parts.
+
+        Shardy reshards those that it does not, where they pass the border of a function.
+        """
+        types = (*program.in_types, *program.out_types)
+        return all(self.divides(n) for t in types for n in t.shape)
+
+    def _symbol(self, name: str) -> str:
+        safe = "".join(c if c.isalnum() else "_" for c in name) or "f"
+        taken = set(self._symbols.values()) | {"main"}
+        symbol, number = safe, 0
+        while symbol in taken:
+            number += 1
+            symbol = f"{safe}_{number}"
+        return symbol
+
+    def function(self, symbol: str, program: Program) -> str:
+        """The text of a private function."""
+        lines, self.lines = self.lines, []
+        names = [f"%arg{i}" for i in range(len(program.inputs))]
+        results = self.program(program, names)
+        pairs = zip(names, program.inputs, strict=True)
+        ins = ", ".join(f"{n}: {tensor_text(v.aval)}" for n, v in pairs)
+        outs = ", ".join(tensor_text(t) for t in program.out_types)
+        self.lines.append(return_text("func.return", results, program.out_types))
+        body, self.lines = self.lines, lines
+        return f"func.func private @{symbol}({ins}) -> ({outs}) {{\n" + "\n".join(body) + "\n}"
+
+    def region(self, write: Callable[[], None]) -> str:
+        """The text of a region whose lines `write` adds."""
+        lines, self.lines = self.lines, []
+        write()
+        body, self.lines = self.lines, lines
+        return "\n".join(body)
+
+    def via(self, fun: Callable, ins: Sequence[ArrayType], *names: str, **params: Any) -> list[str]:
+        """Lowers by a Python function over ops: staged once for each types and parameters."""
+        return self.call(self.staged(fun, ins, **params), *names)
+
+    def staged(self, fun: Callable, ins: Sequence[ArrayType], **params: Any) -> Program:
+        """The program of a Python function over ops; kept."""
+        # Part of the key: parameters that are equal, but not the same (0.0 and -0.0, 1 and True).
+        exact = tuple([repr(v) if v.__class__ is float else v.__class__ for v in params.values()])
+        return _staged(fun, tuple(ins), exact, *params.items())
+
+    # -- host functions --
+
+    def host_call(
+        self, function: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+        names: Sequence[str], pure: bool,
+    ) -> list[str]:
+        """Calls a host function: once, with whole values; or on each device, with its parts.
+
+        Of several devices one makes the call, the others get its results. They come as bits, since
+        they are sent as sums with zeros: a sum would lose the sign of a zero.
+        """
+        callback, place, as_bits = function.callback, "", outs
+        kind = "gpu" if self.platform in ("cuda", "rocm") else "cpu"
+        target = f"xla_ffi_{'partitioned_' if callback.local else ''}python_{kind}_callback"
+        if self.one_device is not None:
+            symbol = self.one_device(callback.device)
+            place = f", sdy.sharding = #sdy.sharding_per_value<[<@{symbol}, []>]>"
+            if len(outs) > 1:
+                every = ", ".join([f"<@{symbol}, []>"] * len(outs))
+                place = f", sdy.sharding = #sdy.sharding_per_value<[{every}]>"
+            as_bits = [t.update(dtype=bits_of(t.dtype)) for t in outs]
+            gathered = [self._gathered(t, callback.local) for t in ins]
+            names = [self.whole(*row) for row in zip(names, ins, gathered, strict=True)]
+        types = f"({', '.join(map(tensor_text, ins))}) -> ({', '.join(map(tensor_text, as_bits))})"
+        results = self.lets(
+            f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, "
+            f"has_side_effect = {'false' if pure else 'true'}, "
+            f"backend_config = {{index = {self.host_numbers[function]} : ui64}}, "
+            f"operand_layouts = [{_row_major(ins)}], result_layouts = [{_row_major(outs)}]{place}}}"
+            f" : {types}", len(outs),
+        )
+        if self.one_device is None:
+            return results
+        return [self._from_bits(*row) for row in zip(results, as_bits, outs, strict=True)]
+
+    def _gathered(self, t: ArrayType, local: bool) -> list[int]:
+        """The dimensions that are whole in a call: parts of a device must have no padding."""
+        return [d for d, n in enumerate(t.shape) if not (local and self.divides(n))]
+
+    def _from_bits(self, name: str, bits: ArrayType, t: ArrayType) -> str:
+        name = self.whole(name, bits, range(t.ndim))
+        if bits.dtype == t.dtype:
+            return name
+        types = f"({tensor_text(bits)}) -> {tensor_text(t)}"
+        return self.let(f"stablehlo.bitcast_convert {name} : {types}")
+
+    # -- shardings --
+
+    def whole(self, name: str, t: ArrayType, dims: Sequence[int]) -> str:
+        """A value with some of its dimensions whole on each device, where there are several.
+
+        For ops that XLA's partitioner cannot split along them.
+        """
+        if self._leading_mesh is None or not dims:
+            return name
+        parts = ", ".join("{}" if d in dims else "{?}" for d in range(t.ndim))
+        place = f"<@{self._leading_mesh()}, [{parts}]>"
+        return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
+
+    def divides(self, size: int) -> bool:
+        """Whether any way to split a dimension of this size gives equal parts."""
+        return size % self.devices == 0
+
+    def _placed(self, name: str, t: ArrayType) -> str:
+        """A value where its type says that it is; where it says nothing, as it is."""
+        sharding = t.sharding
+        if sharding is None or not (t.ndim or sharding.spec.unreduced):
+            return name
+        return self.constrained(name, stored_type(t), sharding)
+
+    def constrained(self, name: str, t: ArrayType, sharding: Any) -> str:
+        """A value that is sharded like this."""
+        if sharding.partial_axes[0] and not sharding.is_even(t.shape):
+            raise ValueError(
+                f"a value of shape {t.shape} is to be left as addends under {sharding}, which "
+                "splits a dimension into a number of parts that does not divide it. XLA has no "
+                "such sums: take the sum (leave out `unreduced`), or leave that dimension whole."
+            )
+        place = self.sharding(sharding, t.ndim)
+        return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
+
+    def sharding(self, sharding: Any, ndim: int) -> str:
+        """The sdy form of a sharding: `<@mesh, [{"x"}, {}]>`."""
+        if self._mesh_texts is None:
+            raise RuntimeError("a sharding constraint needs a program over a mesh")
+        return self._mesh_texts(sharding, ndim)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _row_major(types: Sequence[ArrayType]) -> str:
+    layouts = [f"dense<{[*reversed(range(t.ndim))]}> : tensor<{t.ndim}xindex>" for t in types]
+    return ", ".join(layouts).replace("dense<[]>", "dense<>")
+
+
+def _follows(out: ArrayType, ins: Sequence[ArrayType]) -> bool:
+    """Whether an elementwise result is surely sharded as its type says: as an operand is."""
+    if out.spec is not None and out.spec.unreduced:  # left to itself, XLA would take the sum
+        return False
+    return any(t.spec is out.spec and t.shape == out.shape for t in ins)
+
+
+@derived
+def any_constants(program: Program) -> bool:
+    """Whether the program, or one that it holds, has constants."""
+    held = (p for eqn in program.equations for p in eqn.programs())
+    return bool(program.constants) or any(any_constants(p) for p in held)
+
+
+@functools.lru_cache(4096)
+def _staged(
+    fun: Callable, types: tuple[ArrayType, ...], exact: tuple, *params: tuple[str, Any]
+) -> Program:
+    """Stages a function over ops outside of every interpreter; results may be one or several."""
+    stager = Stage(Ground, "lower", getattr(fun, "__name__", "f"))
+    with stager.entered():
+        # Without meshes: what is inside is split as the partitioner likes.
+        free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]
+        result = fun(*[stager.new_input(t) for t in free], **dict(params))
+        outs = list(result) if isinstance(result, list | tuple) else [result]
+        program, captured = stager.finish(outs)
+    return split_captures(program, captured)[0]
+
+
+def sharding_dims(sharding: Any, ndim: int) -> str:
+    """`{"x"}, {}`: the axes of each dimension; open where unconstrained.
+
+    A sharding in a type says nothing of Auto axes: `{"x", ?}`.
+    """
+    mesh = sharding.mesh
+    more = isinstance(mesh, AbstractMesh) and mesh.explicit_axes and mesh.auto_axes
+    texts = []
+    for d, axes in enumerate(sharding.spec.dims(ndim)):
+        names = ", ".join(f'"{a}"' for a in axes)
+        free = d < len(sharding.spec) and sharding.spec[d] is UNCONSTRAINED
+        names += ", ?" if more and names else "?" if more or free else ""
+        texts.append(f"{{{names}}}")
+    return ", ".join(texts)
+
+
+def return_text(keyword: str, names: Sequence[str], types: Sequence[ArrayType]) -> str:
+    if not names:
+        return keyword
+    return f"{keyword} {', '.join(names)} : {', '.join(tensor_text(t) for t in types)}"

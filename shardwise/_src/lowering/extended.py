@@ -1,0 +1,63 @@
+"""Ops on arrays of an extended dtype (typed keys), lowered on the integers behind them.
+
+A buffer of `key<fry>[8]` is a `uint32[8,2]`: the logical dimensions, then those of one element. An
+op that only moves elements does not care what they are, so on buffers it is the same op, batched
+over the dimensions of the element. The batch rule that every op has for `vmap` says how; nothing is
+needed per op. docs/design/0007-typed-keys.md has the whole story.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.ops.reduce import reduce_and, reduce_or
+from shardwise._src.transforms.batch import batch, to_dim
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.extended import ExtendedDType
+
+KEYED = ("key", "custom")  # the families of ops that pass elements on, or know what is in one
+
+
+def is_opaque(op: Op, ins: Sequence[ArrayType]) -> bool:
+    """Whether the op moves elements that it does not look into."""
+    for t in ins:
+        if isinstance(t.dtype, ExtendedDType):
+            return op.family not in KEYED and not op.programs
+    return False
+
+
+def on_buffers(*buffers: Any, op: Op, types: tuple[ArrayType, ...], params: tuple) -> list[Any]:
+    """The op on the buffers of its operands, which are of the given types."""
+    keyed = [isinstance(t.dtype, ExtendedDType) for t in types]
+    element = types[keyed.index(True)].dtype.physical_shape
+
+    def bind(*args: Any) -> list[Any]:
+        result = op(*args, **dict(params))
+        return list(result) if op.multiple else [result]
+
+    def over(sizes: tuple[int, ...], *args: Any) -> list[Any]:
+        if not sizes:
+            return bind(*args)
+        last = [type_of(a).ndim - 1 if k else None for a, k in zip(args, keyed, strict=True)]
+        inner = functools.partial(over, sizes[:-1])
+        outs, dims = batch(inner, args, last, sizes[-1], transform="lowering", name=op.name)
+        return [
+            to_dim(x, d, type_of(x).ndim - (d is not None), sizes[-1])
+            for x, d in zip(outs, dims, strict=True)
+        ]
+
+    outs = over(element, *buffers)
+    return [_compared(op, x, len(element)) for x in outs] if op.name in _COMPARISONS else outs
+
+
+# Elements are equal where all of their integers are.
+_COMPARISONS = {"eq": reduce_and, "ne": reduce_or}
+
+
+def _compared(op: Op, x: Any, depth: int) -> Any:
+    ndim = type_of(x).ndim
+    return _COMPARISONS[op.name](x, axes=tuple(range(ndim - depth, ndim)))

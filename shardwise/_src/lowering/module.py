@@ -1,0 +1,307 @@
+"""Lowering: a program with shardings becomes the text of one StableHLO module."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.signature import padded_type, stored_type
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program
+from shardwise._src.effects.callback import host_functions
+from shardwise._src.lowering.emitter import (
+    MAX_DENSE,
+    Emitter,
+    return_text,
+    sharding_dims,
+    tensor_text,
+)
+from shardwise._src.lowering.padding import at_padded_sizes, cut, pad
+from shardwise._src.lowering.storage import PLAIN, USUAL, Slot, Storage
+from shardwise._src.ops.memory import in_memory
+from shardwise._src.runtime.shardy import propagated_results
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import GSPMDSharding, NamedSharding
+from shardwise._src.types.tiling import Tiling
+
+
+class _Meshes:
+    """The `sdy.mesh` symbols of one module, over the program's devices in their order."""
+
+    def __init__(self, devices: tuple):
+        self._positions = {d: i for i, d in enumerate(devices)}
+        self._devices = devices
+        self._counts: set[int] = set()  # of tiles along a dimension, by several axes
+        self._symbols: dict[tuple, str] = {}
+        self._single: set[int] = set()  # positions of devices that have a mesh of their own
+        self._named: dict[str, Any] = {}  # symbol → a mesh that it stands for, if with devices
+
+    def attribute(self, sharding: Any, ndim: int) -> str:
+        """`#sdy.sharding<@mesh, [{"x"}, {}]>` of a sharding over the devices."""
+        return f"#sdy.sharding{self.target(sharding, ndim)}"
+
+    def target(self, sharding: Any, ndim: int) -> str:
+        if isinstance(sharding, NamedSharding):
+            symbol = self._symbol(tuple(sharding.mesh.shape.items()), self._order(sharding))
+            if symbol not in self._named or isinstance(self._named[symbol], AbstractMesh):
+                self._named[symbol] = sharding.mesh
+            self._counts.update(sharding.tiling(ndim).dims)
+            sums = ", ".join(f'"{a}"' for a in sharding.mesh.axis_names
+                             if a in sharding.spec.unreduced)
+            more = f", unreduced={{{sums}}}" if sums else ""
+            return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]{more}>"
+        tiling = sharding.tiling(ndim)
+        grid = tiling.tile_assignment()
+        axes = tuple((f"t{i}", n) for i, n in enumerate(grid.shape))
+        symbol = self._symbol(axes, tuple(grid.ravel().tolist()))
+        dims = ", ".join(f'{{"t{i}"}}' if grid.shape[i] > 1 else "{}" for i in range(ndim))
+        return f"<@{symbol}, [{dims}]>"
+
+    def _order(self, sharding: Any) -> tuple[int, ...]:
+        if isinstance(sharding.mesh, AbstractMesh) or sharding.devices == self._devices:
+            return tuple(range(len(self._devices)))  # abstract ones are checked by `lower`
+        try:
+            order = tuple(self._positions[d] for d in sharding.devices)
+        except KeyError:
+            order = ()
+        if len(order) != len(self._devices):
+            theirs = [d.id for d in sharding.devices]
+            raise ValueError(
+                f"{sharding!r} is over devices {theirs}, but the program runs on devices "
+                f"{[d.id for d in self._devices]}. Use `device_put` to bring its arguments there."
+            )
+        return order
+
+    def _symbol(self, axes: tuple, order: tuple[int, ...]) -> str:
+        key = (axes, order)
+        if key not in self._symbols:
+            number = len(self._symbols)
+            self._symbols[key] = f"mesh_{number}" if number else "mesh"
+        return self._symbols[key]
+
+    def sharding(self, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
+        """The sharding that splits dimensions over axes of the mesh of a symbol."""
+        mesh = self._named.get(symbol)
+        here = isinstance(mesh, AbstractMesh) or (mesh and mesh.flat_devices == self._devices)
+        if mesh is not None and here:
+            names = {str(name): name for name in mesh.axis_names}
+            entries = [tuple(names[a] for a in axes) for axes in dims]
+            while entries and not entries[-1]:
+                entries.pop()
+            return NamedSharding(mesh, PartitionSpec(*entries))
+        axes, order = next(key for key, held in self._symbols.items() if held == symbol)
+        sizes = dict(axes)
+        used = [a for d in dims for a in d]
+        grid = np.array(order).reshape([n for _, n in axes])
+        names = [name for name, _ in axes]
+        placed = [names.index(a) for a in used]
+        rest = [i for i in range(len(names)) if i not in placed]
+        assignment = tuple(grid.transpose(placed + rest).ravel().tolist())
+        tiles = tuple(math.prod([sizes[a] for a in d]) for d in dims)
+        total = len(self._devices)
+        tiling = Tiling(tiles, (total,), (0,), math.prod(tiles) < total, assignment)
+        return GSPMDSharding(self._devices, tiling)
+
+    def leading(self) -> str:
+        """The symbol of the first mesh; of one over all devices, where there is none yet."""
+        if not self._symbols:
+            self._symbol((("devices", len(self._devices)),), tuple(range(len(self._devices))))
+        return next(iter(self._symbols.values()))
+
+    def one_device(self, device: Any) -> str:
+        """The symbol of a mesh of one of the devices; of the first, without one."""
+        if device is not None and device not in self._positions:
+            raise ValueError(
+                f"a host callback is to run on device {device.id}, but the program runs on devices "
+                f"{[d.id for d in self._devices]}. Pass one of these, or no sharding."
+            )
+        number = 0 if device is None else self._positions[device]
+        self._single.add(number)
+        return f"device_{number}"
+
+    def tile_counts(self) -> set[int]:
+        """Into how many tiles a dimension may be split: by an axis, or as a sharding says."""
+        return self._counts.union(n for axes, _ in self._symbols for _, n in axes)
+
+    def text(self) -> str:
+        lines = []
+        for (axes, order), symbol in self._symbols.items():
+            sizes = ", ".join(f'"{name}"={size}' for name, size in axes)
+            ids = "" if order == tuple(range(len(order))) else f", device_ids={list(order)}"
+            lines.append(f"sdy.mesh @{symbol} = <[{sizes}]{ids}>")
+        lines += [f"sdy.mesh @device_{i} = <[], device_ids=[{i}]>" for i in sorted(self._single)]
+        return "\n".join(lines)
+
+
+def hoisted_constants(program: Program) -> list[Any]:
+    """Constants that become hidden arguments: those of the program, and large ones of held ones."""
+    found: dict[int, Any] = {id(value): value for value in program.constants}
+    for eqn in program.equations:
+        for held in eqn.programs():
+            for value in hoisted_constants(held):
+                if np.size(value) > MAX_DENSE or not isinstance(value, np.ndarray):
+                    found[id(value)] = value
+    return list(found.values())
+
+
+def module_text(
+    program: Program,
+    devices: tuple,
+    constants: Sequence[Any],
+    in_shardings: Sequence[Any],
+    out_shardings: Sequence[Any],
+    donated: Sequence[bool] = (),
+    storage: Storage = PLAIN,
+) -> str:
+    """The module of `program` over `devices`.
+
+    constants:     hidden arguments, which come first (see `hoisted_constants`).
+    in_shardings:  one per constant and argument; None on one device.
+    out_shardings: one per result; None where the partitioner chooses.
+    donated:       one per argument: whether its memory may be reused.
+    storage:       how arguments and results lie in memory, where that is not the usual way.
+
+    Arguments and results with uneven shards have the padded sizes of their buffers; the module cuts
+    the padding off first and adds it last, and is about logical values in between.
+    """
+    return _module(program, devices, constants, in_shardings, out_shardings, donated, storage)[0]
+
+
+def module_and_results(
+    program: Program,
+    devices: tuple,
+    constants: Sequence[Any],
+    in_shardings: Sequence[Any],
+    out_shardings: Sequence[Any],
+    donated: Sequence[bool] = (),
+    storage: Storage = PLAIN,
+    located: bool = False,
+) -> tuple[str, list[Any]]:
+    """`module_text`, and shardings of the results, with those chosen that had to be known.
+
+    A free result that may be sharded unevenly gets what propagation gives it; its buffer has to be
+    padded accordingly. The others stay free (None).
+
+    located: whether the text says from which lines of the user's it comes.
+    """
+    outs = list(out_shardings)
+    plain = at_padded_sizes(program, in_shardings, outs) if len(devices) > 1 else None
+    if plain is not None:
+        program, outs = plain
+        rest = constants, in_shardings, outs, donated, storage, located
+        return _module(program, devices, *rest)[0], outs
+    rest = donated, storage, located
+    text, meshes = _module(program, devices, constants, in_shardings, out_shardings, *rest)
+    unknown = [
+        i for i, (t, s) in enumerate(zip(program.out_types, outs, strict=True))
+        if s is None and _may_be_uneven(t, meshes)
+    ]
+    if not unknown:
+        return text, outs
+    found = propagated_results(text)
+    for i in unknown:
+        if (place := found[i]) is not None:
+            outs[i] = _chosen(program.out_types[i], meshes, *place)
+    if outs == list(out_shardings):
+        return text, outs
+    return _module(program, devices, constants, in_shardings, outs, *rest)[0], outs
+
+
+def _may_be_uneven(t: ArrayType, meshes: _Meshes) -> bool:
+    """Whether a dimension may be split into a number of tiles that does not divide it."""
+    counts = meshes.tile_counts()
+    return any(n > 1 and n % count for n in t.shape for count in counts)
+
+
+def _chosen(t: ArrayType, meshes: _Meshes, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
+    """The sharding of a result as propagated, if it is uneven; else None. Size 1 is not split."""
+    kept = [axes if n > 1 else () for n, axes in zip(t.shape, dims, strict=False)]
+    sharding = meshes.sharding(symbol, kept)
+    return None if sharding.is_even(t.shape) else sharding
+
+
+def _module(
+    program: Program, devices: tuple, constants: Sequence[Any], in_shardings: Sequence[Any],
+    out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage, located: bool = False,
+) -> tuple[str, _Meshes]:
+    meshes, platform = _Meshes(devices), devices[0].platform
+    emitter = (
+        Emitter(meshes.target, len(devices), meshes.leading, located)
+        if len(devices) > 1 else Emitter(located=located)
+    )
+    emitter.host_numbers = host_functions(program)
+    if len(devices) > 1:
+        emitter.one_device = meshes.one_device
+    emitter.platform = platform
+    count = len(constants)
+    in_types = [type_of(c) for c in constants] + list(program.in_types)
+    args = [f"%arg{i}" for i in range(len(in_types))]
+    rows = list(zip(args, in_types, in_shardings, strict=True))
+    kept = storage.ins or (USUAL,) * len(rows)
+    names = [_entered(emitter, *row, slot) for row, slot in zip(rows, kept, strict=True)]
+    emitter.hoisted = {id(c): n for c, n in zip(constants, names, strict=False)}
+    own = [emitter.hoisted[id(c)] for c in program.constants]
+    results = emitter.program(program, own + names[count:])
+    out_rows = list(zip(results, program.out_types, out_shardings, strict=True))
+    given = storage.outs or (USUAL,) * len(out_rows)
+    results = [_left(emitter, *row, slot) for row, slot in zip(out_rows, given, strict=True)]
+    donors = [False] * count + (list(donated) or [False] * len(program.arguments))
+    pairs = zip(rows, donors, kept, strict=True)
+    ins = ", ".join(_argument_text(meshes, *row, donor, slot) for row, donor, slot in pairs)
+    held = [padded_type(t, s) for _, t, s in out_rows]
+    outs = ", ".join(
+        tensor_text(p) + _attributes(meshes, p, s, False, slot)
+        for p, s, slot in zip(held, out_shardings, given, strict=True)
+    )
+    body = "\n".join([*emitter.lines, return_text("func.return", results, held)])
+    safe = "".join(c if c.isalnum() else "_" for c in program.name)
+    head = (
+        f"module @jit_{safe} attributes {{mhlo.num_partitions = {len(devices)} : i32, "
+        "mhlo.num_replicas = 1 : i32} {"
+    )
+    main = f"func.func public @main({ins}) -> ({outs}) {{\n{body}\n}}"
+    parts = [head, meshes.text(), main, *emitter.functions, "}"]
+    return "\n".join(p for p in parts if p) + "\n", meshes
+
+
+def _entered(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
+    """An argument in the device's memory, without its padding."""
+    if slot.kind is not None:
+        name = in_memory(emitter, name, padded_type(t, sharding), None)
+    return cut(emitter, name, t, sharding)
+
+
+def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
+    """A result with its padding, in the memory where it is wanted."""
+    if sharding is None and isinstance(t.dtype, ExtendedDType):  # no device holds half a key
+        stored = stored_type(t)
+        name = emitter.whole(name, stored, range(t.ndim, stored.ndim))
+    name = pad(emitter, name, t, sharding)
+    if slot.kind is None:
+        return name
+    return in_memory(emitter, name, padded_type(t, sharding), slot.kind)
+
+
+def _argument_text(
+    meshes: _Meshes, name: str, t: Any, sharding: Any, donated: bool, slot: Slot
+) -> str:
+    held = padded_type(t, sharding)
+    return f"{name}: {tensor_text(held)}{_attributes(meshes, held, sharding, donated, slot)}"
+
+
+def _attributes(
+    meshes: _Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot
+) -> str:
+    """The attributes of an argument or result, whose buffer is of type `held`."""
+    parts = slot.attributes()
+    if sharding is not None:
+        parts.append(f"sdy.sharding = {meshes.attribute(sharding, held.ndim)}")
+    if donated:
+        parts.append("jax.buffer_donor = true")
+    return f" {{{', '.join(parts)}}}" if parts else ""

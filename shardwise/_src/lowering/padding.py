@@ -1,0 +1,103 @@
+"""Padding of uneven shards, where programs meet buffers.
+
+A dimension of size n in k tiles is stored as k·ceil(n/k) elements. A program cuts its arguments to
+their logical sizes first (`cut`) and pads its results last (`pad`); XLA's partitioner splits the
+sizes in between by the same rule, so that neither moves data. A program that works on each element
+by itself can do so on the padding too: it is compiled for the padded sizes (`at_padded_sizes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.arrays.signature import padded_type, padding_value, stored_type
+from shardwise._src.core.program import Literal, Program, Var
+from shardwise._src.lowering.emitter import Emitter, tensor_text
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.extended import ExtendedDType
+
+
+def cut(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
+    """An argument without its padding."""
+    stored, held = stored_type(t), padded_type(t, sharding)
+    if held.shape == stored.shape:
+        return name
+    whole = ", ".join(f"0:{n}:1" for n in stored.shape)
+    types = f"({tensor_text(held)}) -> {tensor_text(stored)}"
+    logical = emitter.let(f"stablehlo.slice {name} [{whole}] : {types}")
+    return emitter.constrained(logical, stored, sharding)
+
+
+def pad(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
+    """A result with the padding that its shards need."""
+    stored, held = stored_type(t), padded_type(t, sharding)
+    if held.shape == stored.shape:
+        return name
+    fill = emitter.scalar(padding_value(stored.dtype), stored.dtype)
+    high = [n - m for n, m in zip(held.shape, stored.shape, strict=True)]
+    none = [0] * held.ndim
+    one = tensor_text(stored.update(shape=()))
+    types = f"({tensor_text(stored)}, {one}) -> {tensor_text(held)}"
+    return emitter.let(
+        f"stablehlo.pad {name}, {fill}, low = {none}, high = {high}, interior = {none} : {types}"
+    )
+
+
+def at_padded_sizes(
+    program: Program, in_shardings: Sequence[Any], out_shardings: Sequence[Any]
+) -> tuple[Program, list[Any]] | None:
+    """The program over padded sizes, and shardings of its results, where that is the same.
+
+    It is, where all ops are elementwise and all arrays are of one shape under one uneven sharding.
+    """
+    if program.constants or any(e.op.family != "elementwise" for e in program.equations):
+        return None
+    sharding = _common_sharding(program.in_types, in_shardings)
+    if sharding is None:
+        return None
+    shape = next(t.shape for t in program.in_types if t.shape)
+    plain = sharding  # in the default kind of memory: arguments elsewhere do not take results there
+    if getattr(sharding, "_memory_kind", None) is not None:
+        plain = sharding.with_memory_kind(None)
+    outs: list[Any] = []
+    for t, asked in zip(program.out_types, out_shardings, strict=True):
+        if t.shape and not (asked is None or asked.is_equivalent_to(sharding, t.ndim)):
+            return None
+        outs.append((asked or plain) if t.shape else asked)
+    return _resized(program, sharding.padded_shape(shape)), outs
+
+
+def _common_sharding(types: Sequence[ArrayType], shardings: Sequence[Any]) -> Any:
+    """The uneven sharding that all arguments but scalars have, over one shape; else None."""
+    found: Any = None
+    shape: tuple[int, ...] = ()
+    for t, s in zip(types, shardings, strict=True):
+        if not t.shape:
+            continue
+        if s is None or isinstance(t.dtype, ExtendedDType):
+            return None
+        found, shape = found or s, shape or t.shape
+        if t.shape != shape or not (s is found or s.is_equivalent_to(found, t.ndim)):
+            return None
+    return None if found is None or found.is_even(shape) else found
+
+
+def _resized(program: Program, shape: tuple[int, ...]) -> Program:
+    """An elementwise program with all its arrays of another shape."""
+    new: dict[Var, Var] = {}
+
+    def var(v: Var) -> Var:
+        if v not in new:
+            new[v] = Var(v.aval.update(shape=shape)) if v.aval.shape else v
+        return new[v]
+
+    equations = [
+        e.replace(
+            inputs=[a if isinstance(a, Literal) else var(a) for a in e.inputs],
+            outputs=[var(v) for v in e.outputs],
+        )
+        for e in program.equations
+    ]
+    outputs = [a if isinstance(a, Literal) else var(a) for a in program.outputs]
+    return Program([var(v) for v in program.inputs], outputs, equations, name=program.name)

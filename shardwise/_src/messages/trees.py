@@ -1,0 +1,142 @@
+"""Pytrees in messages: paths of leaves, and in words how two trees differ.
+
+    carry['w'] is a tuple of 2 in init and a list of 2 in the result; only init has carry['b']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from shardwise._src.runtime.pytree import flatten_one_level, flatten_with_path, steps
+
+SHOWN = 5  # paths in a message
+
+
+def path_text(path: Sequence[Any]) -> str:
+    """`['w'][0].x`: the steps to a leaf."""
+    return "".join(str(step) for step in path)
+
+
+def tree_text(tree: Any) -> str:
+    """A tree without its leaves: `{'a': *, 'b': (*, None)}`."""
+    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+
+
+def leaf_paths(tree: Any) -> list[str]:
+    """The path of every leaf, in the order of flattening."""
+    return [path_text(path) for path, _ in flatten_with_path(tree)[0]]
+
+
+def paths_in(root: str, tree: Any) -> list[str]:
+    """The paths of all leaves of a tree (without leaves), which begin with `root`."""
+    return [root + path for path in leaf_paths(tree.unflatten(range(tree.num_leaves)))]
+
+
+def path_in(root: str, tree: Any, i: int) -> str:
+    """`xs['a'][0]`: the path of leaf `i`."""
+    return paths_in(root, tree)[i]
+
+
+def shown(x: Any) -> str:
+    """A value and its class, or the type of a traced value, for messages."""
+    if hasattr(x, "aval") and hasattr(x, "interpreter"):
+        return f"a traced {x.aval.str_short(True)}"
+    return f"{_short(x)} of type {type(x).__name__}"
+
+
+def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:
+    """Words for where two trees (without leaves) differ. root: what their paths begin with."""
+    one, other = (t.unflatten(range(t.num_leaves)) for t in (a, b))
+    return _in_words(a_name, b_name, _differences(one, other, root, None))
+
+
+def prefix_difference(
+    a_name: str, prefix: Any, b_name: str, tree: Any, root: str,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> str:
+    """Words for where `prefix` is no prefix of `tree`; empty where it is one.
+
+    is_leaf: what counts as a leaf of `prefix`, beside what is one anyway.
+    """
+    rows = _differences(prefix, tree, root, is_leaf or (lambda _: False))
+    return _in_words(a_name, b_name, rows)
+
+
+def _in_words(a_name: str, b_name: str, rows: Iterator[_Row]) -> str:
+    unlike: list[str] = []
+    only: dict[str, list[str]] = {a_name: [], b_name: []}
+    for path, x, y in rows:
+        if x is None or y is None:
+            only[b_name if x is None else a_name].append(path)
+        else:
+            unlike.append(f"{path or 'the top'} is {x} in {a_name} and {y} in {b_name}")
+    parts = _first(unlike)
+    alone = [f"only {_has(n)} {', '.join(_first(found))}" for n, found in only.items() if found]
+    return "; ".join([*parts, " and ".join(alone)] if alone else parts)
+
+
+def _has(name: str) -> str:
+    return f"{name} {'have' if name.startswith('the ') and name.endswith('s') else 'has'}"
+
+
+def _first(rows: list[str]) -> list[str]:
+    return rows if len(rows) <= SHOWN else [*rows[:SHOWN], f"{len(rows) - SHOWN} more"]
+
+
+# path, what the first has there, what the second has; None for nothing at all
+_Row = tuple[str, str | None, str | None]
+
+
+def _differences(
+    a: Any, b: Any, path: str, ends: Callable[[Any], bool] | None
+) -> Iterator[_Row]:
+    """ends: where `a` is a prefix, what ends it; None where the two are to be equal."""
+    if ends is not None and ends(a):
+        return
+    mine, theirs = flatten_one_level(a), flatten_one_level(b)
+    if mine is None and (theirs is None or ends is not None):
+        return
+    if mine is None or theirs is None or type(a) is not type(b):
+        yield path, _kind(a), _kind(b)
+        return
+    first, second = _entries(a, mine), _entries(b, theirs)
+    found = False
+    for step in [*first, *(s for s in second if s not in first)]:
+        if step not in second:
+            rows: list[_Row] = [(path + step, "", None)]
+        elif step not in first:
+            rows = [(path + step, None, "")]
+        else:
+            rows = list(_differences(first[step], second[step], path + step, ends))
+        found = found or bool(rows)
+        yield from rows
+    if not found and mine[1] != theirs[1]:
+        yield path, f"{_a(a)} with {_short(mine[1])}", f"one with {_short(theirs[1])}"
+
+
+def _entries(x: Any, parts: Any) -> dict[str, Any]:
+    names = [str(s) for s in steps(x)] or [f"[{i}]" for i in range(len(parts[0]))]
+    return dict(zip(names, parts[0], strict=True))
+
+
+def _kind(x: Any) -> str:
+    if x is None:
+        return "None"
+    parts, kind = flatten_one_level(x), type(x).__name__
+    if parts is None:
+        return "a leaf"
+    count = len(parts[0])
+    if not isinstance(x, list | tuple | dict):
+        return _a(x)
+    return f"{_a(x)} of {count}" if count else f"an empty {kind}"
+
+
+def _a(x: Any) -> str:
+    name = type(x).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def _short(static: Any) -> str:
+    text = repr(static)
+    return text if len(text) <= 60 else text[:57] + "..."

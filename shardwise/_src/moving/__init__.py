@@ -1,0 +1,1 @@
+"""Arrays on their way: from the host, to it, between devices and shardings."""

@@ -1,0 +1,43 @@
+"""Pickled and copied arrays: value, dtype and weak type survive, the place does not.
+
+A pickle may be read where those devices are not, so the result is uncommitted on the default
+device. `copy.copy` and `copy.deepcopy` give the same, by way of the devices.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array, wrap
+from shardwise._src.arrays.signature import signature
+from shardwise._src.moving import transfer
+from shardwise._src.runtime import backend
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.layout import Format
+from shardwise._src.types.sharding import SingleDeviceSharding
+
+
+def copied(x: Array) -> Array:
+    """The same value in memory of its own, uncommitted on the default device."""
+    there = SingleDeviceSharding(transfer.default_single())
+    y = transfer.move(x, Format(None, there))
+    if x._sig.devices == there.devices:  # then `move` shares the memory
+        y = transfer.copy(y)
+    plain = array_type(x.shape, x.dtype, x.aval.weak_type)
+    sig = signature(plain, there, False)
+    return wrap(backend.rewrap(y._live(), sig.physical, sig.placement), sig)
+
+
+def _reduced(x: Array) -> tuple[Any, ...]:
+    return _restored, (x._value(), x.dtype, x.shape, x.aval.weak_type)
+
+
+def _restored(value: np.ndarray, dtype: Any, shape: tuple[int, ...], weak: bool) -> Array:
+    there = SingleDeviceSharding(transfer.default_single())
+    return transfer.put_host(value, there, False, array_type(shape, dtype, weak))
+
+
+copyreg.pickle(Array, _reduced)  # pyright: ignore[reportArgumentType] (the stub wants a string too)

@@ -1,0 +1,26 @@
+"""`live_arrays`: the arrays that exist in this process, for debugging memory.
+
+Arrays are in no list while they live, which would cost each of them: the garbage collector knows.
+"""
+
+from __future__ import annotations
+
+import gc
+
+from shardwise._src.arrays.array import Array
+from shardwise._src.moving.transfer import kept_scalars
+from shardwise._src.runtime import backend
+
+
+def live_arrays(platform: str | None = None) -> list[Array]:
+    """The arrays of a platform (by default, of the preferred one) that are not deleted.
+
+    It looks at every object of the process, which takes milliseconds.
+    """
+    wanted = backend.devices(platform)[0].platform
+    hidden = {id(a) for a in kept_scalars()}
+    return [
+        x for x in gc.get_objects()
+        if x.__class__ is Array and id(x) not in hidden
+        and not x.is_deleted() and x._sig.devices[0].platform == wanted
+    ]

@@ -1,0 +1,137 @@
+"""Which parts of a sharded array make up which part of another sharding: numbers only, no data.
+
+A *region* is a box of an array: a (start, stop) pair for each dimension. The tiles of a sharding
+that it meets form a grid, so it is put together from a grid of *pieces*:
+
+    region(((2, 6),), (8,), tiles=(4,))     # of x[8] in 4 tiles of 2: tiles 1 and 2
+        # grid (2,), pieces: tile 1, all of it, goes to [0:2]; tile 2, all of it, to [2:4]
+
+Resharding on the host and on devices, and estimates of what it costs, are made of these.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise._src.types.tiling import Index, tile_size
+
+Shape = tuple[int, ...]
+Bounds = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A box of a tile, `inside` it, and where it goes in a region (`at`)."""
+
+    tile: int  # in row-major order of the grid of tiles
+    inside: Index
+    at: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of an array as a grid of pieces of its tiles, in row-major order."""
+
+    bounds: Bounds
+    grid: Shape
+    pieces: tuple[Piece, ...]
+
+    @property
+    def shape(self) -> Shape:
+        return extent(self.bounds)
+
+
+def extent(bounds: Bounds) -> Shape:
+    return tuple([stop - start for start, stop in bounds])
+
+
+def bounds_of(index: Index, shape: Shape) -> Bounds:
+    """An index as a (start, stop) pair for each dimension of the shape."""
+    given = [s.indices(n)[:2] for s, n in zip(index, shape, strict=False)]
+    return tuple(given) + tuple([(0, n) for n in shape[len(given) :]])
+
+
+def region(bounds: Bounds, shape: Shape, tiles: Shape) -> Region:
+    """A box of an array of this shape, out of tiles by the ceil rule."""
+    along = [_along(b, n, k) for b, n, k in zip(bounds, shape, tiles, strict=True)]
+    pieces = []
+    for crossing in itertools.product(*along):
+        tile = 0
+        for (number, _, _), count in zip(crossing, tiles, strict=True):
+            tile = tile * count + number
+        inside, at = tuple([c[1] for c in crossing]), tuple([c[2] for c in crossing])
+        pieces.append(Piece(tile, inside, at))
+    return Region(bounds, tuple(map(len, along)), tuple(pieces))
+
+
+def _along(bound: tuple[int, int], size: int, tiles: int) -> list[tuple[int, slice, slice]]:
+    """In one dimension: the tiles met, where inside each, and where that goes."""
+    start, stop = bound
+    step = tile_size(size, tiles)
+    met = range(start // step, tile_size(stop, step)) if start < stop else ()
+    out = []
+    for number in met:
+        low, high = max(start, number * step), min(stop, (number + 1) * step)
+        inside = slice(low - number * step, high - number * step)
+        out.append((number, inside, slice(low - start, high - start)))
+    return out
+
+
+@functools.lru_cache(256)
+def regions(source: Any, target: Any, shape: Shape) -> tuple[tuple[Region, ...], tuple[int, ...]]:
+    """What the devices of this process get under `target`, out of the tiles of `source`.
+
+    Returns the distinct regions in order of their place in the array, and which of them each of
+    `target.addressable_positions` gets.
+    """
+    indices, tiles = target.indices(shape), source.tiling(len(shape)).dims
+    wanted = [bounds_of(indices[p], shape) for p in target.addressable_positions]
+    distinct = {bounds: i for i, bounds in enumerate(sorted(set(wanted)))}
+    found = tuple([region(bounds, shape, tiles) for bounds in distinct])
+    return found, tuple([distinct[bounds] for bounds in wanted])
+
+
+@functools.lru_cache(512)
+def holders(sharding: Any, ndim: int) -> tuple[tuple[int, ...], ...]:
+    """For each tile in row-major order, the positions in `sharding.devices` that hold it."""
+    tiling = sharding.tiling(ndim)
+    grid = tiling.tile_assignment().reshape(tiling.num_tiles, tiling.replicas)
+    return tuple([tuple(row) for row in grid.tolist()])
+
+
+@functools.lru_cache(512)
+def within_processes(source: Any, target: Any, shape: Shape) -> bool:
+    """Whether each process holds all that its devices get. Equal in all processes."""
+    if source.is_fully_addressable and target.is_fully_addressable:
+        return True
+    held = [
+        {source.devices[p].process_index for p in row} for row in holders(source, len(shape))
+    ]
+    tiles = source.tiling(len(shape)).dims
+    for device, index in zip(target.devices, target.indices(shape), strict=True):
+        pieces = region(bounds_of(index, shape), shape, tiles).pieces
+        if any(device.process_index not in held[piece.tile] for piece in pieces):
+            return False
+    return True
+
+
+def moved(source: Any, target: Any, shape: Shape) -> int:
+    """The elements that devices get and do not hold already, over all devices of `target`."""
+    held = dict(zip(source.devices, source.indices(shape), strict=True))
+    total = 0
+    for device, index in zip(target.devices, target.indices(shape), strict=True):
+        wanted = bounds_of(index, shape)
+        total += math.prod(extent(wanted))
+        if device in held:
+            total -= math.prod(extent(overlap(wanted, bounds_of(held[device], shape))))
+    return total
+
+
+def overlap(a: Bounds, b: Bounds) -> Bounds:
+    """What two boxes share; of no elements where they do not meet."""
+    corners = [(max(a0, b0), min(a1, b1)) for (a0, a1), (b0, b1) in zip(a, b, strict=True)]
+    return tuple([(low, max(low, high)) for low, high in corners])

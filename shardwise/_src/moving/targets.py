@@ -1,0 +1,118 @@
+"""What users pass for a sharding, as a sharding object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from shardwise._src.arrays.array import Array
+from shardwise._src.base.context import current
+from shardwise._src.lowering.storage import bare, order_of
+from shardwise._src.ops.memory import Space
+from shardwise._src.runtime.backend import Device
+from shardwise._src.types.layout import AUTO, AutoLayout, Format, Layout
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import UNCONSTRAINED, PartitionSpec
+from shardwise._src.types.sharding import NamedSharding, Sharding, SingleDeviceSharding
+
+
+def is_sharding_leaf(x: Any) -> bool:
+    return isinstance(x, Sharding | PartitionSpec | Device | Space | Format | Layout | AutoLayout)
+
+
+def as_sharding(x: Any, what: str) -> Any:
+    """A sharding, device, bare spec (over the mesh in scope) or None, as a sharding or None."""
+    if x is None:
+        return None
+    if isinstance(x, Sharding):
+        return x
+    if isinstance(x, Device):
+        return SingleDeviceSharding(x)
+    if isinstance(x, PartitionSpec):
+        mesh = current().mesh
+        if mesh is None:
+            raise ValueError(
+                f"{what}: a bare {x} needs a mesh in scope. Use NamedSharding(mesh, {x}), or enter "
+                "`with mesh:`."
+            )
+        return NamedSharding(mesh if current().interpreter.eager else mesh.abstract_mesh, x)
+    raise TypeError(
+        f"{what} takes shardings, devices, PartitionSpecs or None; got {x!r} of type "
+        f"{type(x).__name__}."
+    )
+
+
+def as_format(x: Any, what: str) -> Any:
+    """`as_sharding`, where a format is allowed: it is given as it is."""
+    if x.__class__ is Format:
+        return x
+    if isinstance(x, Layout | AutoLayout):
+        raise TypeError(
+            f"{what} takes no bare layout; got {x}. Wrap it with the sharding: "
+            f"Format({'Layout.' if x is AUTO else ''}{x}, sharding)."
+        )
+    return as_sharding(x, what)
+
+
+def as_boundary(x: Any, what: str) -> Any:
+    """`as_format` of an argument or result of a program: of all of its dimensions."""
+    found = as_format(x, what)
+    sharding = bare(found)
+    if isinstance(sharding, NamedSharding) and UNCONSTRAINED in sharding.spec:
+        raise ValueError(
+            f"{what}: {sharding.spec} leaves a dimension open, which is for "
+            "with_sharding_constraint. Name its axes or None here, or give no sharding and "
+            "constrain the value inside of the function."
+        )
+    return found
+
+
+def as_placement(x: Any, what: str) -> Any:
+    """`as_format` of where a value is to be put now: a layout in a given order or none, or a
+    space of memory."""
+    if isinstance(x, Space):
+        return x
+    found = as_format(x, what)
+    if found.__class__ is not Format or (found.sharding is not None and found.layout is not AUTO):
+        return found
+    if found.layout is AUTO:
+        raise ValueError(
+            f"{what}: Layout.AUTO is the compiler's choice for a program, and here there is none. "
+            "Compile a program with it, and use its input_formats."
+        )
+    return None
+
+
+def check_fit(
+    shardings: Sequence[Any], types: Sequence[Any], names: Sequence[str], what: str
+) -> None:
+    """Raises where a sharding does not fit the value that it is for."""
+    for sharding, t, name in zip(shardings, types, names, strict=True):
+        if sharding is None:
+            continue
+        try:
+            if bare(sharding) is not None:
+                bare(sharding).shard_shape(t.shape)
+            order_of(sharding, t)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{what}: {name} of type {t.str_short(True)}: {error}") from None
+
+
+def explicit_mesh(values: Sequence[Any]) -> Mesh | None:
+    """The mesh of the first array whose type tells of its sharding."""
+    for x in values:
+        if x.__class__ is Array and x._sig.type.mesh is not None:
+            return x._sig.sharding.mesh
+    return None
+
+
+def in_mesh(mesh: Mesh | None) -> AbstractContextManager[Any]:
+    """Where types name a mesh of this shape, they mean this one. Nothing, if there is one already.
+
+    For eager transforms: what they make from types alone (zeros, say) must be put somewhere.
+    """
+    here = current()
+    if mesh is None or here.mesh is not None:
+        return nullcontext()
+    return here.replace(mesh=mesh).entered()

@@ -1,0 +1,342 @@
+"""Moving values: host to devices, and arrays from one sharding to another.
+
+Host values are cut into shards and put in one call. For arrays there are several ways from one
+sharding to another; `strategy` chooses, and docs/design/0012-moving-arrays.md says why.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array, Gone, wrap
+from shardwise._src.arrays.interchange import is_narrow
+from shardwise._src.arrays.signature import Signature, kept_near, signature
+from shardwise._src.base.config import default_device
+from shardwise._src.base.context import ROOT, current
+from shardwise._src.compiling.compiled import compiled_for
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program, Var
+from shardwise._src.lowering.module import module_text
+from shardwise._src.lowering.storage import order_of, stated_kind, storage_of
+from shardwise._src.moving.pieces import by_pieces
+from shardwise._src.moving.regions import within_processes
+from shardwise._src.moving.tiles import by_host, from_host, is_large
+from shardwise._src.moving.tiles import put_parts as put_parts
+from shardwise._src.ops.sharding import reshard
+from shardwise._src.runtime import backend
+from shardwise._src.runtime.program import Compiled
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import canonicalize, too_large
+from shardwise._src.types.layout import AutoLayout, Format
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
+from shardwise._src.types.tiling import Tiling
+
+_SCALAR_CACHE_SIZE = 4096
+_scalars: dict[tuple, Array] = {}
+
+
+def default_single() -> Any:
+    """The device of values that nobody placed."""
+    chosen = default_device.value
+    if chosen is None or isinstance(chosen, str):
+        return backend.local_devices(chosen)[0]
+    return chosen
+
+
+def default_place() -> Any:
+    """The sharding of values that nobody placed: whole on the default device, or on each device of
+    a mesh in scope whose axes are Explicit."""
+    scope = current().mesh
+    if isinstance(scope, Mesh) and scope.are_all_axes_explicit:
+        return NamedSharding(scope, PartitionSpec())
+    return SingleDeviceSharding(default_single())
+
+
+def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = None) -> Array:
+    """A NumPy array or scalar on devices. Each addressable device gets its own slice."""
+    if t is None and value.__class__ is np.ndarray:
+        sig, indices, apart = _plan(value.shape, value.dtype, sharding, committed, current().key)
+    else:
+        sig, indices, apart = _plan_of(t or type_of(value), sharding, committed)
+    if indices is not None and value.__class__ is np.ndarray and is_large(sig):
+        return from_host(sig, value)
+    try:
+        host = np.asarray(value, dtype=sig.physical.dtype, order="C")
+    except OverflowError:
+        raise too_large(value, sig.physical.dtype) from None
+    if indices is None:
+        return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
+    return put_parts(sig, [host[index] for index in indices.values()], list(indices), apart)
+
+
+@functools.lru_cache(4096)
+def _plan(shape: tuple, dtype: Any, sharding: Any, committed: bool, key: Any) -> tuple:
+    """`_plan_of` a NumPy array's type, which flags in the context's key decide."""
+    return _plan_of(array_type(shape, canonicalize(dtype)), sharding, committed)
+
+
+def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, Any, bool]:
+    """The signature of a value on its devices, and what each of them gets (None: all of it).
+
+    The last result says whether no two devices get the same, or all do (see `backend.put`).
+    """
+    if sharding.partial_axes[0]:
+        raise ValueError(
+            f"a value of type {t.str_short(True)} cannot be put as addends, which {sharding} asks "
+            "for. Put it as a whole, and use `reshard`."
+        )
+    sig = signature(t, sharding, committed)
+    if len(sig.devices) == 1:
+        return sig, None, True
+    indices = sharding.addressable_devices_indices_map(t.shape)
+    distinct = {tuple((s.start, s.stop) for s in index) for index in indices.values()}
+    return sig, indices, t.size > 0 and len(distinct) in (1, len(indices))
+
+
+def scalar(value: Any, near: Signature | None = None) -> Array:
+    """A Python or NumPy scalar as an uncommitted array, for use as an operand.
+
+    near: the signature of an array in whose place it is wanted. Equal scalars in one place share
+    a buffer, so the array must not get into the hands of users, who could delete it.
+    """
+    held = _scalars if near is None else near.ints
+    key = (value.__class__, _exact(value), current().key)
+    found = held.get(key)
+    if found is not None and found._impl.__class__ is not Gone:
+        return found
+    if near is None:
+        sharding = default_place()
+    else:
+        sharding = whole_beside(near)
+    if len(held) >= _SCALAR_CACHE_SIZE:
+        held.clear()
+    held[key] = new = put_host(value, sharding, False)
+    return new
+
+
+def kept_scalars() -> list[Array]:
+    """The arrays that `scalar` and the eager interpreter keep for use as operands."""
+    near = [v for held in kept_near() for v in held.values()]
+    return [*_scalars.values(), *near]
+
+
+def _exact(value: Any) -> Any:
+    """What tells a scalar from all others of its class: the signs of zeros count."""
+    if isinstance(value, complex | np.complexfloating):
+        return repr(value)
+    return value or repr(value)
+
+
+def whole_beside(sig: Signature) -> Any:
+    """The sharding that puts a whole value on each device of a signature."""
+    if isinstance(sig.sharding, NamedSharding):
+        return sig.sharding.with_spec(PartitionSpec())
+    if isinstance(sig.sharding, SingleDeviceSharding):
+        return sig.sharding
+    return GSPMDSharding.get_replicated(sig.devices)
+
+
+def move(x: Any, target: Any) -> Array:
+    """`x` under another sharding, or in another `Format`, committed to it.
+
+    On accelerators the data never visits the host. Where the target is no Format, the layout of an
+    array stays only if its sharding does.
+    """
+    if target.__class__ is Format:
+        return relayout(move(x, target.sharding), target.layout)
+    if not isinstance(x, Array):
+        return put_host(x, target, True)
+    sig = x._sig
+    if sig.sharding is target:
+        return x if sig.committed else _relabelled(x, target)
+    if sig.layout is not None:
+        return move(relayout(x, None), target)
+    if sig.sharding.partial_axes[0]:  # addends: only a program adds them up
+        return move(_by_op(x, _without_addends(sig.sharding)), target)
+    if target.partial_axes[0]:
+        return _by_op(move(x, _without_addends(target)), target)
+    return PLANS[strategy(x, target)](x, target)
+
+
+def _by_op(x: Array, target: Any) -> Array:
+    """To or from addends: a program needs an op for that."""
+    with ROOT.under(ROOT.interpreter).entered():
+        return reshard(x, sharding=target)
+
+
+def _without_addends(sharding: Any) -> Any:
+    return sharding.with_spec(sharding.spec.update(unreduced=frozenset()))
+
+
+def strategy(x: Array, target: Any) -> str:
+    """The way of an array to another sharding, one of `PLANS`.
+
+    Over the same devices a program moves the data between them ("program"). On CPU, where all
+    devices share the host's memory, shards are put together there in less time, and without a
+    compilation ("host"), unless `x` is still being computed: a program waits, the caller does not.
+    Other devices get whole shards ("copy") or what they need out of several ("pieces"; on CPU, and
+    between platforms, "host"). "gather" is for processes that do not hold what their devices need.
+    """
+    sig, here = x._sig, x._sig.sharding
+    if sig.devices == target.devices or here.device_set == target.device_set:
+        return "host" if x._is_on_cpu() and _better_on_host(x, target) else "program"
+    same_platform = sig.devices[0].platform == target.devices[0].platform
+    if same_platform and _same_tiles(x, target):
+        return "copy"
+    if not within_processes(here, target, sig.stored.shape):
+        return "gather"
+    return "host" if x._is_on_cpu() or not same_platform else "pieces"
+
+
+def _better_on_host(x: Array, target: Any) -> bool:
+    here, ndim = x.sharding, x.ndim
+    return (
+        here.is_fully_addressable
+        and stated_kind(here) is None
+        and stated_kind(target) is None
+        and not is_narrow(x)
+        and not here.is_equivalent_to(aligned(target, here.devices, ndim), ndim)
+        and x.is_ready()
+    )
+
+
+# ---------------------------------------------------------------------------------- layouts
+
+
+def relayout(x: Array, layout: Any) -> Array:
+    """The array with its elements in another order in memory; None: in the default one."""
+    wanted = order_of(Format(layout, x.sharding), x.aval)
+    if isinstance(wanted, AutoLayout):
+        raise ValueError(
+            "Layout.AUTO is the compiler's choice for a program, and here there is none. Give a "
+            "Layout, or leave it out for the default one."
+        )
+    if x._sig.layout is wanted:
+        return x
+    return _passed(x, signature(x.aval, x.sharding, x._sig.committed, wanted))
+
+
+# ------------------------------------------------------------------------ the same devices
+
+
+def _on_same_devices(x: Array, target: Any) -> Array:
+    here, ndim = x.sharding, x.ndim
+    there = aligned(target, here.devices, ndim).with_memory_kind(None)
+    if not here.with_memory_kind(None).is_equivalent_to(there, ndim):
+        working = here.with_memory_kind(None)  # programs run on the default kind of memory
+        x = _reshard(x if here is working else _copy(x, working), there)
+    kind = x.sharding.memory_kind
+    if kind == target.memory_kind:
+        return _relabelled(x, target)
+    return _copy(_relabelled(x, target.with_memory_kind(kind)), target)
+
+
+def aligned(sharding: Any, devices: tuple, ndim: int) -> Any:
+    """The sharding that gives each device what `sharding` does, with the devices in this order."""
+    if sharding.devices == devices:
+        return sharding
+    tiling = sharding.tiling(ndim)
+    position = {d: i for i, d in enumerate(devices)}
+    place = [position[d] for d in sharding.devices]
+    order = tuple(place[p] for p in tiling.tile_assignment().ravel().tolist())
+    same = Tiling(tiling.dims, (len(devices),), (0,), tiling.replicated, assignment=order)
+    return GSPMDSharding(devices, same, sharding.memory_kind)
+
+
+def _relabelled(x: Array, target: Any) -> Array:
+    """The same buffers under a sharding that puts the same data on each device."""
+    sig = signature(x.aval, target, True, x._sig.layout)
+    raw = x._live()
+    if x._sig.devices != target.devices:
+        raw = backend.reorder(raw, sig.placement)
+    return wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
+
+
+@functools.lru_cache(1024)
+def _resharder(sig: Signature, target: Signature) -> Compiled:
+    """A compiled identity between two places over the same devices, in one order."""
+    var = Var(sig.type)
+    program = Program([var], [var], [], name="reshard")
+    ins, outs = [sig.sharding], [target.sharding]
+    storage = storage_of(ins, [sig.layout], [stated_kind(target.sharding)], [target.layout])
+    if len(sig.devices) == 1:
+        ins, outs = [None], [None]
+    text = module_text(program, sig.devices, [], ins, outs, storage=storage)
+    return compiled_for(text, sig.devices, (False,))
+
+
+def _reshard(x: Array, target: Any) -> Array:
+    return _passed(x, signature(x.aval, target, True))
+
+
+def _passed(x: Array, sig: Signature) -> Array:
+    """The array as a program gives it that changes nothing but its place."""
+    (raw,) = _resharder(x._sig, sig).launch([x._live()], [sig.handler])
+    return wrap(raw, sig)
+
+
+# ----------------------------------------------------------------------------- other devices
+
+
+def _same_tiles(x: Array, target: Any) -> bool:
+    """Whether the shards may go from device i to device i, within a process each."""
+    ndim = x._sig.physical.ndim
+    mine, theirs = x.sharding.tiling(ndim), target.tiling(ndim)
+    if len(x._sig.devices) != len(target.devices) or mine.dims != theirs.dims:
+        return False
+    pairs = zip(x._sig.devices, target.devices, strict=True)
+    return all([a.process_index == b.process_index for a, b in pairs]) and (
+        mine.tile_assignment().tolist() == theirs.tile_assignment().tolist()
+    )
+
+
+def copy(x: Array) -> Array:
+    """The same value in new memory, on the same devices."""
+    return _copy(x, x.sharding) if x._sig.layout is None else _passed(x, x._sig)
+
+
+def _copy(x: Array, target: Any) -> Array:
+    """In the default layout: on CPU jaxlib copies others wrongly."""
+    assert x._sig.layout is None
+    sig = signature(x.aval, target, True)
+    impl = backend.copy_to_devices(x._live(), backend.device_list(target.devices), sig.placement)
+    return wrap(backend.rewrap(impl, sig.physical, sig.placement), sig)
+
+
+def _by_pieces(x: Array, target: Any) -> Array:
+    """`by_pieces`, which works in the devices' own memory."""
+    if stated_kind(x.sharding) is not None:
+        x = _copy(x, x.sharding.with_memory_kind(None))
+    if stated_kind(target) is None:
+        return by_pieces(x, target)
+    return _copy(by_pieces(x, target.with_memory_kind(None)), target)
+
+
+def _gathered(x: Array, target: Any) -> Array:
+    """By way of a copy of all in each process that holds a part."""
+    whole = GSPMDSharding.get_replicated(x._sig.devices)
+    if within_processes(whole, target, x._sig.stored.shape):
+        return move(_on_same_devices(x, whole), target)
+    theirs, ours = [{d.process_index for d in s.devices} for s in (whole, target)]
+    raise RuntimeError(
+        f"array of type {x.aval.str_short(True)} is on devices of the processes {sorted(theirs)}; "
+        f"the target needs it in the processes {sorted(ours - theirs)}, too, which hold nothing of "
+        "it. Put it on devices of all of them when it is made, or use `broadcast_one_to_all`."
+    )
+
+
+PLANS: dict[str, Callable[[Array, Any], Array]] = {
+    "program": _on_same_devices,
+    "copy": _copy,
+    "host": by_host,
+    "pieces": _by_pieces,
+    "gather": _gathered,
+}
+
+

@@ -1,0 +1,267 @@
+"""Activation functions.
+
+Gradients are finite wherever the function is, and 0 at the kink of `relu`. Integers are taken as
+floats, except by the functions that only cut values off (`relu`, `relu6`, `hard_tanh`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import broadcast, cast, promote_inexact
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.elementwise import (
+    abs,
+    add,
+    div,
+    exp,
+    expm1,
+    ge,
+    gt,
+    le,
+    log,
+    log1p,
+    lt,
+    mul,
+    neg,
+    sqrt,
+    where,
+)
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.shape import canonical_axis, slice_in_dim
+from shardwise._src.ops.special import erfc
+from shardwise._src.types.dtypes import to_inexact
+
+
+def _inexact(x: Any) -> Any:
+    t = type_of(x)
+    return cast(x, to_inexact(t.dtype), t.weak_type)
+
+
+# -- cut off, or linear in parts --
+
+
+@fused(arrays=1)
+def identity(x: Any) -> Any:
+    """x."""
+    return x
+
+
+@fused(arrays=1)
+def relu(x: Any) -> Any:
+    """max(x, 0); the derivative at 0 is 0."""
+    return where(le(x, lit(0, x)), lit(0, x), x)
+
+
+@fused(arrays=1)
+def relu6(x: Any) -> Any:
+    """x cut off below 0 and above 6; the derivative at both is 0."""
+    return _between(x, 0, 6)
+
+
+@fused(arrays=1)
+def hard_tanh(x: Any) -> Any:
+    """x cut off below -1 and above 1."""
+    low, high = lit(-1, x), lit(1, x)
+    return where(gt(x, high), high, where(lt(x, low), low, x))
+
+
+def _between(x: Any, low: float, high: float) -> Any:
+    low, high = lit(low, x), lit(high, x)
+    return where(le(x, low), low, where(ge(x, high), high, x))
+
+
+@fused(arrays=1)
+def hard_sigmoid(x: Any) -> Any:
+    """relu6(x + 3) / 6."""
+    return _hard_sigmoid(_inexact(x))
+
+
+def _hard_sigmoid(x: Any) -> Any:
+    return div(_between(add(x, lit(3, x)), 0, 6), lit(6, x))
+
+
+@fused(arrays=1)
+def hard_silu(x: Any) -> Any:
+    """x * hard_sigmoid(x)."""
+    x = _inexact(x)
+    return mul(x, _hard_sigmoid(x))
+
+
+@fused(arrays=2)
+def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
+    """x where it is 0 or more, negative_slope * x elsewhere."""
+    x, slope = _with_parameter(x, negative_slope)
+    return where(ge(x, lit(0, x)), x, mul(slope, x))
+
+
+def _with_parameter(x: Any, parameter: Any) -> list[Any]:
+    return broadcast(*promote_inexact(x, parameter))
+
+
+@fused(arrays=1)
+def sparse_plus(x: Any) -> Any:
+    """0 up to -1, x from 1 on, and a parabola between: (x + 1)**2 / 4."""
+    x = _inexact(x)
+    one = lit(1, x)
+    middle = div(mul(add(x, one), add(x, one)), lit(4, x))
+    return where(le(x, neg(one)), lit(0, x), where(ge(x, one), x, middle))
+
+
+@fused(arrays=1)
+def sparse_sigmoid(x: Any) -> Any:
+    """The derivative of `sparse_plus`: (x + 1) / 2, cut off below 0 and above 1."""
+    x = _inexact(x)
+    return mul(lit(0.5, x), _between(add(x, lit(1, x)), 0, 2))
+
+
+# -- smooth --
+
+
+@fused(arrays=1)
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return ew.logistic(_inexact(x))
+
+
+@fused(arrays=1)
+def tanh(x: Any) -> Any:
+    """Hyperbolic tangent."""
+    return ew.tanh(_inexact(x))
+
+
+@fused(arrays=1)
+def silu(x: Any) -> Any:
+    """x * sigmoid(x), also known as swish."""
+    x = _inexact(x)
+    return mul(x, ew.logistic(x))
+
+
+@fused(arrays=1)
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x))."""
+    return _softplus(_inexact(x))
+
+
+def _softplus(x: Any) -> Any:
+    """max(x, 0) + log1p(exp(-|x|)), neither of which can overflow. At 0 the first part has the
+    derivative 0 here and the second one 1/2.
+    """
+    positive = gt(x, lit(0, x))
+    rest = log1p(exp(where(positive, neg(x), x)))
+    return add(where(positive, x, lit(0, x)), rest)
+
+
+@fused(arrays=1)
+def log_sigmoid(x: Any) -> Any:
+    """log(sigmoid(x)), exact for very negative x too."""
+    return neg(_softplus(neg(_inexact(x))))
+
+
+@fused(arrays=1)
+def soft_sign(x: Any) -> Any:
+    """x / (|x| + 1)."""
+    x = _inexact(x)
+    return div(x, add(abs(x), lit(1, x)))
+
+
+@fused(arrays=2)
+def elu(x: Any, alpha: Any = 1.0) -> Any:
+    """x where it is positive, alpha * (exp(x) - 1) elsewhere."""
+    return _elu(*_with_parameter(x, alpha))
+
+
+def _elu(x: Any, alpha: Any) -> Any:
+    positive = gt(x, lit(0, x))
+    below = where(positive, lit(0, x), x)  # lest exp overflow where it is not used
+    return where(positive, x, mul(alpha, expm1(below)))
+
+
+@fused(arrays=2)
+def celu(x: Any, alpha: Any = 1.0) -> Any:
+    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1): smooth for every alpha."""
+    x, alpha = _with_parameter(x, alpha)
+    zero = lit(0, x)
+    positive = gt(x, zero)
+    below = where(positive, zero, x)
+    return where(positive, x, mul(alpha, expm1(div(below, alpha))))
+
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+@fused(arrays=1)
+def selu(x: Any) -> Any:
+    """`elu` with the slopes at which unit variance is kept (Klambauer et al., 2017)."""
+    x = _inexact(x)
+    return mul(lit(_SELU_SCALE, x), _elu(x, lit(_SELU_ALPHA, x)))
+
+
+def gelu(x: Any, approximate: bool = True) -> Any:
+    """x * Φ(x), with the normal distribution function Φ.
+
+    approximate: by a formula with tanh that is close to it, the usual one in older models.
+    """
+    return _gelu(x) if approximate else _exact_gelu(x)
+
+
+@fused(arrays=1)
+def _exact_gelu(x: Any) -> Any:
+    x = _inexact(x)
+    return mul(mul(lit(0.5, x), x), erfc(mul(neg(x), lit(np.sqrt(0.5), x))))
+
+
+@fused(arrays=1)
+def _gelu(x: Any) -> Any:
+    x = _inexact(x)
+    cube = mul(mul(x, x), x)
+    inner = mul(lit(np.sqrt(2 / np.pi), x), add(x, mul(lit(0.044715, x), cube)))
+    return mul(x, mul(lit(0.5, x), add(lit(1, x), ew.tanh(inner))))
+
+
+@fused(arrays=1)
+def mish(x: Any) -> Any:
+    """x * tanh(softplus(x))."""
+    x = _inexact(x)
+    return mul(x, ew.tanh(_softplus(x)))
+
+
+@fused(arrays=2)
+def squareplus(x: Any, b: Any = 4) -> Any:
+    """(x + sqrt(x**2 + b)) / 2: close to `softplus`, without exponentials."""
+    x, b = _with_parameter(x, b)
+    return div(add(x, sqrt(add(mul(x, x), b))), lit(2, x))
+
+
+@fused(arrays=1)
+def log1mexp(x: Any) -> Any:
+    """log(1 - exp(-x)) for x of 0 or more, exact at both ends."""
+    x = _inexact(x)
+    near = lt(x, lit(np.log(2), x))
+    small = where(near, x, lit(1, x))  # each formula only sees what it is for
+    large = where(near, lit(1, x), x)
+    return where(near, log(neg(expm1(neg(small)))), log1p(neg(exp(neg(large)))))
+
+
+def glu(x: Any, axis: int = -1) -> Any:
+    """The first half along `axis` times the sigmoid of the second."""
+    return _glu(x, canonical_axis(axis, type_of(x).ndim))
+
+
+@fused(arrays=1)
+def _glu(x: Any, axis: int) -> Any:
+    x = _inexact(x)
+    size = type_of(x).shape[axis]
+    if size % 2:
+        raise ValueError(
+            f"glu: dimension {axis} must be of even size; got {type_of(x).str_short(True)}."
+        )
+    first = slice_in_dim(x, 0, size // 2, axis)
+    return mul(first, ew.logistic(slice_in_dim(x, size // 2, size, axis)))
+
+
+hard_swish, swish = hard_silu, silu

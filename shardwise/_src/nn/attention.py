@@ -1,0 +1,203 @@
+"""Scaled dot-product attention.
+
+Letters of shapes: B batch, T queries, S keys and values, N heads of the queries, K heads of the
+keys and values (N is a multiple of K: each serves N / K query heads), H the size of a head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.nn.normalize import log_of_sum, normalized
+from shardwise._src.numpy.convert import broadcast_to, cast
+from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
+from shardwise._src.ops.contract import dot
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.elementwise import add, bitwise_and, ge, le, lt, mul, stop_gradient, where
+from shardwise._src.ops.families import BOOL, lit
+from shardwise._src.types.dtypes import finfo, is_float, is_integer
+from shardwise._src.types.promotion import promote_types
+
+FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
+    return_residual: bool = False,
+) -> Any:
+    """softmax(scale * query · key + bias) · value, for each head.
+
+    query:      (B, T, N, H), or (T, N, H).
+    key, value: (B, S, K, H), or (S, K, H).
+    bias:       added to the scores; broadcasts to (B, N, T, S).
+    mask:       boolean, which scores take part; broadcasts to (B, N, T, S).
+    scale:      1 / sqrt(H) by default.
+    is_causal:  whether query t sees the keys up to t only.
+    query_seq_lengths, key_value_seq_lengths: integers (B,): how many of T and S are there; what
+                comes of a query that is not there is 0.
+    local_window_size: (left, right): how far around its own place a query sees; or one number for
+                both.
+    implementation: None or "xla".
+    return_residual: whether to return also the logsumexp of the scores, (B, T, N).
+
+    The scores and the softmax are computed in float32 at least. Returns an array like `query`.
+    """
+    if implementation not in (None, "xla"):
+        raise ValueError(
+            f"dot_product_attention: implementation must be None or 'xla'; got {implementation!r}."
+        )
+    window = local_window_size
+    if isinstance(window, int):
+        window = (window, window)
+    optional = (bias, mask, query_seq_lengths, key_value_seq_lengths)
+    given = tuple(x is not None for x in optional)
+    arrays = [x for x in (query, key, value, *optional) if x is not None]
+    return _attention(
+        *arrays, given=given, scale=scale, is_causal=bool(is_causal), window=window,
+        residual=bool(return_residual),
+    )
+
+
+@fused(arrays=7)
+def _attention(
+    *arrays: Any, given: tuple, scale: float | None, is_causal: bool, window: tuple | None,
+    residual: bool,
+) -> Any:
+    query, key, value, *rest = arrays
+    values = iter(rest)
+    bias, mask, q_lengths, kv_lengths = [next(values) if g else None for g in given]
+    _check(query, key, value, mask)
+    shape = type_of(query).shape
+    query, key, value = [_with_rank_4(x) for x in (query, key, value)]
+    keep = _visible(type_of(query), type_of(key), mask, is_causal, q_lengths, kv_lengths, window)
+    out, sums = _heads(query, key, value, bias, keep, scale, residual)
+    if q_lengths is not None:
+        b, t = type_of(query).shape[:2]
+        there = _there(q_lengths, (b, t), 1)
+        wide = broadcast_in_dim(there, shape=type_of(out).shape, dims=(0, 1))
+        out = where(wide, out, lit(0, out))
+    out = reshape(out, shape=shape)
+    return (out, reshape(sums, shape=shape[:-1])) if residual else out
+
+
+def _check(query: Any, key: Any, value: Any, mask: Any) -> None:
+    q, k, v = [type_of(x) for x in (query, key, value)]
+    shown = ", ".join(t.str_short(True) for t in (q, k, v))
+    problem = None
+    if not q.ndim == k.ndim == v.ndim or q.ndim not in (3, 4):
+        problem = "must all have 4 dimensions, or all 3"
+    elif k.shape != v.shape:
+        problem = "must have equal shapes for key and value"
+    elif not q.dtype == k.dtype == v.dtype or not is_float(q.dtype):
+        problem = "must have one floating-point dtype"
+    elif q.shape[-1] != k.shape[-1] or q.shape[:-3] != k.shape[:-3]:
+        problem = "must have equal batch and head sizes (first and last dimension)"
+    elif k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
+        problem = "must have a number of query heads that is a multiple of that of key heads"
+    if problem:
+        raise ValueError(f"dot_product_attention: query, key and value {problem}; got {shown}.")
+    if mask is not None and type_of(mask).dtype != BOOL:
+        raise ValueError(
+            "dot_product_attention: mask must be boolean; got "
+            f"{type_of(mask).str_short(True)}. An array of numbers to add is a `bias`."
+        )
+
+
+def _with_rank_4(x: Any) -> Any:
+    shape = type_of(x).shape
+    return x if len(shape) == 4 else reshape(x, shape=(1, *shape))
+
+
+def _heads(
+    query: Any, key: Any, value: Any, bias: Any, keep: Any, scale: float | None, residual: bool
+) -> tuple[Any, Any]:
+    """Attention by groups: the G = N / K heads of the queries that share a head of the keys."""
+    b, t, n, h = type_of(query).shape
+    s, k = type_of(key).shape[1:3]
+    grouped = (b, k, n // k, t, s)
+    queries = reshape(query, shape=(b, t, k, n // k, h))
+    wide = promote_types(type_of(query).dtype, FLOAT32)
+    # (b, t, k, g, h) and (b, s, k, h) → (b, k, t, g, s) → (b, k, g, t, s)
+    scores = dot(queries, key, (((4,), (3,)), ((0, 2), (0, 2))), preferred=wide)
+    scores = transpose(scores, perm=(0, 1, 3, 2, 4))
+    scores = mul(scores, lit(1 / np.sqrt(h) if scale is None else scale, scores))
+    if bias is not None:
+        biased = cast(_grouped(bias, (b, n, t, s), grouped), promote_types(
+            type_of(bias).dtype, wide))
+        scores = cast(add(cast(scores, type_of(biased).dtype), biased), wide)
+    if keep is not None:
+        low = lit(-0.7 * float(finfo(wide).max), scores)  # not -inf: a row may be masked whole
+        scores = where(_grouped(keep, (b, n, t, s), grouped), scores, low)
+    scores = cast(scores, FLOAT32)
+    weights = cast(normalized(scores, (4,), None), type_of(key).dtype)
+    # (b, k, g, t, s) and (b, s, k, h) → (b, k, g, t, h) → (b, t, k, g, h)
+    out = dot(weights, value, (((4,), (1,)), ((0, 1), (0, 2))))
+    out = reshape(transpose(out, perm=(0, 3, 1, 2, 4)), shape=(b, t, n, h))
+    if not residual:
+        return out, None
+    sums = cast(log_of_sum(scores, None, None, (4,), False, False), type_of(key).dtype)
+    sums = reshape(transpose(sums, perm=(0, 3, 1, 2)), shape=(b, t, n))
+    return out, stop_gradient(sums)
+
+
+def _grouped(x: Any, full: tuple, grouped: tuple) -> Any:
+    """What broadcasts to (b, n, t, s), as (b, k, g, t, s)."""
+    return reshape(broadcast_to(x, full), shape=grouped)
+
+
+def _visible(
+    q: Any, k: Any, mask: Any, is_causal: bool, q_lengths: Any, kv_lengths: Any, window: Any
+) -> Any:
+    """Which scores take part, as what broadcasts to (b, n, t, s); None for all."""
+    b, t, n, _ = q.shape
+    s = k.shape[1]
+    parts = [] if mask is None else [broadcast_to(mask, (b, n, t, s))]
+    row = iota(dtype=INT32, shape=(t, s), dimension=0)
+    column = iota(dtype=INT32, shape=(t, s), dimension=1)
+    if is_causal:
+        parts.append(ge(row, column))
+    if window is not None:
+        left, right = window
+        parts.append(le(row, add(column, lit(left, column))))
+        parts.append(le(column, add(row, lit(right, row))))
+    if q_lengths is not None:
+        parts.append(_per_batch(_there(q_lengths, (b, t, s), 1)))
+    if kv_lengths is not None:
+        parts.append(_per_batch(_there(kv_lengths, (b, t, s), 2)))
+    out = None
+    for part in parts:
+        part = broadcast_to(part, (b, n, t, s))
+        out = part if out is None else bitwise_and(out, part)
+    return out
+
+
+def _there(lengths: Any, shape: tuple, dim: int) -> Any:
+    """Whether the place along `dim` is below the batch element's length."""
+    t = type_of(lengths)
+    if t.shape != shape[:1] or not is_integer(t.dtype):
+        raise ValueError(
+            f"dot_product_attention: sequence lengths must be integers of shape {shape[:1]}; got "
+            f"{t.str_short(True)}."
+        )
+    places = iota(dtype=INT32, shape=shape, dimension=dim)
+    return lt(places, broadcast_in_dim(cast(lengths, INT32), shape=shape, dims=(0,)))
+
+
+def _per_batch(x: Any) -> Any:
+    b, t, s = type_of(x).shape
+    return reshape(x, shape=(b, 1, t, s))

@@ -1,0 +1,253 @@
+"""Initial values of parameters: functions `(key, shape, dtype) → array`, made by others.
+
+    init = he_normal()
+    weights = init(random.key(0), (784, 256), "float32")
+
+The `variance_scaling` family scales with the number of inputs (`fan_in`) or outputs (`fan_out`) of
+a layer: the sizes of `in_axis` and `out_axis` times those of the receptive field, all other axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import broadcast_to, cast
+from shardwise._src.ops.create import full
+from shardwise._src.ops.elementwise import complex, cos, log, mul, neg, sin, sqrt, sub
+from shardwise._src.ops.families import lit
+from shardwise._src.random.arguments import check_key, inexact_dtype, sizes, typed_key
+from shardwise._src.random.continuous import normal_sample, truncated_sample
+from shardwise._src.random.draws import keys_of, uniform_sample, unit_sample
+from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, real_dtype
+
+Initializer = Callable[..., Any]
+Axes = int | Sequence[int]
+
+# Standard deviations of a standard normal number cut off at 2: on both sides, and in modulus.
+_CUT_REAL, _CUT_COMPLEX = 0.87962566103423978, 0.95311164380491208
+
+
+# -- the same value everywhere --
+
+
+def zeros(key: Any, shape: Any, dtype: Any = None) -> Any:
+    """Zeros; the key is not used."""
+    return _filled(0.0, sizes("zeros", shape), _any_dtype("zeros", dtype))
+
+
+def ones(key: Any, shape: Any, dtype: Any = None) -> Any:
+    """Ones; the key is not used."""
+    return _filled(1.0, sizes("ones", shape), _any_dtype("ones", dtype))
+
+
+def constant(value: Any, dtype: Any = None) -> Initializer:
+    """An initializer that gives `value`, which broadcasts to the shape."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Any:
+        return _filled(value, sizes("constant", shape), _any_dtype("constant", dtype))
+
+    return init
+
+
+def _any_dtype(name: str, dtype: Any) -> Any:
+    return canonicalize(float) if dtype is None else check_user_dtype(dtype, name)
+
+
+@fused(arrays=1)
+def _filled(value: Any, shape: tuple, dtype: Any) -> Any:
+    if type_of(value).shape:
+        return broadcast_to(cast(value, dtype), shape)
+    return full(value, shape, dtype)
+
+
+# -- of a given size --
+
+
+def uniform(scale: float = 1e-2, dtype: Any = None) -> Initializer:
+    """An initializer of uniform numbers in [0, scale)."""
+    return _made("uniform", dtype, lambda shape, dtype: ("unit", scale))
+
+
+def normal(stddev: float = 1e-2, dtype: Any = None) -> Initializer:
+    """An initializer of normal numbers with the given standard deviation."""
+    return _made("normal", dtype, lambda shape, dtype: ("normal", stddev))
+
+
+def truncated_normal(
+    stddev: float = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0
+) -> Initializer:
+    """An initializer of `stddev` times standard normal numbers inside (lower, upper)."""
+    kind = ("truncated", float(lower), float(upper))
+    return _made("truncated_normal", dtype, lambda shape, dtype: (kind, stddev))
+
+
+def _made(name: str, default: Any, plan: Callable) -> Initializer:
+    """An initializer; `plan(shape, dtype)` says what to draw and by what to multiply it."""
+
+    def init(key: Any, shape: Any, dtype: Any = default) -> Any:
+        check_key(name, key)
+        shape, dtype = sizes(name, shape), inexact_dtype(name, dtype)
+        kind, factor = plan(shape, dtype)
+        return _drawn(key, kind, float(factor), shape, dtype)
+
+    init.__name__ = init.__qualname__ = name
+    return init
+
+
+@fused(arrays=1)
+def _drawn(key: Any, kind: Any, factor: float, shape: tuple, dtype: Any) -> Any:
+    x = _sample(typed_key("an initializer", key), kind, shape, dtype)
+    return mul(x, lit(factor, x))
+
+
+def _sample(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
+    if kind == "normal":
+        return normal_sample(key, shape, dtype)
+    if is_complex(dtype):
+        return _in_disk(key, kind, shape, dtype)
+    if kind == "unit":
+        return unit_sample(key, shape, dtype)
+    if kind == "symmetric":
+        return uniform_sample(key, shape, dtype, -1.0, 1.0)
+    _, lower, upper = kind
+    return truncated_sample(key, lower, upper, shape, dtype)
+
+
+def _in_disk(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
+    """Complex numbers of any direction: uniform in a disk with variance 1, or normal ones of
+    modulus up to `upper`.
+    """
+    real = real_dtype(dtype)
+    u, turns = [unit_sample(k, shape, real) for k in keys_of(key, 2)]
+    if kind == "unit" or kind == "symmetric":
+        size = sqrt(mul(lit(2, u), u))
+    else:
+        inside = lit(1 - math.exp(-(kind[2] ** 2)), u)
+        size = sqrt(neg(log(sub(lit(1, u), mul(inside, u)))))
+    angle = mul(lit(2 * np.pi, turns), turns)
+    return complex(mul(size, cos(angle)), mul(size, sin(angle)))
+
+
+# -- by the number of inputs and outputs --
+
+
+def variance_scaling(
+    scale: float,
+    mode: str,
+    distribution: str,
+    in_axis: Axes = -2,
+    out_axis: Axes = -1,
+    batch_axis: Axes = (),
+    dtype: Any = None,
+) -> Initializer:
+    """An initializer of numbers with mean 0 and variance scale / n.
+
+    mode:         n is "fan_in", "fan_out", their mean "fan_avg", or their geometric mean
+                  "fan_geo_avg".
+    distribution: "truncated_normal" (cut off at 2 standard deviations), "normal" or "uniform".
+    in_axis, out_axis: the axes of inputs and outputs; all others are the receptive field, except
+    batch_axis:   axes along which there are independent layers.
+    """
+    _check_choice("mode", mode, _FANS)
+    _check_choice("distribution", distribution, ("truncated_normal", "normal", "uniform"))
+
+    def plan(shape: tuple, dtype: Any) -> tuple[Any, float]:
+        fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
+        variance = scale / _FANS[mode](fan_in, fan_out)
+        if distribution == "normal":
+            return "normal", math.sqrt(variance)
+        if distribution == "uniform":
+            return "symmetric", math.sqrt(variance if is_complex(dtype) else 3 * variance)
+        cut = _CUT_COMPLEX if is_complex(dtype) else _CUT_REAL
+        return ("truncated", -2.0, 2.0), math.sqrt(variance) / cut
+
+    return _made("variance_scaling", dtype, plan)
+
+
+_FANS: dict[str, Callable[[float, float], float]] = {
+    "fan_in": lambda i, o: i,
+    "fan_out": lambda i, o: o,
+    "fan_avg": lambda i, o: (i + o) / 2,
+    "fan_geo_avg": lambda i, o: math.sqrt(i * o),
+}
+
+
+def _check_choice(what: str, given: str, known: Any) -> None:
+    if given not in known:
+        raise ValueError(
+            f"variance_scaling: {what} must be one of {', '.join(map(repr, known))}; got {given!r}."
+        )
+
+
+def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
+    """The numbers of inputs and outputs of each unit."""
+    if len(shape) < 2 and in_axis == -2:
+        raise ValueError(
+            f"the number of inputs of weights of shape {shape} is unknown: they should have two "
+            "dimensions, or `in_axis` should say which one is of the inputs."
+        )
+
+    def size(axes: Axes) -> int:
+        return math.prod(shape[a] for a in ((axes,) if isinstance(axes, int) else axes))
+
+    inputs, outputs = size(in_axis), size(out_axis)
+    receptive = math.prod(shape) / max(inputs * outputs * size(batch_axis), 1)
+    return inputs * receptive, outputs * receptive
+
+
+def glorot_uniform(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """`variance_scaling` by 1, "fan_avg", uniform (Glorot and Bengio, 2010)."""
+    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def glorot_normal(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """`variance_scaling` by 1, "fan_avg", truncated normal (Glorot and Bengio, 2010)."""
+    return variance_scaling(
+        1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype
+    )
+
+
+def lecun_uniform(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """`variance_scaling` by 1, "fan_in", uniform (LeCun and others, 1998)."""
+    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def lecun_normal(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """`variance_scaling` by 1, "fan_in", truncated normal (LeCun and others, 1998)."""
+    return variance_scaling(
+        1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype
+    )
+
+
+def he_uniform(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """`variance_scaling` by 2, "fan_in", uniform (He and others, 2015)."""
+    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+
+
+def he_normal(
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+) -> Initializer:
+    """`variance_scaling` by 2, "fan_in", truncated normal (He and others, 2015)."""
+    return variance_scaling(
+        2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype
+    )
+
+
+xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
+kaiming_uniform, kaiming_normal = he_uniform, he_normal

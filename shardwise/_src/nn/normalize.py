@@ -1,0 +1,327 @@
+"""Softmax and its like: reductions that are exact where the plain formula would overflow.
+
+The largest element is taken off first. It does not change the result, so no derivative is taken
+through it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import (
+    broadcast,
+    broadcast_to,
+    cast,
+    promote,
+    promote_inexact,
+    whole,
+)
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.elementwise import (
+    abs,
+    add,
+    div,
+    exp,
+    log,
+    lt,
+    mul,
+    rsqrt,
+    stop_gradient,
+    sub,
+    where,
+)
+from shardwise._src.ops.families import BOOL, lit
+from shardwise._src.ops.reduce import reduce_max
+from shardwise._src.ops.shape import canonical_axis
+from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, to_inexact
+
+
+def _inexact(x: Any) -> Any:
+    t = type_of(x)
+    return cast(x, to_inexact(t.dtype), t.weak_type)
+
+
+def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    found = tuple(canonical_axis(a, ndim) for a in given)
+    if len(set(found)) != len(found):
+        raise ValueError(f"duplicate axes in {axis}")
+    return found
+
+
+def _spread(reduced: Any, like: Any, axes: tuple[int, ...]) -> Any:
+    """A reduced value in the shape of `like`."""
+    shape = type_of(like).shape
+    kept = tuple(i for i in range(len(shape)) if i not in axes)
+    return broadcast_in_dim(reduced, shape=shape, dims=kept)
+
+
+def _kept(reduced: Any, like: Any, axes: tuple[int, ...]) -> Any:
+    """A reduced value with sizes of 1 where the dimensions were."""
+    shape = type_of(like).shape
+    return reshape(reduced, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
+
+
+def _mask(where_: Any, x: Any) -> Any:
+    return broadcast_to(cast(where_, BOOL), type_of(x).shape)
+
+
+def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along `axis`, an integer or several; without overflow.
+
+    where: elements to include; the others give 0.
+    """
+    if where is None and axis.__class__ is int and axis == -1:
+        return _last_softmax(x)
+    return _reduced_call(_softmax, _masked_softmax, x, axis, where)
+
+
+@fused(arrays=1)
+def _last_softmax(x: Any) -> Any:
+    """The usual case: without static arguments, dispatch is shortest."""
+    return _softmax(x, (-1,))
+
+
+def _reduced_call(plain: Any, masked: Any, x: Any, axis: Any, mask: Any) -> Any:
+    axes = _axes(axis, type_of(x).ndim)
+    return plain(x, axes) if mask is None else masked(x, mask, axes)
+
+
+@fused(arrays=1)
+def _softmax(x: Any, axes: tuple) -> Any:
+    x = _inexact(x)
+    return normalized(x, _axes(axes, type_of(x).ndim), None)
+
+
+@fused(arrays=2)
+def _masked_softmax(x: Any, mask: Any, axes: tuple) -> Any:
+    x = _inexact(x)
+    return normalized(x, _axes(axes, type_of(x).ndim), _mask(mask, x))
+
+
+def normalized(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
+    """The softmax of a floating-point `x`."""
+    if mask is not None:
+        x = where(mask, x, lit(-np.inf, x))
+    top = reduce_max(stop_gradient(x), axes=axes)
+    powers = exp(sub(x, _spread(top, x, axes)))
+    out = div(powers, _spread(_total(powers, axes, mask), x, axes))
+    return out if mask is None else where(mask, out, lit(0, out))
+
+
+def _total(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
+    return reduce_sum(x if mask is None else where(mask, x, lit(0, x)), axes=axes)
+
+
+def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+    """log(softmax(x)), exact where the softmax is too small for a float.
+
+    where: elements to include; the others give -inf.
+    """
+    if where is None and axis.__class__ is int and axis == -1:
+        return _last_log_softmax(x)
+    return _reduced_call(_log_softmax, _masked_log_softmax, x, axis, where)
+
+
+@fused(arrays=1)
+def _last_log_softmax(x: Any) -> Any:
+    return _log_softmax(x, (-1,))
+
+
+@fused(arrays=1)
+def _log_softmax(x: Any, axes: tuple) -> Any:
+    x = _inexact(x)
+    return _log_normalized(x, _axes(axes, type_of(x).ndim), None)
+
+
+@fused(arrays=2)
+def _masked_log_softmax(x: Any, mask: Any, axes: tuple) -> Any:
+    x = _inexact(x)
+    return _log_normalized(x, _axes(axes, type_of(x).ndim), _mask(mask, x))
+
+
+def _log_normalized(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
+    if mask is not None:
+        x = where(mask, x, lit(-np.inf, x))
+    shifted = sub(x, _spread(reduce_max(stop_gradient(x), axes=axes), x, axes))
+    out = sub(shifted, _spread(log(_total(exp(shifted), axes, mask)), x, axes))
+    return out if mask is None else where(mask, out, lit(-np.inf, out))
+
+
+def logsumexp(
+    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
+    where: Any = None,
+) -> Any:
+    """log(sum(b * exp(a))) over `axis`, without overflow.
+
+    b:           factors; 1 by default. Where the sum is negative the result is NaN, unless
+    return_sign: asks for the logarithm of its magnitude, and its sign.
+    where:       elements to include.
+    """
+    axes = _axes(axis, type_of(a).ndim if b is None else len(
+        np.broadcast_shapes(type_of(a).shape, type_of(b).shape)))
+    static = (axes, bool(keepdims), bool(return_sign))
+    if b is None and where is None:
+        return _logsumexp(a, *static)
+    if b is None:
+        return _logsumexp_where(a, where, *static)
+    return _logsumexp_b(a, b, *static) if where is None else _logsumexp_all(a, b, where, *static)
+
+
+@fused(arrays=1)
+def _logsumexp(a: Any, axes: tuple, keepdims: bool, return_sign: bool) -> Any:
+    return log_of_sum(_inexact(a), None, None, axes, keepdims, return_sign)
+
+
+@fused(arrays=2)
+def _logsumexp_where(a: Any, mask: Any, axes: tuple, keepdims: bool, return_sign: bool) -> Any:
+    a = _inexact(a)
+    return log_of_sum(a, None, _mask(mask, a), axes, keepdims, return_sign)
+
+
+@fused(arrays=2)
+def _logsumexp_b(a: Any, b: Any, axes: tuple, keepdims: bool, return_sign: bool) -> Any:
+    a, b = _factors(a, b)
+    return log_of_sum(a, b, None, axes, keepdims, return_sign)
+
+
+@fused(arrays=3)
+def _logsumexp_all(
+    a: Any, b: Any, mask: Any, axes: tuple, keepdims: bool, return_sign: bool
+) -> Any:
+    a, b = _factors(a, b)
+    return log_of_sum(a, b, _mask(mask, a), axes, keepdims, return_sign)
+
+
+def _factors(a: Any, b: Any) -> list[Any]:
+    a, b = promote_inexact(a, b)
+    shape = np.broadcast_shapes(type_of(a).shape, type_of(b).shape)
+    return [broadcast_to(x, shape) for x in (a, b)]
+
+
+def log_of_sum(
+    a: Any, b: Any, mask: Any, axes: tuple, keepdims: bool, return_sign: bool
+) -> Any:
+    if b is not None:
+        a = where(ew.ne(b, lit(0, b)), a, lit(-np.inf, a))
+    if mask is not None:
+        a = where(mask, a, lit(-np.inf, a))
+    top = reduce_max(stop_gradient(ew.real(a) if is_complex(type_of(a).dtype) else a), axes=axes)
+    top = where(ew.is_finite(top), top, lit(0, top))
+    powers = exp(sub(a, cast(_spread(top, a, axes), type_of(a).dtype)))
+    total = _total(powers if b is None else mul(b, powers), axes, mask)
+    signed = return_sign or b is not None
+    sign = ew.sign(stop_gradient(total)) if signed else None
+    if return_sign or not is_complex(type_of(total).dtype):
+        total = abs(total) if signed else total
+    out = add(_log_or_flat(total), cast(top, type_of(total).dtype))
+    if signed and not return_sign and not is_complex(type_of(out).dtype):
+        out = where(lt(sign, lit(0, sign)), lit(np.nan, out), out)
+    if keepdims:
+        out = _kept(out, a, axes)
+        sign = None if sign is None else _kept(sign, a, axes)
+    return (out, sign) if return_sign else out
+
+
+def _log_or_flat(total: Any) -> Any:
+    """log, with derivative 0 instead of NaN where nothing was added up."""
+    empty = ew.eq(total, lit(0, total))
+    return where(empty, lit(-np.inf, total), log(where(empty, lit(1, total), total)))
+
+
+def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """log(mean(exp(x))) over `axis`, without overflow."""
+    axes = _axes(axis, type_of(x).ndim)
+    if where is None:
+        return _logmeanexp(x, axes, bool(keepdims))
+    return _logmeanexp_where(x, where, axes, bool(keepdims))
+
+
+@fused(arrays=1)
+def _logmeanexp(x: Any, axes: tuple, keepdims: bool) -> Any:
+    x = _inexact(x)
+    count = math.prod(type_of(x).shape[a] for a in axes)
+    out = log_of_sum(x, None, None, axes, keepdims, False)
+    return sub(out, lit(np.log(count), out))
+
+
+@fused(arrays=2)
+def _logmeanexp_where(x: Any, mask: Any, axes: tuple, keepdims: bool) -> Any:
+    x = _inexact(x)
+    mask = _mask(mask, x)
+    out = log_of_sum(x, None, mask, axes, keepdims, False)
+    count = reduce_sum(cast(mask, type_of(x).dtype), axes=axes)
+    return sub(out, log(_kept(count, x, axes) if keepdims else count))
+
+
+def standardize(
+    x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5,
+    where: Any = None,
+) -> Any:
+    """(x - mean) / sqrt(variance + epsilon), over `axis`.
+
+    mean, variance: those of `x` by default; of a shape that broadcasts to that of `x`.
+    where:          elements that the mean and variance are taken over.
+    """
+    given = tuple(v is not None for v in (mean, variance, where))
+    arrays = [v for v in (x, epsilon, mean, variance, where) if v is not None]
+    return _standardize(*arrays, axes=_axes(axis, type_of(x).ndim), given=given)
+
+
+@fused(arrays=5)
+def _standardize(*arrays: Any, axes: tuple, given: tuple) -> Any:
+    x, epsilon, *rest = arrays
+    values = iter(rest)
+    mean, variance, mask = [next(values) if g else None for g in given]
+    x = _inexact(x)
+    mask = None if mask is None else _mask(mask, x)
+    count = _count(x, axes, mask)
+    if mean is None:
+        mean = _spread(div(_total(x, axes, mask), count), x, axes)
+    if variance is None:
+        # a difference of large numbers, but sums of x and of x**2 are one pass over memory
+        squares = _spread(div(_total(mul(x, x), axes, mask), count), x, axes)
+        variance = sub(squares, mul(*broadcast(mean, mean)))
+    x, mean, variance, epsilon = promote(x, mean, variance, cast(epsilon, type_of(x).dtype))
+    scale = rsqrt(add(*broadcast(variance, epsilon)))
+    return mul(*broadcast(sub(*broadcast(x, mean)), scale))
+
+
+def _count(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
+    if mask is None:
+        return lit(math.prod(type_of(x).shape[a] for a in axes), x)
+    return reduce_sum(cast(mask, type_of(x).dtype), axes=axes)
+
+
+# -- one_hot --
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
+    """For each index a vector with a 1 at its place and 0 elsewhere; all 0 where it is outside.
+
+    axis: where the dimension of the classes goes in the result.
+    """
+    chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
+    if hasattr(num_classes, "aval"):
+        num_classes = whole(num_classes, "one_hot: num_classes")
+    return _one_hot(x, int(num_classes), chosen, canonical_axis(axis, type_of(x).ndim + 1))
+
+
+@fused(arrays=1)
+def _one_hot(x: Any, num_classes: int, dtype: Any, axis: int) -> Any:
+    t = type_of(x)
+    shape = (*t.shape[:axis], num_classes, *t.shape[axis:])
+    kept = tuple(i for i in range(len(shape)) if i != axis)
+    places = iota(dtype=t.dtype, shape=shape, dimension=axis)
+    same = ew.eq(broadcast_in_dim(x, shape=shape, dims=kept), places)
+    return convert_element_type(same, dtype=dtype)

@@ -1,0 +1,288 @@
+"""`x.at[idx]`: writing to places of an immutable array, which gives a new one.
+
+    x.at[0].set(1.0)          # x with 1.0 in its first row
+    x.at[rows].add(y)         # repeated rows are added repeatedly
+    x.at[i].get(mode="fill", fill_value=0)
+
+Every index that `x[idx]` takes is allowed. Where integers are known and only `set` is asked for, a
+write is one `dynamic_update_slice`, otherwise one `scatter`.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.context import current
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy.convert import broadcast_to, cast
+from shardwise._src.numpy.index_pattern import ADVANCED, AT, NEW, SCALAR, parse
+from shardwise._src.numpy.indexing import get, index_dtype, layout, not_wrapped, placed_ints
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.index import GatherScatterMode, dynamic_update_slice
+from shardwise._src.ops.scatter import SCATTERS, as_scatter
+from shardwise._src.ops.shape import rev
+from shardwise._src.ops.sharding import placed, settle
+from shardwise._src.types.dtypes import is_bool
+from shardwise._src.types.promotion import lattice_join
+
+
+class At:
+    """What `x.at` gives: index it to choose the places."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any):
+        self.array = array
+
+    def __getitem__(self, index: Any) -> AtIndex:
+        return AtIndex(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"At({self.array!r})"
+
+
+class AtIndex:
+    """Places of an array. Each method returns a new array; the old one stays as it is.
+
+    All methods take the keywords of `set`:
+
+    indices_are_sorted:    promises that the places come in increasing order.
+    unique_indices:        promises that no place comes twice; needed for some derivatives.
+    mode:                  for places out of bounds: "drop" (or "fill"; the default) leaves these
+                           out, "clip" moves them inside, "promise_in_bounds" trusts the caller.
+    wrap_negative_indices: whether negative places count from the end.
+    """
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Any, index: Any):
+        self.array = array
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"AtIndex({self.array!r}, {self.index!r})"
+
+    def get(
+        self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+        fill_value: Any = None, out_sharding: Any = None, wrap_negative_indices: bool = True,
+    ) -> Any:
+        """`x[idx]`. With mode "fill", `fill_value` stands for what is out of bounds: by default
+        NaN, the least integer (the greatest of an unsigned type), or True."""
+        return get(
+            self.array, self.index, mode=mode, fill_value=fill_value,
+            indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+            wrap=wrap_negative_indices, out_sharding=out_sharding,
+        )
+
+    def set(self, values: Any, **how: Any) -> Any:
+        """`x[idx] = values`. Of several values for one place, one is kept."""
+        return write("set", self.array, self.index, values, **how)
+
+    def add(self, values: Any, **how: Any) -> Any:
+        """`x[idx] += values`, once for each time that a place is given."""
+        return write("add", self.array, self.index, values, **how)
+
+    def subtract(self, values: Any, **how: Any) -> Any:
+        """`x[idx] -= values`, once for each time that a place is given."""
+        return write("sub", self.array, self.index, values, **how)
+
+    def multiply(self, values: Any, **how: Any) -> Any:
+        """`x[idx] *= values`, once for each time that a place is given."""
+        return write("mul", self.array, self.index, values, **how)
+
+    mul = multiply
+
+    def divide(self, values: Any, **how: Any) -> Any:
+        """`x[idx] /= values`; integers are divided as floating-point numbers."""
+        factors = write("mul", _ones(self.array), self.index, values, **how)
+        return ufuncs.true_divide(self.array, factors)
+
+    def power(self, values: Any, **how: Any) -> Any:
+        """`x[idx] **= values`."""
+        factors = write("mul", _ones(self.array), self.index, values, **how)
+        return ufuncs.power(self.array, factors)
+
+    def min(self, values: Any, **how: Any) -> Any:
+        """`x[idx] = minimum(x[idx], values)`."""
+        return write("min", self.array, self.index, values, **how)
+
+    def max(self, values: Any, **how: Any) -> Any:
+        """`x[idx] = maximum(x[idx], values)`."""
+        return write("max", self.array, self.index, values, **how)
+
+    def apply(self, func: Callable, **how: Any) -> Any:
+        """`x[idx] = func(x[idx])`, once even where a place is given several times."""
+        mode = how.get("mode")
+        read_mode = "clip" if mode == "clip" else None
+        wrap = how.get("wrap_negative_indices", True)
+        old = get(self.array, self.index, mode=read_mode or "promise_in_bounds", wrap=wrap)
+        new = func(old)
+        if type_of(new).dtype != type_of(old).dtype:
+            raise TypeError(
+                "the function of `.at[...].apply` must keep the dtype "
+                f"{type_of(old).str_short(True)}; it gave {type_of(new).str_short(True)}."
+            )
+        return write("set", self.array, self.index, new, **how)
+
+
+def _ones(x: Any) -> Any:
+    t = type_of(x)
+    return broadcast_to(np.ones((), t.dtype)[()], t.shape)
+
+
+# -- writing --
+
+
+def write(
+    method: str, x: Any, idx: Any, values: Any, *, indices_are_sorted: bool = False,
+    unique_indices: bool = False, mode: Any = None, out_sharding: Any = None,
+    wrap_negative_indices: bool = True,
+) -> Any:
+    """`x` with `values` combined into the places `idx` by one of the `SCATTERS`."""
+    chosen = "fill" if mode is None else GatherScatterMode.from_any(mode).value
+    interpreter = current().interpreter
+    eager = interpreter.eager
+    if values.__class__ is list or values.__class__ is tuple:
+        values = np.asarray(values)
+    t = type_of(x)
+    _check_values(method, t, type_of(values))
+    sig = interpreter.array(x)._sig if eager else None
+    index = parse(
+        idx, t.shape, moving=eager, windows=sig is not None and len(sig.devices) == 1,
+        clip=chosen == "clip", wrap=wrap_negative_indices,
+    )
+    if index.outside:
+        return x
+    if not wrap_negative_indices:
+        index = not_wrapped(index)
+    static = {"pattern": index.pattern, "method": method}
+    if chosen != "fill" or indices_are_sorted or unique_indices:
+        static |= {"mode": chosen, "indices_are_sorted": indices_are_sorted,
+                   "unique_indices": unique_indices}
+    if out_sharding is not None:
+        return placed(update, out_sharding, x, values, *index.operands, **static)
+    if eager:
+        operands = placed_ints(interpreter, index, sig)
+        return interpreter.call(_UPDATE, (x, values, *operands), static)
+    return update(x, values, *index.operands, **static)
+
+
+def _check_values(method: str, t: Any, v: Any) -> None:
+    if _fits(t.dtype, v.dtype, v.weak_type):
+        if method != "set" and method not in ("min", "max") and is_bool(t.dtype):
+            raise TypeError(
+                f"`.at[...]` cannot do arithmetic ({method}) on an array of booleans; got "
+                f"{t.str_short(True)}."
+            )
+        return
+    warnings.warn(
+        f"`.at[...]` writes values of dtype {v.dtype} into an array of dtype {t.dtype}, which "
+        "cannot hold them; they are cast. This will become an error: cast them with "
+        "`.astype(x.dtype)`.",
+        FutureWarning, stacklevel=4,
+    )
+
+
+@functools.lru_cache(1024)
+def _fits(dtype: Any, other: Any, weak: bool) -> bool:
+    if dtype == other:
+        return True
+    return lattice_join((dtype, False), (other, weak))[0] == dtype
+
+
+def update(
+    x: Any, values: Any, *operands: Any, pattern: tuple, method: str, mode: str = "fill",
+    indices_are_sorted: bool = False, unique_indices: bool = False,
+) -> Any:
+    """`x` with values combined into the places of a parsed index."""
+    t = type_of(x)
+    values = cast(values, t.dtype, t.weak_type)
+    if method == "set" and _is_window(pattern):
+        new = _set_window(x, values, operands, pattern)
+        return new if t.mesh is None else settle(new, t)  # where `x` is, though it may not be used
+    plan = layout(t.shape, operands, pattern)
+    values = _fitted(values, plan.result)
+    if 0 in plan.shape:
+        return x
+    if plan.shape != plan.result:
+        values = reshape(values, shape=plan.shape)
+    return SCATTERS[method](
+        x, plan.vectors, values, dimension_numbers=as_scatter(plan.numbers),
+        indices_are_sorted=indices_are_sorted or plan.ordered,
+        unique_indices=unique_indices or plan.distinct, mode=mode,
+    )
+
+
+_update = fused(update)
+_UPDATE = _update.fused
+
+
+def _fitted(values: Any, shape: tuple) -> Any:
+    """Values broadcast to the shape of the places."""
+    given = type_of(values).shape
+    extra = len(given) - len(shape)
+    if extra > 0 and all(n == 1 for n in given[:extra]) and hasattr(values, "aval"):
+        values, given = reshape(values, shape=given[extra:]), given[extra:]
+    pairs = zip(reversed(given), reversed(shape), strict=False)
+    if len(given) > len(shape) or any(n not in (1, m) for n, m in pairs):
+        raise ValueError(
+            f"values of shape {type_of(values).shape} cannot be broadcast to the shape {shape} of "
+            "the places that the index picks."
+        )
+    return broadcast_to(values, shape)
+
+
+def _is_window(pattern: tuple) -> bool:
+    """Whether a parsed index picks one block of neighbouring elements, surely inside."""
+    for entry in pattern:
+        if entry in ADVANCED or entry == SCALAR or entry[0] == "truth":
+            return False
+        if entry[0] == "slice" and entry[2] > 1 and abs(entry[3]) != 1:
+            return False
+    return True
+
+
+def _set_window(x: Any, values: Any, operands: tuple, pattern: tuple) -> Any:
+    t = type_of(x)
+    places = iter(operands)
+    starts: list[Any] = []
+    sizes, result, backwards = [], [], []
+    for entry in pattern:
+        if entry == NEW:
+            result.append(1)
+            continue
+        start, size = 0, t.shape[len(starts)]
+        if entry == AT:
+            start, size = next(places), 1
+        elif entry[0] == "int":
+            start, size = entry[1], 1
+        elif entry[0] == "window":
+            start, size = next(places), entry[1]
+        elif entry[0] == "slice":
+            start, size = entry[1:3]
+            if entry[3] < 0 and size > 1:
+                backwards.append(len(result))
+                start += (size - 1) * entry[3]
+        if entry != AT and entry[0] != "int":
+            result.append(size)
+        starts.append(start)
+        sizes.append(size)
+    values = _fitted(values, tuple(result))
+    if 0 in sizes:
+        return x
+    if backwards:
+        values = rev(values, dimensions=tuple(backwards))
+    if type_of(values).shape != tuple(sizes):
+        values = reshape(values, shape=tuple(sizes))
+    if tuple(sizes) == t.shape:
+        return values
+    dtype = index_dtype([s for s in starts if not isinstance(s, int)], t.shape)
+    at = [dtype.type(s) if isinstance(s, int) else cast(s, dtype) for s in starts]
+    return dynamic_update_slice(x, values, *at)

@@ -1,0 +1,180 @@
+"""From what users pass to what ops take: arrays of one shape and dtype."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.config import numpy_rank_promotion
+from shardwise._src.base.context import ROOT
+from shardwise._src.base.errors import (
+    BroadcastError,
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+from shardwise._src.core.infer import type_of
+from shardwise._src.ops.basis import broadcast_in_dim
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.families import lit_of
+from shardwise._src.types.dtypes import canonicalize, is_bool, to_inexact
+from shardwise._src.types.promotion import lattice_join, scalar_type_of
+
+
+def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
+    """`x` as `dtype`; scalars stay host values, so that they become literals."""
+    t = type_of(x)
+    if t.dtype == dtype and t.weak_type == weak:
+        return x
+    if t.ndim == 0 and not hasattr(x, "aval"):
+        if not weak and (x.__class__ is float or x.__class__ is int):
+            return lit_of(x, dtype)
+        if not weak:
+            return np.asarray(x).astype(dtype)[()]
+        python = scalar_type_of(dtype)
+        if canonicalize(python) == dtype:
+            return python(x)
+    return convert_element_type(x, dtype=dtype, weak=weak)
+
+
+def constant(value: Any, like: Any) -> Any:
+    """A Python scalar in the dtype of `like`, and as weak."""
+    t = type_of(like)
+    return cast(value, t.dtype, t.weak_type)
+
+
+def strong(x: Any) -> Any:
+    """`x` with a type that does not give way in promotion."""
+    return cast(x, type_of(x).dtype)
+
+
+def joined(*args: Any) -> tuple[Any, bool]:
+    """The dtype in which the arguments meet, and whether it is weak."""
+    return _joined([type_of(a) for a in args])
+
+
+def _joined(types: list[Any]) -> tuple[Any, bool]:
+    return lattice_join(*[(t.dtype, t.weak_type) for t in types])
+
+
+def _cast_all(args: Any, types: list[Any], dtype: Any, weak: bool) -> list[Any]:
+    return [
+        a if t.dtype is dtype and t.weak_type is weak else cast(a, dtype, weak)
+        for a, t in zip(args, types, strict=True)
+    ]
+
+
+def promote(*args: Any) -> list[Any]:
+    """The arguments in their common dtype."""
+    types = [type_of(a) for a in args]
+    return _cast_all(args, types, *_joined(types))
+
+
+def promote_numeric(*args: Any) -> list[Any]:
+    """The arguments in their common dtype; booleans become integers."""
+    types = [type_of(a) for a in args]
+    dtype, weak = _joined(types)
+    if is_bool(dtype):
+        dtype, weak = canonicalize(int), False
+    return _cast_all(args, types, dtype, weak)
+
+
+def promote_inexact(*args: Any) -> list[Any]:
+    """The arguments in their common floating-point or complex dtype."""
+    types = [type_of(a) for a in args]
+    if len(types) == 1 and to_inexact(types[0].dtype) is types[0].dtype:
+        return [*args]
+    dtype, weak = _joined(types)
+    return _cast_all(args, types, to_inexact(dtype), weak)
+
+
+def broadcast(*args: Any) -> list[Any]:
+    """The arguments in their common shape by NumPy's rule; scalars are left to the ops."""
+    types = [type_of(a) for a in args]
+    shapes = {t.shape for t in types if t.shape}
+    if len(shapes) <= 1:
+        return list(args)
+    shape = common_shape([t.shape for t in types])
+    return [
+        a if not t.shape else broadcast_to(a, shape) for a, t in zip(args, types, strict=True)
+    ]
+
+
+def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that all the shapes broadcast to; minds the flag numpy_rank_promotion."""
+    try:
+        found = np.broadcast_shapes(*shapes)
+    except ValueError:
+        shown = " and ".join(str(s) for s in shapes)
+        raise BroadcastError(
+            f"shapes {shown} do not broadcast together: from the last dimension backwards, sizes "
+            "must be equal or 1."
+        ) from None
+    mode = numpy_rank_promotion.value
+    if mode != "allow" and len({len(s) for s in shapes if s}) > 1:
+        _mind_ranks(shapes, mode)
+    return found
+
+
+def _mind_ranks(shapes: list[tuple[int, ...]], mode: str) -> None:
+    shown = " and ".join(str(s) for s in shapes)
+    message = (
+        f"operands of shapes {shown} have different ranks, and numpy_rank_promotion is {mode!r}. "
+        "Add dimensions with expand_dims or reshape, or set the flag to 'allow'."
+    )
+    if mode == "raise":
+        raise ValueError(message)
+    warnings.warn(message, UserWarning, stacklevel=6)
+
+
+def broadcast_to(x: Any, shape: tuple) -> Any:
+    t = type_of(x)
+    if t.shape == shape:
+        return x
+    return broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape) - t.ndim, len(shape))))
+
+
+def whole(x: Any, what: str) -> int:
+    """A size or count as users give it. what: the function and its argument, for the error."""
+    try:
+        return operator.index(x)
+    except TypeError as error:
+        refuse_traced(x, what, error)
+        raise TypeError(f"{what} must be an integer; got {x!r}.") from None
+
+
+def refuse_traced(x: Any, what: str, error: Exception) -> None:
+    """Where a traced value gave `error`: says that `what` must be concrete."""
+    if isinstance(error, UnexpectedTracerError):
+        raise error
+    if not hasattr(x, "needed_for_shape"):
+        return
+    if isinstance(error, TracerIntegerConversionError | TracerArrayConversionError):
+        if x.concrete() is not None:  # the error says why its value may not be used
+            raise error
+        whole_number = isinstance(error, TracerIntegerConversionError)
+        kinds = (TracerIntegerConversionError,) if whole_number else ()
+        raise x.needed_for_shape(what, *kinds) from None
+
+
+def unknown_count(about: str, x: Any, argument: str) -> ConcretizationTypeError:
+    """The error where a size depends on the values of a traced array, and nobody says it."""
+    why = f", {x.not_known()}" if hasattr(x, "not_known") else "."
+    return ConcretizationTypeError(
+        f"{about} depends on the values of a traced {type_of(x).str_short(True)}{why} Say it with "
+        f"`{argument}=`."
+    )
+
+
+def device_array(x: Any) -> Any:
+    """A host value as an uncommitted array on the default device."""
+    return ROOT.interpreter.new_array(x)
+
+
+def place(x: Any, device: Any) -> Any:
+    """`x` committed to a device or sharding."""
+    return ROOT.interpreter.place(x, device)

@@ -1,0 +1,467 @@
+"""Counting values: bincount, histograms, unique.
+
+How many bins or unique values there are is part of a result's shape. Eagerly it is found by looking
+at the values; under a trace it must be given (`length`, `size`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise._src.base.errors import ConcretizationTypeError
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import (
+    broadcast_to,
+    cast,
+    joined,
+    promote,
+    promote_inexact,
+    unknown_count,
+)
+from shardwise._src.numpy.reductions import max
+from shardwise._src.numpy.sorting import place_in_order, take_from
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum, reshape
+from shardwise._src.ops.create import full, iota
+from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.index import GatherScatterMode
+from shardwise._src.ops.reduce import reduce_max, reduce_min
+from shardwise._src.ops.scatter import ScatterDimensionNumbers, scatter_add
+from shardwise._src.ops.shape import canonical_axis, concatenate, pad, slice_in_dim
+from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sort import sort
+from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact, is_integer, to_inexact
+
+INT32 = np.dtype(np.int32)
+
+
+def add_at(bins: Any, size: int, weights: Any) -> Any:
+    """Sums of the weights of each bin; those beyond `size` are dropped."""
+    t = type_of(weights)
+    flat = reshape(bins, shape=(type_of(bins).size, 1))
+    return scatter_add(
+        full(0, (size,), t.dtype), flat, reshape(weights, shape=(t.size,)),
+        dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)),
+        mode=GatherScatterMode.FILL_OR_DROP,
+    )
+
+
+def known_count(count: Any, a: Any, what: str, argument: str) -> int:
+    """A count that was found in the values of `a`, which must be known."""
+    try:
+        return int(count)
+    except ConcretizationTypeError:
+        raise unknown_count(what, a, argument) from None
+
+
+# -- bincount --
+
+
+@fused
+def _bincount(*arrays: Any, length: int) -> Any:
+    x, *weights = arrays
+    t = type_of(x)
+    if weights:
+        w = weights[0]
+        if type_of(w).shape != t.shape:
+            raise ValueError(
+                "bincount: weights must have the shape of x; got "
+                f"{type_of(w).str_short(True)} for {t.str_short(True)}."
+            )
+        w = cast(w, canonicalize(int)) if is_bool(type_of(w).dtype) else w
+    else:
+        w = full(1, t.shape, canonicalize(int))
+    x = cast(x, INT32) if is_bool(t.dtype) else x
+    zero = np.zeros((), type_of(x).dtype)[()]
+    return add_at(ew.max(x, zero), length, w)
+
+
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None,
+    out_sharding: Any = None,
+) -> Any:
+    """How often each of 0, 1, … occurs in the integer vector `x`; negative numbers count as 0.
+
+    Args:
+      weights: what each element counts.
+      minlength: the result is at least that long.
+      length: of the result, exactly; needed under a trace. Larger elements are left out.
+    """
+    t = type_of(x)
+    if t.ndim != 1 or not (is_integer(t.dtype) or is_bool(t.dtype)):
+        raise TypeError(f"bincount: x must be a vector of integers; got {t.str_short(True)}.")
+    if length is None:
+        about = "bincount: the length of the result"
+        largest = known_count(max(x), x, about, "length") + 1 if t.size else 0
+        length = largest if largest > minlength else operator.index(minlength)
+    given = () if weights is None else (weights,)
+    if out_sharding is not None:
+        return placed(_bincount, out_sharding, x, *given, length=operator.index(length))
+    return _bincount(x, *given, length=operator.index(length))
+
+
+# -- histograms --
+
+
+@fused
+def _edges(*arrays: Any, bins: int, has_range: bool) -> Any:
+    a, *limits = arrays
+    dtype: Any = to_inexact(joined(a)[0])
+    flat = cast(a, dtype)
+    axes = tuple(range(type_of(a).ndim))
+    if has_range:
+        low, high = [cast(reshape(x, shape=()), dtype) for x in limits]
+    elif type_of(a).size == 0:
+        low, high = full(0, (), dtype), full(1, (), dtype)
+    else:
+        low, high = reduce_min(flat, axes=axes), reduce_max(flat, axes=axes)
+    half = np.asarray(0.5).astype(dtype)[()]
+    same = ew.eq(low, high)
+    low, high = ew.where(same, ew.sub(low, half), low), ew.where(same, ew.add(high, half), high)
+    step = np.linspace(0, 1, bins + 1).astype(dtype)
+    last = np.arange(bins + 1) == bins
+    spread = [broadcast_in_dim(x, shape=(bins + 1,), dims=()) for x in (low, high)]
+    inner = ew.add(ew.mul(spread[0], np.asarray(1 - step, dtype)), ew.mul(spread[1], step))
+    return ew.where(last, spread[1], inner)
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    """The edges of `bins` bins of equal width over `range`, by default that of `a`.
+
+    bins: how many; or the edges themselves.
+    """
+    if isinstance(bins, str):
+        raise NotImplementedError(
+            f"histogram_bin_edges: the method {bins!r} is not supported. Give the number of bins."
+        )
+    if np.ndim(bins) == 1:
+        return _as_floats(bins)
+    limits = () if range is None else tuple(range)
+    return _edges(a, *limits, bins=operator.index(bins), has_range=range is not None)
+
+
+@fused(arrays=1)
+def _as_floats(x: Any) -> Any:
+    return promote_inexact(x)[0]
+
+
+@fused
+def _histogram(*arrays: Any, has_weights: bool, density: bool) -> Any:
+    a, edges, *rest = arrays
+    weights = rest[0] if has_weights else None
+    a, edges = promote_inexact(a, edges)
+    if weights is None:
+        weights = full(1, type_of(a).shape, type_of(a).dtype)
+    else:
+        (weights,) = promote_inexact(weights)
+        if type_of(weights).shape != type_of(a).shape:
+            raise ValueError(
+                "histogram: weights must have the shape of a; got "
+                f"{type_of(weights).str_short(True)} for {type_of(a).str_short(True)}."
+            )
+    n = type_of(edges).shape[0]
+    counts = add_at(_bins_of(a, edges), n - 1, weights)
+    if not density:
+        return counts
+    return ew.div(ew.div(*promote(counts, _widths(edges))), _total(counts))
+
+
+def _total(counts: Any) -> Any:
+    t = type_of(counts)
+    total = reduce_sum(counts, axes=tuple(range(t.ndim)))
+    return broadcast_in_dim(total, shape=t.shape, dims=())
+
+
+def _widths(edges: Any) -> Any:
+    n = type_of(edges).shape[0]
+    return ew.sub(slice_in_dim(edges, 1, n, 0), slice_in_dim(edges, 0, n - 1, 0))
+
+
+def _bins_of(a: Any, edges: Any) -> Any:
+    """The bin of each element; one beyond all bins where it is in none. The last bin is closed."""
+    n = type_of(edges).shape[0]
+    place = place_in_order(edges, a, "right")
+    last = reshape(slice_in_dim(edges, n - 1, n, 0), shape=())
+    place = ew.where(ew.eq(a, last), np.int32(n - 1), place)
+    outside = ew.bitwise_or(ew.eq(place, np.int32(0)), ew.eq(place, np.int32(n)))
+    return ew.where(outside, np.int32(n), ew.sub(place, np.int32(1)))
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Any, Any]:
+    """How many elements are in each bin, as floats, and the edges of the bins.
+
+    Args:
+      bins: how many of equal width; or a vector of their edges.
+      range: of the bins, where their number is given; by default that of `a`.
+      weights: what each element counts.
+      density: whether to scale the counts so that the integral is 1.
+    """
+    edges = histogram_bin_edges(a, bins, range, weights)
+    given = () if weights is None else (weights,)
+    counts = _histogram(
+        a, edges, *given, has_weights=weights is not None, density=bool(density)
+    )
+    return counts, edges
+
+
+@fused
+def _histogramdd(*arrays: Any, count: int, has_weights: bool, density: bool) -> Any:
+    columns, edges, rest = arrays[:count], arrays[count : 2 * count], arrays[2 * count :]
+    sizes = [type_of(e).shape[0] - 1 for e in edges]
+    place, outside = np.int32(0), None
+    for x, e, n in zip(columns, edges, sizes, strict=True):
+        i = _bins_of(*promote_inexact(x, e))
+        place = ew.add(ew.mul(place, np.int32(n)), i)
+        out = ew.eq(i, np.int32(n + 1))
+        outside = out if outside is None else ew.bitwise_or(outside, out)
+    place = ew.where(outside, np.int32(math.prod(sizes)), place)
+    t = type_of(columns[0])
+    if has_weights:
+        (weights,) = promote_inexact(rest[0])
+    else:
+        weights = full(1, t.shape, to_inexact(t.dtype) if density else INT32)
+    counts = reshape(add_at(place, math.prod(sizes), weights), shape=tuple(sizes))
+    if not density:
+        return counts
+    out = ew.div(counts, _total(counts))
+    for axis, e in enumerate(edges):
+        width = cast(_widths(e), type_of(out).dtype)
+        out = ew.div(out, broadcast_in_dim(width, shape=tuple(sizes), dims=(axis,)))
+    return out
+
+
+@fused(arrays=1)
+def _columns(sample: Any) -> Any:
+    rows, count = type_of(sample).shape
+    return [
+        reshape(slice_in_dim(sample, i, i + 1, 1), shape=(rows,)) for i in range(count)
+    ]
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None,
+    density: bool | None = None,
+) -> tuple[Any, list[Any]]:
+    """Histogram of points: the counts, and a list of the edges in each dimension.
+
+    sample: (points, dimensions); bins and range may be lists, one entry for each dimension.
+    """
+    t = type_of(sample)
+    if t.ndim != 2:
+        raise ValueError(
+            f"histogramdd: sample must be (points, dimensions); got {t.str_short(True)}."
+        )
+    return _histogram_of(list(_columns(sample)), bins, range, weights, density)
+
+
+def _histogram_of(
+    columns: list[Any], bins: Any, range: Any, weights: Any, density: bool | None
+) -> tuple[Any, list[Any]]:
+    count = len(columns)
+    each = list(bins) if isinstance(bins, list | tuple) else [bins] * count
+    limits = [None] * count if range is None else list(range)
+    if len(each) != count or len(limits) != count:
+        raise ValueError(
+            f"histogramdd: bins and range need an entry for each of {count} dimensions."
+        )
+    edges = [
+        histogram_bin_edges(x, b, r) for x, b, r in zip(columns, each, limits, strict=True)
+    ]
+    given = () if weights is None else (weights,)
+    counts = _histogramdd(
+        *columns, *edges, *given, count=count, has_weights=weights is not None,
+        density=bool(density),
+    )
+    return counts, edges
+
+
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None,
+    density: bool | None = None,
+) -> tuple[Any, Any, Any]:
+    """Histogram of points (x, y): the counts, and the edges in both dimensions."""
+    if isinstance(bins, list | tuple) and len(bins) == 2:
+        each: Any = list(bins)
+    else:
+        each = [bins, bins]
+    counts, edges = _histogram_of([x, y], each, range, weights, density)
+    return counts, edges[0], edges[1]
+
+
+# -- unique --
+
+
+@fused(arrays=1)
+def _groups(x: Any, axis: int | None, equal_nan: bool) -> Any:
+    """Rows in order: their indices, which ones are new, and how many are."""
+    rows = _rows(x, axis)
+    n, width = type_of(rows).shape
+    start = iota(dtype=INT32, shape=(n,), dimension=0)
+    columns = [reshape(slice_in_dim(rows, i, i + 1, 1), shape=(n,)) for i in range(width)]
+    if not columns or n == 0:
+        new = ew.eq(start, np.int32(0))
+        return start, new, reduce_sum(cast(new, INT32), axes=(0,))
+    *ordered, order = sort(*columns, start, dimension=0, num_keys=width)
+    differs = full(False, (n - 1,), np.dtype(bool))
+    for c in ordered:
+        low, high = slice_in_dim(c, 0, n - 1, 0), slice_in_dim(c, 1, n, 0)
+        other = ew.ne(low, high)
+        if equal_nan and is_inexact(type_of(c).dtype):
+            both = ew.bitwise_and(ew.ne(low, low), ew.ne(high, high))
+            other = ew.bitwise_and(other, ew.bitwise_not(both))
+        differs = ew.bitwise_or(differs, other)
+    new = concatenate(full(True, (1,), np.dtype(bool)), differs, dimension=0)
+    return order, new, reduce_sum(cast(new, INT32), axes=(0,))
+
+
+def _rows(x: Any, axis: int | None) -> Any:
+    t = type_of(x)
+    if axis is None:
+        return reshape(x, shape=(t.size, 1))
+    n = t.shape[axis]
+    return reshape(move_axis(x, axis, 0), shape=(n, t.size // n if n else 0))
+
+
+@fused
+def _unique(*arrays: Any, axis: int | None, size: int, has_fill: bool) -> Any:
+    """Values, first indices, inverse and counts for `size` unique rows."""
+    x, order, new, *rest = arrays
+    t = type_of(x)
+    moved = reshape(x, shape=(t.size,)) if axis is None else move_axis(x, axis, 0)
+    shape = type_of(moved).shape
+    n = shape[0]
+    start = iota(dtype=INT32, shape=(n,), dimension=0)
+    (ends,) = sort(ew.where(new, start, np.int32(n)), dimension=0)
+    ends = slice_in_dim(ends, 0, size + 1, 0) if size < n else _lengthened(ends, size + 1, n)
+    first = slice_in_dim(ends, 0, size, 0)
+    absent = ew.eq(first, np.int32(n))
+    place = take_from(order, ew.where(absent, np.int32(0), first)) if n else first
+    values = _take_rows(moved, place) if n else full(0, (size, *shape[1:]), t.dtype)
+    if has_fill:
+        wide = broadcast_in_dim(absent, shape=type_of(values).shape, dims=(0,))
+        fill = cast(rest[0], t.dtype)
+        fill = broadcast_to(fill, type_of(values).shape) if type_of(fill).ndim else fill
+        values = ew.where(wide, fill, values)
+    values = values if axis is None else move_axis(values, 0, axis)
+    label = ew.sub(cumsum(cast(new, INT32), axis=0), np.int32(1))
+    inverse = sort(order, label, dimension=0)[1]
+    counts = ew.sub(slice_in_dim(ends, 1, size + 1, 0), first)
+    whole = canonicalize(int)
+    return values, cast(place, whole), cast(inverse, whole), cast(counts, whole)
+
+
+def _lengthened(x: Any, size: int, filler: int) -> Any:
+    return pad(x, np.int32(filler), padding_config=((0, size - type_of(x).shape[0], 0),))
+
+
+def _take_rows(x: Any, places: Any) -> Any:
+    shape = type_of(x).shape
+    flat = reshape(x, shape=(shape[0], math.prod(shape[1:])))
+    if len(shape) == 1:
+        return take_from(x, places)
+    width = type_of(flat).shape[1]
+    count = type_of(places).shape[0]
+    start = broadcast_in_dim(
+        ew.mul(places, np.int32(width)), shape=(count, width), dims=(0,)
+    )
+    within = iota(dtype=INT32, shape=(count, width), dimension=1)
+    found = take_from(reshape(x, shape=(math.prod(shape),)), ew.add(start, within))
+    return reshape(found, shape=(count, *shape[1:]))
+
+
+def unique(
+    ar: Any, return_index: bool = False, return_inverse: bool = False,
+    return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
+    size: int | None = None, fill_value: Any = None, sorted: bool = True,
+) -> Any:
+    """The different elements, in order; the different slices along `axis`, where it is given.
+
+    Args:
+      return_index: also give the index of the first of each.
+      return_inverse: also give the number of the value that each element has.
+      return_counts: also give how often each occurs.
+      equal_nan: whether all NaNs count as one value.
+      size: how many there are; needed under a trace. Further ones are left out.
+      fill_value: what fills the result up where there are fewer; by default the first value.
+      sorted: whether the order matters; they are in order in any case.
+    """
+    t = type_of(ar)
+    axis = None if axis is None else canonical_axis(axis, t.ndim)
+    order, new, count = _groups(ar, axis, equal_nan)
+    if size is None:
+        size = known_count(count, ar, "unique: how many different values there are", "size")
+    size = operator.index(size)
+    if t.size == 0 and size and fill_value is None:
+        raise ValueError(
+            "unique: there are no elements, so fill_value must be given for a size other than 0; "
+            f"got size {size}."
+        )
+    given = () if fill_value is None else (fill_value,)
+    values, index, inverse, counts = _unique(
+        ar, order, new, *given, axis=axis, size=size, has_fill=fill_value is not None
+    )
+    if return_inverse and axis is None and t.ndim != 1:
+        inverse = _shaped(inverse, t.shape)
+    flags = (True, return_index, return_inverse, return_counts)
+    rows = zip((values, index, inverse, counts), flags, strict=True)
+    chosen = tuple([x for x, wanted in rows if wanted])
+    return chosen[0] if len(chosen) == 1 else chosen
+
+
+@fused(arrays=1)
+def _shaped(x: Any, shape: tuple) -> Any:
+    return reshape(x, shape=shape)
+
+
+class UniqueAllResult(NamedTuple):
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCountsResult(NamedTuple):
+    values: Any
+    counts: Any
+
+
+class UniqueInverseResult(NamedTuple):
+    values: Any
+    inverse_indices: Any
+
+
+def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAllResult:
+    """Different values, first indices, inverse indices and counts; NaNs are all different."""
+    return UniqueAllResult(*unique(
+        x, True, True, True, equal_nan=False, size=size, fill_value=fill_value
+    ))
+
+
+def unique_counts(
+    x: Any, /, *, size: int | None = None, fill_value: Any = None
+) -> UniqueCountsResult:
+    """Different values and their counts; NaNs are all different."""
+    return UniqueCountsResult(*unique(
+        x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value
+    ))
+
+
+def unique_inverse(
+    x: Any, /, *, size: int | None = None, fill_value: Any = None
+) -> UniqueInverseResult:
+    """Different values and inverse indices; NaNs are all different."""
+    return UniqueInverseResult(*unique(
+        x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value
+    ))
+
+
+def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """Different values; NaNs are all different."""
+    return unique(x, equal_nan=False, size=size, fill_value=fill_value)

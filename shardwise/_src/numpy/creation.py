@@ -1,0 +1,413 @@
+"""Making arrays: from Python and NumPy values, and filled with constants.
+
+Eagerly, each constant array is one cached program without arguments. Ranges and matrices with a
+structure are in `ranges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import is_value, known, type_of
+from shardwise._src.numpy.convert import broadcast_to, cast, device_array, place
+from shardwise._src.numpy.shapes import shape_of as given_shape
+from shardwise._src.ops import create, elementwise
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.cast import bit_width, bitcast_convert_type
+from shardwise._src.ops.elementwise import copy as copy_op
+from shardwise._src.ops.shape import concatenate, rev
+from shardwise._src.ops.sharding import own_sharding, placed, target
+from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_complex
+from shardwise._src.types.promotion import dtype_and_weak, lattice_join
+
+FLOAT, INT = float, int  # the defaults, narrowed by `canonicalize`
+
+# -- arguments --
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A shape as users give it: a size, or a sequence of sizes; no negative ones."""
+    sizes = given_shape(shape)
+    if sizes and min(sizes) < 0:
+        raise ValueError(f"a shape consists of sizes of at least 0; got {sizes}.")
+    return sizes
+
+
+def dtype_of(dtype: Any, fun_name: str, default: Any = FLOAT) -> Any:
+    """A dtype as users give it; warns about 64 bits where they are off."""
+    if dtype is None:
+        return canonicalize(default)
+    return check_user_dtype(dtype, fun_name, 4)
+
+
+# -- filled with a constant --
+
+
+@fused(arrays=0)
+def _zeros(shape: tuple, dtype: Any, weak: bool = False) -> Any:
+    return create.full(0, shape, dtype, weak)
+
+
+@fused(arrays=0)
+def _ones(shape: tuple, dtype: Any, weak: bool = False) -> Any:
+    return create.full(1, shape, dtype, weak)
+
+
+@fused(arrays=1)
+def _full(value: Any, shape: tuple, dtype: Any, weak: bool) -> Any:
+    if type_of(value).ndim:
+        return broadcast_to(cast(value, dtype), shape)
+    return create.full(value, shape, dtype, weak)
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+    """An array of zeros.
+
+    shape:  a number or a sequence of numbers.
+    dtype:  float32 when None (float64 under enable_x64).
+    device: a device or sharding for the result.
+    out_sharding: how it is split over explicit mesh axes: a NamedSharding or a PartitionSpec.
+    """
+    if out_sharding is not None:
+        return placed(zeros, out_sharding, shape, dtype)
+    made = _zeros(shape_of(shape), dtype_of(dtype, "zeros"))
+    return made if device is None else place(made, device)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+    """An array of ones; see `zeros`."""
+    if out_sharding is not None:
+        return placed(ones, out_sharding, shape, dtype)
+    made = _ones(shape_of(shape), dtype_of(dtype, "ones"))
+    return made if device is None else place(made, device)
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+    """An array of zeros: memory is never left as it was."""
+    if out_sharding is not None:
+        return placed(empty, out_sharding, shape, dtype)
+    made = _zeros(shape_of(shape), dtype_of(dtype, "empty"))
+    return made if device is None else place(made, device)
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """An array of `fill_value`, a scalar or an array that broadcasts to `shape`.
+
+    dtype: that of the value when None; a Python scalar makes a weak type then.
+    """
+    if out_sharding is not None:
+        return placed(full, out_sharding, shape, fill_value, dtype)
+    value = as_operand(fill_value)
+    t = type_of(value)
+    weak = dtype is None and t.weak_type
+    made = _full(value, shape_of(shape), dtype_of(dtype, "full", t.dtype), weak)
+    return made if device is None else place(made, device)
+
+
+def zeros_like(
+    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Zeros in the shape and dtype of `a`, unless others are given."""
+    args = _like(a, dtype, shape, "zeros_like")
+    return _filled_like(a, _zeros, args, device, out_sharding)
+
+
+def ones_like(
+    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Ones in the shape and dtype of `a`, unless others are given."""
+    args = _like(a, dtype, shape, "ones_like")
+    return _filled_like(a, _ones, args, device, out_sharding)
+
+
+empty_like = zeros_like
+
+
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """`fill_value` in the shape and dtype of `a`, unless others are given."""
+    args = as_operand(fill_value), *_like(a, dtype, shape, "full_like")
+    return _filled_like(a, _full, args, device, out_sharding)
+
+
+def _filled_like(a: Any, make: Callable, args: tuple, device: Any, out_sharding: Any) -> Any:
+    """Split as `a` is over explicit mesh axes, unless something else is asked for."""
+    if out_sharding is None and device is None:
+        out_sharding = own_sharding(a, args[-3])
+    if out_sharding is not None:
+        return placed(make, out_sharding, *args)
+    made = make(*args)
+    return made if device is None else place(made, device)
+
+
+def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bool]:
+    held = a if hasattr(a, "shape") and hasattr(a, "dtype") else type_of(as_operand(a))
+    weak = dtype is None and dtype_and_weak(a)[1] if held is a else dtype is None and held.weak_type
+    size = tuple(held.shape) if shape is None else shape_of(shape)
+    return size, dtype_of(dtype, fun_name, held.dtype), weak
+
+
+# -- from values --
+
+
+def array(
+    object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0,
+    *, device: Any = None, out_sharding: Any = None,
+) -> Any:
+    """An array of the given value.
+
+    object: a number, an array of any library, or nested sequences of these, tracers included.
+    dtype:  when None, the one in which all elements meet; a Python number makes a weak type.
+    copy:   whether an array of this library is copied.
+    order:  has no effect: elements are in row-major order for all who look.
+    ndmin:  leading dimensions of size 1 are added up to this rank.
+    device: a device or sharding for the result.
+    """
+    if order not in (None, "K", "A", "C", "F"):
+        raise ValueError(f"order must be 'K', 'A', 'C' or 'F'; got {order!r}.")
+    if out_sharding is not None:
+        device = target(out_sharding, "array: out_sharding")
+    wanted = None if dtype is None else dtype_of(dtype, "array")
+    made = _array(object, wanted)
+    if made is object and copy:
+        made = _copy(made)
+    if made.ndim < ndmin:
+        made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
+    return made if device is None else place(made, device)
+
+
+def asarray(
+    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None,
+    device: Any = None,
+) -> Any:
+    """An array of the given value; an array of this library is returned as it is."""
+    plain = order is None and not copy and device is None and is_value(a)
+    if plain and (dtype is None or _has_dtype(a, dtype_of(dtype, "asarray"))):
+        return a
+    return array(a, dtype, bool(copy), order, device=device)
+
+
+def _has_dtype(x: Any, dtype: Any) -> bool:
+    return x.dtype is dtype and not x.aval.weak_type
+
+
+def _array(x: Any, dtype: Any) -> Any:
+    """`x` as an array; in its own dtype when None."""
+    if is_value(x):
+        return x if dtype is None else cast(x, dtype)
+    if isinstance(x, np.ndarray | np.generic) and x.dtype != object:
+        return device_array(_host(x, dtype or canonicalize(x.dtype)))
+    if isinstance(x, bool | int | float | complex):
+        return device_array(x) if dtype is None else device_array(_host(x, dtype))
+    if isinstance(x, list | tuple | range):
+        return _from_sequence(x, dtype)
+    return _from_foreign(x, dtype)
+
+
+def _host(x: Any, dtype: Any) -> np.ndarray:
+    """A host array of a dtype. Python integers must fit, NumPy's wrap around."""
+    if isinstance(x, np.ndarray | np.generic):
+        with np.errstate(all="ignore"):
+            return np.asarray(x).astype(dtype, copy=False)
+    if isinstance(x, float) and not np.issubdtype(dtype, np.inexact):
+        return np.asarray(np.asarray(x).astype(dtype))
+    return np.asarray(x, dtype)
+
+
+def _from_foreign(x: Any, dtype: Any) -> Any:
+    """From an object of another library, by the first protocol that it has."""
+    if isinstance(x, memoryview | bytearray):
+        return _from_numpy(np.asarray(x), dtype)
+    found = known(x)
+    if found is not x:
+        host = isinstance(found, np.ndarray | np.generic)
+        return _from_numpy(np.asarray(found), dtype) if host else _array(found, dtype)
+    if x is None:
+        raise ValueError("None is no value of an array. Use nan for a missing number.")
+    if isinstance(x, Sequence) and not isinstance(x, str | bytes):
+        return _from_sequence(list(x), dtype)
+    raise TypeError(
+        f"an array holds numbers and booleans; got {x!r} of type {type(x).__name__}."
+    )
+
+
+def _from_numpy(x: np.ndarray, dtype: Any) -> Any:
+    if x.dtype == object:
+        return _from_sequence(x.tolist(), dtype)
+    return device_array(_host(x, dtype or canonicalize(x.dtype)))
+
+
+def _from_sequence(rows: Sequence[Any], dtype: Any) -> Any:
+    leaves: list[Any] = []
+    kinds: set[type] = set()
+    _collect(rows, leaves, kinds)
+    if not kinds <= _PLAIN:
+        return _from_mixed(rows, leaves, dtype)
+    if dtype is None:
+        dtype = canonicalize(FLOAT)
+        if kinds:
+            dtype = lattice_join(*[dtype_and_weak(k(0)) for k in kinds])[0]
+    if float in kinds and not np.issubdtype(dtype, np.inexact):
+        return device_array(np.asarray(rows).astype(dtype))
+    return device_array(np.asarray(rows, dtype))
+
+
+_PLAIN = {bool, int, float, complex}
+
+
+def _collect(x: Any, leaves: list[Any], kinds: set[type]) -> None:
+    for item in x:
+        if item.__class__ is list or item.__class__ is tuple:
+            _collect(item, leaves, kinds)
+        else:
+            kinds.add(item.__class__)
+            leaves.append(item)
+
+
+def _from_mixed(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
+    """Sequences that hold arrays: on the host where all are NumPy's, else stacked."""
+    values = [as_operand(v) for v in leaves]
+    if dtype is None:
+        dtype = lattice_join(*[_pair(v) for v in values])[0]
+    if any(hasattr(v, "aval") for v in values):
+        return _stacked(rows, values, dtype)
+    if all(np.ndim(v) == 0 for v in values):
+        return device_array(np.asarray(rows).astype(dtype))
+    return device_array(np.asarray(_nested(rows, lambda v: np.asarray(v)), dtype))
+
+
+def _pair(x: Any) -> tuple[Any, bool]:
+    t = type_of(x)
+    return t.dtype, t.weak_type
+
+
+def _nested(x: Any, fun: Callable) -> Any:
+    return [_nested(v, fun) for v in x] if isinstance(x, list | tuple) else fun(x)
+
+
+def _stacked(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
+    shapes = {np.shape(v) for v in leaves}
+    if len(shapes) > 1:
+        shown = " and ".join(sorted(map(str, shapes)))
+        raise ValueError(f"the arrays in a sequence must have one shape; got {shown}.")
+    return _stack(*leaves, shape=_nesting(rows), dtype=dtype)
+
+
+@fused(arrays=1)
+def _stack(*xs: Any, shape: tuple, dtype: Any) -> Any:
+    inner = type_of(xs[0]).shape
+    rows = [broadcast_to(cast(x, dtype), (1, *inner)) for x in xs]
+    return reshape(concatenate(*rows, dimension=0), shape=(*shape, *inner))
+
+
+def _nesting(x: Any) -> tuple[int, ...]:
+    """The lengths of nested sequences, which must be regular."""
+    if not isinstance(x, list | tuple):
+        return ()
+    inner = {_nesting(v) for v in x}
+    if len(inner) != 1:
+        raise ValueError(
+            f"nested sequences must have rows of equal length; got lengths {sorted(inner)}."
+        )
+    return (len(x), *inner.pop())
+
+
+def as_operand(x: Any) -> Any:
+    """A value that functions take: arrays and scalars as they are, other libraries' converted."""
+    if is_value(x) or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
+        return x
+    if isinstance(x, list | tuple):
+        type_of(x)  # raises
+    return _from_foreign(x, None)
+
+
+@fused(arrays=1)
+def _copy(x: Any) -> Any:
+    return copy_op(x)
+
+
+def copy(a: Any, order: str | None = None) -> Any:
+    """An array of the same value in memory of its own."""
+    return array(a, copy=True, order=order)
+
+
+@fused(arrays=1)
+def _astype(x: Any, dtype: Any) -> Any:
+    return cast(x, dtype)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
+    """`x` in another dtype; a complex number loses its imaginary part."""
+    wanted = dtype_of(dtype, "astype")
+    if is_value(x) and _has_dtype(x, wanted):
+        made = _copy(x) if copy else x
+    else:
+        made = _astype(as_operand(x), wanted)
+    return made if device is None else place(made, device)
+
+
+@fused(arrays=1)
+def _view(x: Any, dtype: Any) -> Any:
+    t = type_of(x)
+    if t.dtype == dtype:
+        return x
+    old, new = bit_width(t.dtype), bit_width(dtype)
+    if new > old:
+        ratio = new // old
+        if not t.ndim or t.shape[-1] % ratio:
+            raise ValueError(
+                f"view: {new} bits of {dtype} are {ratio} elements of {t.str_short(True)}, whose "
+                "last dimension is no multiple of that."
+            )
+        x = reshape(x, shape=(*t.shape[:-1], t.shape[-1] // ratio, ratio))
+    if is_bool(t.dtype) or is_bool(dtype):
+        return cast(x, dtype)
+    out = bitcast_convert_type(x, dtype=dtype)
+    if new < old and t.ndim:
+        out = reshape(out, shape=(*t.shape[:-1], t.shape[-1] * (old // new)))
+    return out
+
+
+def view(a: Any, dtype: Any = None) -> Any:
+    """The same bits as elements of another dtype, more or fewer along the last dimension."""
+    return a if dtype is None else _view(as_operand(a), dtype_of(dtype, "view"))
+
+
+@fused(arrays=1)
+def byteswap(x: Any) -> Any:
+    """The elements with their bytes in reverse order, and those of complex numbers in each part."""
+    t = type_of(x)
+    if is_complex(t.dtype):
+        return elementwise.complex(byteswap(elementwise.real(x)), byteswap(elementwise.imag(x)))
+    if t.dtype.itemsize == 1:
+        return x
+    octets = bitcast_convert_type(x, dtype=np.dtype(np.uint8))
+    return bitcast_convert_type(rev(octets, dimensions=(t.ndim,)), dtype=t.dtype)
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
+    """A vector of the numbers that a buffer of bytes holds."""
+    exact = np.dtype(dtype)
+    return asarray(np.frombuffer(buffer, exact, count, offset), dtype_of(dtype, "frombuffer"))
+
+
+def fromfunction(function: Callable, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """`function(i, j, …)` of the indices along each dimension, as arrays of `shape`."""
+    sizes, wanted = shape_of(shape), dtype_of(dtype, "fromfunction")
+    return function(*[_iota(wanted, sizes, d) for d in range(len(sizes))], **kwargs)
+
+
+@fused(arrays=0)
+def _iota(dtype: Any, shape: tuple, dimension: int) -> Any:
+    return create.iota(dtype=dtype, shape=shape, dimension=dimension)

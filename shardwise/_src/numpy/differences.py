@@ -1,0 +1,110 @@
+"""Along axes of samples: gradient, unwrap."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import constant, promote, promote_inexact
+from shardwise._src.numpy.creation import as_operand
+from shardwise._src.numpy.joining import concatenate
+from shardwise._src.numpy.reductions import axes_of
+from shardwise._src.numpy.scans import cumsum, diff
+from shardwise._src.numpy.ufuncs import (
+    add,
+    divide,
+    equal,
+    floor_divide,
+    less,
+    logical_and,
+    multiply,
+    remainder,
+    subtract,
+)
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.shape import canonical_axis, slice_in_dim
+from shardwise._src.types.dtypes import is_integer
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+    """Slopes by central differences inside and one-sided ones at the ends, for each axis.
+
+    Args:
+      varargs: nothing, one distance for all axes, or for each axis a distance or coordinates.
+      axis: along which; all by default, which gives a list where there are several.
+      edge_order: 1, the only order at the ends that there is.
+    """
+    if edge_order not in (None, 1):
+        raise NotImplementedError(f"gradient: edge_order must be 1; got {edge_order}.")
+    axes = axes_of(axis, type_of(as_operand(f)).ndim)
+    spacing = [as_operand(v) for v in varargs]
+    if len(spacing) not in (0, 1, len(axes)):
+        raise TypeError(
+            f"gradient: takes no distances, 1 or {len(axes)}, one for each axis; "
+            f"got {len(spacing)}."
+        )
+    spacing = (spacing or [1.0]) * (len(axes) if len(spacing) < 2 else 1)
+    slopes = [_slope(as_operand(f), h, d) for h, d in zip(spacing, axes, strict=True)]
+    return slopes[0] if len(axes) == 1 else slopes
+
+
+@fused(arrays=2)
+def _slope(f: Any, h: Any, axis: int) -> Any:
+    (f,) = promote_inexact(f)
+    shape = type_of(f).shape
+    n = shape[axis]
+    if n < 2:
+        raise ValueError(f"gradient: needs 2 elements along an axis; got {n} along axis {axis}.")
+    if type_of(h).ndim == 0:
+        ends = divide(diff(f, axis=axis), h)
+        outer = subtract(slice_in_dim(f, 2, n, axis), slice_in_dim(f, 0, n - 2, axis))
+        inner = divide(outer, multiply(h, 2))
+    else:
+        if type_of(h).shape != (n,):
+            raise ValueError(
+                f"gradient: coordinates along axis {axis} must have shape ({n},); "
+                f"got {type_of(h).str_short(True)}."
+            )
+        along = [1] * len(shape)
+        along[axis] = n - 1
+        (h,) = promote_inexact(h)
+        gaps = reshape(diff(h), shape=tuple(along))
+        ends = divide(diff(f, axis=axis), gaps)
+        # Each slope beside a point counts by the gap on the other side.
+        low, high = [slice_in_dim(gaps, i, n - 2 + i, axis) for i in (0, 1)]
+        left, right = [slice_in_dim(ends, i, n - 2 + i, axis) for i in (0, 1)]
+        inner = divide(add(multiply(high, left), multiply(low, right)), add(low, high))
+    first, last = slice_in_dim(ends, 0, 1, axis), slice_in_dim(ends, n - 2, n - 1, axis)
+    return concatenate([first, inner, last], axis=axis)
+
+
+def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Any:
+    """`p` with whole periods added so that neighbours differ by at most half of one.
+
+    discont: differences that are smaller stay as they are; half a period by default.
+    """
+    given = () if discont is None else (as_operand(discont),)
+    return _unwrap(as_operand(p), as_operand(period), *given, axis=axis)
+
+
+@fused
+def _unwrap(*arrays: Any, axis: int) -> Any:
+    p, period, *rest = arrays
+    p, period = promote(p, period)
+    whole = is_integer(type_of(p).dtype)
+    axis = canonical_axis(axis, type_of(p).ndim)
+    half = floor_divide(period, 2) if whole else divide(period, 2)
+    steps = diff(p, axis=axis)
+    short = subtract(remainder(add(steps, half), period), half)
+    up = ew.bitwise_and(ew.eq(*promote(short, -half)), ew.gt(steps, constant(0, steps)))
+    if whole:  # no step is half of an odd period
+        up = logical_and(up, equal(remainder(period, 2), 0))
+    short = ew.where(up, *promote(half, short))
+    small = less(ew.abs(steps), rest[0] if rest else divide(period, 2))
+    more = ew.where(small, constant(0, steps), subtract(short, steps))
+    n = type_of(p).shape[axis]
+    later = add(slice_in_dim(p, 1, n, axis), cumsum(more, axis=axis))
+    return concatenate([slice_in_dim(p, 0, 1, axis), later], axis=axis)

@@ -1,0 +1,143 @@
+"""Scalar types, dtype queries and constants of the NumPy namespace.
+
+`float32` and its like name a dtype wherever one is taken, and convert when called:
+`float32(x)` is `asarray(x, dtype=float32)`, for arrays and traced values too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.creation import asarray
+from shardwise._src.types import dtypes as _dtypes
+from shardwise._src.types.dtypes import finfo as finfo
+from shardwise._src.types.dtypes import iinfo as iinfo
+from shardwise._src.types.dtypes import issubdtype as issubdtype
+from shardwise._src.types.promotion import promote_types as promote_types
+from shardwise._src.types.promotion import result_type as result_type
+
+
+class ScalarType:
+    """The name of a dtype, which also converts: `float32(x)`."""
+
+    __slots__ = ("dtype", "type")
+
+    def __init__(self, kind: Any):
+        self.dtype = np.dtype(kind)
+        self.type = self.dtype.type
+
+    def __call__(self, x: Any = 0) -> Any:
+        return asarray(x, dtype=self.dtype)
+
+    @property
+    def __name__(self) -> str:
+        return self.dtype.name
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.type or other == self.dtype
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+    def __repr__(self) -> str:
+        return f"<scalar type {self.dtype.name}>"
+
+
+bool_ = ScalarType(np.bool_)
+int4, int8, int16, int32, int64 = map(
+    ScalarType, (_dtypes.int4, np.int8, np.int16, np.int32, np.int64)
+)
+uint4, uint8, uint16, uint32, uint64 = map(
+    ScalarType, (_dtypes.uint4, np.uint8, np.uint16, np.uint32, np.uint64)
+)
+int2, uint2 = map(ScalarType, (_dtypes.int2, _dtypes.uint2))
+bfloat16, float16, float32, float64 = map(
+    ScalarType, (_dtypes.bfloat16, np.float16, np.float32, np.float64)
+)
+complex64, complex128 = map(ScalarType, (np.complex64, np.complex128))
+float4_e2m1fn = ScalarType(_dtypes.float4_e2m1fn)
+float8_e3m4 = ScalarType(_dtypes.float8_e3m4)
+float8_e4m3 = ScalarType(_dtypes.float8_e4m3)
+float8_e4m3b11fnuz = ScalarType(_dtypes.float8_e4m3b11fnuz)
+float8_e4m3fn = ScalarType(_dtypes.float8_e4m3fn)
+float8_e4m3fnuz = ScalarType(_dtypes.float8_e4m3fnuz)
+float8_e5m2 = ScalarType(_dtypes.float8_e5m2)
+float8_e5m2fnuz = ScalarType(_dtypes.float8_e5m2fnuz)
+float8_e8m0fnu = ScalarType(_dtypes.float8_e8m0fnu)
+
+
+class DefaultType(ScalarType):
+    """The name of the default dtype of a kind: of 64 bits where `enable_x64` is on, else of 32."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: Any):
+        self.kind = kind
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "dtype":
+            return _dtypes.canonicalize(self.kind)
+        return self.dtype.type if name == "type" else object.__getattribute__(self, name)
+
+
+int_, uint = DefaultType(int), DefaultType(np.uint64)
+float_, complex_ = DefaultType(float), DefaultType(complex)
+single, double = float32, float64
+csingle, cdouble = complex64, complex128
+
+# Classes of dtypes, for `issubdtype`.
+generic, number, inexact = np.generic, np.number, np.inexact
+floating, complexfloating = np.floating, np.complexfloating
+integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
+dtype = np.dtype
+
+pi, e, euler_gamma = np.pi, np.e, np.euler_gamma
+inf, nan, newaxis = np.inf, np.nan, None
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind: a dtype, a name of the array API standard, or a tuple of them.
+
+    The names are 'bool', 'signed integer', 'unsigned integer', 'integral', 'real floating',
+    'complex floating' and 'numeric'.
+    """
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    if isinstance(kind, str) and kind in _KINDS:
+        return any(issubdtype(dtype, k) for k in _KINDS[kind])
+    return np.dtype(dtype) == np.dtype(kind)
+
+
+_KINDS: dict[str, tuple[Any, ...]] = {
+    "bool": (np.bool_,),
+    "signed integer": (np.signedinteger,),
+    "unsigned integer": (np.unsignedinteger,),
+    "integral": (np.integer,),
+    "real floating": (np.floating,),
+    "complex floating": (np.complexfloating,),
+    "numeric": (np.number,),
+}
+
+
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    """Whether a dtype casts to another under NumPy's rule `casting`."""
+    return np.can_cast(getattr(from_, "dtype", from_), np.dtype(to), casting=casting)
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """The sizes of an array."""
+    return type_of(a).shape if not isinstance(a, list | tuple) else asarray(a).shape
+
+
+def ndim(a: Any) -> int:
+    """The number of dimensions of an array."""
+    return len(shape(a))
+
+
+def size(a: Any, axis: int | None = None) -> int:
+    """The number of elements of an array, or its size along an axis."""
+    sizes = shape(a)
+    return int(np.prod(sizes)) if axis is None else sizes[axis]

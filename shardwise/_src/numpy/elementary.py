@@ -1,0 +1,392 @@
+"""Universal functions of one argument: signs, rounding, exponentials, trigonometry, complex parts.
+
+Integers and booleans become floats where the function needs it: `sin(1)` is a float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import (
+    cast,
+    constant,
+    promote,
+    promote_inexact,
+    promote_numeric,
+    strong,
+)
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops import special
+from shardwise._src.ops.create import full
+from shardwise._src.types.dtypes import is_bool, is_complex, is_float, is_integer, is_unsigned
+
+FLOAT32 = np.dtype("float32")
+
+# -- signs --
+
+
+@fused(arrays=1)
+def negative(x: Any, /) -> Any:
+    """-x; not for booleans."""
+    (x,) = promote(x)
+    return ew.neg(x)
+
+
+@fused(arrays=1)
+def absolute(x: Any, /) -> Any:
+    """|x|; of complex numbers their length."""
+    (x,) = promote(x)
+    dtype = type_of(x).dtype
+    return ew.copy(x) if is_bool(dtype) or is_unsigned(dtype) else ew.abs(x)
+
+
+abs = absolute
+
+
+@fused(arrays=1)
+def fabs(x: Any, /) -> Any:
+    """|x| as a float; not for complex numbers."""
+    (x,) = promote_inexact(x)
+    if is_complex(type_of(x).dtype):
+        raise TypeError(f"fabs takes real numbers; got {type_of(x).str_short(True)}.")
+    return ew.abs(x)
+
+
+@fused(arrays=1)
+def sign(x: Any, /) -> Any:
+    """-1, 0 or 1; of complex numbers x / |x|."""
+    (x,) = promote(x)
+    return ew.sign(x)
+
+
+@fused(arrays=1)
+def square(x: Any, /) -> Any:
+    """x²."""
+    (x,) = promote_numeric(x)
+    return ew.square(x)
+
+
+@fused(arrays=1)
+def reciprocal(x: Any, /) -> Any:
+    """1 / x, as a float."""
+    (x,) = promote_inexact(x)
+    return ew.integer_pow(x, y=-1)
+
+
+# -- rounding: integers and booleans stay as they are --
+
+
+def _is_whole(x: Any) -> bool:
+    dtype = type_of(x).dtype
+    return is_bool(dtype) or is_integer(dtype)
+
+
+@fused(arrays=1)
+def floor(x: Any, /) -> Any:
+    """The largest whole number not above x."""
+    (x,) = promote(x)
+    return ew.copy(x) if _is_whole(x) else ew.floor(x)
+
+
+@fused(arrays=1)
+def ceil(x: Any, /) -> Any:
+    """The smallest whole number not below x."""
+    (x,) = promote(x)
+    return ew.copy(x) if _is_whole(x) else ew.ceil(x)
+
+
+@fused(arrays=1)
+def trunc(x: Any, /) -> Any:
+    """x without its fraction."""
+    (x,) = promote(x)
+    return ew.copy(x) if _is_whole(x) else toward_zero(x)
+
+
+fix = trunc
+
+
+def toward_zero(x: Any) -> Any:
+    return ew.where(ew.lt(x, constant(0, x)), ew.ceil(x), ew.floor(x))
+
+
+@fused(arrays=1)
+def rint(x: Any, /) -> Any:
+    """The nearest whole number, as a float; halves go to the even one."""
+    (v,) = promote_inexact(x)
+    return _to_even(strong(v) if _is_whole(x) else v)
+
+
+def _to_even(x: Any) -> Any:
+    if is_complex(type_of(x).dtype):
+        parts = ew.real(x), ew.imag(x)
+        return ew.complex(*[ew.round(p, rounding_method=1) for p in parts])
+    return ew.round(x, rounding_method=1)
+
+
+@fused(arrays=1)
+def _round(x: Any, decimals: int = 0) -> Any:
+    (x,) = promote(x)
+    if _is_whole(x):
+        if decimals < 0:
+            raise NotImplementedError("rounding of integers to tens is not implemented")
+        return ew.copy(x)
+    if decimals == 0:
+        return _to_even(x)
+    t = type_of(x)
+    narrow = is_float(t.dtype) and t.dtype.itemsize < 4
+    wide = cast(x, FLOAT32) if narrow else x
+    factor = constant(10.0**math.fabs(decimals), wide)
+    if decimals > 0:
+        rounded = ew.div(_to_even(ew.mul(wide, factor)), factor)
+    else:
+        rounded = ew.mul(_to_even(ew.div(wide, factor)), factor)
+    return cast(rounded, t.dtype, t.weak_type)
+
+
+def round(a: Any, decimals: int = 0) -> Any:
+    """The nearest number with so many decimals; halves go to the even one."""
+    return _round(a, decimals) if decimals else _round(a)
+
+
+around = round
+
+# -- exponentials and logarithms --
+
+
+@fused(arrays=1)
+def exp(x: Any, /) -> Any:
+    """e to the power x."""
+    (x,) = promote_inexact(x)
+    return ew.exp(x)
+
+
+@fused(arrays=1)
+def exp2(x: Any, /) -> Any:
+    """2 to the power x."""
+    (x,) = promote_inexact(x)
+    return ew.exp2(x)
+
+
+@fused(arrays=1)
+def expm1(x: Any, /) -> Any:
+    """exp(x) - 1, exact for small x."""
+    (x,) = promote_inexact(x)
+    return ew.expm1(x)
+
+
+@fused(arrays=1)
+def log(x: Any, /) -> Any:
+    """Natural logarithm."""
+    (x,) = promote_inexact(x)
+    return ew.log(x)
+
+
+@fused(arrays=1)
+def log2(x: Any, /) -> Any:
+    """Logarithm to base 2."""
+    (x,) = promote_inexact(x)
+    return ew.div(ew.log(x), strong(constant(math.log(2), x)))
+
+
+@fused(arrays=1)
+def log10(x: Any, /) -> Any:
+    """Logarithm to base 10."""
+    (x,) = promote_inexact(x)
+    return ew.div(ew.log(x), strong(constant(math.log(10), x)))
+
+
+@fused(arrays=1)
+def log1p(x: Any, /) -> Any:
+    """log(1 + x), exact for small x."""
+    (x,) = promote_inexact(x)
+    return ew.log1p(x)
+
+
+@fused(arrays=1)
+def sqrt(x: Any, /) -> Any:
+    """Square root."""
+    (x,) = promote_inexact(x)
+    return ew.sqrt(x)
+
+
+@fused(arrays=1)
+def cbrt(x: Any, /) -> Any:
+    """Cube root, of real numbers."""
+    (x,) = promote_inexact(x)
+    return ew.cbrt(x)
+
+
+# -- trigonometry, in radians --
+
+
+@fused(arrays=1)
+def sin(x: Any, /) -> Any:
+    """Sine."""
+    (x,) = promote_inexact(x)
+    return ew.sin(x)
+
+
+@fused(arrays=1)
+def cos(x: Any, /) -> Any:
+    """Cosine."""
+    (x,) = promote_inexact(x)
+    return ew.cos(x)
+
+
+@fused(arrays=1)
+def tan(x: Any, /) -> Any:
+    """Tangent."""
+    (x,) = promote_inexact(x)
+    return ew.tan(x)
+
+
+@fused(arrays=1)
+def arcsin(x: Any, /) -> Any:
+    """The angle in [-π/2, π/2] whose sine is x."""
+    (x,) = promote_inexact(x)
+    return ew.asin(x)
+
+
+@fused(arrays=1)
+def arccos(x: Any, /) -> Any:
+    """The angle in [0, π] whose cosine is x."""
+    (x,) = promote_inexact(x)
+    return ew.acos(x)
+
+
+@fused(arrays=1)
+def arctan(x: Any, /) -> Any:
+    """The angle in (-π/2, π/2) whose tangent is x."""
+    (x,) = promote_inexact(x)
+    return ew.atan(x)
+
+
+@fused(arrays=1)
+def sinc(x: Any, /) -> Any:
+    """sin(πx) / (πx), which is 1 at 0; smooth to every order."""
+    (x,) = promote_inexact(x)
+    return special.sinc_derivative(ew.mul(x, constant(math.pi, x)), order=0)
+
+
+@fused(arrays=1)
+def deg2rad(x: Any, /) -> Any:
+    """From degrees to radians."""
+    (x,) = promote_inexact(x)
+    return ew.mul(x, constant(math.pi / 180, x))
+
+
+@fused(arrays=1)
+def rad2deg(x: Any, /) -> Any:
+    """From radians to degrees."""
+    (x,) = promote_inexact(x)
+    return ew.mul(x, constant(180 / math.pi, x))
+
+
+radians, degrees = deg2rad, rad2deg
+asin, acos, atan = arcsin, arccos, arctan
+
+# -- hyperbolic functions --
+
+
+@fused(arrays=1)
+def sinh(x: Any, /) -> Any:
+    """Hyperbolic sine."""
+    (x,) = promote_inexact(x)
+    return ew.sinh(x)
+
+
+@fused(arrays=1)
+def cosh(x: Any, /) -> Any:
+    """Hyperbolic cosine."""
+    (x,) = promote_inexact(x)
+    return ew.cosh(x)
+
+
+@fused(arrays=1)
+def tanh(x: Any, /) -> Any:
+    """Hyperbolic tangent."""
+    (x,) = promote_inexact(x)
+    return ew.tanh(x)
+
+
+@fused(arrays=1)
+def arcsinh(x: Any, /) -> Any:
+    """Inverse hyperbolic sine."""
+    (x,) = promote_inexact(x)
+    return ew.asinh(x)
+
+
+@fused(arrays=1)
+def arccosh(x: Any, /) -> Any:
+    """Inverse hyperbolic cosine; NaN below 1 for real numbers."""
+    (x,) = promote_inexact(x)
+    return ew.acosh(x)
+
+
+@fused(arrays=1)
+def arctanh(x: Any, /) -> Any:
+    """Inverse hyperbolic tangent."""
+    (x,) = promote_inexact(x)
+    return ew.atanh(x)
+
+
+asinh, acosh, atanh = arcsinh, arccosh, arctanh
+
+
+@fused(arrays=1)
+def i0(x: Any) -> Any:
+    """Modified Bessel function of the first kind and order 0."""
+    (x,) = promote_inexact(x)
+    if is_complex(type_of(x).dtype):
+        raise ValueError(f"i0 takes real numbers; got {type_of(x).str_short(True)}.")
+    return ew.mul(ew.exp(ew.abs(x)), special.bessel_i0e(x))
+
+
+# -- complex parts --
+
+
+@fused(arrays=1)
+def conjugate(x: Any, /) -> Any:
+    """The imaginary part with the other sign."""
+    (x,) = promote(x)
+    return ew.conj(x) if is_complex(type_of(x).dtype) else ew.copy(x)
+
+
+conj = conjugate
+
+
+@fused(arrays=1)
+def real(val: Any, /) -> Any:
+    """The real part."""
+    (x,) = promote(val)
+    return ew.real(x) if is_complex(type_of(x).dtype) else ew.copy(x)
+
+
+@fused(arrays=1)
+def imag(val: Any, /) -> Any:
+    """The imaginary part: zeros for real numbers."""
+    (x,) = promote(val)
+    t = type_of(x)
+    return ew.imag(x) if is_complex(t.dtype) else full(0, t.shape, t.dtype, t.weak_type)
+
+
+@fused(arrays=1)
+def _angle(z: Any, deg: bool = False) -> Any:
+    (x,) = promote(z)
+    t = type_of(x)
+    if is_complex(t.dtype):
+        angle = ew.atan2(ew.imag(x), ew.real(x))
+    else:
+        (x,) = promote_inexact(x)
+        angle = ew.atan2(strong(constant(0, x)), strong(x))
+    return ew.mul(angle, constant(180 / math.pi, angle)) if deg else angle
+
+
+def angle(z: Any, deg: bool = False) -> Any:
+    """The angle of a complex number, in (-π, π], or in degrees."""
+    return _angle(z, True) if deg else _angle(z)

@@ -1,0 +1,68 @@
+"""Host values: save, savez, load, from_dlpack, print options; mask_indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.context import ROOT
+from shardwise._src.numpy.convert import place, whole
+from shardwise._src.numpy.creation import asarray, ones
+from shardwise._src.numpy.searching import nonzero
+from shardwise._src.numpy.value import Value
+
+set_printoptions, get_printoptions = np.set_printoptions, np.get_printoptions
+printoptions = np.printoptions
+
+
+def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+    """Writes an array to a .npy file."""
+    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
+
+
+def savez(file: Any, *args: Any, **kwds: Any) -> None:
+    """Writes arrays to an .npz file, under the names of the keywords or arr_0, arr_1, …"""
+    named: dict[str, Any] = {k: np.asarray(v) for k, v in kwds.items()}
+    np.savez(file, *map(np.asarray, args), **named)
+
+
+def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """The array of a .npy file; of an .npz file, the file, which gives NumPy's arrays by name."""
+    found = np.load(file, *args, **kwargs)
+    return asarray(found) if isinstance(found, np.ndarray) else found
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """An array of what another library's array holds, on its memory where that is possible.
+
+    That takes the same device and, on the CPU, 64-byte alignment, elements row by row, and a dtype
+    that the flags allow; else there is one copy. Nobody may write to the memory from then on.
+
+    Args:
+      x: an object with `__dlpack__` and `__dlpack_device__`.
+      device: a device or sharding, to which the result is committed; None: where the data is.
+      copy: True for memory of the result's own; False for an error where a copy is needed.
+
+    Raises:
+      BufferError: if the data cannot be taken, or not without the copy that `copy` forbids.
+      TypeError: if `x` has no `__dlpack__`.
+    """
+    if isinstance(x, Value):
+        made = asarray(x, copy=True) if copy else x
+        return made if device is None else place(made, device)
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise TypeError(
+            "from_dlpack takes an object with `__dlpack__` and `__dlpack_device__`; got one of "
+            f"type {type(x).__name__}. The capsules of older libraries do not say where they are."
+        )
+    return ROOT.interpreter.from_dlpack(x, device, copy)
+
+
+def mask_indices(
+    n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None
+) -> tuple[Any, ...]:
+    """Indices of an n by n matrix where `mask_func(ones, k)` is not zero, e.g. `triu`."""
+    side = whole(n, "mask_indices: n")
+    return nonzero(mask_func(ones((side, side)), k), size=size)

@@ -1,0 +1,513 @@
+"""`x[idx]`: NumPy's indexing, basic and advanced, as one program per index pattern.
+
+An index is parsed into a pattern and operands (see `index_pattern`). Integers and slices alone
+become `slice` or `dynamic_slice`; with arrays among them it is one `gather`, whose result has its
+dimensions where NumPy puts them without being transposed. `at` writes with the same `Layout`.
+
+    x[0]        # traced:  slice, reshape       eager: one program for all integers
+    x[rows, 1:] # traced:  gather
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise._src.base.context import current
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import cast
+from shardwise._src.numpy.index_pattern import (
+    ADVANCED,
+    ALL,
+    ARRAY,
+    AT,
+    HOST,
+    NEW,
+    SCALAR,
+    Index,
+    parse,
+)
+from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.elementwise import add
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.index import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    dynamic_slice,
+    fill_value_for,
+    gather,
+)
+from shardwise._src.ops.logical import lt, where
+from shardwise._src.ops.shape import concatenate, rev, slice_, split
+from shardwise._src.ops.sharding import placed
+from shardwise._src.types.dtypes import is_unsigned
+
+BOOL = np.dtype(bool)
+INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
+CHUNK = 64  # rows that one program of `unstack` gives
+
+
+def getitem(x: Any, idx: Any) -> Any:
+    """`x[idx]` for every form of index that NumPy has; indices out of bounds are moved inside."""
+    interpreter = current().interpreter
+    if interpreter.eager:
+        found = _quickly(interpreter, x, idx)
+        return found if found is not None else _eagerly(interpreter, x, idx)
+    index = parse(idx, type_of(x).shape)
+    return read(x, *index.operands, pattern=index.pattern)
+
+
+def _quickly(interpreter: Any, x: Any, idx: Any) -> Any:
+    """The commonest indices: an integer, a slice of step 1, an array. None for others."""
+    try:
+        sig = x._sig
+    except AttributeError:
+        return None
+    kind = idx.__class__
+    if kind is x.__class__:
+        t = idx._sig.type
+        if t.dtype == INT32 and sig.type.ndim:
+            return interpreter.call(_ROWS, (x, idx), _NONE)
+        return None
+    shape = sig.type.shape
+    if not shape:
+        return None
+    n = shape[0]
+    if kind is int:
+        start = idx if idx >= 0 else idx + n
+        if not 0 <= start < n:
+            return None
+        read = _ROW
+    elif kind is slice and idx.step is None and len(sig.devices) == 1:
+        try:
+            start, stop, _ = idx.indices(n)
+        except TypeError:
+            return None
+        if start >= stop:
+            return None
+        if stop - start == n:
+            return x
+        read = _window(stop - start)
+    else:
+        return None
+    try:
+        place = sig.ints[start]
+    except KeyError:
+        place = interpreter.index(start, sig)
+    return interpreter.call(read, (x, place), _NONE)
+
+
+def _eagerly(interpreter: Any, x: Any, idx: Any) -> Any:
+    sig = interpreter.array(x)._sig
+    if getattr(idx, "dtype", None) == BOOL and _is_on_host(sig, idx):
+        return interpreter.beside(np.asarray(x)[np.asarray(idx)], sig)
+    index = parse(idx, sig.type.shape, moving=True, windows=len(sig.devices) == 1)
+    if index.pattern == (ALL,) * len(sig.type.shape):
+        return x
+    operands = placed_ints(interpreter, index, sig)
+    return interpreter.call(_READ, (x, *operands), {"pattern": index.pattern})
+
+
+def _is_on_host(sig: Any, mask: Any) -> bool:
+    """Whether NumPy applies a mask: a program would be compiled for each count of elements."""
+    return (
+        len(sig.devices) == 1 and sig.devices[0].platform == "cpu"
+        and isinstance(sig.type.dtype, np.dtype)
+        and mask.ndim > 0 and mask.shape == sig.type.shape[: mask.ndim]
+    )
+
+
+def placed_ints(interpreter: Any, index: Index, sig: Any) -> list[Any]:
+    """Operands with Python integers as arrays that live where the indexed array does."""
+    ints = sig.ints
+    operands = index.operands
+    for k, v in enumerate(operands):
+        if v.__class__ is int:
+            operands[k] = ints[v] if v in ints else interpreter.index(v, sig)
+    return operands
+
+
+_NONE: dict[str, Any] = {}
+
+
+@fused(arrays=2)
+def _row(x: Any, i: Any) -> Any:
+    return read(x, i, pattern=(AT, *[ALL] * (type_of(x).ndim - 1)))
+
+
+@fused(arrays=2)
+def _rows(x: Any, i: Any) -> Any:
+    kind = ARRAY if type_of(i).ndim else SCALAR
+    return read(x, i, pattern=(kind, *[ALL] * (type_of(x).ndim - 1)))
+
+
+@functools.lru_cache(1024)
+def _window(size: int) -> Any:
+    """The first `size` rows from `start` on, as a fused function of its own."""
+
+    def window(x: Any, start: Any) -> Any:
+        return read(x, start, pattern=(("window", size), *[ALL] * (type_of(x).ndim - 1)))
+
+    return fused(window, arrays=2).fused
+
+
+def read(
+    x: Any, *operands: Any, pattern: tuple, mode: str | None = None, fill_value: Any = None,
+    indices_are_sorted: bool = False, unique_indices: bool = False,
+) -> Any:
+    """The elements at a parsed index. mode: of `gather`; None trusts the indices."""
+    scattered = any(entry in ADVANCED or entry[0] == "truth" for entry in pattern)
+    if scattered or (mode == "fill" and SCALAR in pattern):
+        return _read_scattered(
+            x, operands, pattern, mode or "promise_in_bounds", fill_value, indices_are_sorted,
+            unique_indices,
+        )
+    return _read_window(x, operands, pattern)
+
+
+# Indexing is on every program's way: these go to the interpreter without a wrapper.
+_read = fused(read)
+_READ, _ROW, _ROWS = _read.fused, _row.fused, _rows.fused
+
+
+# -- integers and slices: a window, then strides, reversal and shape --
+
+
+def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
+    shape = type_of(x).shape
+    places = iter(operands)
+    starts: list[Any] = []
+    sizes, limits, strides, out, backwards = [], [], [], [], []
+    moving = False
+    for entry in pattern:
+        if entry is NEW or entry == NEW:
+            out.append(1)
+            continue
+        d = len(starts)
+        n = shape[d]
+        start, size, stride = 0, n, 1
+        if entry in (AT, SCALAR):
+            start, size, moving = index_scalar(next(places), n, entry == SCALAR), 1, True
+        elif entry[0] == "int":
+            start, size = entry[1], 1
+        elif entry[0] == "window":
+            start, size, moving = next(places), entry[1], True
+            out.append(size)
+        elif entry[0] == "slice":
+            _, start, size, stride = entry
+            out.append(size)
+            if stride < 0 and size > 1:
+                start, stride = start + (size - 1) * stride, -stride
+                backwards.append(d)
+            stride = abs(stride) if size > 1 else 1
+        else:
+            out.append(n)
+        starts.append(start)
+        sizes.append(size)
+        strides.append(stride)
+        limits.append(start + (size - 1) * stride + 1 if size and stride > 1 else size)
+    if moving:
+        x = _moving_window(x, shape, starts, sizes, strides, limits)
+    elif sizes != list(shape):
+        x = _fixed_window(x, starts, sizes, strides)
+    if backwards:
+        x = rev(x, dimensions=tuple(backwards))
+    return x if out == sizes else reshape(x, shape=tuple(out))
+
+
+def _fixed_window(x: Any, starts: list, sizes: list, strides: list) -> Any:
+    rows = zip(starts, sizes, strides, strict=True)
+    return slice_(
+        x, start_indices=tuple(starts),
+        limit_indices=tuple([a + (n - 1) * s + 1 if n else a for a, n, s in rows]),
+        strides=tuple(strides) if any(s != 1 for s in strides) else None,
+    )
+
+
+def _moving_window(
+    x: Any, shape: tuple, starts: list, sizes: list, strides: list, limits: list
+) -> Any:
+    """Dimensions with strides are cut first, the others all at once."""
+    if any(s != 1 for s in strides):
+        cut = [s != 1 for s in strides]
+        x = _fixed_window(
+            x, [a if c else 0 for a, c in zip(starts, cut, strict=True)],
+            [n if c else full for n, full, c in zip(sizes, shape, cut, strict=True)], strides,
+        )
+        starts = [0 if c else a for a, c in zip(starts, cut, strict=True)]
+    dtype = index_dtype([a for a in starts if not isinstance(a, int)], shape)
+    places = [dtype.type(a) if isinstance(a, int) else cast(a, dtype) for a in starts]
+    return dynamic_slice(x, *places, slice_sizes=tuple(sizes))
+
+
+def index_dtype(operands: Any, shape: tuple) -> np.dtype:
+    """int32, unless an index or the array needs more."""
+    wide = any(type_of(i).dtype.itemsize > 4 for i in operands)
+    return INT64 if wide or any(n > 2**31 - 1 for n in shape) else INT32
+
+
+def index_scalar(i: Any, n: int, wrap: bool) -> Any:
+    return wrapped(i, n) if wrap else i
+
+
+def wrapped(i: Any, n: int) -> Any:
+    """Indices as int32 or int64, negative ones counted from the end."""
+    t = type_of(i)
+    if t.dtype.itemsize < 4 or is_unsigned(t.dtype) or t.weak_type:
+        i = cast(i, INT64 if t.dtype.itemsize > 4 else INT32)
+        if is_unsigned(t.dtype):
+            return i
+    return where(lt(i, lit(0, i)), add(i, lit(n, i)), i)
+
+
+# -- arrays among the indices: one gather --
+
+
+class Layout(NamedTuple):
+    """How a parsed index maps onto a gather or a scatter.
+
+    vectors:  the index vectors.
+    numbers:  as of a gather.
+    sizes:    of the windows.
+    shape:    of the gathered elements, and `result`, with the new dimensions of the index.
+    distinct: whether no two vectors can be equal; ordered: whether they increase.
+    """
+
+    vectors: Any
+    numbers: GatherDimensionNumbers
+    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
+    result: tuple[int, ...]
+    distinct: bool
+    ordered: bool
+
+
+def layout(shape: tuple, operands: Any, pattern: tuple, wrap: bool = True) -> Layout:
+    """Lays an index out for an array of `shape`."""
+    arrays, spread = _indices(shape, operands, pattern, wrap)
+    block, at = _block(pattern, arrays)
+    kinds: list[tuple] = []  # of the result's dimensions: ("new",), ("window" | "stride", d)
+    columns: dict[int, tuple] = {}
+    sizes, d = list(shape), 0
+    for position, entry in enumerate(pattern):
+        if position == at:
+            kinds += [("block", k) for k in range(len(block))]
+        if entry == NEW:
+            kinds.append(("new",))
+            continue
+        if entry[0] == "truth":
+            continue
+        if position in arrays:
+            columns[d], sizes[d] = ("block", arrays[position]), 1
+        elif entry[0] == "slice" and entry[3] != 1 and entry[2] > 1:
+            columns[d], sizes[d] = ("stride", entry), 1
+            kinds.append(("stride", d, entry[2]))
+        else:
+            if entry[0] in ("slice", "window"):
+                start = entry[1] if entry[0] == "slice" else spread[position]
+                sizes[d] = entry[2] if entry[0] == "slice" else entry[1]
+                columns[d] = ("start", start)
+            kinds.append(("window", d))
+        d += 1
+    if at == len(pattern):
+        kinds += [("block", k) for k in range(len(block))]
+    return _laid_out(shape, block, kinds, columns, sizes, arrays)
+
+
+def _indices(shape: tuple, operands: Any, pattern: tuple, wrap: bool) -> tuple[dict, dict]:
+    """The values of the entries that pick places, by position; and the starts of windows."""
+    places = iter(operands)
+    arrays: dict[int, Any] = {}
+    starts: dict[int, Any] = {}
+    d = 0
+    for position, entry in enumerate(pattern):
+        if entry == NEW:
+            continue
+        if entry[0] == "truth":
+            arrays[position] = np.zeros(entry[1], np.int32)
+            continue
+        if entry in (ARRAY, SCALAR):
+            i = next(places)
+            arrays[position] = wrapped(i, shape[d]) if wrap else i
+        elif entry in (HOST, AT):
+            arrays[position] = next(places)
+        elif entry[0] == "int":
+            arrays[position] = np.int32(entry[1])
+        elif entry[0] == "window":
+            starts[position] = next(places)
+        d += 1
+    return arrays, starts
+
+
+def _block(pattern: tuple, arrays: dict) -> tuple[tuple[int, ...], int]:
+    """The common shape of the arrays, and where in the pattern NumPy puts it."""
+    shapes = [type_of(a).shape for a in arrays.values()]
+    try:
+        block = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise IndexError(
+            f"the arrays of an index must broadcast together; got shapes {shapes}."
+        ) from None
+    positions = sorted(arrays)
+    together = positions and positions[-1] - positions[0] == len(positions) - 1
+    return block, positions[0] if together else 0
+
+
+def _laid_out(
+    shape: tuple, block: tuple, kinds: list, columns: dict, sizes: list, arrays: dict
+) -> Layout:
+    batch: list[int] = []
+    axes: dict[Any, tuple[int, ...]] = {"block": ()}
+    out: list[int] = []
+    result: list[int] = []
+    offsets: list[int] = []
+    for kind in kinds:
+        if kind[0] == "new":
+            result.append(1)
+            continue
+        if kind[0] == "window":
+            offsets.append(len(out))
+            n = sizes[kind[1]]
+        else:
+            n = block[kind[1]] if kind[0] == "block" else kind[2]
+            place = (len(batch),)
+            if kind[0] == "block":
+                axes["block"] += place
+            else:
+                axes[kind[1]] = place
+            batch.append(n)
+        out.append(n)
+        result.append(n)
+    used = {d: c for d, c in columns.items() if c[0] != "start" or sizes[d] != shape[d]}
+    gone = tuple(d for d, c in sorted(columns.items()) if c[0] != "start")
+    _check_not_empty(shape, gone, out)
+    vectors = _vectors(used, axes, tuple(batch), shape)
+    numbers = GatherDimensionNumbers(tuple(offsets), gone, tuple(sorted(used)))
+    distinct = all(not type_of(a).shape for a in arrays.values())
+    ordered = distinct and all(c[0] != "stride" or c[1][3] > 0 for c in used.values())
+    return Layout(
+        vectors, numbers, tuple(sizes), tuple(out), tuple(result), distinct, ordered
+    )
+
+
+def _check_not_empty(shape: tuple, gone: tuple, out: list) -> None:
+    for d in gone:
+        if shape[d] == 0 and 0 not in out:
+            raise IndexError(f"an index is out of bounds for dimension {d} with size 0.")
+
+
+def _vectors(columns: dict, axes: dict, batch: tuple, shape: tuple) -> Any:
+    parts = []
+    values = [c[1] for c in columns.values() if c[0] != "stride"]
+    dtype = index_dtype([v for v in values if hasattr(v, "aval")], shape)
+    for d, (kind, value) in sorted(columns.items()):
+        if kind == "stride":
+            value = (value[1] + value[3] * np.arange(value[2])).astype(dtype)
+            places = axes[d]
+        elif kind == "start":
+            value, places = (dtype.type(value) if isinstance(value, int) else value), ()
+        else:
+            value = value if hasattr(value, "aval") else np.asarray(value, dtype)
+            places = axes["block"]
+            places = places[len(places) - type_of(value).ndim :]
+        value = cast(value, dtype)
+        parts.append(broadcast_in_dim(value, shape=(*batch, 1), dims=places))
+    if not parts:
+        return broadcast_in_dim(dtype.type(0), shape=(*batch, 0), dims=())
+    return concatenate(*parts, dimension=len(batch)) if len(parts) > 1 else parts[0]
+
+
+def _read_scattered(
+    x: Any, operands: tuple, pattern: tuple, mode: str, fill_value: Any, indices_are_sorted: bool,
+    unique_indices: bool,
+) -> Any:
+    t = type_of(x)
+    plan = layout(t.shape, operands, pattern)
+    if 0 in plan.shape:
+        return cast(broadcast_in_dim(lit(0, x), shape=plan.result, dims=()), t.dtype, t.weak_type)
+    out = gather(
+        x, plan.vectors, dimension_numbers=plan.numbers, slice_sizes=plan.sizes,
+        indices_are_sorted=indices_are_sorted or plan.ordered,
+        unique_indices=unique_indices or plan.distinct, mode=mode, fill_value=fill_value,
+    )
+    return out if plan.shape == plan.result else reshape(out, shape=plan.result)
+
+
+# -- with modes: `x.at[idx].get(...)` --
+
+
+def get(
+    x: Any, idx: Any, *, mode: Any = None, fill_value: Any = None,
+    indices_are_sorted: bool = False, unique_indices: bool = False, wrap: bool = True,
+    out_sharding: Any = None,
+) -> Any:
+    """`x[idx]` with a say in what happens out of bounds (see `At.get`)."""
+    chosen = None if mode is None else GatherScatterMode.from_any(mode).value
+    filling = chosen == "fill"
+    t = type_of(x)
+    interpreter = current().interpreter
+    eager = interpreter.eager
+    index = parse(idx, t.shape, moving=eager, clip=not filling, wrap=wrap)
+    if index.outside:
+        inside = read(x, *index.operands, pattern=index.pattern)
+        value = fill_value_for(t.dtype) if fill_value is None else fill_value
+        out = type_of(inside)
+        return cast(broadcast_in_dim(lit(value, x), shape=out.shape, dims=()), t.dtype, t.weak_type)
+    if not wrap:
+        index = not_wrapped(index)
+    static = {
+        "pattern": index.pattern, "mode": chosen, "fill_value": fill_value,
+        "indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices,
+    }
+    if out_sharding is not None:
+        return placed(read, out_sharding, x, *index.operands, **static)
+    if eager:
+        operands = placed_ints(interpreter, index, interpreter.array(x)._sig)
+        return interpreter.call(_READ, (x, *operands), static)
+    return read(x, *index.operands, **static)
+
+
+def not_wrapped(index: Index) -> Index:
+    """With the arrays that would be wrapped marked as known, which are taken as they are."""
+    pattern = tuple(HOST if e in (ARRAY, SCALAR) else e for e in index.pattern)
+    return index._replace(pattern=pattern)
+
+
+# -- iteration --
+
+
+@fused(arrays=2)
+def _chunk(x: Any, start: Any, size: int, apart: bool) -> list[Any]:
+    """`size` rows from `start` on. apart: gather them, which partitions better."""
+    t = type_of(x)
+    rest = [ALL] * (t.ndim - 1)
+    if size == t.shape[0]:
+        rows = x
+    elif apart:
+        numbers = add(np.arange(size, dtype=np.int32), start)
+        rows = read(x, numbers, pattern=(HOST, *rest))
+    else:
+        rows = read(x, start, pattern=(("window", size), *rest))
+    each = split(rows, sizes=(1,) * size, axis=0) if size > 1 else [rows]
+    return [reshape(row, shape=t.shape[1:]) for row in each]
+
+
+def unstack(x: Any) -> Any:
+    """The rows `x[0]`, `x[1]`, …, computed some at a time; an iterator."""
+    n = type_of(x).shape[0]
+    interpreter = current().interpreter
+    sig = x._sig if interpreter.eager else None
+    for start in range(0, n, CHUNK):
+        size = min(CHUNK, n - start)
+        if sig is not None:
+            place = sig.ints[start] if start in sig.ints else interpreter.index(start, sig)
+            yield from interpreter.call(_CHUNK, (x, place, size, len(sig.devices) > 1), _NONE)
+        else:
+            rows = read(x, pattern=(("slice", start, size, 1), *[ALL] * (type_of(x).ndim - 1)))
+            yield from _chunk.fused.fun(rows, 0, size, False)
+
+
+_CHUNK = _chunk.fused

@@ -1,0 +1,236 @@
+"""Joining arrays and cutting them up: concatenate, stack, split and their relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import broadcast_to, cast, promote, whole
+from shardwise._src.numpy.shapes import no_lists, reshape, with_ranks
+from shardwise._src.ops import basis
+from shardwise._src.ops import shape as ops
+from shardwise._src.ops.shape import canonical_axis
+
+
+def each_array(name: str, arrays: Any) -> list[Any]:
+    """The operands of a joining function: a sequence of arrays, or the rows of one."""
+    if arrays.__class__ is not list and (
+        hasattr(arrays, "aval") or isinstance(arrays, np.ndarray)
+    ):
+        if not type_of(arrays).ndim:
+            raise TypeError(f"{name} takes a sequence of arrays; got a scalar.")
+        arrays = unstack(arrays)
+    found = list(arrays)
+    if not found:
+        raise ValueError(f"{name} needs at least one array.")
+    no_lists(name, *found)
+    return found
+
+
+def _no_out(name: str, out: Any) -> None:
+    if out is not None:
+        raise NotImplementedError(f"{name}: arrays are immutable, so `out` must be None.")
+
+
+# -- joining --
+
+
+@fused
+def _concatenate(*arrays: Any, axis: int | None, dtype: Any) -> Any:
+    if axis is None:
+        arrays = tuple(basis.reshape(x, shape=(type_of(x).size,)) for x in arrays)
+    else:
+        axis = _checked_axis(axis, [type_of(x) for x in arrays])
+    xs = promote(*arrays) if dtype is None else [cast(x, dtype) for x in arrays]
+    xs = [x if hasattr(x, "aval") else broadcast_to(x, type_of(x).shape) for x in xs]
+    return ops.concatenate(*xs, dimension=axis or 0) if len(xs) > 1 else xs[0]
+
+
+def _checked_axis(axis: int, types: list[Any]) -> int:
+    ndim = types[0].ndim
+    if not ndim:
+        raise ValueError("concatenate: scalars have no dimension to lie along; use stack.")
+    if any(t.ndim != ndim for t in types):
+        shapes = ", ".join(str(t.shape) for t in types)
+        raise TypeError(f"concatenate: arrays must have equal ranks; got shapes {shapes}.")
+    return canonical_axis(axis, ndim)
+
+
+def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
+    """Arrays one after another along an existing dimension; None flattens them first."""
+    xs = each_array("concatenate", arrays)
+    if axis is not None and axis.__class__ is not int:
+        axis = canonical_axis(axis, type_of(xs[0]).ndim)
+    return _concatenate(*xs, axis=axis, dtype=None if dtype is None else np.dtype(dtype))
+
+
+concat = concatenate
+
+
+@fused
+def _stack(*arrays: Any, axis: int, dtype: Any) -> Any:
+    return _concatenate.fused.fun(
+        *[ops.expand_dims(x, (axis,)) for x in arrays], axis=axis, dtype=dtype
+    )
+
+
+def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Any:
+    """Arrays of one shape one after another along a new dimension."""
+    _no_out("stack", out)
+    xs = each_array("stack", arrays)
+    shapes = [type_of(x).shape for x in xs]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"stack: arrays must have one shape; got {', '.join(map(str, shapes))}.")
+    place = canonical_axis(axis, len(shapes[0]) + 1)
+    return _stack(*xs, axis=place, dtype=None if dtype is None else np.dtype(dtype))
+
+
+def vstack(tup: Any, dtype: Any = None) -> Any:
+    """Arrays below one another: along the first of at least two dimensions."""
+    xs = each_array("vstack", tup)
+    return concatenate(with_ranks(*xs, ndim=2), 0, dtype)
+
+
+row_stack = vstack
+
+
+def hstack(tup: Any, dtype: Any = None) -> Any:
+    """Arrays beside one another: along the second dimension, or the only one."""
+    xs = with_ranks(*each_array("hstack", tup), ndim=1)
+    return concatenate(xs, 0 if type_of(xs[0]).ndim == 1 else 1, dtype)
+
+
+def dstack(tup: Any, dtype: Any = None) -> Any:
+    """Arrays behind one another: along the third of at least three dimensions."""
+    return concatenate(with_ranks(*each_array("dstack", tup), ndim=3), 2, dtype)
+
+
+def column_stack(tup: Any) -> Any:
+    """Vectors as the columns of a matrix; matrices as they are."""
+    columns = []
+    for x in each_array("column_stack", tup):
+        t = type_of(x)
+        columns.append(x if t.ndim > 1 else reshape(x, (t.size, 1)))
+    return concatenate(columns, 1)
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+    """`values` behind `arr` along `axis`; None flattens both."""
+    return concatenate([arr, values], axis)
+
+
+def block(arrays: Any) -> Any:
+    """An array put together from nested lists of blocks; the innermost lists run along the last
+    dimension."""
+    depth = _depth(arrays)
+    rank = max(depth, _highest_rank(arrays))
+    return _blocks(arrays, rank, rank - depth)
+
+
+def _depth(arrays: Any) -> int:
+    if isinstance(arrays, tuple):
+        raise TypeError("block: blocks are arranged in lists, not in tuples.")
+    if not isinstance(arrays, list):
+        return 0
+    depths = {_depth(a) for a in arrays}
+    if len(depths) != 1:
+        raise ValueError("block: lists must not be empty, and all nested to the same depth.")
+    return depths.pop() + 1
+
+
+def _highest_rank(arrays: Any) -> int:
+    if isinstance(arrays, list):
+        return max(_highest_rank(a) for a in arrays)
+    return type_of(arrays).ndim
+
+
+def _blocks(arrays: Any, rank: int, axis: int) -> Any:
+    if not isinstance(arrays, list):
+        return reshape(arrays, (1,) * (rank - type_of(arrays).ndim) + type_of(arrays).shape)
+    return concatenate([_blocks(a, rank, axis + 1) for a in arrays], axis)
+
+
+# -- cutting --
+
+
+@fused(arrays=1)
+def _split(x: Any, sizes: tuple, axis: int) -> list[Any]:
+    return ops.split(x, sizes=sizes, axis=axis)
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Parts along `axis`: so many of nearly equal size, or cut before the given indices."""
+    return _cut("array_split", ary, indices_or_sections, axis, even=False)
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Parts along `axis`: so many of equal size, or cut before the given indices."""
+    return _cut("split", ary, indices_or_sections, axis, even=True)
+
+
+def _cut(name: str, ary: Any, sections: Any, axis: int, even: bool) -> list[Any]:
+    no_lists(name, ary)
+    t = type_of(ary)
+    if not t.ndim:
+        raise ValueError(f"{name}: a scalar cannot be cut.")
+    axis = canonical_axis(axis, t.ndim)
+    n = t.shape[axis]
+    if isinstance(sections, Sequence) or getattr(sections, "ndim", 0):
+        places = [whole(i, f"{name}: indices_or_sections") for i in sections]
+        cuts = [0, *[min(max(i + n if i < 0 else i, 0), n) for i in places], n]
+        sizes = [b - a for a, b in pairwise(cuts)]
+        if any(s < 0 for s in sizes):
+            return [_part(ary, a, max(a, b), axis) for a, b in pairwise(cuts)]
+    else:
+        count = whole(sections, f"{name}: indices_or_sections")
+        if count <= 0:
+            raise ValueError(f"{name}: the number of sections must be positive; got {count}.")
+        if even and n % count:
+            raise ValueError(
+                f"{name}: dimension {axis} of size {n} cannot be cut into {count} equal parts: "
+                f"{n % count} is left over. Use array_split for parts of unequal size."
+            )
+        sizes = [n // count + (i < n % count) for i in range(count)]
+    return list(_split(ary, tuple(sizes), axis))
+
+
+@fused(arrays=1)
+def _part(x: Any, start: int, stop: int, axis: int) -> Any:
+    return ops.slice_in_dim(x, start, stop, axis)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """Parts along the first dimension."""
+    return split(ary, indices_or_sections, 0)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """Parts along the second dimension, or the only one."""
+    return split(ary, indices_or_sections, 0 if type_of(ary).ndim == 1 else 1)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """Parts along the third dimension."""
+    return split(ary, indices_or_sections, 2)
+
+
+@fused(arrays=1)
+def _unstack(x: Any, axis: int) -> list[Any]:
+    n = type_of(x).shape[axis]
+    if n == 1:
+        return [ops.squeeze(x, (axis,))]
+    return [ops.squeeze(p, (axis,)) for p in ops.split(x, sizes=(1,) * n, axis=axis)]
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    """The parts `x[0]`, `x[1]`, … along `axis`."""
+    t = type_of(x)
+    if not t.ndim:
+        raise ValueError("unstack: a scalar has no dimension to take apart.")
+    axis = canonical_axis(axis, t.ndim)
+    return tuple(_unstack(x, axis)) if t.shape[axis] else ()

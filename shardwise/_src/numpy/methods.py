@@ -1,0 +1,294 @@
+"""`Methods`: the attributes and methods of arrays, as NumPy names them.
+
+Each is one line over the function of the same name. Required of a subclass: `aval`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import shardwise._src.numpy as modules
+from shardwise._src.numpy.convert import place
+from shardwise._src.types.array_type import ArrayType
+
+
+class Methods:
+    """The part of `Value` that does not depend on operators."""
+
+    __slots__ = ()
+    aval: ArrayType
+
+    # -- facts --
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.aval.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.aval.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.aval.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, each counted once however many devices hold it."""
+        return self.aval.nbytes
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype gives way in promotion: it came from a Python scalar."""
+        return self.aval.weak_type
+
+    @property
+    def real(self) -> Any:
+        return modules.elementary.real(self)
+
+    @property
+    def imag(self) -> Any:
+        return modules.elementary.imag(self)
+
+    @property
+    def T(self) -> Any:
+        """The dimensions in reverse order."""
+        return modules.shapes.transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        """The last two dimensions exchanged."""
+        return modules.shapes.matrix_transpose(self)
+
+    def __array_namespace__(self, *, api_version: str | None = None, device: Any = None) -> Any:
+        """The module with the functions of the array API standard."""
+        return sys.modules["shardwise.numpy"]
+
+    # -- copies and casts --
+
+    def astype(self, dtype: Any, copy: bool = False, device: Any = None) -> Any:
+        return modules.creation.astype(self, dtype, copy=copy, device=device)
+
+    def copy(self) -> Any:
+        return modules.creation.copy(self)
+
+    def __copy__(self) -> Any:
+        return modules.creation.copy(self)
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        return modules.creation.copy(self)
+
+    def view(self, dtype: Any = None) -> Any:
+        return modules.creation.view(self, dtype)
+
+    def byteswap(self) -> Any:
+        """The elements with their bytes in reverse order, in the same dtype."""
+        return modules.creation.byteswap(self)
+
+    def to_device(self, device: Any, *, stream: None = None) -> Any:
+        """Committed to a device or sharding. `stream` must be None: transfers need no stream."""
+        if stream is not None:
+            raise NotImplementedError(f"to_device takes no stream; got {stream!r}. Leave it out.")
+        return place(self, device)
+
+    # -- shape --
+
+    def reshape(self, *args: Any, order: str = "C", copy: bool | None = None) -> Any:
+        """In another shape, given as one argument or as several."""
+        return modules.shapes.reshape(self, args[0] if len(args) == 1 else args, order, copy=copy)
+
+    def ravel(self, order: str = "C") -> Any:
+        return modules.shapes.ravel(self, order)
+
+    def flatten(self, order: str = "C") -> Any:
+        return modules.shapes.ravel(self, order)
+
+    def transpose(self, *axes: Any) -> Any:
+        """With the dimensions in another order, given as one argument or as several."""
+        if not axes:
+            return modules.shapes.transpose(self)
+        return modules.shapes.transpose(self, axes[0] if len(axes) == 1 else axes)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        return modules.shapes.swapaxes(self, axis1, axis2)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return modules.shapes.squeeze(self, axis)
+
+    def repeat(
+        self, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None
+    ) -> Any:
+        return modules.rearrange.repeat(
+            self, repeats, axis, total_repeat_length=total_repeat_length
+        )
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        return modules.rearrange.diagonal(self, offset, axis1, axis2)
+
+    # -- products --
+
+    def dot(self, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+        return modules.contractions.dot(
+            self, b, precision=precision, preferred_element_type=preferred_element_type
+        )
+
+    def trace(
+        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
+    ) -> Any:
+        return modules.contractions.trace(self, offset, axis1, axis2, dtype, out)
+
+    # -- elementwise --
+
+    def conj(self) -> Any:
+        return modules.elementary.conjugate(self)
+
+    def conjugate(self) -> Any:
+        return modules.elementary.conjugate(self)
+
+    def round(self, decimals: int = 0, out: None = None) -> Any:
+        modules.reductions.refuse_out("round", out)
+        return modules.elementary.round(self, decimals)
+
+    def clip(self, min: Any = None, max: Any = None) -> Any:
+        return modules.ufuncs.clip(self, min, max)
+
+    # -- reductions --
+
+    def sum(
+        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+        initial: Any = None, where: Any = None, promote_integers: bool = True,
+    ) -> Any:
+        return modules.reductions.sum(
+            self, axis, dtype, out, keepdims, initial, where, promote_integers
+        )
+
+    def prod(
+        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+        initial: Any = None, where: Any = None, promote_integers: bool = True,
+    ) -> Any:
+        return modules.reductions.prod(
+            self, axis, dtype, out, keepdims, initial, where, promote_integers
+        )
+
+    def max(
+        self, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+        where: Any = None,
+    ) -> Any:
+        return modules.reductions.max(self, axis, out, keepdims, initial, where)
+
+    def min(
+        self, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+        where: Any = None,
+    ) -> Any:
+        return modules.reductions.min(self, axis, out, keepdims, initial, where)
+
+    def ptp(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+        return modules.reductions.ptp(self, axis, out, keepdims)
+
+    def any(
+        self, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+    ) -> Any:
+        return modules.reductions.any(self, axis, out, keepdims, where=where)
+
+    def all(
+        self, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+    ) -> Any:
+        return modules.reductions.all(self, axis, out, keepdims, where=where)
+
+    def argmax(
+        self, axis: int | None = None, out: None = None, keepdims: bool | None = None
+    ) -> Any:
+        return modules.reductions.argmax(self, axis, out, keepdims)
+
+    def argmin(
+        self, axis: int | None = None, out: None = None, keepdims: bool | None = None
+    ) -> Any:
+        return modules.reductions.argmin(self, axis, out, keepdims)
+
+    def mean(
+        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
+        where: Any = None,
+    ) -> Any:
+        return modules.statistics.mean(self, axis, dtype, out, keepdims, where=where)
+
+    def var(
+        self, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0,
+        keepdims: bool = False, *, where: Any = None, correction: Any = None,
+    ) -> Any:
+        return modules.statistics.var(
+            self, axis, dtype, out, ddof, keepdims, where=where, correction=correction
+        )
+
+    def std(
+        self, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0,
+        keepdims: bool = False, *, where: Any = None, correction: Any = None,
+    ) -> Any:
+        return modules.statistics.std(
+            self, axis, dtype, out, ddof, keepdims, where=where, correction=correction
+        )
+
+    # -- scans, order, places --
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+        return modules.scans.cumsum(self, axis, dtype, out)
+
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+        return modules.scans.cumprod(self, axis, dtype, out)
+
+    def sort(
+        self, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+        descending: bool = False,
+    ) -> Any:
+        """A sorted copy; the array itself does not change."""
+        return modules.sorting.sort(
+            self, axis, kind=kind, order=order, stable=stable, descending=descending
+        )
+
+    def argsort(
+        self, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+        descending: bool = False,
+    ) -> Any:
+        return modules.sorting.argsort(
+            self, axis, kind=kind, order=order, stable=stable, descending=descending
+        )
+
+    def argpartition(self, kth: int, axis: int = -1) -> Any:
+        return modules.sorting.argpartition(self, kth, axis)
+
+    def searchsorted(
+        self, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
+    ) -> Any:
+        return modules.sorting.searchsorted(self, v, side, sorter, method=method)
+
+    def nonzero(self, *, size: int | None = None, fill_value: Any = None) -> tuple[Any, ...]:
+        return modules.searching.nonzero(self, size=size, fill_value=fill_value)
+
+    def choose(self, choices: Any, out: None = None, mode: str = "raise") -> Any:
+        return modules.searching.choose(self, choices, out, mode)
+
+    def take(
+        self, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
+        unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
+    ) -> Any:
+        return modules.picking.take(
+            self, indices, axis, out, mode, unique_indices, indices_are_sorted, fill_value
+        )
+
+    def compress(
+        self, condition: Any, axis: int | None = None, *, size: int | None = None,
+        fill_value: Any = 0, out: None = None,
+    ) -> Any:
+        return modules.picking.compress(
+            condition, self, axis, size=size, fill_value=fill_value, out=out
+        )

@@ -1,0 +1,264 @@
+"""`pad`, in all of NumPy's modes.
+
+Modes that repeat elements (edge, reflect, symmetric, wrap) are known beforehand: for each place of
+the result, where its element comes from. They become slices and a concatenation.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy.convert import cast
+from shardwise._src.numpy.elementary import round as round_
+from shardwise._src.numpy.joining import stack, unstack
+from shardwise._src.numpy.rearrange import broadcast_in_place, known, take_static
+from shardwise._src.numpy.shapes import moveaxis, no_lists, reshape
+from shardwise._src.numpy.statistics import mean
+from shardwise._src.ops import basis
+from shardwise._src.ops import shape as ops
+from shardwise._src.ops.reduce import reduce_max, reduce_min
+from shardwise._src.types.dtypes import is_inexact, to_inexact
+
+Widths = tuple[tuple[int, int], ...]
+_REPEATING = ("edge", "reflect", "symmetric", "wrap")
+_KEYWORDS = {
+    "constant": ("constant_values",), "edge": (), "empty": (), "wrap": (),
+    "linear_ramp": ("end_values",), "maximum": ("stat_length",), "mean": ("stat_length",),
+    "median": ("stat_length",), "minimum": ("stat_length",), "reflect": ("reflect_type",),
+    "symmetric": ("reflect_type",),
+}
+
+
+def pad(array: Any, pad_width: Any, mode: str | Callable = "constant", **kwargs: Any) -> Any:
+    """`array` with `pad_width` elements added before and after, along each dimension.
+
+    pad_width: one number, one pair, or a pair for each dimension; or a dict from axes to these.
+    mode:      "constant" (`constant_values`), "edge", "empty", "linear_ramp" (`end_values`),
+               "maximum", "mean", "minimum" (all `stat_length`), "reflect", "symmetric" (both
+               `reflect_type` "even" or "odd"), "wrap"; or a function `(vector, width, axis,
+               kwargs) → vector` that is called on each vector along each axis.
+    """
+    no_lists("pad", array)
+    t = type_of(array)
+    widths = _pairs(pad_width, t.ndim, "pad_width", integers=True)
+    if any(n < 0 for pair in widths for n in pair):
+        raise ValueError(f"pad: widths must not be negative; got {pad_width}.")
+    if callable(mode):
+        return _pad_by(array, widths, mode, kwargs)
+    _check_keywords(mode, kwargs)
+    if mode == "constant":
+        values = _values(kwargs.get("constant_values", 0), t)
+        return _pad_constant(array, *values, widths=widths)
+    if mode == "linear_ramp":
+        return _pad_ramp(array, *_values(kwargs.get("end_values", 0), t), widths=widths)
+    if mode == "empty":
+        return _pad_constant(array, *[np.zeros((), t.dtype)[()]] * 2 * t.ndim, widths=widths)
+    if mode in _REPEATING:
+        _check_not_empty(t.shape, widths, mode)
+        return _pad_repeating(array, widths, mode, kwargs.get("reflect_type", "even"))
+    _check_not_empty(t.shape, widths, mode)
+    lengths = kwargs.get("stat_length")
+    given = None if lengths is None else _pairs(lengths, t.ndim, "stat_length", integers=True)
+    if given is not None and any(n < 1 for pair in given for n in pair):
+        raise ValueError(f"pad: stat_length must be positive; got {lengths}.")
+    return _pad_statistic(array, widths, mode, given)
+
+
+def _check_keywords(mode: str, kwargs: dict) -> None:
+    allowed = _KEYWORDS.get(mode)
+    if allowed is None or mode == "median":
+        known = ", ".join(m for m in _KEYWORDS if m != "median")
+        raise NotImplementedError(f"pad: there is no mode {mode!r}; there are {known}.")
+    extra = sorted(set(kwargs) - set(allowed))
+    if extra:
+        raise ValueError(f"pad: mode {mode!r} does not take {', '.join(extra)}.")
+
+
+def _check_not_empty(shape: tuple, widths: Widths, mode: str) -> None:
+    for axis, (n, pair) in enumerate(zip(shape, widths, strict=True)):
+        if n == 0 and any(pair):
+            raise ValueError(
+                f"pad: dimension {axis} is empty, so mode {mode!r} has nothing to take from."
+            )
+
+
+def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
+    """A number, a pair, or a pair for each dimension, as the last of these."""
+    if isinstance(value, dict):
+        filled = [(0, 0)] * ndim
+        for axis, width in value.items():
+            filled[ops.canonical_axis(axis, ndim)] = _pairs(width, 1, name, integers)[0]
+        return tuple(filled)
+    array = known(value, f"pad: {name}") if hasattr(value, "aval") else np.asarray(value)
+    if integers and array.dtype.kind not in "iu":
+        raise TypeError(f"pad: {name} must be made of integers; got {value}.")
+    try:
+        rows = np.broadcast_to(array, (ndim, 2)).tolist()
+    except ValueError:
+        raise ValueError(
+            f"pad: {name} must be a number, a pair, or a pair for each of the {ndim} dimensions; "
+            f"got {value}."
+        ) from None
+    return tuple((operator.index(a), operator.index(b)) for a, b in rows)
+
+
+def _values(value: Any, t: Any) -> list[Any]:
+    """The values before and after, for each dimension, in the array's dtype."""
+    if hasattr(value, "aval"):
+        shape = np.broadcast_shapes(value.shape, (t.ndim, 2))
+        flat = basis.broadcast_in_dim(
+            value, shape=shape, dims=tuple(range(2 - value.ndim, 2))
+        )
+        return [cast(v, t.dtype) for v in unstack(reshape(flat, (2 * t.ndim,)))]
+    if isinstance(value, list | tuple) and len(value):
+        rows = [value] * t.ndim if not isinstance(value[0], list | tuple) else value
+        if any(hasattr(v, "aval") for row in rows for v in row):
+            return [cast(v, t.dtype) for row in rows for v in row]
+    array = np.broadcast_to(np.asarray(value), (t.ndim, 2))
+    return [cast(v, t.dtype) for v in array.ravel()]
+
+
+# -- one kernel for each kind of mode --
+
+
+@fused
+def _pad_constant(x: Any, *values: Any, widths: Widths) -> Any:
+    t = type_of(x)
+    alike = all(v is values[0] for v in values) or (
+        not any(hasattr(v, "aval") for v in values) and len({v.item() for v in values}) <= 1
+    )
+    if values and alike:
+        config = tuple((a, b, 0) for a, b in widths)
+        return ops.pad(x, cast(values[0], t.dtype), padding_config=config)
+    for axis, (before, after) in enumerate(widths):
+        for value, config in (
+            (values[2 * axis], (before, 0, 0)), (values[2 * axis + 1], (0, after, 0))
+        ):
+            if config != (0, 0, 0):
+                others = [(0, 0, 0)] * t.ndim
+                others[axis] = config
+                x = ops.pad(x, cast(value, t.dtype), padding_config=tuple(others))
+    return x
+
+
+@fused(arrays=1)
+def _pad_repeating(x: Any, widths: Widths, mode: Any, reflect_type: str) -> Any:
+    if reflect_type not in ("even", "odd"):
+        raise ValueError(f"pad: reflect_type must be 'even' or 'odd'; got {reflect_type!r}.")
+    for axis, pair in enumerate(widths):
+        if not any(pair):
+            continue
+        if reflect_type == "odd" and mode in ("reflect", "symmetric"):
+            x = _pad_odd(x, axis, pair, mode)
+            continue
+        places = np.pad(np.arange(type_of(x).shape[axis]), pair, mode)
+        x = take_static(x, places, axis)
+    return x
+
+
+def _pad_odd(x: Any, axis: int, pair: tuple[int, int], mode: str) -> Any:
+    """Reflected in the point at the edge, again and again where the pad is wide."""
+    before, after = pair
+    skip = int(mode == "reflect")
+    while before or after:
+        n = type_of(x).shape[axis]
+        if n == 1 and skip:
+            return take_static(x, np.pad([0], (before, after)), axis)
+        step = n - skip
+        left, right = min(before, step), min(after, step)
+        parts = [x]
+        if left:
+            edge = ops.slice_in_dim(x, 0, 1, axis)
+            parts.insert(0, _mirrored(x, edge, skip, skip + left, axis))
+        if right:
+            edge = ops.slice_in_dim(x, n - 1, n, axis)
+            parts.append(_mirrored(x, edge, n - skip - right, n - skip, axis))
+        x = ops.concatenate(*parts, dimension=axis)
+        before, after = before - left, after - right
+    return x
+
+
+def _mirrored(x: Any, edge: Any, start: int, stop: int, axis: int) -> Any:
+    part = ops.rev(ops.slice_in_dim(x, start, stop, axis), dimensions=(axis,))
+    edge = broadcast_in_place(edge, type_of(part).shape)
+    return ufuncs.subtract(ufuncs.add(edge, edge), part)
+
+
+@fused
+def _pad_ramp(x: Any, *ends: Any, widths: Widths) -> Any:
+    for axis, (before, after) in enumerate(widths):
+        n = type_of(x).shape[axis]
+        parts = [x]
+        if before:
+            parts.insert(0, _ramp(x, ends[2 * axis], 0, before, axis))
+        if after:
+            ramp = _ramp(x, ends[2 * axis + 1], n - 1, after, axis)
+            parts.append(ops.rev(ramp, dimensions=(axis,)))
+        if len(parts) > 1:
+            x = ops.concatenate(*parts, dimension=axis)
+    return x
+
+
+def _ramp(x: Any, end: Any, edge_at: int, count: int, axis: int) -> Any:
+    """From the end value up to the edge, which it does not reach."""
+    t = type_of(x)
+    work: Any = to_inexact(t.dtype)
+    shape = list(t.shape)
+    shape[axis] = count
+    edge = broadcast_in_place(ops.slice_in_dim(x, edge_at, edge_at + 1, axis), tuple(shape))
+    weights = (np.arange(count) / count).astype(work)
+    weight = basis.broadcast_in_dim(weights, shape=tuple(shape), dims=(axis,))
+    edge, end = cast(edge, work), cast(end, work)
+    ramp = ufuncs.add(end, ufuncs.multiply(weight, ufuncs.subtract(edge, end)))
+    return cast(ramp, t.dtype)
+
+
+@fused(arrays=1)
+def _pad_statistic(x: Any, widths: Widths, mode: str, lengths: Any) -> Any:
+    for axis, (before, after) in enumerate(widths):
+        n = type_of(x).shape[axis]
+        left, right = (n, n) if lengths is None else lengths[axis]
+        parts = [x]
+        if before:
+            low = ops.slice_in_dim(x, 0, min(left, n), axis)
+            parts.insert(0, _statistic(low, mode, axis, before))
+        if after:
+            high = ops.slice_in_dim(x, n - min(right, n), n, axis)
+            parts.append(_statistic(high, mode, axis, after))
+        if len(parts) > 1:
+            x = ops.concatenate(*parts, dimension=axis)
+    return x
+
+
+def _statistic(x: Any, mode: str, axis: int, count: int) -> Any:
+    t = type_of(x)
+    if mode == "mean":
+        found = mean(x, axis=axis)
+        found = cast(found if is_inexact(t.dtype) else round_(found), t.dtype)
+    else:
+        found = (reduce_max if mode == "maximum" else reduce_min)(x, axes=(axis,))
+    shape = (*t.shape[:axis], count, *t.shape[axis + 1 :])
+    kept = tuple(i for i in range(t.ndim) if i != axis)
+    return basis.broadcast_in_dim(found, shape=shape, dims=kept)
+
+
+# -- by a user's function --
+
+
+def _pad_by(x: Any, widths: Widths, function: Callable, kwargs: dict) -> Any:
+    ndim = type_of(x).ndim
+    x = pad(x, widths, "constant") if ndim else x
+    for axis in range(ndim):
+        last = moveaxis(x, axis, -1)
+        shape = type_of(last).shape
+        vectors = unstack(reshape(last, (-1, shape[-1])))
+        done = [function(v, widths[axis], axis, kwargs) for v in vectors]
+        x = moveaxis(reshape(stack(done), shape), -1, axis)
+    return x

@@ -1,0 +1,316 @@
+"""Picking elements by index along a dimension, and writing to them: take, put and their kin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy.at import update
+from shardwise._src.numpy.convert import cast
+from shardwise._src.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
+from shardwise._src.numpy.indexing import index_dtype, read, wrapped
+from shardwise._src.numpy.reductions import refuse_out
+from shardwise._src.numpy.searching import flatnonzero, nonzero, ranks, truth
+from shardwise._src.numpy.shapes import no_lists, ravel, reshape
+from shardwise._src.ops import basis
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.index import GatherDimensionNumbers, GatherScatterMode, gather
+from shardwise._src.ops.logical import clamp, where
+from shardwise._src.ops.scatter import as_scatter, scatter
+from shardwise._src.ops.shape import canonical_axis, tile
+from shardwise._src.ops.sharding import placed
+from shardwise._src.types.dtypes import is_integer
+
+
+def must_be_integers(name: str, indices: Any) -> None:
+    if not is_integer(type_of(indices).dtype):
+        raise TypeError(
+            f"{name}: indices must be integers; got {type_of(indices).str_short(True)}."
+        )
+
+
+def not_in_place(name: str, inplace: bool) -> None:
+    if inplace:
+        raise ValueError(f"{name}: arrays are immutable; pass inplace=False to get a new one.")
+
+
+# -- take --
+
+
+@fused(arrays=2)
+def _take(
+    x: Any, indices: Any, axis: int, mode: str, fill_value: Any = None,
+    unique_indices: bool = False, indices_are_sorted: bool = False,
+) -> Any:
+    n = type_of(x).shape[axis]
+    if mode == "wrap":
+        indices = ufuncs.remainder(_wide(indices, x), n)
+    elif mode == "clip":
+        indices = clamped(indices, n)
+    kind = HOST if mode in ("wrap", "clip") else ARRAY if type_of(indices).ndim else SCALAR
+    pattern = (*[ALL] * axis, kind, *[ALL] * (type_of(x).ndim - axis - 1))
+    return read(
+        x, indices, pattern=pattern, mode="fill" if mode == "fill" else "promise_in_bounds",
+        fill_value=fill_value, unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted,
+    )
+
+
+def _wide(indices: Any, x: Any) -> Any:
+    return cast(indices, index_dtype((indices,), type_of(x).shape))
+
+
+def clamped(indices: Any, n: int) -> Any:
+    indices = cast(indices, index_dtype((indices,), (n,)))
+    return clamp(lit(0, indices), indices, lit(max(n - 1, 0), indices))
+
+
+def take(
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
+    unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
+    *, out_sharding: Any = None,
+) -> Any:
+    """The elements of `a` at `indices` along `axis`; without an axis, of the flat array.
+
+    mode: for indices out of bounds. "fill" (the default) gives `fill_value`, or else NaN, the least
+    integer, or True; negative indices count from the end. "clip" takes the first or last element;
+    "wrap" starts again at the other end.
+    """
+    no_lists("take", a, indices)
+    if out is not None:
+        raise NotImplementedError("take: arrays are immutable, so `out` must be None.")
+    chosen = "fill" if mode is None else mode
+    if isinstance(chosen, GatherScatterMode):
+        chosen = chosen.value
+    if chosen not in ("fill", "clip", "wrap", "promise_in_bounds"):
+        raise ValueError(f"take: mode must be 'fill', 'clip' or 'wrap'; got {mode!r}.")
+    must_be_integers("take", indices)
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, type_of(a).ndim)
+    if not type_of(a).shape[axis] and type_of(indices).size:
+        raise IndexError(f"take: dimension {axis} is empty, so there is nothing to take.")
+    how = axis, chosen, fill_value, unique_indices, indices_are_sorted
+    if out_sharding is not None:
+        return placed(_take, out_sharding, a, indices, *how)
+    return _take(a, indices, *how)
+
+
+# -- along an axis --
+
+
+def _paired(shape: tuple, indices: Any, axis: int) -> tuple[GatherDimensionNumbers, Any]:
+    """Numbers and vectors that go through all dimensions but `axis` one by one."""
+    others = tuple(i for i in range(len(shape)) if i != axis)
+    numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
+    return numbers, basis.reshape(indices, shape=(*type_of(indices).shape, 1))
+
+
+def _matched(x: Any, shape: tuple) -> Any:
+    """Dimensions of size 1 repeated to `shape`."""
+    return basis.broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape))))
+
+
+@fused(arrays=2)
+def _take_along(x: Any, indices: Any, axis: int, mode: str, fill_value: Any = None) -> Any:
+    shape, given = list(type_of(x).shape), list(type_of(indices).shape)
+    n, count = shape[axis], given[axis]
+    shape[axis] = given[axis] = 1
+    common = list(np.broadcast_shapes(tuple(shape), tuple(given)))
+    common[axis] = n
+    x = _matched(x, tuple(common))
+    indices = wrapped(_wide(indices, x), n)
+    common[axis] = count
+    numbers, vectors = _paired(tuple(common), _matched(indices, tuple(common)), axis)
+    if 0 in common:
+        return basis.zeros(type_of(x).update(shape=tuple(common)))
+    return gather(
+        x, vectors, dimension_numbers=numbers, slice_sizes=(1,) * len(common), mode=mode,
+        fill_value=fill_value,
+    )
+
+
+def take_along_axis(
+    arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None
+) -> Any:
+    """The elements at `indices` along `axis`, for each place of the other dimensions its own.
+
+    mode: for indices out of bounds: "fill" (the default; see `take`), "clip" or
+    "promise_in_bounds".
+    """
+    no_lists("take_along_axis", arr, indices)
+    must_be_integers("take_along_axis", indices)
+    chosen = GatherScatterMode.from_any(mode).value
+    if axis is None:
+        if type_of(indices).ndim != 1:
+            raise ValueError("take_along_axis: without an axis, indices must be a vector.")
+        arr, axis = ravel(arr), 0
+    _check_ranks("take_along_axis", arr, indices)
+    return _take_along(arr, indices, canonical_axis(axis, type_of(arr).ndim), chosen, fill_value)
+
+
+def _check_ranks(name: str, arr: Any, indices: Any) -> None:
+    if type_of(arr).ndim != type_of(indices).ndim:
+        raise ValueError(
+            f"{name}: array and indices must have equal ranks; got "
+            f"{type_of(arr).str_short(True)} and {type_of(indices).str_short(True)}."
+        )
+
+
+@fused(arrays=3)
+def _put_along(x: Any, indices: Any, values: Any, axis: int, mode: str) -> Any:
+    t = type_of(x)
+    given = type_of(indices).shape
+    common = tuple(given[i] if i == axis else n for i, n in enumerate(t.shape))
+    indices = _matched(wrapped(_wide(indices, x), t.shape[axis]), common)
+    numbers, vectors = _paired(common, indices, axis)
+    values = cast(values, t.dtype)
+    places = tuple(range(len(common) - type_of(values).ndim, len(common)))
+    values = basis.broadcast_in_dim(values, shape=common, dims=places)
+    return scatter(x, vectors, values, dimension_numbers=as_scatter(numbers), mode=mode)
+
+
+def put_along_axis(
+    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *,
+    mode: Any = None,
+) -> Any:
+    """`arr` with `values` written to `indices` along `axis` (see `take_along_axis`)."""
+    not_in_place("put_along_axis", inplace)
+    no_lists("put_along_axis", arr, indices)
+    must_be_integers("put_along_axis", indices)
+    chosen = GatherScatterMode.from_any(mode).value
+    if axis is None:
+        flat = put_along_axis(ravel(arr), indices, values, 0, False, mode=mode)
+        return reshape(flat, type_of(arr).shape)
+    _check_ranks("put_along_axis", arr, indices)
+    return _put_along(arr, indices, values, canonical_axis(axis, type_of(arr).ndim), chosen)
+
+
+# -- put, place --
+
+
+@fused(arrays=3)
+def _put(x: Any, places: Any, values: Any, mode: str) -> Any:
+    t = type_of(x)
+    n, count = t.size, type_of(places).size
+    flat = basis.reshape(x, shape=(n,))
+    places = basis.reshape(_wide(places, flat), shape=(count,))
+    if mode == "wrap":
+        places = ufuncs.remainder(places, n)
+    elif mode == "clip":
+        places = clamped(places, n)
+    values = basis.reshape(cast(values, t.dtype), shape=(type_of(values).size,))
+    values = tile(values, (-(-count // type_of(values).size),))
+    values = values[:count]
+    kind = ARRAY if mode == "fill" else HOST
+    return basis.reshape(update(flat, values, places, pattern=(kind,), method="set"), shape=t.shape)
+
+
+def put(
+    a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True
+) -> Any:
+    """`a` with `v`, repeated as needed, written to places of the flat array.
+
+    mode: for places out of bounds: "clip" (the default) takes the nearest, "wrap" starts again.
+    """
+    not_in_place("put", inplace)
+    no_lists("put", a)
+    chosen = mode or "clip"
+    if chosen not in ("clip", "wrap"):
+        raise ValueError(f"put: mode must be 'clip' or 'wrap'; got {mode!r}.")
+    ind, v = _array(ind), _array(v)
+    must_be_integers("put", ind)
+    if not type_of(ind).size or not type_of(v).size:
+        return a
+    if chosen == "clip":
+        ind = _wrap_negative(ind, type_of(a).size)
+    return _put(a, ind, v, chosen)
+
+
+@fused(arrays=1)
+def _wrap_negative(i: Any, n: int) -> Any:
+    return wrapped(cast(i, index_dtype((i,), (n,))), n)
+
+
+def _array(x: Any) -> Any:
+    return x if hasattr(x, "aval") else np.asarray(x)
+
+
+# -- compress, extract, place --
+
+
+def compress(
+    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None,
+    fill_value: Any = 0, out: None = None,
+) -> Any:
+    """The parts of `a` along `axis` where `condition` holds.
+
+    size: how many there will be, needed where the condition is traced: what is missing is
+        `fill_value`.
+    """
+    no_lists("compress", a)
+    refuse_out("compress", out)
+    condition = _array(condition)
+    if type_of(condition).ndim != 1:
+        raise ValueError("compress: the condition must be a vector.")
+    if axis is None:
+        a, axis = ravel(a), 0
+    axis = canonical_axis(axis, type_of(a).ndim)
+    n, count = type_of(a).shape[axis], type_of(condition).size
+    places = flatnonzero(condition, size=size, fill_value=max(n, count))
+    if size is None and count > n and bool(np.any(np.asarray(places) >= n)):
+        raise ValueError(f"compress: the condition holds beyond the {n} elements of the array.")
+    return take(a, places, axis, mode="fill", fill_value=fill_value)
+
+
+def extract(
+    condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0
+) -> Any:
+    """The elements of the flat array where the condition holds (see `compress`)."""
+    return compress(ravel(_array(condition)), ravel(_array(arr)), size=size, fill_value=fill_value)
+
+
+@fused(arrays=3)
+def _place(x: Any, mask: Any, values: Any) -> Any:
+    t = type_of(x)
+    flat = basis.reshape(x, shape=(t.size,))
+    inside = basis.reshape(truth(mask), shape=(t.size,))
+    count = type_of(values).size
+    rank = ranks(inside)
+    number = ufuncs.remainder(rank, count)
+    values = basis.reshape(cast(values, t.dtype), shape=(count,))
+    picked = read(values, number, pattern=(HOST,))
+    return basis.reshape(where(inside, picked, flat), shape=t.shape)
+
+
+def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
+    """`arr` with `vals`, repeated as needed, written in order where the mask holds."""
+    not_in_place("place", inplace)
+    no_lists("place", arr)
+    mask, vals = _array(mask), _array(vals)
+    if type_of(mask).size != type_of(arr).size:
+        raise ValueError("place: array and mask must have as many elements.")
+    if not type_of(vals).size:
+        if type_of(arr).size:
+            raise ValueError("place: there are no values to write.")
+        return arr
+    return _place(arr, mask, vals)
+
+
+def ix_(*args: Any) -> tuple[Any, ...]:
+    """Vectors shaped so that indexing with them picks rows, columns, … independently."""
+    out = []
+    for k, x in enumerate(args):
+        x = _array(x)
+        if type_of(x).ndim != 1:
+            raise ValueError(f"ix_ takes vectors; got {type_of(x).str_short(True)}.")
+        if type_of(x).dtype.kind == "b":
+            (x,) = nonzero(x)
+        elif not type_of(x).size:
+            x = cast(x, np.dtype(np.int32))
+        out.append(reshape(x, tuple(-1 if i == k else 1 for i in range(len(args)))))
+    return tuple(out)

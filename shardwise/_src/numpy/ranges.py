@@ -1,0 +1,443 @@
+"""Ranges and grids, and matrices with a structure: diagonals, triangles, powers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import TracerArrayConversionError
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy.convert import (
+    broadcast,
+    broadcast_to,
+    cast,
+    constant,
+    device_array,
+    place,
+    promote,
+    promote_inexact,
+    refuse_traced,
+    whole,
+)
+from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
+from shardwise._src.numpy.rearrange import diagonal
+from shardwise._src.ops import create
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape
+from shardwise._src.ops.shape import canonical_axis, pad
+from shardwise._src.ops.sharding import placed
+from shardwise._src.types.dtypes import (
+    canonicalize,
+    is_bool,
+    is_complex,
+    is_float,
+    is_inexact,
+    is_integer,
+    to_inexact,
+)
+from shardwise._src.types.promotion import result_type
+
+# -- ranges --
+
+
+@fused(arrays=0)
+def _count(size: int, dtype: Any) -> Any:
+    return create.iota(dtype=dtype, shape=(size,), dimension=0)
+
+
+@fused(arrays=2)
+def _steps(start: Any, step: Any, size: int) -> Any:
+    count = create.iota(dtype=type_of(start).dtype, shape=(size,), dimension=0)
+    return ew.add(ew.mul(count, step), start)
+
+
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Numbers from `start` (0 when only one bound is given) to below `stop`, `step` apart.
+
+    dtype: when None, the one in which the arguments meet.
+    """
+    low, high = (0, start) if stop is None else (start, stop)
+    apart = 1 if step is None else step
+    if dtype is None and low.__class__ is high.__class__ is apart.__class__ is int:
+        wanted = canonicalize(INT)
+    elif dtype is None:
+        wanted = result_type(*[as_operand(v) for v in (start, stop, step) if v is not None])
+    else:
+        wanted = dtype_of(dtype, "arange")
+    if is_bool(wanted):
+        raise TypeError("arange makes numbers; got booleans. Pass dtype=int.")
+    bounds = _number(low, "start"), _number(high, "stop"), _number(apart, "step")
+    if out_sharding is not None:
+        return placed(_range, out_sharding, *bounds, wanted)
+    made = _range(*bounds, wanted)
+    return made if device is None else place(made, device)
+
+
+def _number(x: Any, argument: str) -> Any:
+    """A concrete scalar, an argument of `arange`, as a host value."""
+    if x.__class__ is int or x.__class__ is float:
+        return x
+    try:
+        host = np.asarray(x)
+    except TracerArrayConversionError as error:
+        refuse_traced(x, f"arange: {argument}", error)
+        raise
+    if host.ndim:
+        raise ValueError(f"arange takes scalars; got an array of shape {host.shape}.")
+    return host.item()
+
+
+def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
+    whole = isinstance(start, int) and isinstance(stop, int) and isinstance(step, int)
+    size = max(0, -((start - stop) // step) if whole else math.ceil((stop - start) / step))
+    if start == 0 and step == 1:
+        return _count(size, dtype)
+    if whole and is_integer(dtype):
+        return _steps(*[np.asarray(v).astype(dtype)[()] for v in (start, step)], size)
+    narrow = is_float(dtype) and dtype.itemsize < 4
+    kind: Any = np.dtype("float32") if narrow else dtype
+    return device_array(np.arange(start, stop, step, dtype=kind).astype(dtype))
+
+
+def linspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: Any = None, axis: int = 0, *, device: Any = None,
+) -> Any:
+    """`num` numbers from `start` to `stop`, evenly spaced along a new dimension `axis`.
+
+    endpoint: whether the last one is `stop`.
+    retstep:  whether the distance comes back too.
+    dtype:    a float when None.
+    """
+    count = num if num.__class__ is int else whole(num, "linspace: num")
+    if count < 0:
+        raise ValueError(f"linspace makes at least 0 numbers; got num={num}.")
+    wanted = None if dtype is None else dtype_of(dtype, "linspace")
+    how = count, bool(endpoint), wanted, axis
+    numbers = _linspace(as_operand(start), as_operand(stop), *how)
+    if device is not None:
+        numbers = place(numbers, device)
+    return (numbers, _distance(start, stop, *how)) if retstep else numbers
+
+
+@fused(arrays=2)
+def _distance(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: int) -> Any:
+    low, high, parts = _ends(start, stop, num, endpoint, dtype)
+    if parts > 0:
+        return ew.div(ew.sub(high, low), constant(parts, low))
+    return create.full(np.nan, type_of(low).shape, type_of(low).dtype)
+
+
+def _ends(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any) -> tuple[Any, Any, int]:
+    """Both ends, in the dtype to compute in, and the number of steps between them."""
+    ends = promote_inexact(start, stop)
+    inside = type_of(ends[0]).dtype if dtype is None else to_inexact(dtype)
+    low, high = broadcast(*[cast(v, inside) for v in ends])
+    return low, high, num - 1 if endpoint else num
+
+
+@fused(arrays=2)
+def _linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: int) -> Any:
+    low, high, parts = _ends(start, stop, num, endpoint, dtype)
+    inside = type_of(low).dtype
+    shape = max(type_of(low).shape, type_of(high).shape, key=len)
+    low, high = [_new_dimension(v, num, shape) for v in (low, high)]
+    numbers = low
+    if parts > 0:
+        count = create.iota(dtype=_real(inside), shape=(num, *shape), dimension=0)
+        at = cast(ew.div(count, constant(parts, count)), inside)
+        numbers = ew.add(ew.mul(low, ew.sub(constant(1, at), at)), ew.mul(high, at))
+        if endpoint:
+            numbers = ew.where(ew.eq(count, constant(parts, count)), high, numbers)
+    if dtype is not None and is_integer(dtype):
+        numbers = ew.floor(numbers)
+    numbers = cast(numbers, inside if dtype is None else dtype)
+    return move_axis(numbers, 0, canonical_axis(axis, len(shape) + 1))
+
+
+def _real(dtype: Any) -> Any:
+    return np.dtype(f"float{dtype.itemsize * 4}") if is_complex(dtype) else dtype
+
+
+def _new_dimension(x: Any, size: int, shape: tuple) -> Any:
+    x = broadcast_to(x, shape)
+    return broadcast_in_dim(x, shape=(size, *shape), dims=tuple(range(1, len(shape) + 1)))
+
+
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
+    dtype: Any = None, axis: int = 0,
+) -> Any:
+    """`base` to the powers `linspace(start, stop, num)`."""
+    powers = linspace(start, stop, num, endpoint, axis=axis)
+    numbers = ufuncs.power(base, powers)
+    return cast(numbers, numbers.dtype if dtype is None else dtype_of(dtype, "logspace"))
+
+
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> Any:
+    """`num` numbers from `start` to `stop`, each the same multiple of the one before."""
+    start, stop = as_operand(start), as_operand(stop)
+    wanted = to_inexact(result_type(start, stop)) if dtype is None else dtype_of(dtype, "geomspace")
+    return _geomspace(start, stop, int(num), bool(endpoint), wanted, int(axis))
+
+
+@fused(arrays=2)
+def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: int) -> Any:
+    inside = to_inexact(dtype)
+    low, high = broadcast(*[cast(v, inside) for v in promote_inexact(start, stop)])
+    # Both ends are turned by the direction of the first, so that their logarithms are real.
+    turn = _direction(low)
+    shape = max(type_of(low).shape, type_of(high).shape, key=len)
+    logs = [ew.div(ew.log(ew.div(v, turn)), constant(math.log(10), v)) for v in (low, high)]
+    powers = _linspace.fused.fun(*logs, num, endpoint, inside, 0)
+    numbers = ew.mul(ew.pow(constant(10, powers), powers), _new_dimension(turn, num, shape))
+    count = create.iota(dtype=_real(inside), shape=(num, *shape), dimension=0)
+    first, last = [_new_dimension(v, num, shape) for v in (low, high)]
+    numbers = ew.where(ew.eq(count, constant(0, count)), first, numbers)
+    if endpoint and num > 1:
+        numbers = ew.where(ew.eq(count, constant(num - 1, count)), last, numbers)
+    return move_axis(cast(numbers, dtype), 0, canonical_axis(axis, len(shape) + 1))
+
+
+def _direction(x: Any) -> Any:
+    if is_complex(type_of(x).dtype):
+        size = ew.abs(x)
+        return ew.div(x, ew.complex(size, constant(0, size)))
+    return ew.where(ew.lt(x, constant(0, x)), constant(-1, x), constant(1, x))
+
+
+# -- grids --
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+    """Coordinate arrays of the grid over vectors.
+
+    indexing: "xy", in which the second vector runs along the first dimension, or "ij".
+    sparse:   dimensions in which an array does not vary have size 1.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid takes indexing='xy' or 'ij'; got {indexing!r}.")
+    vectors = [as_operand(x) for x in xi]
+    for i, v in enumerate(vectors):
+        if np.ndim(v) > 1:
+            raise ValueError(f"meshgrid takes vectors; got shape {np.shape(v)} as argument {i}.")
+    return list(_meshgrid(*vectors, sparse=bool(sparse), swap=indexing == "xy")) if xi else []
+
+
+@fused(arrays=1)
+def _meshgrid(*xi: Any, sparse: bool, swap: bool) -> tuple:
+    places = list(range(len(xi)))
+    if swap and len(xi) > 1:
+        places[:2] = [1, 0]
+    sizes = [math.prod(type_of(x).shape) for x in xi]
+    shape = [0] * len(xi)
+    for place_of, size in zip(places, sizes, strict=True):
+        shape[place_of] = size
+    grids = []
+    for x, d, size in zip(xi, places, sizes, strict=True):
+        own = [size if i == d else 1 for i in range(len(xi))] if sparse else shape
+        vector = reshape(x, shape=(size,)) if type_of(x).ndim == 0 else x
+        grids.append(broadcast_in_dim(vector, shape=tuple(own), dims=(d,)))
+    return tuple(grids)
+
+
+def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+    """The indices along each dimension of a grid, stacked; a tuple of them when `sparse`."""
+    shape, wanted = shape_of(tuple(dimensions)), dtype_of(dtype, "indices", INT)
+    return _indices(shape, wanted, True) if sparse else _indices(shape, wanted)
+
+
+@fused(arrays=0)
+def _indices(shape: tuple, dtype: Any, sparse: bool = False) -> Any:
+    if sparse:
+        return tuple(
+            reshape(create.iota(dtype=dtype, shape=(n,), dimension=0),
+                    shape=tuple(n if i == d else 1 for i in range(len(shape))))
+            for d, n in enumerate(shape)
+        )
+    full = (len(shape), *shape)
+    out = create.full(0, full, dtype)
+    if shape:
+        which = create.iota(dtype=np.dtype("int32"), shape=full, dimension=0)
+        for d in range(len(shape)):
+            own = create.iota(dtype=dtype, shape=full, dimension=d + 1)
+            out = ew.where(ew.eq(which, constant(d, which)), own, out)
+    return out
+
+
+# -- triangles and diagonals --
+
+
+@fused(arrays=0)
+def _eye(rows: int, columns: int, k: int, dtype: Any) -> Any:
+    return cast(_offset_test(ew.eq, (rows, columns), k), dtype)
+
+
+def _offset_test(op: Any, shape: tuple, k: int) -> Any:
+    """`op(column, row + k)` for each element of the last two dimensions."""
+    d, int32 = len(shape), np.dtype("int32")
+    row = create.iota(dtype=int32, shape=shape, dimension=d - 2)
+    column = create.iota(dtype=int32, shape=shape, dimension=d - 1)
+    return op(column, ew.add(row, constant(k, row)))
+
+
+def eye(
+    N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None
+) -> Any:
+    """A matrix with ones on the k-th diagonal and zeros elsewhere."""
+    (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
+    made = _eye(rows, columns, int(k), dtype_of(dtype, "eye"))
+    return made if device is None else place(made, device)
+
+
+def identity(n: int, dtype: Any = None) -> Any:
+    """A square matrix with ones on its diagonal."""
+    return eye(n, dtype=dtype)
+
+
+@fused(arrays=0)
+def _tri(rows: int, columns: int, k: int, dtype: Any) -> Any:
+    return cast(_offset_test(ew.le, (rows, columns), k), dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+    """A matrix with ones on the k-th diagonal and below."""
+    (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
+    return _tri(rows, columns, int(k), dtype_of(dtype, "tri"))
+
+
+@fused(arrays=1)
+def _triangle(m: Any, k: int, upper: bool) -> Any:
+    t = type_of(m)
+    if t.ndim < 2:
+        raise ValueError(
+            f"{'triu' if upper else 'tril'} takes matrices; got {t.str_short(True)}."
+        )
+    inside = _offset_test(ew.ge if upper else ew.le, t.shape, k)
+    return ew.where(inside, m, constant(0, m))
+
+
+def tril(m: Any, k: int = 0) -> Any:
+    """The matrices in the last two dimensions, with zeros above the k-th diagonal."""
+    return _triangle(as_operand(m), int(k), False)
+
+
+def triu(m: Any, k: int = 0) -> Any:
+    """The matrices in the last two dimensions, with zeros below the k-th diagonal."""
+    return _triangle(as_operand(m), int(k), True)
+
+
+def _index_arrays(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
+    dtype: Any = canonicalize(INT)
+    return tuple(device_array(i.astype(dtype)) for i in found)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
+    """Row and column indices of the lower triangle of an n by m matrix."""
+    return _index_arrays(np.tril_indices(n, k, m))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
+    """Row and column indices of the upper triangle of an n by m matrix."""
+    return _index_arrays(np.triu_indices(n, k, m))
+
+
+def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
+    """`tril_indices` of the shape of a matrix."""
+    return tril_indices(*_matrix_shape(arr, "tril_indices_from", k))
+
+
+def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
+    """`triu_indices` of the shape of a matrix."""
+    return triu_indices(*_matrix_shape(arr, "triu_indices_from", k))
+
+
+def _matrix_shape(arr: Any, fun_name: str, k: int) -> tuple[int, int, int]:
+    shape = np.shape(arr)
+    if len(shape) != 2:
+        raise ValueError(f"{fun_name} takes a matrix; got shape {shape}.")
+    return shape[0], k, shape[1]
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:
+    """Indices of the main diagonal of an array with `ndim` dimensions of size n."""
+    if n < 0 or ndim < 0:
+        raise ValueError(f"diag_indices takes sizes of at least 0; got n={n}, ndim={ndim}.")
+    (size,) = shape_of(n)
+    return (_count(size, canonicalize(INT)),) * ndim
+
+
+def diag_indices_from(arr: Any) -> tuple[Any, ...]:
+    """`diag_indices` of an array all of whose sizes are equal."""
+    shape = np.shape(arr)
+    if len(shape) < 2 or len(set(shape)) > 1:
+        raise ValueError(f"diag_indices_from takes a square array; got shape {shape}.")
+    return diag_indices(shape[0], len(shape))
+
+
+@fused(arrays=1)
+def _diag(v: Any, k: int) -> Any:
+    t = type_of(v)
+    if t.ndim == 1:
+        return _on_diagonal(v, k)
+    if t.ndim != 2:
+        raise ValueError(f"diag takes a vector or a matrix; got {t.str_short(True)}.")
+    return diagonal(v, k)
+
+
+def _on_diagonal(v: Any, k: int) -> Any:
+    """A square matrix whose k-th diagonal is the vector."""
+    t = type_of(v)
+    n = t.shape[0] + abs(k)
+    first = max(0, k)
+    row = pad(v, constant(0, v), padding_config=((first, n - first - t.shape[0], 0),))
+    picked = broadcast_in_dim(row, shape=(n, n), dims=(1,))
+    return ew.where(_offset_test(ew.eq, (n, n), k), picked, constant(0, v))
+
+
+def diag(v: Any, k: int = 0) -> Any:
+    """The k-th diagonal of a matrix, or the matrix whose k-th diagonal is a vector."""
+    return _diag(as_operand(v), int(k))
+
+
+def diagflat(v: Any, k: int = 0) -> Any:
+    """The matrix whose k-th diagonal has the elements of `v` in row-major order."""
+    return _diagflat(as_operand(v), int(k))
+
+
+@fused(arrays=1)
+def _diagflat(v: Any, k: int) -> Any:
+    return _on_diagonal(reshape(v, shape=(type_of(v).size,)), k)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """The matrix of the powers of a vector, a column per power, the highest first."""
+    return _vander(as_operand(x), N, bool(increasing))
+
+
+@fused(arrays=1)
+def _vander(x: Any, N: int | None, increasing: bool) -> Any:
+    t = type_of(x)
+    if t.ndim != 1:
+        raise ValueError(f"vander takes a vector; got {t.str_short(True)}.")
+    (x,) = promote(x)
+    columns = t.shape[0] if N is None else N
+    shape = (t.shape[0], columns)
+    power = create.iota(dtype=canonicalize(INT), shape=shape, dimension=1)
+    if not increasing:
+        power = ew.sub(constant(columns - 1, power), power)
+    base = broadcast_in_dim(x, shape=shape, dims=(0,))
+    if is_inexact(t.dtype):
+        return ew.pow(base, power)
+    return ufuncs.power(base, power)
+
+

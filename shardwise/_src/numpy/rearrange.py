@@ -1,0 +1,382 @@
+"""Rearranging elements along dimensions: roll, repeat, tile, insert, delete and their relatives."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy.at import At
+from shardwise._src.numpy.convert import broadcast_to, cast, device_array, strong, whole
+from shardwise._src.numpy.index_pattern import HOST
+from shardwise._src.numpy.indexing import INT32, read
+from shardwise._src.numpy.shapes import Shape, axes_of, moveaxis, no_lists, ravel, reshape
+from shardwise._src.ops import basis
+from shardwise._src.ops import shape as ops
+from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.index import dynamic_slice
+from shardwise._src.ops.scatter import ScatterDimensionNumbers, scatter_add
+from shardwise._src.ops.shape import canonical_axis
+from shardwise._src.ops.sharding import placed
+from shardwise._src.types.dtypes import is_bool, is_integer
+
+MAX_RUNS = 16  # pieces that a rearrangement known beforehand is put together from
+
+
+def known(x: Any, what: str) -> np.ndarray:
+    """The value of an argument that decides about shapes."""
+    try:
+        return np.asarray(x)
+    except TracerArrayConversionError as error:
+        raise ConcretizationTypeError(
+            f"{what} must be known, since the result's shape depends on it; got a traced "
+            f"{type_of(x).str_short(True)}, {x.not_known()}"
+        ) from error
+
+
+# -- places that are known beforehand --
+
+
+def take_static(x: Any, places: np.ndarray, axis: int) -> Any:
+    """The elements at known places along `axis`: slices where these do, else a gather."""
+    runs = _runs(places)
+    if len(runs) > MAX_RUNS or not len(places):
+        others = ["all"] * axis
+        return read(x, places.astype(np.int32), pattern=(*others, HOST, *_rest(x, axis)))
+    parts = [_run(x, start, count, step, axis) for start, count, step in runs]
+    return ops.concatenate(*parts, dimension=axis) if len(parts) > 1 else parts[0]
+
+
+def _rest(x: Any, axis: int) -> list[str]:
+    return ["all"] * (type_of(x).ndim - axis - 1)
+
+
+def _runs(places: np.ndarray) -> list[tuple[int, int, int]]:
+    """Places as (start, count, step) with steps of -1, 0 and 1."""
+    runs: list[tuple[int, int, int]] = []
+    for place in places.tolist():
+        if runs:
+            start, count, step = runs[-1]
+            delta = place - (start + (count - 1) * step)
+            if (count == 1 and abs(delta) <= 1) or (count > 1 and delta == step):
+                runs[-1] = (start, count + 1, delta)
+                continue
+        runs.append((place, 1, 1))
+        if len(runs) > MAX_RUNS:
+            break
+    return runs
+
+
+def _run(x: Any, start: int, count: int, step: int, axis: int) -> Any:
+    if step == 0:
+        shape = list(type_of(x).shape)
+        shape[axis] = count
+        return broadcast_in_place(ops.slice_in_dim(x, start, start + 1, axis), tuple(shape))
+    low = start if step > 0 else start - count + 1
+    part = ops.slice_in_dim(x, low, low + count, axis)
+    return ops.rev(part, dimensions=(axis,)) if step < 0 and count > 1 else part
+
+
+def broadcast_in_place(x: Any, shape: tuple) -> Any:
+    """Dimensions of size 1 repeated to `shape`, of the same rank."""
+    if type_of(x).shape == shape:
+        return x
+    return basis.broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape))))
+
+
+# -- roll --
+
+
+@fused(arrays=1)
+def _roll(x: Any, shifts: tuple, axes: tuple) -> Any:
+    for shift, axis in zip(shifts, axes, strict=True):
+        n = type_of(x).shape[axis]
+        cut = -shift % n if n else 0
+        if cut:
+            head = ops.slice_in_dim(x, 0, cut, axis)
+            tail = ops.slice_in_dim(x, cut, n, axis)
+            x = ops.concatenate(tail, head, dimension=axis)
+    return x
+
+
+@fused(arrays=2)
+def _roll_by(x: Any, shifts: Any, axes: tuple) -> Any:
+    """Rolls by amounts that are known only when the program runs."""
+    flat = basis.reshape(shifts, shape=(type_of(shifts).size,))
+    for k, axis in enumerate(axes):
+        t = type_of(x)
+        n = t.shape[axis]
+        if not n:
+            continue
+        at = min(k, type_of(flat).size - 1)
+        shift = basis.reshape(ops.slice_in_dim(flat, at, at + 1, 0), shape=())
+        start = cast(ufuncs.remainder(ufuncs.subtract(0, shift), n), INT32)
+        starts = [start if d == axis else np.int32(0) for d in range(t.ndim)]
+        x = dynamic_slice(
+            ops.concatenate(x, x, dimension=axis), *starts, slice_sizes=t.shape
+        )
+    return x
+
+
+def roll(a: Any, shift: Any, axis: Shape | None = None) -> Any:
+    """Elements moved by `shift` along `axis`; what leaves at the end comes in at the front.
+
+    Several shifts and axes go in pairs; without an axis the array is rolled as if flat.
+    """
+    no_lists("roll", a)
+    t = type_of(a)
+    if axis is None:
+        return reshape(roll(ravel(a), shift, 0), t.shape)
+    axes = tuple([canonical_axis(i, t.ndim) for i in _several(axis)])
+    if hasattr(shift, "aval"):
+        if type_of(shift).size not in (1, len(axes)) and len(axes) > 1:
+            raise ValueError(f"roll: there are {type_of(shift).size} shifts for axes {axis}.")
+        if len(axes) == 1 and type_of(shift).size > 1:
+            axes = axes * type_of(shift).size
+        return _roll_by(a, shift, axes)
+    shifts = [operator.index(s) for s in _several(shift)]
+    try:
+        pairs = np.broadcast(shifts, axes)
+    except ValueError:
+        raise ValueError(f"roll: shifts {shift} and axes {axis} do not go in pairs.") from None
+    each = [(int(s), int(i)) for s, i in pairs]
+    return _roll(a, tuple(s for s, _ in each), tuple(i for _, i in each))
+
+
+def _several(x: Any) -> tuple:
+    return tuple(x) if isinstance(x, Sequence) or getattr(x, "ndim", 0) else (x,)
+
+
+# -- repeat, tile, resize --
+
+
+@fused(arrays=1)
+def _repeat(x: Any, count: int, axis: int) -> Any:
+    shape = type_of(x).shape
+    wide = (*shape[: axis + 1], count, *shape[axis + 1 :])
+    kept = tuple(i + (i > axis) for i in range(len(shape)))
+    out = basis.broadcast_in_dim(x, shape=wide, dims=kept)
+    return basis.reshape(out, shape=(*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
+
+
+@fused(arrays=2)
+def _repeat_each(x: Any, repeats: Any, axis: int, total: int) -> Any:
+    """Counts that are known only when the program runs; the result has size `total`."""
+    n = type_of(x).shape[axis]
+    counts = broadcast_to(cast(repeats, INT32), (n,))
+    ends = ops.slice_in_dim(cumsum(counts, axis=0, reverse=False), 0, n - 1, 0)
+    steps = basis.broadcast_in_dim(np.int32(0), shape=(total,), dims=())
+    ones = basis.broadcast_in_dim(np.int32(1), shape=(n - 1,), dims=())
+    numbers = ScatterDimensionNumbers((), (0,), (0,))
+    vectors = basis.reshape(ends, shape=(n - 1, 1))
+    steps = scatter_add(steps, vectors, ones, dimension_numbers=numbers, mode="fill")
+    places = cumsum(steps, axis=0, reverse=False)
+    return read(x, places, pattern=(*["all"] * axis, HOST, *_rest(x, axis)))
+
+
+@fused(arrays=1)
+def _take_runs(x: Any, places: tuple, axis: int) -> Any:
+    return take_static(x, np.array(places, np.int64), axis)
+
+
+def repeat(
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Each element repeated, all equally often or each as often as `repeats` says.
+
+    total_repeat_length: the size of the result, needed where `repeats` is traced: what is too much
+        is cut off, what is missing filled with the last element.
+    """
+    no_lists("repeat", a)
+    if out_sharding is not None:
+        length = {"total_repeat_length": total_repeat_length}
+        return placed(repeat, out_sharding, a, repeats, axis, **length)
+    if axis is None:
+        a, axis = ravel(a), 0
+    elif not type_of(a).ndim:
+        a = reshape(a, (1,))
+    axis = canonical_axis(axis, type_of(a).ndim)
+    n = type_of(a).shape[axis]
+    if total_repeat_length is None and not hasattr(repeats, "aval") and np.ndim(repeats) == 0:
+        count = operator.index(repeats)
+        if count < 0:
+            raise ValueError(f"repeat: counts must not be negative; got {count}.")
+        return _repeat(a, count, axis)
+    if total_repeat_length is not None:
+        total = operator.index(total_repeat_length)
+        counts = repeats if hasattr(repeats, "aval") else np.asarray(repeats)
+        _check_counts(type_of(counts).shape, n)
+        if not n:
+            return device_array(a) if not hasattr(a, "aval") else a
+        if type_of(counts).ndim == 0 or type_of(counts).shape == (1,):
+            counts = reshape(counts, (1,))
+        return _repeat_each(a, counts, axis, total)
+    counts = known(repeats, "repeat: without total_repeat_length, `repeats`")
+    _check_counts(counts.shape, n)
+    places = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
+    return _take_runs(a, tuple(places.tolist()), axis)
+
+
+def _check_counts(shape: tuple, n: int) -> None:
+    if shape not in ((), (1,), (n,)):
+        raise ValueError(f"repeat: counts of shape {shape} do not go with {n} elements.")
+
+
+@fused(arrays=1)
+def _tile(x: Any, reps: tuple) -> Any:
+    shape = type_of(x).shape
+    rank = max(len(shape), len(reps))
+    x = ops.expand_dims(x, tuple(range(rank - len(shape))))
+    return ops.tile(x, (1,) * (rank - len(reps)) + reps)
+
+
+def tile(A: Any, reps: Any) -> Any:
+    """The whole array repeated, `reps` times along each dimension."""
+    no_lists("tile", A)
+    counts = tuple([whole(r, "tile: reps") for r in _several(reps)])
+    if any(r < 0 for r in counts):
+        raise ValueError(f"tile: counts must not be negative; got {reps}.")
+    return _tile(A, counts)
+
+
+@fused(arrays=1)
+def _resize(x: Any, shape: tuple) -> Any:
+    size, old = int(np.prod(shape)), type_of(x).size
+    if not size or not old:
+        return basis.zeros(type_of(x).update(shape=shape))
+    flat = basis.reshape(x, shape=(old,))
+    wide = ops.tile(flat, (-(-size // old),))
+    return basis.reshape(ops.slice_in_dim(wide, 0, size, 0), shape=shape)
+
+
+def resize(a: Any, new_shape: Shape) -> Any:
+    """The elements in another shape of any size, repeated or cut off."""
+    no_lists("resize", a)
+    shape = tuple([operator.index(n) for n in _several(new_shape)])
+    if any(n < 0 for n in shape):
+        raise ValueError(f"resize: sizes must not be negative; got {shape}.")
+    return _resize(a, shape)
+
+
+# -- delete, insert, trim_zeros --
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None, **_: Any) -> Any:
+    """Without the elements that `obj`, an integer, a slice, or an array of integers or booleans,
+    picks along `axis`."""
+    no_lists("delete", arr, obj)
+    if axis is None:
+        arr, axis = ravel(arr), 0
+    axis = canonical_axis(axis, type_of(arr).ndim)
+    n = type_of(arr).shape[axis]
+    if not isinstance(obj, slice):
+        obj = known(obj, "delete: `obj`")
+        if not (is_integer(obj.dtype) or is_bool(obj.dtype)):
+            raise TypeError(f"delete: `obj` picks by integers or booleans; got {obj.dtype}.")
+        if obj.ndim == 0:
+            obj = canonical_axis(int(obj), n) if not is_bool(obj.dtype) else obj
+    try:
+        places = np.delete(np.arange(n), obj)
+    except IndexError as error:
+        raise IndexError(f"delete: {error}.") from None
+    return _take_runs(arr, tuple(places.tolist()), axis)
+
+
+@fused(arrays=2)
+def _insert(x: Any, values: Any, order: tuple, axis: int) -> Any:
+    both = ops.concatenate(x, strong(cast(values, type_of(x).dtype)), dimension=axis)
+    return take_static(both, np.array(order, np.int64), axis)
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    """With `values` inserted before the places `obj` of `arr`, along `axis`."""
+    no_lists("insert", arr)
+    if axis is None:
+        arr, axis = ravel(arr), 0
+    t = type_of(arr)
+    axis = canonical_axis(axis, t.ndim)
+    n = t.shape[axis]
+    values = values if hasattr(values, "aval") else np.asarray(values)
+    places = np.arange(n)[obj] if isinstance(obj, slice) else known(obj, "insert: `obj`")
+    places = np.flatnonzero(places) if is_bool(places.dtype) else places
+    if places.size == 1 and type_of(values).ndim:  # all values go to the one place
+        values = _of_rank(values, t.ndim)
+        values = moveaxis(values, 0, axis) if places.ndim == 0 else values
+        places = np.repeat(places, type_of(values).shape[axis])
+    places = np.atleast_1d(places)
+    places = np.clip(np.where(places < 0, places + n, places), 0, n)
+    shape = (*t.shape[:axis], len(places), *t.shape[axis + 1 :])
+    order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
+    filled = _filled(values, shape)
+    return _insert(arr, filled, tuple(order.tolist()), axis)
+
+
+@fused(arrays=1)
+def _filled(values: Any, shape: tuple) -> Any:
+    return broadcast_to(values, shape)
+
+
+def _of_rank(values: Any, ndim: int) -> Any:
+    t = type_of(values)
+    return reshape(values, (1,) * (ndim - t.ndim) + t.shape)
+
+
+def trim_zeros(filt: Any, trim: str = "fb") -> Any:
+    """Without the zeros at the front ("f") and the back ("b") of a vector of known values."""
+    no_lists("trim_zeros", filt)
+    filt = filt if hasattr(filt, "aval") else device_array(filt)
+    nonzero = np.flatnonzero(known(filt, "trim_zeros: the array"))
+    n = type_of(filt).size
+    if not len(nonzero):
+        return filt[:0]
+    start = int(nonzero[0]) if "f" in trim.lower() else 0
+    stop = int(nonzero[-1]) + 1 if "b" in trim.lower() else n
+    return filt[start:stop]
+
+
+# -- diagonals --
+
+
+@fused(arrays=1)
+def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
+    perm = [i for i in range(type_of(x).ndim) if i not in (axis1, axis2)]
+    x = basis.transpose(x, perm=(*perm, axis1, axis2))
+    rows, columns = type_of(x).shape[-2:]
+    first = (max(-offset, 0), max(offset, 0))
+    count = max(0, min(rows - first[0], columns - first[1]))
+    k = np.arange(count, dtype=np.int32)
+    pattern = (*["all"] * len(perm), HOST, HOST)
+    return read(x, k + np.int32(first[0]), k + np.int32(first[1]), pattern=pattern)
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The elements with equal indices in two dimensions, the second larger by `offset`."""
+    no_lists("diagonal", a)
+    i, j = axes_of((axis1, axis2), type_of(a).ndim)
+    return _diagonal(a, operator.index(offset), i, j)
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Any:
+    """`a` with `val` where all indices are equal; `inplace=False` says that it is a new array."""
+    if inplace:
+        raise NotImplementedError(
+            "fill_diagonal: arrays are immutable; pass inplace=False to get a new one."
+        )
+    if wrap:
+        raise NotImplementedError("fill_diagonal: wrap=True is not supported.")
+    shape = type_of(a).shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise ValueError(
+            f"fill_diagonal needs a matrix, or equal sizes in all dimensions; got shape {shape}."
+        )
+    k = np.arange(min(shape), dtype=np.int32)
+    val = val if hasattr(val, "aval") else np.asarray(val)
+    flat = resize(val, (len(k),)) if type_of(val).ndim else val
+    return At(a)[(k,) * len(shape)].set(flat, unique_indices=True)

@@ -1,0 +1,388 @@
+"""Reductions: sum, prod, max, min, ptp, any, all, count_nonzero, argmax, argmin.
+
+    sum(x, axis=0)      prod(x, axis=(0, -1), keepdims=True)      max(x, where=mask, initial=0)
+
+Small integers and booleans are summed as the default integer; float16 and bfloat16 are summed in
+float32. A call without `where` and `initial` is one kernel with static arguments; one with them
+goes through `_masked`, whose further arrays are these two. The functions have the names of Python's
+own, which this module does not use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import broadcast, cast
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reduce_sum, reshape
+from shardwise._src.ops.reduce import argmax as argmax_op
+from shardwise._src.ops.reduce import argmin as argmin_op
+from shardwise._src.ops.reduce import reduce_and, reduce_max, reduce_min, reduce_or, reduce_prod
+from shardwise._src.ops.shape import canonical_axis, expand_dims
+from shardwise._src.types.dtypes import (
+    canonicalize,
+    check_user_dtype,
+    is_bool,
+    is_float,
+    is_inexact,
+    is_integer,
+    is_unsigned,
+)
+
+Axis = int | tuple[int, ...] | list[int] | None
+BOOL = np.dtype(bool)
+FLOAT32 = np.dtype(np.float32)
+
+# -- axes and dtypes --
+
+
+def axes_of(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """The dimensions that `axis` names, non-negative; all for None."""
+    if axis is None:
+        return tuple(range(ndim))
+    if axis.__class__ is int:
+        return (canonical_axis(axis, ndim),)
+    if isinstance(axis, tuple | list):
+        found = tuple([canonical_axis(a, ndim) for a in axis])
+        if len(set(found)) != len(found):
+            raise ValueError(f"duplicate value in 'axis': {tuple(axis)}")
+        return found
+    return (canonical_axis(axis, ndim),)
+
+
+def kept(out: Any, axes: tuple, keepdims: bool) -> Any:
+    """A reduced value, with dimensions of size 1 for `axes` where they are to be kept."""
+    return expand_dims(out, axes) if keepdims else out
+
+
+def summed_dtype(dtype: Any, promote_integers: bool = True) -> Any:
+    """The dtype of a sum: booleans and small integers give the default integer."""
+    if not promote_integers or is_inexact(dtype):
+        return dtype
+    default = canonicalize(np.uint64 if is_unsigned(dtype) else int)
+    wide = is_integer(dtype) and dtype.itemsize >= default.itemsize
+    return dtype if wide else default
+
+
+def accumulated_dtype(dtype: Any) -> Any:
+    """The dtype to compute sums in: float32 for narrower floats."""
+    return FLOAT32 if is_float(dtype) and dtype.itemsize < 4 else dtype
+
+
+def refuse_out(name: str, out: Any) -> None:
+    if out is not None:
+        raise NotImplementedError(
+            f"{name}: `out` is not supported, as arrays are immutable. Use the result."
+        )
+
+
+def checked_dtype(dtype: Any, name: str) -> Any:
+    return None if dtype is None else check_user_dtype(dtype, name, 4)
+
+
+# -- sums and products --
+
+
+def add_up(x: Any, axes: tuple, dtype: Any, keepdims: bool = False) -> Any:
+    """The sum as `dtype`, computed in at least float32."""
+    wide = accumulated_dtype(dtype)
+    out = reduce_sum(cast(x, wide), axes=axes) if axes else cast(x, wide)
+    return kept(cast(out, dtype), axes, keepdims)
+
+
+def multiply_up(x: Any, axes: tuple, dtype: Any, keepdims: bool = False) -> Any:
+    wide = accumulated_dtype(dtype)
+    op = reduce_and if is_bool(dtype) else reduce_prod
+    out = op(cast(x, wide), axes=axes) if axes else cast(x, wide)
+    return kept(cast(out, dtype), axes, keepdims)
+
+
+@fused(arrays=1)
+def _sum(
+    a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False,
+    promote_integers: bool = True,
+) -> Any:
+    t = type_of(a)
+    wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
+    return add_up(a, axes_of(axis, t.ndim), wanted, keepdims)
+
+
+@fused(arrays=1)
+def _prod(a: Any, axis: Axis, dtype: Any, keepdims: bool, promote_integers: bool) -> Any:
+    t = type_of(a)
+    wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
+    return multiply_up(a, axes_of(axis, t.ndim), wanted, keepdims)
+
+
+def sum(
+    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None, promote_integers: bool = True,
+) -> Any:
+    """Sum of the elements over `axis` (all by default).
+
+    Args:
+      dtype: of the result; by default that of `a`, at least the default integer.
+      initial: a scalar that the sum starts from.
+      where: booleans; other elements are left out.
+      promote_integers: whether small integers are summed as the default integer.
+    """
+    dtype = checked_dtype(dtype, "sum")
+    if initial is None and where is None and out is None:
+        if axis is None and dtype is None and not keepdims and promote_integers:
+            return _sum(a)
+        return _sum(a, axis, dtype, keepdims, promote_integers)
+    refuse_out("sum", out)
+    return _masked(a, initial, where, "sum", axis, dtype, keepdims, promote_integers)
+
+
+def prod(
+    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None, promote_integers: bool = True,
+) -> Any:
+    """Product of the elements over `axis` (all by default); arguments as for `sum`."""
+    dtype = checked_dtype(dtype, "prod")
+    if initial is None and where is None and out is None:
+        return _prod(a, axis, dtype, keepdims, promote_integers)
+    refuse_out("prod", out)
+    return _masked(a, initial, where, "prod", axis, dtype, keepdims, promote_integers)
+
+
+# -- extremes --
+
+
+def _require_elements(shape: tuple, axes: tuple, name: str) -> None:
+    if 0 in [shape[i] for i in axes]:
+        raise ValueError(
+            f"zero-size array to reduction operation {name} which has no identity"
+        )
+
+
+@fused(arrays=1)
+def _max(a: Any, axis: Axis, keepdims: bool) -> Any:
+    return _extreme(a, axis, keepdims, reduce_max, "max")
+
+
+@fused(arrays=1)
+def _min(a: Any, axis: Axis, keepdims: bool) -> Any:
+    return _extreme(a, axis, keepdims, reduce_min, "min")
+
+
+def _extreme(a: Any, axis: Axis, keepdims: bool, op: Any, name: str) -> Any:
+    t = type_of(a)
+    axes = axes_of(axis, t.ndim)
+    _require_elements(t.shape, axes, name)
+    out = op(a, axes=axes) if axes else a
+    return kept(cast(out, t.dtype), axes, keepdims)
+
+
+def max(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Any:
+    """Largest element over `axis` (all by default); NaN where there is one.
+
+    Args:
+      initial: a scalar that the result is at least; needed with `where`.
+      where: booleans; other elements are left out.
+    """
+    if initial is None and where is None and out is None:
+        return _max(a, axis, keepdims)
+    refuse_out("max", out)
+    return _masked(a, initial, where, "max", axis, None, keepdims, False)
+
+
+def min(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Any:
+    """Smallest element over `axis` (all by default); arguments as for `max`."""
+    if initial is None and where is None and out is None:
+        return _min(a, axis, keepdims)
+    refuse_out("min", out)
+    return _masked(a, initial, where, "min", axis, None, keepdims, False)
+
+
+amax, amin = max, min
+
+
+@fused(arrays=1)
+def _ptp(a: Any, axis: Axis, keepdims: bool) -> Any:
+    high = _extreme(a, axis, keepdims, reduce_max, "max")
+    return ew.sub(high, _extreme(a, axis, keepdims, reduce_min, "min"))
+
+
+def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
+    """Difference of the largest and the smallest element over `axis`."""
+    refuse_out("ptp", out)
+    return _ptp(a, axis, keepdims)
+
+
+# -- truth --
+
+
+@fused(arrays=1)
+def _any(a: Any, axis: Axis, keepdims: bool) -> Any:
+    return _truth(a, axis, keepdims, reduce_or)
+
+
+@fused(arrays=1)
+def _all(a: Any, axis: Axis, keepdims: bool) -> Any:
+    return _truth(a, axis, keepdims, reduce_and)
+
+
+def _truth(a: Any, axis: Axis, keepdims: bool, op: Any) -> Any:
+    axes = axes_of(axis, type_of(a).ndim)
+    a = cast(a, BOOL)
+    return kept(op(a, axes=axes) if axes else a, axes, keepdims)
+
+
+def any(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
+    """Whether any element over `axis` is true; of those where `where`."""
+    if where is None and out is None:
+        return _any(a, axis, keepdims)
+    refuse_out("any", out)
+    return _masked(a, None, where, "any", axis, None, keepdims, False)
+
+
+def all(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
+    """Whether all elements over `axis` are true; of those where `where`."""
+    if where is None and out is None:
+        return _all(a, axis, keepdims)
+    refuse_out("all", out)
+    return _masked(a, None, where, "all", axis, None, keepdims, False)
+
+
+@fused(arrays=1)
+def _count_nonzero(a: Any, axis: Axis, keepdims: bool) -> Any:
+    axes = axes_of(axis, type_of(a).ndim)
+    return add_up(cast(a, BOOL), axes, canonicalize(int), keepdims)
+
+
+def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """Number of elements over `axis` that are not zero."""
+    return _count_nonzero(a, axis, keepdims)
+
+
+# -- with `where` and `initial` --
+
+# Identity and way to combine two values, of those that have an identity.
+_COMBINED: dict[str, tuple[Any, Any]] = {
+    "sum": (0, ew.add), "prod": (1, ew.mul), "max": (None, ew.max), "min": (None, ew.min),
+    "any": (False, ew.bitwise_or), "all": (True, ew.bitwise_and),
+}
+
+
+def _masked(
+    a: Any, initial: Any, where: Any, name: str, axis: Axis, dtype: Any, keepdims: bool,
+    promote_integers: bool,
+) -> Any:
+    """A reduction with `initial` or `where` or both."""
+    given = [x for x in (initial, where) if x is not None]
+    return _masked_kernel(
+        a, *given, name=name, has_initial=initial is not None, has_where=where is not None,
+        axis=axis, dtype=dtype, keepdims=keepdims, promote_integers=promote_integers,
+    )
+
+
+@fused
+def _masked_kernel(
+    *arrays: Any, name: str, has_initial: bool, has_where: bool, axis: Axis, dtype: Any,
+    keepdims: bool, promote_integers: bool,
+) -> Any:
+    a, *rest = arrays
+    initial = rest.pop(0) if has_initial else None
+    where = rest[0] if has_where else None
+    return reduce_masked(a, initial, where, name, axis, dtype, keepdims, promote_integers)
+
+
+def reduce_masked(
+    a: Any, initial: Any, where: Any, name: str, axis: Axis, dtype: Any, keepdims: bool,
+    promote_integers: bool = True,
+) -> Any:
+    identity, combine = _COMBINED[name]
+    if initial is not None and type_of(initial).shape:
+        raise ValueError(
+            f"{name}: initial must be a scalar; got {type_of(initial).str_short(True)}."
+        )
+    if where is not None:
+        if identity is None and initial is None:
+            raise ValueError(
+                f"reduction operation {name} does not have an identity, so to use a where mask "
+                "one has to specify 'initial'"
+            )
+        a = masked(a, where, initial if identity is None else identity, name)
+    t = type_of(a)
+    axes = axes_of(axis, t.ndim)
+    if name in ("any", "all"):
+        return _truth(a, axis, keepdims, reduce_or if name == "any" else reduce_and)
+    if name in ("sum", "prod"):
+        wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
+        out = (add_up if name == "sum" else multiply_up)(a, axes, wanted, keepdims)
+    else:
+        if initial is None:
+            _require_elements(t.shape, axes, name)
+        out = kept(cast(_EXTREMES[name](a, axes=axes), t.dtype), axes, keepdims)
+    return out if initial is None else combine(out, cast(initial, type_of(out).dtype))
+
+
+_EXTREMES = {"max": reduce_max, "min": reduce_min}
+
+
+def masked(a: Any, where: Any, filler: Any, name: str) -> Any:
+    """`a` with `filler` where `where`, which broadcasts with it, is false."""
+    t = type_of(where)
+    if not is_bool(t.dtype):
+        raise ValueError(f"{name}: where must be boolean; got {t.str_short(True)}.")
+    a, where = broadcast(a, where)
+    return ew.where(where, a, cast(filler, type_of(a).dtype))
+
+
+# -- places --
+
+
+@fused(arrays=1)
+def _argmax(a: Any, axis: int | None, keepdims: bool) -> Any:
+    return place(a, axis, keepdims, argmax_op)
+
+
+@fused(arrays=1)
+def _argmin(a: Any, axis: int | None, keepdims: bool) -> Any:
+    return place(a, axis, keepdims, argmin_op)
+
+
+def place(a: Any, axis: int | None, keepdims: bool, op: Any) -> Any:
+    """The index along `axis`, or into the flat array, that `argmax` or `argmin` finds."""
+    t = type_of(a)
+    axes = axes_of(axis, t.ndim)
+    if axis is None:
+        a = reshape(a, shape=(t.size,)) if t.ndim != 1 else a
+    elif len(axes) != 1:
+        raise TypeError(f"{op.name}: axis must be an integer or None; got {axis!r}.")
+    along = 0 if axis is None else axes[0]
+    if type_of(a).shape[along] == 0:
+        raise ValueError(f"attempt to get {op.name} of an empty sequence")
+    return kept(op(a, axes=(along,), index_dtype=canonicalize(int)), axes, keepdims)
+
+
+def argmax(
+    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
+) -> Any:
+    """Index of the first largest element along `axis`, or into the flat array; NaN is largest."""
+    refuse_out("argmax", out)
+    return _argmax(a, axis, bool(keepdims))
+
+
+def argmin(
+    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
+) -> Any:
+    """Index of the first smallest element along `axis`, or into the flat array; NaN is smallest."""
+    refuse_out("argmin", out)
+    return _argmin(a, axis, bool(keepdims))

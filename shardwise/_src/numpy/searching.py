@@ -1,0 +1,361 @@
+"""Where conditions hold, and choosing by them: nonzero, where, select, choose, piecewise."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import known, type_of
+from shardwise._src.messages.source import public_call
+from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy.convert import broadcast, cast, device_array, promote, unknown_count
+from shardwise._src.numpy.indexing import INT32
+from shardwise._src.numpy.shapes import no_lists, ravel
+from shardwise._src.ops import basis
+from shardwise._src.ops import logical as lg
+from shardwise._src.ops import shape as ops
+from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.elementwise import add, div, mul, rem
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.scatter import ScatterDimensionNumbers, scatter
+from shardwise._src.types.dtypes import canonicalize, is_bool, is_integer
+
+BOOL = np.dtype(bool)
+
+
+def truth(x: Any) -> Any:
+    return x if is_bool(type_of(x).dtype) else cast(x, BOOL)
+
+
+# -- nonzero --
+
+
+@fused(arrays=1)
+def _places(x: Any, size: int, fill: tuple[int, ...]) -> list[Any]:
+    """The first `size` places of true elements, a vector for each dimension."""
+    t = type_of(x)
+    flat = basis.reshape(truth(x), shape=(t.size,))
+    dtype = canonicalize(int)
+    found = basis.broadcast_in_dim(np.int32(t.size), shape=(size,), dims=())
+    if t.size and size:
+        outside = basis.broadcast_in_dim(np.int32(size), shape=(t.size,), dims=())
+        to = lg.where(flat, ranks(flat), outside)
+        found = scatter(
+            found, basis.reshape(to, shape=(t.size, 1)), np.arange(t.size, dtype=np.int32),
+            dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)), mode="fill",
+        )
+    missing = lg.eq(found, lit(t.size, found))
+    outs, stride = [], t.size
+    for n, value in zip(t.shape, fill, strict=True):
+        stride = stride // n if n else 1
+        index = _remainder(_quotient(found, stride), n)
+        outs.append(cast(lg.where(missing, lit(value, found), index), dtype))
+    return outs
+
+
+def ranks(mask: Any) -> Any:
+    """For each element of a flat mask, how many true ones come before it."""
+    count = cumsum(cast(mask, INT32), axis=0, reverse=False)
+    return add(count, lit(-1, count))
+
+
+def _quotient(x: Any, n: int) -> Any:
+    return x if n == 1 else div(x, lit(n, x))
+
+
+def _remainder(x: Any, n: int) -> Any:
+    return rem(x, lit(max(n, 1), x))
+
+
+def nonzero(
+    a: Any, *, size: int | None = None, fill_value: Any = None
+) -> tuple[Any, ...]:
+    """The places of the elements that are not zero, as a vector of indices for each dimension.
+
+    size: how many there will be, needed where `a` is traced: further ones are left out, missing
+        ones are `fill_value`, one number or one for each dimension (default 0).
+    """
+    no_lists("nonzero", a)
+    t = type_of(a)
+    if not t.ndim:
+        raise ValueError("nonzero: a scalar has no places; use atleast_1d on it first.")
+    if size is None:
+        found = np.nonzero(_value(a, "nonzero"))
+        dtype: Any = canonicalize(int)
+        return tuple(device_array(i.astype(dtype)) for i in found)
+    fill = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * t.ndim
+    if len(fill) != t.ndim:
+        raise ValueError(f"nonzero: fill_value must have {t.ndim} parts; got {fill_value}.")
+    values = tuple(0 if v is None else operator.index(v) for v in fill)
+    return tuple(_places(a, operator.index(size), values))
+
+
+def _value(a: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(known(a))
+    except TracerArrayConversionError as error:
+        about = f"{public_call() or name}: how many elements there are"
+        raise unknown_count(about, a, "size") from error
+
+
+def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """The places in the flat array of the elements that are not zero (see `nonzero`)."""
+    return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """The places of the elements that are not zero, a row of indices for each (see `nonzero`)."""
+    t = type_of(a)
+    if not t.ndim:
+        count = operator.index(size) if size is not None else int(bool(_value(a, "argwhere")))
+        dtype: Any = canonicalize(int)
+        return device_array(np.zeros((count, 0), dtype))
+    columns = nonzero(a, size=size, fill_value=fill_value)
+    return _columns(*columns)
+
+
+@fused
+def _columns(*columns: Any) -> Any:
+    parts = [ops.expand_dims(c, (1,)) for c in columns]
+    return ops.concatenate(*parts, dimension=1) if len(parts) > 1 else parts[0]
+
+
+# -- where --
+
+
+@fused(arrays=3)
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    x, y = promote(x, y)
+    t, u = type_of(x), type_of(y)
+    condition, x, y = broadcast(truth(condition), x, y)
+    if not type_of(condition).shape and not t.shape and not u.shape and not hasattr(x, "aval"):
+        x = basis.broadcast_in_dim(x, shape=(), dims=())
+    return lg.where(condition, x, y)
+
+
+def where(
+    condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """`x` where the condition holds, else `y`; with the condition alone, its `nonzero`."""
+    if x is None and y is None:
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError("where takes a condition alone, or both x and y with it.")
+    if size is not None or fill_value is not None:
+        raise ValueError("where: size and fill_value go with a condition alone.")
+    no_lists("where", condition, x, y)
+    return _where(condition, x, y)
+
+
+# -- select, choose, piecewise --
+
+
+@fused
+def _select(*arrays: Any, count: int) -> Any:
+    conditions, choices = arrays[:count], arrays[count:]
+    *choices, out = promote(*choices)
+    everything = broadcast(*[truth(c) for c in conditions], *choices, out)
+    conditions, (*choices, out) = everything[:count], everything[count:]
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        out = _where.fused.fun(condition, choice, out)
+    return out
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """For each place, the choice of the first condition that holds there, else `default`."""
+    if len(condlist) != len(choicelist):
+        raise ValueError(
+            f"select: as many conditions as choices are needed; got {len(condlist)} and "
+            f"{len(choicelist)}."
+        )
+    if not len(condlist):
+        raise ValueError("select needs at least one condition.")
+    no_lists("select", *condlist, *choicelist, default)
+    return _select(*condlist, *choicelist, default, count=len(condlist))
+
+
+@fused
+def _choose(*arrays: Any, mode: str) -> Any:
+    a, choices = arrays[0], promote(*arrays[1:])
+    shapes = [type_of(c).shape for c in (a, *choices)]
+    shape = tuple(np.broadcast_shapes(*shapes))
+    a = cast(a, INT32)
+    n = len(choices)
+    if mode == "wrap":
+        a = ufuncs.remainder(a, n)
+    elif mode == "clip":
+        a = lg.clamp(lit(0, a), a, lit(n - 1, a))
+    full = [_spread(c, shape) for c in choices]
+    return lg.select_n(_spread(a, shape), *full) if n > 1 else full[0]
+
+
+def _spread(x: Any, shape: tuple) -> Any:
+    t = type_of(x)
+    if t.shape == shape and hasattr(x, "aval"):
+        return x
+    places = tuple(range(len(shape) - t.ndim, len(shape)))
+    return basis.broadcast_in_dim(x, shape=shape, dims=places)
+
+
+def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
+    """For each place, the element of the choice that `a` names.
+
+    mode: for numbers out of bounds: "raise" (not where `a` is traced), "wrap" or "clip".
+    """
+    if out is not None:
+        raise NotImplementedError("choose: arrays are immutable, so `out` must be None.")
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(f"choose: mode must be 'raise', 'wrap' or 'clip'; got {mode!r}.")
+    if not is_integer(type_of(a).dtype):
+        raise TypeError(f"choose names choices by integers; got {type_of(a).str_short(True)}.")
+    each = list(choices)
+    if mode == "raise":
+        try:
+            numbers = np.asarray(a)
+        except TracerArrayConversionError as error:
+            raise ConcretizationTypeError(
+                "choose: with mode='raise' the numbers must be known. Use 'wrap' or 'clip'."
+            ) from error
+        if numbers.size and not (numbers.min() >= 0 and numbers.max() < len(each)):
+            raise ValueError(f"choose: a number is out of bounds for {len(each)} choices.")
+        mode = "clip"
+    return _choose(a, *each, mode=mode)
+
+
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+    """For each element, the function or value of the last condition that holds there.
+
+    A further function or value at the end is for the places where none does (default 0).
+    """
+    no_lists("piecewise", x)
+    dtype = type_of(x).dtype
+    if not isinstance(condlist, list | tuple):
+        condlist = [condlist] if type_of(condlist).ndim <= type_of(x).ndim else list(condlist)
+    count = len(condlist)
+    if len(funclist) not in (count, count + 1):
+        raise ValueError(
+            f"piecewise: {count} conditions go with {count} or {count + 1} functions; got "
+            f"{len(funclist)}."
+        )
+    pieces = list(funclist) if len(funclist) > count else [*funclist, 0]
+    values = [_piece(f, x, dtype, args, kw) for f in pieces]
+    return select(list(reversed(condlist)), list(reversed(values[:count])), values[count])
+
+
+def _piece(f: Callable | Any, x: Any, dtype: Any, args: tuple, kw: dict) -> Any:
+    return cast(f(x, *args, **kw) if callable(f) else f, dtype)
+
+
+# -- flat and multiple indices --
+
+
+@fused(arrays=1)
+def _unravel(indices: Any, shape: tuple) -> list[Any]:
+    t = type_of(indices)
+    size = int(np.prod(shape))
+    i = indices if t.dtype.itemsize >= 4 else cast(indices, INT32)
+    i = lg.where(lg.lt(i, lit(0, i)), add(i, lit(size, i)), i)
+    i = lg.clamp(lit(0, i), i, lit(max(size - 1, 0), i))
+    outs = []
+    for n in reversed(shape):
+        outs.append(cast(_remainder(i, n), type_of(i).dtype, t.weak_type))
+        i = _quotient(i, max(n, 1))
+    return outs[::-1]
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
+    """For places in a flat array, those in an array of `shape`; moved inside the bounds."""
+    if not is_integer(type_of(indices).dtype):
+        raise TypeError(f"unravel_index takes integers; got {type_of(indices).str_short(True)}.")
+    sizes = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
+    return tuple(_unravel(indices, tuple(operator.index(n) for n in sizes)))
+
+
+@fused
+def _ravel(*indices: Any, dims: tuple, mode: str, order: str) -> Any:
+    parts = broadcast(*promote(*indices))
+    pairs = list(zip(parts, dims, strict=True))
+    if order == "C":
+        pairs = pairs[::-1]
+    total, stride = None, 1
+    for i, n in pairs:
+        i = i if hasattr(i, "aval") else _spread(i, ())
+        if mode == "wrap":
+            i = ufuncs.remainder(i, n)
+        elif mode == "clip":
+            i = lg.clamp(lit(0, i), i, lit(n - 1, i))
+        term = mul(i, lit(stride, i))
+        total = term if total is None else add(total, term)
+        stride *= n
+    return total
+
+
+def ravel_multi_index(
+    multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C"
+) -> Any:
+    """For places in an array of shape `dims`, those in the flat array.
+
+    mode: for places out of bounds: "raise" (not where they are traced), "wrap" or "clip".
+    """
+    sizes = tuple(operator.index(n) for n in dims)
+    indices = list(multi_index)
+    if len(sizes) != len(indices):
+        raise ValueError(f"ravel_multi_index: {len(indices)} indices do not go with shape {sizes}.")
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(
+            f"ravel_multi_index: mode must be 'raise', 'wrap' or 'clip'; got {mode!r}."
+        )
+    if order not in ("C", "F"):
+        raise ValueError(f"ravel_multi_index: order must be 'C' or 'F'; got {order!r}.")
+    for i in indices:
+        if not is_integer(type_of(i).dtype):
+            raise TypeError(f"ravel_multi_index takes integers; got {type_of(i).str_short(True)}.")
+    if mode == "raise":
+        _check_inside(indices, sizes)
+    return _ravel(*indices, dims=sizes, mode=mode, order=order)
+
+
+def _check_inside(indices: list[Any], sizes: tuple[int, ...]) -> None:
+    for i, n in zip(indices, sizes, strict=True):
+        try:
+            values = np.asarray(i)
+        except TracerArrayConversionError as error:
+            raise ConcretizationTypeError(
+                "ravel_multi_index: with mode='raise' the places must be known. Use 'wrap' or "
+                "'clip'."
+            ) from error
+        if np.any((values < 0) | (values >= n)):
+            raise ValueError(f"ravel_multi_index: a place is out of bounds for size {n}.")
+
+
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
+    method: str = "auto",
+) -> Any:
+    """For each element, whether it is among the test elements."""
+    no_lists("isin", element, test_elements)
+    return _isin(element, test_elements, bool(invert))
+
+
+@fused(arrays=2)
+def _isin(x: Any, tests: Any, invert: bool) -> Any:
+    x, tests = promote(x, tests)
+    shape, count = type_of(x).shape, type_of(tests).size
+    wide = (*shape, count)
+    every = basis.broadcast_in_dim(x, shape=wide, dims=tuple(range(len(shape))))
+    flat = basis.reshape(_spread(tests, type_of(tests).shape), shape=(count,))
+    same = lg.eq(every, basis.broadcast_in_dim(flat, shape=wide, dims=(len(shape),)))
+    found = reduce_or(same, axes=(len(shape),))
+    return lg.bitwise_not(found) if invert else found
+
+
+def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+    """For each element of the flat array, whether it is among those of the other."""
+    return isin(ravel(ar1), ar2, assume_unique, invert)

@@ -1,0 +1,141 @@
+"""Vectors as sets: union1d, intersect1d, setdiff1d, setxor1d.
+
+The size of a result depends on values: under a trace it is given by `size`. Further elements are
+left out then, and missing ones are filled with `fill_value`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import cast, promote
+from shardwise._src.numpy.counting import known_count, unique
+from shardwise._src.numpy.joining import concatenate
+from shardwise._src.numpy.reductions import count_nonzero
+from shardwise._src.numpy.searching import isin, nonzero, where
+from shardwise._src.numpy.shapes import ravel
+from shardwise._src.numpy.sorting import argsort, searchsorted
+from shardwise._src.numpy.ufuncs import logical_and, logical_xor, not_equal
+from shardwise._src.ops.create import full, iota
+from shardwise._src.types.dtypes import canonicalize
+
+
+def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """What is in one of the two or both, in order. fill_value: the smallest by default."""
+    both = concatenate([ravel(ar1), ravel(ar2)])
+    return unique(both, size=size, fill_value=fill_value)
+
+
+def _ordered(x: Any) -> tuple[Any, Any, Any]:
+    """A vector in order, where its elements were, and which are the first of their kind."""
+    order = argsort(x)
+    x = x[order]
+    first = full(True, (min(1, type_of(x).size),), np.dtype(bool))
+    return x, order, concatenate([first, not_equal(x[1:], x[:-1])])
+
+
+@fused(arrays=2)
+def _shared(ar1: Any, ar2: Any) -> tuple[Any, ...]:
+    a, b = promote(ravel(ar1), ravel(ar2))
+    values, order, new = _ordered(a)
+    return values, order, logical_and(new, isin(values, b))
+
+
+@fused(arrays=2)
+def _left(ar1: Any, ar2: Any, assume_unique: bool) -> tuple[Any, ...]:
+    a = ravel(ar1)
+    if assume_unique:
+        return a, isin(a, ar2, invert=True)
+    a, _, new = _ordered(a)
+    return a, logical_and(new, isin(a, ar2, invert=True))
+
+
+@fused(arrays=2)
+def _unshared(ar1: Any, ar2: Any) -> tuple[Any, ...]:
+    a, b = promote(ravel(ar1), ravel(ar2))
+    values, _, new = _ordered(concatenate([a, b]))
+    return values, logical_and(new, logical_xor(isin(values, a), isin(values, b)))
+
+
+def _places(mask: Any, size: int | None, name: str) -> tuple[Any, Any]:
+    """The places where the mask holds, and which of them exist."""
+    if size is None:
+        about = f"{name}: how many elements there are"
+        size = known_count(count_nonzero(mask), mask, about, "size")
+    (places,) = nonzero(mask, size=operator.index(size), fill_value=0)
+    return places, _exist(mask, operator.index(size))
+
+
+@fused(arrays=1)
+def _exist(mask: Any, size: int) -> Any:
+    return iota(dtype=canonicalize(int), shape=(size,), dimension=0) < count_nonzero(mask)
+
+
+def _filled(values: Any, exist: Any, fill: Any) -> Any:
+    return where(exist, values, cast(fill, type_of(values).dtype))
+
+
+def intersect1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False, *,
+    size: int | None = None, fill_value: Any = None,
+) -> Any:
+    """What is in both, in order.
+
+    Args:
+      assume_unique: has no effect.
+      return_indices: also give the place of the first of each in the flat arrays.
+      size: how many there are; needed under a trace.
+      fill_value: what fills the result up; the smallest of the result by default.
+    """
+    values, order, mask = _shared(ar1, ar2)
+    places, exist = _places(mask, size, "intersect1d")
+    found = values[places] if type_of(values).size else values
+    if size and type_of(found).size:
+        found = _filled(found, exist, found[0] if fill_value is None else fill_value)
+    if not return_indices:
+        return found
+    there, other, _ = _shared(ar2, ar1)
+    count = type_of(values).size, type_of(there).size
+    second = _first_of(there, other, values[places] if count[0] else values)
+    return found, _filled(order[places], exist, count[0]), _filled(second, exist, count[1])
+
+
+@fused
+def _first_of(*arrays: Any) -> Any:
+    """Where in the array that was put into order the first of each value is."""
+    ordered, order, values = arrays
+    return order[searchsorted(ordered, values)]
+
+
+def setdiff1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """What is in the first and not in the second; in order, unless `assume_unique`.
+
+    size: how many there are; needed under a trace. fill_value: 0 by default.
+    """
+    values, mask = _left(ar1, ar2, bool(assume_unique))
+    return _kept(values, mask, size, fill_value, "setdiff1d")
+
+
+def setxor1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """What is in exactly one of the two, in order; arguments as for `setdiff1d`."""
+    values, mask = _unshared(ar1, ar2)
+    return _kept(values, mask, size, fill_value, "setxor1d")
+
+
+def _kept(values: Any, mask: Any, size: int | None, fill: Any, name: str) -> Any:
+    places, exist = _places(mask, size, name)
+    if not type_of(values).size:
+        return full(0 if fill is None else fill, (size or 0,), type_of(values).dtype)
+    found = values[places]
+    return found if size is None else _filled(found, exist, 0 if fill is None else fill)

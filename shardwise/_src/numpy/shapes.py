@@ -1,0 +1,356 @@
+"""Shapes: reshaping, broadcasting, moving and adding dimensions, reversing.
+
+Joining and cutting is in `joining`; what rearranges elements (roll, repeat, …) in `rearrange`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import TracerIntegerConversionError, UnexpectedTracerError
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.messages.source import public_call
+from shardwise._src.numpy.convert import broadcast_to as _broadcast
+from shardwise._src.numpy.convert import refuse_traced
+from shardwise._src.ops import basis
+from shardwise._src.ops import shape as ops
+from shardwise._src.ops.shape import canonical_axis
+from shardwise._src.ops.sharding import placed
+
+Shape = int | Sequence[int]
+
+
+# -- arguments --
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A shape as given by users: an integer or a sequence of integers; -1 is left as it is."""
+    if shape.__class__ is int:
+        return (shape,)
+    try:
+        return tuple(map(operator.index, shape))
+    except TypeError as error:
+        sizes: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)
+        if isinstance(error, TracerIntegerConversionError | UnexpectedTracerError):
+            _refuse_traced_sizes(sizes, error)
+    try:
+        size: Any = shape
+        return (operator.index(size),)
+    except TypeError as error:
+        _refuse_traced_sizes(sizes, error)
+        raise TypeError(f"a shape is made of known integers; got {shape!r}.") from None
+
+
+def _refuse_traced_sizes(sizes: Sequence[Any], error: Exception) -> None:
+    name = public_call()
+    for size in sizes:
+        if hasattr(size, "aval") and hasattr(size, "needed_for_shape"):
+            refuse_traced(size, f"{name}: shape" if name else "a shape", error)
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Axes as given by users, an integer or several, counted from the front."""
+    if axis.__class__ is int:
+        return (canonical_axis(axis, ndim),)
+    try:
+        each = tuple(axis)
+    except TypeError:
+        each = (axis,)
+    axes = tuple([canonical_axis(a, ndim) for a in each])
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"axes must be distinct; got {axis}.")
+    return axes
+
+
+_SEQUENCES = (list, tuple)
+
+
+def no_lists(name: str, *args: Any) -> None:
+    """Refuses Python sequences where an array is wanted."""
+    for a in args:
+        if isinstance(a, _SEQUENCES):
+            raise TypeError(
+                f"{name} takes arrays; got the {type(a).__name__} {a!r}. Use asarray on it first."
+            )
+
+
+# -- reshaping --
+
+
+def new_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
+    """The shape to reshape to, with -1 replaced by what is left."""
+    new = shape_of(shape)
+    size, known = math.prod(old), math.prod(new)
+    if -1 in new:
+        if new.count(-1) > 1:
+            raise TypeError(f"reshape: only one size can be -1; got {new}.")
+        known = -known
+        if known == 0 or size % known:
+            raise TypeError(
+                f"reshape: an array of shape {old} ({size} elements) cannot have the shape {new}: "
+                f"{size} is not a multiple of {known}."
+            )
+        new = tuple(size // known if n == -1 else n for n in new)
+    elif known != size:
+        raise TypeError(
+            f"reshape: an array of shape {old} ({size} elements) cannot have the shape {new} "
+            f"({known} elements)."
+        )
+    return new
+
+
+@fused(arrays=1)
+def _reshape(x: Any, shape: tuple, order: str = "C") -> Any:
+    if order == "C":
+        return basis.reshape(x, shape=shape) if type_of(x).shape != shape else x
+    backwards = basis.transpose(x, perm=tuple(reversed(range(type_of(x).ndim))))
+    flipped = basis.reshape(backwards, shape=shape[::-1])
+    return basis.transpose(flipped, perm=tuple(reversed(range(len(shape)))))
+
+
+def reshape(
+    a: Any, shape: Shape, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None
+) -> Any:
+    """The elements of `a` in another shape. One size may be -1: what is left.
+
+    order: "C", the last dimension varies fastest, or "F", the first one.
+    """
+    no_lists("reshape", a)
+    if order not in ("C", "F"):
+        raise ValueError(f"reshape: order must be 'C' or 'F'; got {order!r}.")
+    if out_sharding is not None:
+        return placed(_reshape, out_sharding, a, new_shape(type_of(a).shape, shape), order)
+    return _reshape(a, new_shape(type_of(a).shape, shape), order)
+
+
+def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
+    """All elements in one dimension."""
+    return reshape(a, (-1,) if type_of(a).size else (0,), order, out_sharding=out_sharding)
+
+
+@fused(arrays=1)
+def _transpose(x: Any, perm: tuple) -> Any:
+    return basis.transpose(x, perm=perm)
+
+
+def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
+    """Dimensions in another order: dimension i of the result is `axes[i]` of `a`; None reverses."""
+    no_lists("transpose", a)
+    ndim = type_of(a).ndim
+    if axes is None:
+        return _transpose(a, tuple(range(ndim))[::-1])
+    perm = tuple([canonical_axis(i, ndim) for i in axes])
+    if len(perm) != ndim or len(set(perm)) != ndim:
+        raise ValueError(
+            f"transpose: axes must name each of the {ndim} dimensions once; got {tuple(axes)}."
+        )
+    return _transpose(a, perm)
+
+
+def permute_dims(a: Any, /, axes: Sequence[int]) -> Any:
+    """Dimensions in another order (see `transpose`)."""
+    return transpose(a, axes)
+
+
+def matrix_transpose(x: Any, /) -> Any:
+    """The last two dimensions exchanged."""
+    if type_of(x).ndim < 2:
+        raise ValueError(
+            f"matrix_transpose needs at least two dimensions; got {type_of(x).str_short(True)}."
+        )
+    return swapaxes(x, -1, -2)
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+    """Two dimensions exchanged."""
+    ndim = type_of(a).ndim
+    i, j = canonical_axis(axis1, ndim), canonical_axis(axis2, ndim)
+    perm = list(range(ndim))
+    perm[i], perm[j] = j, i
+    return _transpose(a, tuple(perm))
+
+
+def moveaxis(a: Any, source: Shape, destination: Shape) -> Any:
+    """Dimensions `source` moved to the places `destination`; the others keep their order."""
+    no_lists("moveaxis", a)
+    ndim = type_of(a).ndim
+    from_, to = axes_of(source, ndim), axes_of(destination, ndim)
+    if len(from_) != len(to):
+        raise ValueError(
+            f"moveaxis: as many sources as destinations are needed; got {source} and {destination}."
+        )
+    perm = [i for i in range(ndim) if i not in from_]
+    for place, axis in sorted(zip(to, from_, strict=True)):
+        perm.insert(place, axis)
+    return _transpose(a, tuple(perm))
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """Dimension `axis` moved to lie before `start`; `moveaxis` is easier to read."""
+    ndim = type_of(a).ndim
+    i = canonical_axis(axis, ndim)
+    before = operator.index(start)
+    if not -ndim <= before <= ndim:
+        raise ValueError(f"rollaxis: start must be from {-ndim} to {ndim}; got {start}.")
+    before += ndim if before < 0 else 0
+    return moveaxis(a, i, before - (before > i))
+
+
+@fused(arrays=1)
+def _expand(x: Any, axes: tuple) -> Any:
+    return ops.expand_dims(x, axes)
+
+
+def expand_dims(a: Any, axis: Shape) -> Any:
+    """New dimensions of size 1 at the places `axis` of the result."""
+    no_lists("expand_dims", a)
+    count = 1 if axis.__class__ is int or not isinstance(axis, Sequence) else len(axis)
+    return _expand(a, axes_of(axis, type_of(a).ndim + count))
+
+
+@fused(arrays=1)
+def _squeeze(x: Any, axes: tuple) -> Any:
+    return ops.squeeze(x, axes)
+
+
+def squeeze(a: Any, axis: Shape | None = None) -> Any:
+    """Without dimensions of size 1: all of them, or those named by `axis`."""
+    no_lists("squeeze", a)
+    shape = type_of(a).shape
+    if axis is None:
+        return _squeeze(a, tuple([i for i, n in enumerate(shape) if n == 1]))
+    return _squeeze(a, axes_of(axis, len(shape)))
+
+
+@fused
+def with_ranks(*arrays: Any, ndim: int) -> list[Any]:
+    return [_with_rank(x, ndim) for x in arrays]
+
+
+def _with_rank(x: Any, ndim: int) -> Any:
+    shape = type_of(x).shape
+    if len(shape) >= ndim:
+        return x
+    if ndim == 3 and len(shape):
+        new = (*((1,) if len(shape) == 1 else ()), *shape, 1)
+    else:
+        new = (1,) * (ndim - len(shape)) + shape
+    return basis.reshape(x, shape=new)
+
+
+def _each_atleast(arrays: tuple, ndim: int) -> Any:
+    no_lists(f"atleast_{ndim}d", *arrays)
+    found = with_ranks(*arrays, ndim=ndim)
+    return found[0] if len(arrays) == 1 else found
+
+
+def atleast_1d(*arys: Any) -> Any:
+    """Each array with at least one dimension."""
+    return _each_atleast(arys, 1)
+
+
+def atleast_2d(*arys: Any) -> Any:
+    """Each array with at least two dimensions, new ones in front."""
+    return _each_atleast(arys, 2)
+
+
+def atleast_3d(*arys: Any) -> Any:
+    """Each array with at least three dimensions: n becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
+    return _each_atleast(arys, 3)
+
+
+# -- broadcasting --
+
+
+@fused(arrays=1)
+def _broadcast_to(x: Any, shape: tuple) -> Any:
+    return _broadcast(x, shape)
+
+
+def broadcast_to(array: Any, shape: Shape, *, out_sharding: Any = None) -> Any:
+    """`array` repeated to `shape` by NumPy's rule."""
+    no_lists("broadcast_to", array)
+    new, old = shape_of(shape), type_of(array).shape
+    pairs = zip(reversed(old), reversed(new), strict=False)
+    if len(old) > len(new) or any(n not in (1, m) for n, m in pairs):
+        raise ValueError(f"broadcast_to: shape {old} does not broadcast to {new}.")
+    if out_sharding is not None:
+        return placed(_broadcast_to, out_sharding, array, new)
+    return _broadcast_to(array, new)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that arrays of these shapes broadcast to together."""
+    sizes = [shape_of(s) for s in shapes]
+    try:
+        return tuple(int(n) for n in np.broadcast_shapes(*sizes))
+    except ValueError:
+        shown = ", ".join(map(str, sizes))
+        raise ValueError(f"shapes {shown} do not broadcast together.") from None
+
+
+@fused
+def _broadcast_arrays(*arrays: Any, shape: tuple) -> list[Any]:
+    return [_broadcast(x, shape) for x in arrays]
+
+
+def broadcast_arrays(*args: Any) -> list[Any]:
+    """The arrays, each broadcast to their common shape."""
+    no_lists("broadcast_arrays", *args)
+    if not args:
+        return []
+    return _broadcast_arrays(*args, shape=broadcast_shapes(*[type_of(a).shape for a in args]))
+
+
+# -- reversing --
+
+
+@fused(arrays=1)
+def _flip(x: Any, axes: tuple) -> Any:
+    return ops.rev(x, dimensions=axes)
+
+
+def flip(m: Any, axis: Shape | None = None) -> Any:
+    """The elements in opposite order along `axis`; along all dimensions by default."""
+    no_lists("flip", m)
+    ndim = type_of(m).ndim
+    return _flip(m, tuple(range(ndim)) if axis is None else axes_of(axis, ndim))
+
+
+def fliplr(m: Any) -> Any:
+    """The second dimension reversed."""
+    return flip(m, 1)
+
+
+def flipud(m: Any) -> Any:
+    """The first dimension reversed."""
+    return flip(m, 0)
+
+
+@fused(arrays=1)
+def _rot90(x: Any, k: int, axes: tuple) -> Any:
+    if not k:
+        return x
+    a, b = axes
+    perm = list(range(type_of(x).ndim))
+    perm[a], perm[b] = b, a
+    if k == 2:
+        return ops.rev(x, dimensions=axes)
+    if k == 1:
+        return basis.transpose(ops.rev(x, dimensions=(b,)), perm=tuple(perm))
+    return ops.rev(basis.transpose(x, perm=tuple(perm)), dimensions=(b,))
+
+
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
+    """Turned by `k` quarter turns in the plane of two dimensions, from the first to the second."""
+    no_lists("rot90", m)
+    plane = axes_of(axes, type_of(m).ndim)
+    if len(plane) != 2:
+        raise ValueError(f"rot90: axes must name two dimensions; got {axes}.")
+    return _rot90(m, k % 4, plane)

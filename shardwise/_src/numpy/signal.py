@@ -1,0 +1,73 @@
+"""Convolution and correlation of vectors: windows of the longer one times the shorter one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import promote_inexact
+from shardwise._src.numpy.reductions import checked_dtype
+from shardwise._src.numpy.sorting import take_from
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.contract import dot
+from shardwise._src.ops.shape import pad, rev, slice_in_dim
+from shardwise._src.types.dtypes import is_complex
+
+MODES = ("full", "same", "valid")
+
+
+@fused(arrays=2)
+def _convolve(
+    a: Any, v: Any, mode: str, precision: Any, preferred: Any, correlate: bool, name: str
+) -> Any:
+    shapes = type_of(a).shape, type_of(v).shape
+    if len(shapes[0]) != 1 or len(shapes[1]) != 1:
+        raise ValueError(f"{name}: takes vectors; got shapes {shapes[0]} and {shapes[1]}.")
+    if 0 in (*shapes[0], *shapes[1]):
+        raise ValueError(f"{name}: vectors must not be empty; got {shapes[0]} and {shapes[1]}.")
+    if mode not in MODES:
+        raise ValueError(f"{name}: mode must be one of {MODES}; got {mode!r}.")
+    a, v = promote_inexact(a, v)
+    if correlate:
+        v = rev(ew.conj(v) if is_complex(type_of(v).dtype) else v, dimensions=(0,))
+    if type_of(a).size < type_of(v).size:
+        a, v = v, a
+    n, m = type_of(a).size, type_of(v).size
+    zero = np.zeros((), type_of(a).dtype)[()]
+    wide = pad(a, zero, padding_config=((m - 1, m - 1, 0),))
+    places = np.arange(n + m - 1, dtype=np.int32)[:, None] + np.arange(m, dtype=np.int32)
+    windows = take_from(wide, places)  # f[n + m - 1, m]
+    numbers = (((1,), (0,)), ((), ()))
+    out = dot(windows, rev(v, dimensions=(0,)), numbers, precision, preferred)
+    if mode == "valid":
+        return slice_in_dim(out, m - 1, n, 0)
+    if mode == "same":
+        # NumPy centres a correlation with a longer second vector from the other end.
+        start = (m - 1) // 2 if not (correlate and shapes[0][0] < shapes[1][0]) else m // 2
+        return slice_in_dim(out, start, start + n, 0)
+    return out
+
+
+def convolve(
+    a: Any, v: Any, mode: str = "full", *, precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """Convolution of two vectors of sizes n and m.
+
+    mode: "full" of size n + m - 1; "same" of the longer one's size; "valid" where both overlap
+          completely.
+    """
+    preferred = checked_dtype(preferred_element_type, "convolve")
+    return _convolve(a, v, mode, precision, preferred, False, "convolve")
+
+
+def correlate(
+    a: Any, v: Any, mode: str = "valid", *, precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """Correlation of two vectors: convolution with `v` conjugated and reversed."""
+    preferred = checked_dtype(preferred_element_type, "correlate")
+    return _convolve(a, v, mode, precision, preferred, True, "correlate")

@@ -1,0 +1,228 @@
+"""Reductions that skip NaN: nansum, nanprod, nanmax, nanmin, nanmean, nanvar, nanstd and others.
+
+Each is the plain reduction with `where` at the elements that are numbers. Where there is none the
+sums give 0, the products 1, the rest NaN, and nanargmax and nanargmin -1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import broadcast
+from shardwise._src.numpy.reductions import (
+    Axis,
+    axes_of,
+    checked_dtype,
+    kept,
+    masked,
+    place,
+    reduce_masked,
+    refuse_out,
+)
+from shardwise._src.numpy.scans import cumulated
+from shardwise._src.numpy.statistics import mean_of, spread_of
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.cumulative import cumprod, cumsum
+from shardwise._src.ops.reduce import argmax, argmin, reduce_and
+from shardwise._src.types.dtypes import is_inexact, max_value, min_value
+
+
+def numbers(a: Any) -> Any:
+    """Which elements are not NaN; None where none can be."""
+    return ew.eq(a, a) if is_inexact(type_of(a).dtype) else None
+
+
+def _both(first: Any, second: Any) -> Any:
+    if first is None or second is None:
+        return second if first is None else first
+    return ew.bitwise_and(*broadcast(first, second))
+
+
+def _worst(dtype: Any, name: str) -> Any:
+    return min_value(dtype) if name == "max" else max_value(dtype)
+
+
+@fused
+def _skipping(
+    *arrays: Any, name: str, has_initial: bool, has_where: bool, axis: Axis, dtype: Any,
+    keepdims: bool,
+) -> Any:
+    a, *rest = arrays
+    initial = rest.pop(0) if has_initial else None
+    where = rest[0] if has_where else None
+    real = numbers(a)
+    start = initial
+    if real is not None:
+        if name in ("max", "min"):
+            a = ew.where(real, a, _worst(type_of(a).dtype, name))
+        else:
+            where = _both(where, real)
+    out = reduce_masked(a, start, where, name, axis, dtype, keepdims)
+    if real is None or name not in ("max", "min") or initial is not None:
+        return out
+    t = type_of(a)
+    axes = axes_of(axis, t.ndim)
+    none = kept(reduce_and(ew.bitwise_not(real), axes=axes), axes, keepdims)
+    return ew.where(none, np.asarray(np.nan).astype(t.dtype)[()], out)
+
+
+def _call(
+    name: str, a: Any, axis: Axis, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any
+) -> Any:
+    dtype = checked_dtype(dtype, f"nan{name}")
+    refuse_out(f"nan{name}", out)
+    given = [x for x in (initial, where) if x is not None]
+    return _skipping(
+        a, *given, name=name, has_initial=initial is not None, has_where=where is not None,
+        axis=axis, dtype=dtype, keepdims=keepdims,
+    )
+
+
+def nansum(
+    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None,
+) -> Any:
+    """Sum over `axis` of the elements that are not NaN; arguments as for `sum`."""
+    return _call("sum", a, axis, dtype, out, keepdims, initial, where)
+
+
+def nanprod(
+    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None,
+) -> Any:
+    """Product over `axis` of the elements that are not NaN; arguments as for `prod`."""
+    return _call("prod", a, axis, dtype, out, keepdims, initial, where)
+
+
+def nanmax(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Any:
+    """Largest element over `axis` that is not NaN; arguments as for `max`."""
+    return _call("max", a, axis, None, out, keepdims, initial, where)
+
+
+def nanmin(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Any:
+    """Smallest element over `axis` that is not NaN; arguments as for `min`."""
+    return _call("min", a, axis, None, out, keepdims, initial, where)
+
+
+# -- means and variances --
+
+
+@fused
+def _mean(*arrays: Any, axis: Axis, dtype: Any, keepdims: bool) -> Any:
+    a, *where = arrays
+    return mean_of(a, axis, dtype, keepdims, _both(numbers(a), where[0] if where else None))
+
+
+def nanmean(
+    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+    where: Any = None,
+) -> Any:
+    """Mean over `axis` of the elements that are not NaN; arguments as for `mean`."""
+    dtype = checked_dtype(dtype, "nanmean")
+    refuse_out("nanmean", out)
+    given = () if where is None else (where,)
+    return _mean(a, *given, axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+@fused
+def _spread(
+    *arrays: Any, has_mean: bool, has_where: bool, axis: Axis, dtype: Any, ddof: float,
+    keepdims: bool, root: bool,
+) -> Any:
+    a, *rest = arrays
+    middle = rest.pop(0) if has_mean else None
+    where = _both(numbers(a), rest[0] if has_where else None)
+    return spread_of(a, middle, where, axis, dtype, ddof, keepdims, root)
+
+
+def nanvar(
+    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: float = 0,
+    keepdims: bool = False, where: Any = None, mean: Any = None,
+) -> Any:
+    """Variance over `axis` of the elements that are not NaN; arguments as for `var`."""
+    return _spread_call("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
+
+
+def nanstd(
+    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: float = 0,
+    keepdims: bool = False, where: Any = None, mean: Any = None,
+) -> Any:
+    """Standard deviation over `axis` of the elements that are not NaN; arguments as for `var`."""
+    return _spread_call("nanstd", a, axis, dtype, out, ddof, keepdims, where, mean)
+
+
+def _spread_call(
+    name: str, a: Any, axis: Axis, dtype: Any, out: Any, ddof: float, keepdims: bool, where: Any,
+    mean: Any,
+) -> Any:
+    dtype = checked_dtype(dtype, name)
+    refuse_out(name, out)
+    given = [x for x in (mean, where) if x is not None]
+    return _spread(
+        a, *given, has_mean=mean is not None, has_where=where is not None, axis=axis, dtype=dtype,
+        ddof=ddof, keepdims=keepdims, root=name == "nanstd",
+    )
+
+
+# -- places --
+
+
+@fused(arrays=1)
+def _place(a: Any, axis: int | None, keepdims: bool, name: str) -> Any:
+    op = argmax if name == "max" else argmin
+    real = numbers(a)
+    if real is None:
+        return place(a, axis, keepdims, op)
+    found = place(ew.where(real, a, _worst(type_of(a).dtype, name)), axis, keepdims, op)
+    axes = axes_of(axis, type_of(a).ndim)
+    none = kept(reduce_and(ew.bitwise_not(real), axes=axes), axes, keepdims)
+    return ew.where(none, np.asarray(-1).astype(type_of(found).dtype)[()], found)
+
+
+def nanargmax(
+    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
+) -> Any:
+    """Index of the largest element that is not NaN; -1 where there is none."""
+    refuse_out("nanargmax", out)
+    return _place(a, axis, bool(keepdims), "max")
+
+
+def nanargmin(
+    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
+) -> Any:
+    """Index of the smallest element that is not NaN; -1 where there is none."""
+    refuse_out("nanargmin", out)
+    return _place(a, axis, bool(keepdims), "min")
+
+
+# -- running folds --
+
+
+@fused(arrays=1)
+def _scan(a: Any, axis: int | None, dtype: Any, filler: int) -> Any:
+    real = numbers(a)
+    if real is not None:
+        a = masked(a, real, filler, "nancumsum")
+    return cumulated(a, axis, dtype, cumsum if filler == 0 else cumprod)
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    """Running sum along `axis` (of the flat array by default), with NaN as 0."""
+    refuse_out("nancumsum", out)
+    return _scan(a, axis, checked_dtype(dtype, "nancumsum"), 0)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    """Running product along `axis` (of the flat array by default), with NaN as 1."""
+    refuse_out("nancumprod", out)
+    return _scan(a, axis, checked_dtype(dtype, "nancumprod"), 1)

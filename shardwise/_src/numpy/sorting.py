@@ -1,0 +1,243 @@
+"""Order: sort, argsort, lexsort, partition, searchsorted, digitize.
+
+Zeros are equal whatever their sign; NaNs are equal and last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import cast, promote
+from shardwise._src.numpy.reductions import add_up, checked_dtype
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.create import full, iota
+from shardwise._src.ops.index import GatherDimensionNumbers, GatherScatterMode, gather
+from shardwise._src.ops.shape import canonical_axis, rev, slice_in_dim
+from shardwise._src.ops.sort import sort as sort_op
+from shardwise._src.types.dtypes import canonicalize, complex_dtype, is_inexact
+
+INT32 = np.dtype(np.int32)
+
+# -- sort, argsort, lexsort --
+
+
+def _along(a: Any, axis: int | None) -> tuple[Any, int]:
+    """The array to sort and the axis; flat for None."""
+    t = type_of(a)
+    if axis is None:
+        return reshape(a, shape=(t.size,)), 0
+    return a, canonical_axis(axis, t.ndim)
+
+
+def _refuse(name: str, kind: Any, order: Any) -> None:
+    if kind is not None or order is not None:
+        raise TypeError(
+            f"{name}: kind and order are not supported. Use stable=True or stable=False."
+        )
+
+
+@fused(arrays=1)
+def _sort(a: Any, axis: int | None, stable: bool, descending: bool) -> Any:
+    a, axis = _along(a, axis)
+    (out,) = sort_op(a, dimension=axis, is_stable=stable)
+    return rev(out, dimensions=(axis,)) if descending else out
+
+
+def sort(
+    a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+    descending: bool = False,
+) -> Any:
+    """The elements in order along `axis`; of the flat array for None.
+
+    stable: whether equal elements keep their order.
+    descending: whether the largest, and NaN, come first.
+    """
+    _refuse("sort", kind, order)
+    return _sort(a, axis, bool(stable), descending)
+
+
+def places_in_order(a: Any, axis: int, stable: bool, descending: bool, dtype: Any) -> Any:
+    shape = type_of(a).shape
+    start = iota(dtype=dtype, shape=shape, dimension=axis)
+    if not descending:
+        return sort_op(a, start, dimension=axis, is_stable=stable)[1]
+    # Sorting back to front keeps equal elements in order.
+    ends = {"dimensions": (axis,)}
+    a, start = rev(a, **ends), rev(start, **ends)
+    return rev(sort_op(a, start, dimension=axis, is_stable=stable)[1], **ends)
+
+
+@fused(arrays=1)
+def _argsort(a: Any, axis: int | None, stable: bool, descending: bool, dtype: Any) -> Any:
+    a, axis = _along(a, axis)
+    wanted = canonicalize(int) if dtype is None else dtype
+    return places_in_order(a, axis, stable, descending, wanted)
+
+
+def argsort(
+    a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+    descending: bool = False, dtype: Any = None,
+) -> Any:
+    """The indices that put the elements in order along `axis`; arguments as for `sort`."""
+    _refuse("argsort", kind, order)
+    return _argsort(a, axis, bool(stable), descending, checked_dtype(dtype, "argsort"))
+
+
+@fused
+def _lexsort(*keys: Any, axis: int) -> Any:
+    shapes = {type_of(k).shape for k in keys}
+    if not keys or len(shapes) > 1:
+        shown = " and ".join(type_of(k).str_short(True) for k in keys) or "none"
+        raise ValueError(f"lexsort: takes keys of one shape; got {shown}.")
+    (shape,) = shapes
+    if not shape:
+        return full(0, (), canonicalize(int))
+    axis = canonical_axis(axis, len(shape))
+    start = iota(dtype=canonicalize(int), shape=shape, dimension=axis)
+    return sort_op(*keys[::-1], start, dimension=axis, num_keys=len(keys))[-1]
+
+
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """The indices that sort by the last key, then by the one before it, and so on."""
+    if hasattr(keys, "shape"):
+        keys = [keys[i] for i in range(keys.shape[0])]
+    return _lexsort(*keys, axis=axis)
+
+
+@fused(arrays=1)
+def sort_complex(a: Any) -> Any:
+    """The elements as complex numbers, in order along the last axis."""
+    t = type_of(a)
+    a, axis = _along(cast(a, complex_dtype(t.dtype)), -1)
+    return sort_op(a, dimension=axis)[0]
+
+
+# -- partition: by a whole sort, which meets its contract --
+
+
+def _check_kth(name: str, a: Any, kth: int, axis: int) -> None:
+    n = type_of(a).shape[axis]
+    if not -n <= kth < n:
+        raise ValueError(f"{name}: kth={kth} is out of bounds for {n} elements.")
+
+
+@fused(arrays=1)
+def partition(a: Any, kth: int, axis: int = -1) -> Any:
+    """The elements along `axis` so that the one at `kth` is in its place, none larger before it."""
+    a, axis = _along(a, axis)
+    _check_kth("partition", a, kth, axis)
+    return sort_op(a, dimension=axis)[0]
+
+
+@fused(arrays=1)
+def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
+    """The indices that `partition` moves elements by."""
+    a, axis = _along(a, axis)
+    _check_kth("argpartition", a, kth, axis)
+    return places_in_order(a, axis, True, False, canonicalize(int))
+
+
+# -- searching what is sorted --
+
+
+def take_from(x: Any, places: Any) -> Any:
+    """The elements of a vector at places within its bounds."""
+    shape = type_of(places).shape
+    return gather(
+        x, reshape(places, shape=(*shape, 1)),
+        dimension_numbers=GatherDimensionNumbers((), (0,), (0,)), slice_sizes=(1,),
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+
+
+def _less(x: Any, y: Any) -> Any:
+    """Whether x comes before y: NaN comes last."""
+    if not is_inexact(type_of(x).dtype):
+        return ew.lt(x, y)
+    return ew.bitwise_or(ew.lt(x, y), ew.bitwise_and(ew.eq(x, x), ew.ne(y, y)))
+
+
+def place_in_order(a: Any, v: Any, side: str) -> Any:
+    """Where to put each `v` into the sorted vector `a`: by halving, without a loop."""
+    n = type_of(a).shape[0]
+    shape = type_of(v).shape
+    low, high = full(0, shape, INT32), full(n, shape, INT32)
+    for _ in range(n.bit_length()):
+        middle = ew.shift_right_logical(ew.add(low, high), np.int32(1))
+        x = take_from(a, middle)
+        right = _less(x, v) if side == "left" else ew.bitwise_not(_less(v, x))
+        low, high = ew.where(right, middle, low), ew.where(right, high, middle)
+    return high
+
+
+def _count_before(a: Any, v: Any, side: str) -> Any:
+    """The same by comparing each with each."""
+    t, n = type_of(v), type_of(a).shape[0]
+    shape = (*t.shape, n)
+    x = broadcast_in_dim(a, shape=shape, dims=(t.ndim,))
+    y = broadcast_in_dim(v, shape=shape, dims=tuple(range(t.ndim)))
+    before = _less(x, y) if side == "left" else ew.bitwise_not(_less(y, x))
+    return add_up(before, (t.ndim,), INT32)
+
+
+_METHODS = ("default", "scan", "scan_unrolled", "sort", "compare_all")
+
+
+@fused
+def _searchsorted(*arrays: Any, side: str, method: str) -> Any:
+    a, v, *sorter = arrays
+    if type_of(a).ndim != 1:
+        raise ValueError(f"searchsorted: a must be a vector; got {type_of(a).str_short(True)}.")
+    a, v = promote(a, v)
+    if sorter:
+        a = take_from(a, sorter[0])
+    found = (_count_before if method == "compare_all" else place_in_order)(a, v, side)
+    return cast(found, canonicalize(int))
+
+
+def searchsorted(
+    a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
+) -> Any:
+    """Where each of `v` would go into the sorted vector `a`.
+
+    Args:
+      side: whether "left" or "right" of equal elements.
+      sorter: indices that sort `a`, if it is not sorted.
+      method: "compare_all" compares each with each, which is quick for short `a`; the others halve.
+    """
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: side must be 'left' or 'right'; got {side!r}.")
+    if method not in _METHODS:
+        raise ValueError(f"searchsorted: method must be one of {_METHODS}; got {method!r}.")
+    given = () if sorter is None else (sorter,)
+    return _searchsorted(a, v, *given, side=side, method=method)
+
+
+@fused(arrays=2)
+def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
+    if type_of(bins).ndim != 1:
+        raise ValueError(f"digitize: bins must be a vector; got {type_of(bins).str_short(True)}.")
+    x, bins = promote(x, bins)
+    n = type_of(bins).shape[0]
+    if n == 0:
+        return full(0, type_of(x).shape, canonicalize(int))
+    search = _count_before if method == "compare_all" else place_in_order
+    side = "left" if right else "right"
+    rising = search(bins, x, side)
+    falling = ew.sub(np.int32(n), search(rev(bins, dimensions=(0,)), x, side))
+    first, last = slice_in_dim(bins, 0, 1, 0), slice_in_dim(bins, n - 1, n, 0)
+    is_rising = reshape(ew.ge(last, first), shape=())
+    return cast(ew.where(is_rising, rising, falling), canonicalize(int))
+
+
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Any:
+    """The number of the bin that each element is in; `bins` rise or fall.
+
+    right: whether a bin has its right end, rather than its left one.
+    """
+    return _digitize(x, bins, right, method or "scan")

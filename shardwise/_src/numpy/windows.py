@@ -1,0 +1,49 @@
+"""Windows for signals: bartlett, blackman, hamming, hanning, kaiser.
+
+The points are known where the size is, so they are worked out on the host in full precision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.numpy.convert import device_array, promote_inexact, whole
+from shardwise._src.numpy.creation import as_operand, ones
+from shardwise._src.numpy.elementary import i0
+from shardwise._src.numpy.ufuncs import divide, multiply
+
+
+def bartlett(M: int) -> Any:
+    """A triangle of M points, zero at both ends."""
+    return device_array(np.bartlett(whole(M, "bartlett: M")))
+
+
+def blackman(M: int) -> Any:
+    """The Blackman window of M points: three cosine terms."""
+    return device_array(np.blackman(whole(M, "blackman: M")))
+
+
+def hamming(M: int) -> Any:
+    """The Hamming window of M points: a raised cosine on a pedestal."""
+    return device_array(np.hamming(whole(M, "hamming: M")))
+
+
+def hanning(M: int) -> Any:
+    """The Hann window of M points: a raised cosine, zero at both ends."""
+    return device_array(np.hanning(whole(M, "hanning: M")))
+
+
+def kaiser(M: int, beta: Any) -> Any:
+    """The Kaiser window of M points; the larger `beta`, the narrower. `beta` may be traced."""
+    size = whole(M, "kaiser: M")
+    return _kaiser(as_operand(beta), size) if size > 1 else ones(max(size, 0))
+
+
+@fused(arrays=1)
+def _kaiser(beta: Any, size: int) -> Any:
+    (beta,) = promote_inexact(beta)
+    height = np.sqrt(np.maximum(0, 1 - np.linspace(-1, 1, size) ** 2)).astype(np.float32)
+    return divide(i0(multiply(beta, height)), i0(beta))

@@ -1,0 +1,68 @@
+"""`optimization_barrier`: an identity that the compiler does not look through.
+
+What goes into one barrier is computed before anything that comes out of it is used, and once: it
+is not fused into its users and not repeated for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.core.op import Op
+from shardwise._src.ops.basis import zeros
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims, letters
+
+
+def _type(*xs: ArrayType) -> tuple[ArrayType, ...]:
+    return tuple(x.update(spec=None, mesh=None) for x in xs)
+
+
+def _dims(*xs: ArrayType) -> Dims:
+    names = letters(sum(x.ndim for x in xs))
+    parts, start = [], 0
+    for x in xs:
+        parts.append(names[start : start + x.ndim])
+        start += x.ndim
+    return Dims(tuple(parts), tuple(parts))
+
+
+def _lower(e: Any, ins: Any, outs: Any, *xs: str) -> list[str]:
+    if not xs:
+        return []
+    types = ", ".join(e.ty(t) for t in ins)
+    return e.lets(f"stablehlo.optimization_barrier {', '.join(xs)} : {types}", len(xs))
+
+
+def _jvp(primals: Any, tangents: Any) -> tuple[list, list]:
+    given = [t for t in tangents if t is not None]
+    moved = iter(optimization_barrier(*given) if given else [])
+    return optimization_barrier(*primals), [None if t is None else next(moved) for t in tangents]
+
+
+def _transpose(cts: Any, *xs: Any) -> list[Any]:
+    given = [zeros(x.aval) if ct is None else ct for ct, x in zip(cts, xs, strict=True)]
+    return optimization_barrier(*given)
+
+
+def _batch(size: int, args: Any, dims: Any) -> tuple[list, list]:
+    return optimization_barrier(*args), list(dims)
+
+
+optimization_barrier = Op(
+    "optimization_barrier",
+    multiple=True,
+    type_rule=_type,
+    dims=_dims,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+)
+
+
+def kept(x: Any) -> Any:
+    """One value behind a barrier."""
+    return optimization_barrier(x)[0]
+
+

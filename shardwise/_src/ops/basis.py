@@ -1,0 +1,367 @@
+"""The ops that the families' own rules need: broadcast, transpose, reshape and sum.
+
+Written out in full, they also show what a record holds when no family fits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.ops.sharding import settle
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims, letters
+
+
+def ints(values: Any) -> str:
+    """`[0, 2]`: a list in StableHLO's text."""
+    return "[" + ", ".join(map(str, values)) + "]"
+
+
+def zeros(t: ArrayType) -> Any:
+    """An array of zeros: the tangent or cotangent that a rule has to write out."""
+    return settle(broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=()), t)
+
+
+# -- broadcast_in_dim: operand dimension i becomes result dimension dims[i]; sizes 1 are repeated --
+
+
+def _broadcast_type(x: ArrayType, *, shape: tuple, dims: tuple) -> ArrayType:
+    fits = len(dims) == x.ndim and all(
+        0 <= d < len(shape) and n in (1, shape[d]) for n, d in zip(x.shape, dims, strict=False)
+    )
+    if not fits or list(dims) != sorted(set(dims)):
+        raise TypeError(
+            f"[broadcast_in_dim] cannot broadcast {x.str_short(True)} to shape {shape} with its "
+            f"dimensions at {dims}: each must be 1 or equal, in increasing places."
+        )
+    return array_type(shape, x.dtype, x.weak_type)
+
+
+def _broadcast_dims(x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
+    out = letters(len(shape))
+    given = tuple(
+        out[d] if n == shape[d] else None for n, d in zip(x.shape, dims, strict=True)
+    )
+    return Dims((given,), (out,), linear=((0,),))
+
+
+def _broadcast_lower(e: Any, ins: Any, outs: Any, x: str, *, shape: tuple, dims: tuple) -> str:
+    ty, out = e.ty(ins[0]), e.ty(outs[0])
+    return e.let(f"stablehlo.broadcast_in_dim {x}, dims = {ints(dims)} : ({ty}) -> {out}")
+
+
+def _broadcast_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    return broadcast_in_dim(primals[0], **p), broadcast_in_dim(tangents[0], **p)
+
+
+def _broadcast_transpose(ct: Any, x: Any, *, shape: tuple, dims: tuple) -> list[Any]:
+    aval = x.aval
+    repeated = {d for n, d in zip(aval.shape, dims, strict=True) if n != shape[d]}
+    new = [d for d in range(len(shape)) if d not in dims or d in repeated]
+    summed = reduce_sum(ct, axes=tuple(new)) if new else ct
+    return [reshape(summed, shape=aval.shape) if repeated else summed]
+
+
+def _broadcast_batch(size: int, args: Any, ds: Any, *, shape: tuple, dims: tuple) -> tuple:
+    x = move_axis(args[0], ds[0], 0)
+    shifted = (0, *[d + 1 for d in dims])
+    return broadcast_in_dim(x, shape=(size, *shape), dims=shifted), 0
+
+
+broadcast_in_dim = Op(
+    "broadcast_in_dim",
+    type_rule=_broadcast_type,
+    dims=_broadcast_dims,
+    lower=_broadcast_lower,
+    jvp=_broadcast_jvp,
+    transpose=_broadcast_transpose,
+    batch=_broadcast_batch,
+)
+
+
+# -- transpose: result dimension i is operand dimension perm[i] --
+
+
+def _transpose_type(x: ArrayType, *, perm: tuple) -> ArrayType:
+    if sorted(perm) != list(range(x.ndim)):
+        raise TypeError(
+            f"[transpose] perm must be a permutation of the {x.ndim} dimensions of "
+            f"{x.str_short(True)}; got {perm}."
+        )
+    return array_type(tuple(x.shape[i] for i in perm), x.dtype, x.weak_type)
+
+
+def _transpose_dims(x: ArrayType, *, perm: tuple) -> Dims:
+    names = letters(x.ndim)
+    return Dims((names,), (tuple(names[i] for i in perm),), linear=((0,),))
+
+
+def _transpose_lower(e: Any, ins: Any, outs: Any, x: str, *, perm: tuple) -> str:
+    ty, out = e.ty(ins[0]), e.ty(outs[0])
+    return e.let(f"stablehlo.transpose {x}, dims = {ints(perm)} : ({ty}) -> {out}")
+
+
+def _transpose_jvp(primals: Any, tangents: Any, *, perm: tuple) -> tuple[Any, Any]:
+    return transpose(primals[0], perm=perm), transpose(tangents[0], perm=perm)
+
+
+def _transpose_transpose(ct: Any, x: Any, *, perm: tuple) -> list[Any]:
+    inverse = sorted(range(len(perm)), key=perm.__getitem__)
+    return [transpose(ct, perm=tuple(inverse))]
+
+
+def _transpose_batch(size: int, args: Any, ds: Any, *, perm: tuple) -> tuple[Any, int]:
+    (d,) = ds
+    rest = tuple(i + (i >= d) for i in perm)
+    return transpose(args[0], perm=(d, *rest)), 0
+
+
+transpose = Op(
+    "transpose",
+    type_rule=_transpose_type,
+    dims=_transpose_dims,
+    lower=_transpose_lower,
+    jvp=_transpose_jvp,
+    transpose=_transpose_transpose,
+    batch=_transpose_batch,
+)
+
+
+def move_axis(x: Any, source: int, destination: int) -> Any:
+    """`x` with dimension `source` moved to `destination`; both non-negative."""
+    if source == destination:
+        return x
+    perm = [i for i in range(type_of(x).ndim) if i != source]
+    perm.insert(destination, source)
+    return transpose(x, perm=tuple(perm))
+
+
+def batch_first(size: int, x: Any, dim: int | None) -> Any:
+    """`x` with its hidden dimension first, repeated `size` times where it has none."""
+    if dim is not None:
+        return move_axis(x, dim, 0)
+    shape = type_of(x).shape
+    return broadcast_in_dim(x, shape=(size, *shape), dims=tuple(range(1, len(shape) + 1)))
+
+
+# -- reshape: the elements in row-major order, in another shape --
+
+
+def _reshape_type(x: ArrayType, *, shape: tuple) -> ArrayType:
+    if math.prod(shape) != x.size or any(n < 0 for n in shape):
+        raise TypeError(
+            f"[reshape] cannot reshape {x.str_short(True)} ({x.size} elements) to shape {shape} "
+            f"({math.prod(shape)} elements)."
+        )
+    return array_type(shape, x.dtype, x.weak_type)
+
+
+def _reshape_dims(x: ArrayType, *, shape: tuple) -> Dims:
+    """Groups of dimensions with equal products belong together, major factor first."""
+    ins: list[Any] = []
+    outs: list[Any] = []
+    fresh = iter(letters(x.ndim + len(shape) + 2))
+    groups = _reshape_groups(x.shape, shape)
+    for (i, i_end), (j, j_end) in groups:
+        name = next(fresh)
+        ins += _group_factors(x.shape[i:i_end], shape[j:j_end], name)
+        outs += _group_factors(shape[j:j_end], x.shape[i:i_end], name)
+    specs = None if x.spec is None else (_reshape_spec(x, shape, groups),)
+    return Dims((tuple(ins),), (tuple(outs),), linear=((0,),), specs=specs)
+
+
+def _reshape_groups(own: tuple, other: tuple) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Ranges of dimensions before and after, as short as possible, with equal products."""
+    if 0 in own:  # products tell nothing
+        return [((0, len(own)), (0, len(other)))]
+    groups: list[Any] = []
+    i = j = 0
+    while i < len(own) or j < len(other):
+        first_in, first_out = i, j
+        left = right = 1
+        while True:
+            if left <= right and i < len(own) and (left < right or i == first_in):
+                left *= own[i]
+                i += 1
+            elif j < len(other) and (right < left or j == first_out):
+                right *= other[j]
+                j += 1
+            if left == right:
+                break
+        groups.append(((first_in, i), (first_out, j)))
+    return groups
+
+
+def _group_factors(own: tuple, other: tuple, name: str) -> list[Any]:
+    """The factors of one group: the major dimension is shared, where it is not of size 1."""
+    if not own or not other or 0 in own:
+        return [None] * len(own)
+    if len(own) == 1 and len(other) == 1:
+        return [name]
+    real = [k for k, n in enumerate(own) if n != 1]
+    lead = real[0] if real else 0
+    several = len([n for n in other if n != 1]) > 1 or len(real) > 1
+    return [((name, name + "'") if several else name) if k == lead else None
+            for k in range(len(own))]
+
+
+def _reshape_spec(x: ArrayType, shape: tuple, groups: Any) -> tuple:
+    """The mesh axes of each dimension after: those of a group before, from the major dimension."""
+    axes_of: Any = x.spec and x.spec.dims(x.ndim)
+    if shape == x.shape:
+        return axes_of
+    found: list[Any] = []
+    for (i, i_end), (j, j_end) in groups:
+        before = [(n, axes_of[d]) for d, n in enumerate(x.shape) if i <= d < i_end and n != 1]
+        after = shape[j:j_end]
+        new = _carried(before, after, x.mesh)
+        if new is None:
+            raise ShardingTypeError(
+                f"[reshape] cannot carry the sharding of {x.str_short(True)} over to shape {shape}:"
+                " the parts of a split dimension would not be parts of one dimension. Pass "
+                "`out_sharding`, or use `reshard` to gather that dimension first."
+            )
+        found += new
+    return tuple(found)
+
+
+def _carried(before: list[tuple[int, tuple]], after: tuple, mesh: Any) -> list[tuple] | None:
+    """The axes of the dimensions that one group becomes; None where they do not carry over."""
+    real = [n for n in after if n != 1]
+    if len(before) == len(real) == 1:
+        return [before[0][1] if n != 1 else () for n in after]
+    axes_of = [axes for _, axes in before]
+    while axes_of and not axes_of[-1]:
+        axes_of.pop()
+    if not axes_of:
+        return [()] * len(after)
+    if not all(axes_of) or 0 in after:
+        return None
+    axes = [axis for some in axes_of for axis in some]
+    if len(before) > 1 and len(real) > 1:  # only blocks of whole major rows stay blocks
+        parts = math.prod(map(mesh.axis_size, axes))
+        if len(axes_of) > 1 or before[0][0] % parts or real[0] % parts:
+            return None
+        first = after.index(real[0])
+        return [tuple(axes) if j == first else () for j in range(len(after))]
+    found: list[tuple] = []
+    for n in after:
+        own: list[Any] = []
+        while n > 1 and axes:
+            n, rest = divmod(n, mesh.axis_size(axes[0]))
+            if rest:
+                return None
+            own.append(axes.pop(0))
+        found.append(tuple(own))
+    return None if axes else found
+
+
+def _reshape_lower(e: Any, ins: Any, outs: Any, x: str, *, shape: tuple) -> str:
+    return e.let(f"stablehlo.reshape {x} : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
+
+
+def _reshape_jvp(primals: Any, tangents: Any, *, shape: tuple) -> tuple[Any, Any]:
+    return reshape(primals[0], shape=shape), reshape(tangents[0], shape=shape)
+
+
+def _reshape_transpose(ct: Any, x: Any, *, shape: tuple) -> list[Any]:
+    return [reshape(ct, shape=x.aval.shape)]
+
+
+def _reshape_batch(size: int, args: Any, ds: Any, *, shape: tuple) -> tuple[Any, int]:
+    return reshape(move_axis(args[0], ds[0], 0), shape=(size, *shape)), 0
+
+
+reshape = Op(
+    "reshape",
+    type_rule=_reshape_type,
+    dims=_reshape_dims,
+    lower=_reshape_lower,
+    jvp=_reshape_jvp,
+    transpose=_reshape_transpose,
+    batch=_reshape_batch,
+)
+
+
+# -- reduce_sum: over the dimensions `axes`, which go away --
+
+
+def check_axes(name: str, x: ArrayType, axes: tuple) -> None:
+    if any(not 0 <= a < x.ndim for a in axes) or len(set(axes)) != len(axes):
+        raise ValueError(
+            f"[{name}] axes must be distinct and within the {x.ndim} dimensions of "
+            f"{x.str_short(True)}; got {axes}."
+        )
+
+
+def reduced(x: ArrayType, axes: tuple) -> tuple[int, ...]:
+    """The shape without `axes`."""
+    return tuple(n for i, n in enumerate(x.shape) if i not in axes)
+
+
+def reduce_dims(combine: Any) -> Any:
+    def dims(x: ArrayType, *, axes: tuple, **params: Any) -> Dims:
+        names = letters(x.ndim)
+        out = tuple(n for i, n in enumerate(names) if i not in axes)
+        return Dims((names,), (out,), combine, linear=((0,),) if combine == "add" else ())
+
+    return dims
+
+
+def reduce_text(
+    e: Any, ins: Any, outs: Any, x: str, axes: tuple, body: str, identity: str
+) -> str:
+    """`stablehlo.reduce` of one operand with a one-op body."""
+    scalar = e.ty(array_type((), ins[0].dtype))
+    init = e.let(f"stablehlo.constant dense<{identity}> : {scalar}")
+    return e.let(
+        f"stablehlo.reduce({x} init: {init}) applies stablehlo.{body} across dimensions = "
+        f"{ints(axes)} : ({e.ty(ins[0])}, {scalar}) -> {e.ty(outs[0])}"
+    )
+
+
+def batch_axes(op: Op) -> Any:
+    """The batch rule of an op with a parameter `axes` that it removes."""
+
+    def rule(size: int, args: Any, ds: Any, *, axes: tuple, **params: Any) -> tuple[Any, int]:
+        (d,) = ds
+        out = op(args[0], axes=tuple(a + (a >= d) for a in axes), **params)
+        return out, d - sum(a < d for a in axes)
+
+    return rule
+
+
+def _sum_type(x: ArrayType, *, axes: tuple) -> ArrayType:
+    check_axes("reduce_sum", x, axes)
+    return array_type(reduced(x, axes), x.dtype, x.weak_type)
+
+
+def _sum_lower(e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
+    return reduce_text(e, ins, outs, x, axes, "add", e.literal(0, ins[0].dtype))
+
+
+def _sum_jvp(primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any, Any]:
+    return reduce_sum(primals[0], axes=axes), reduce_sum(tangents[0], axes=axes)
+
+
+def _sum_transpose(ct: Any, x: Any, *, axes: tuple) -> list[Any]:
+    kept = tuple(i for i in range(x.aval.ndim) if i not in axes)
+    return [broadcast_in_dim(ct, shape=x.aval.shape, dims=kept)]
+
+
+reduce_sum = Op(
+    "reduce_sum",
+    family="reduction",
+    type_rule=_sum_type,
+    dims=reduce_dims("add"),
+    lower=_sum_lower,
+    jvp=_sum_jvp,
+    transpose=_sum_transpose,
+)
+reduce_sum.batch = batch_axes(reduce_sum)

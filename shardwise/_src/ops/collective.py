@@ -1,0 +1,440 @@
+"""Collectives: ops between the values along named axes.
+
+    psum(x, names=("i",), sizes=(4,), groups=None)        # x, summed over the axis i
+
+An axis is named by the `vmap` that maps over it. Its batch interpreter consumes the name: what an
+op does along the axis, it does along the hidden dimension. Names of other axes stay, so that a
+collective over several is taken apart, axis by axis. With names n₁ … nₖ, values are numbered in
+row-major order: the index along the last axis changes fastest.
+
+names, sizes: the axes, and how many values there are along each.
+groups:       None, or a partition of the numbers along one axis: values of different groups have
+              nothing to do with one another.
+
+`all_gather`, `reduce_scatter` and `all_to_all` keep the number of dimensions, as in StableHLO; the
+forms that add or remove one (`lax.parallel`) are reshapes around them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum, reshape, transpose, zeros
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.elementwise import div, mul
+from shardwise._src.ops.families import ANY, NUMERIC, add, check_domain, lit
+from shardwise._src.ops.index import GatherDimensionNumbers, GatherScatterMode, gather
+from shardwise._src.ops.logical import eq, where
+from shardwise._src.ops.reduce import reduce_max, reduce_min
+from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
+from shardwise._src.ops.sharding import settle
+from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
+from shardwise._src.types.dims import Dims, letters
+
+INT32 = np.dtype("int32")
+
+Groups = tuple[tuple[int, ...], ...] | None
+
+
+def span(sizes: Sequence[int], groups: Groups = None) -> int:
+    """How many values take part together."""
+    return len(groups[0]) if groups else math.prod(sizes)
+
+
+# -- what all have in common --
+
+
+def collective(
+    name: str, *, type_rule: Callable, dims: Callable, alone: Callable,
+    positions: Sequence[str] = (), **rules: Any,
+) -> Op:
+    """An op with one operand.
+
+    alone:     `(x, d, size, before, after, **params) → (result, dim)`: the op over one axis whose
+               values are along dimension `d` of `x`. before, after: parameters `names` and `sizes`
+               of the axes before and after it; None where there are none.
+    positions: the parameters that are dimensions of the operand.
+    """
+
+    def lower(e: Any, ins: Any, outs: Any, *xs: str, names: tuple, **p: Any) -> NoReturn:
+        raise unbound(name, names)
+
+    new = Op(name, type_rule=type_rule, dims=dims, lower=lower, family="collective")
+    new.jvp = functools.partial(_linear_jvp, new)
+    new.batch = functools.partial(_batch, new, alone, tuple(positions))
+    for field, rule in rules.items():
+        setattr(new, field, rule)
+    return new
+
+
+def unbound(op: str, names: Sequence[Any]) -> NameError:
+    shown = " and ".join(map(repr, names))
+    return NameError(
+        f"[{op}] axis {shown} is not bound by a vmap where the program runs. Call the function "
+        "that has the collective inside of `vmap(..., axis_name=...)`."
+    )
+
+
+def _linear_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    return op(primals[0], **p), op(tangents[0], **p)
+
+
+def _batch(
+    op: Op, alone: Callable, positions: tuple[str, ...], size: int, args: Any, ds: Any, *,
+    mapped: Any, names: tuple, sizes: tuple, **p: Any,
+) -> tuple[Any, int | None]:
+    (x,), (d,), name = args, ds, mapped.axis.name
+    if name is None or name not in names:
+        x, shifted = batch_first(size, x, d), {k: p[k] + 1 for k in positions}
+        return op(x, names=names, sizes=sizes, **{**p, **shifted}), 0
+    at = names.index(name)
+    fixed = {"groups": None} if "groups" in p else {}
+    rest = [_axes(names[s], sizes[s], fixed) for s in (slice(at), slice(at + 1, None))]
+    if d is None:
+        x, d = batch_first(size, x, None), 0
+    if p.get("groups"):
+        return _grouped(alone, move_axis(x, d, 0), **p), 0
+    return alone(x, d, size, *rest, **p)
+
+
+def _axes(names: tuple, sizes: tuple, fixed: dict[str, Any]) -> dict[str, Any] | None:
+    return {"names": names, "sizes": sizes, **fixed} if names else None
+
+
+def _grouped(alone: Callable, x: Any, groups: Any, **p: Any) -> Any:
+    """Group by group, along dimension 0."""
+    parts = []
+    for group in groups:
+        out, dim = alone(rows(x, group), 0, len(group), None, None, groups=None, **p)
+        parts.append(batch_first(len(group), out, dim))
+    order = [i for group in groups for i in group]
+    return rows(concatenate(*parts, dimension=0), np.argsort(order))
+
+
+def rows(x: Any, numbers: Sequence[int] | np.ndarray) -> Any:
+    """Elements along dimension 0, by numbers that are known; those outside are zeros."""
+    t = type_of(x)
+    if list(numbers) == list(range(t.shape[0])):
+        return x
+    dims = GatherDimensionNumbers(tuple(range(1, t.ndim)), (0,), (0,))
+    return gather(
+        x, np.asarray(numbers, INT32)[:, None], dimension_numbers=dims,
+        slice_sizes=(1, *t.shape[1:]), mode=GatherScatterMode.FILL_OR_DROP, fill_value=0,
+    )
+
+
+def _split(x: Any, axis: int, *parts: int) -> Any:
+    """With the dimension as several, major first."""
+    shape = type_of(x).shape
+    return reshape(x, shape=(*shape[:axis], *parts, *shape[axis + 1 :]))
+
+
+def _merged(x: Any, axis: int) -> Any:
+    """With a dimension and the next one as one."""
+    shape = type_of(x).shape
+    size = shape[axis] * shape[axis + 1]
+    return reshape(x, shape=(*shape[:axis], size, *shape[axis + 2 :]))
+
+
+def _shape_kept(x: ArrayType, **p: Any) -> ArrayType:
+    return array_type(x.shape, x.dtype, x.weak_type)
+
+
+def _each_alone(x: ArrayType, **p: Any) -> Dims:
+    return Dims((letters(x.ndim),), (letters(x.ndim),), linear=((0,),))
+
+
+# -- psum, pmax, pmin: of all values, for all --
+
+
+def _reduction(name: str, domain: Any, reduce: Op, repeated: Callable, **rules: Any) -> Op:
+    """repeated: `(x, size)` → the result for as many equal values."""
+
+    def type_rule(x: ArrayType, **p: Any) -> ArrayType:
+        check_domain(name, domain, (x,))
+        return _shape_kept(x)
+
+    def alone(x: Any, d: int, size: int, before: Any, after: Any, **p: Any) -> tuple[Any, None]:
+        for rest in (before, after):
+            if rest:
+                x = new(x, **rest)
+        return reduce(x, axes=(d,)), None
+
+    new = collective(name, type_rule=type_rule, dims=_each_alone, alone=alone, **rules)
+    plain: Any = new.batch
+
+    def batch(size: int, args: Any, ds: Any, **p: Any) -> tuple[Any, int | None]:
+        """A value that is not mapped is not repeated, nor are its dimensions moved."""
+        (x,), (d,), own = args, ds, p["mapped"].axis.name
+        names, sizes, groups = p["names"], p["sizes"], p["groups"]
+        if own not in names:
+            return new(x, names=names, sizes=sizes, groups=groups), d
+        if d is not None or len({*map(len, groups or ())}) > 1:
+            return plain(size, args, ds, **p)
+        at = names.index(own)
+        others = names[:at] + names[at + 1 :], sizes[:at] + sizes[at + 1 :]
+        rest = _axes(*others, {"groups": None})
+        x = new(x, **rest) if rest else x
+        return repeated(x, span((size,), groups)), None
+
+    new.batch = batch
+    return new
+
+
+def _psum_transpose(ct: Any, x: Any, **p: Any) -> list[Any]:
+    """Each value was added to all results."""
+    return [psum(ct, **p)]
+
+
+def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    """The mean of the tangents of those values that are the result."""
+    (x,), (t,) = primals, tangents
+    out = op(x, **p)
+    found = convert_element_type(eq(x, out), dtype=type_of(t).dtype)
+    return out, div(psum(mul(t, found), **p), psum(found, **p))
+
+
+psum = _reduction(
+    "psum", NUMERIC, reduce_sum, lambda x, size: mul(x, lit(size, x)), transpose=_psum_transpose
+)
+pmax = _reduction("pmax", ANY, reduce_max, lambda x, size: x)
+pmin = _reduction("pmin", ANY, reduce_min, lambda x, size: x)
+pmax.jvp = functools.partial(_extreme_jvp, pmax)
+pmin.jvp = functools.partial(_extreme_jvp, pmin)
+
+
+# -- all_gather: the values one after another along `axis`, for all --
+
+
+def _gather_type(
+    x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, axis: int
+) -> ArrayType:
+    size = x.shape[axis] * span(sizes, groups)
+    return array_type((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype, x.weak_type)
+
+
+def _axis_dims(x: ArrayType, *, axis: int, **p: Any) -> Dims:
+    kept = along(x, (axis,))
+    return Dims((kept,), (kept,), linear=((0,),))
+
+
+def _gather_alone(
+    x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, groups: None = None
+) -> tuple[Any, None]:
+    x = move_axis(x, d, 0)
+    if after:
+        x = all_gather(x, axis=axis + 1, **after)
+    x = _merged(move_axis(x, 0, axis), axis)
+    return (all_gather(x, axis=axis, **before) if before else x), None
+
+
+def _gather_transpose(ct: Any, x: Any, **p: Any) -> list[Any]:
+    return [reduce_scatter(ct, **p)]
+
+
+all_gather = collective(
+    "all_gather", type_rule=_gather_type, dims=_axis_dims, alone=_gather_alone,
+    positions=("axis",), transpose=_gather_transpose,
+)
+
+# -- reduce_scatter: the sum of all values, of which each gets one part along `axis` --
+
+
+def _scatter_type(
+    x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, axis: int
+) -> ArrayType:
+    check_domain("reduce_scatter", NUMERIC, (x,))
+    size = _part("reduce_scatter", x, axis, span(sizes, groups))
+    return array_type((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype, x.weak_type)
+
+
+def _part(name: str, x: ArrayType, axis: int, parts: int) -> int:
+    if x.shape[axis] % parts:
+        raise ValueError(
+            f"[{name}] cannot divide dimension {axis} of {x.str_short(True)} into {parts} equal "
+            "parts."
+        )
+    return x.shape[axis] // parts
+
+
+def _scatter_alone(
+    x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, groups: None = None
+) -> tuple[Any, int]:
+    x = move_axis(x, d, 0)
+    if before:
+        x = reduce_scatter(x, axis=axis + 1, **before)
+    x = reduce_sum(x, axes=(0,))
+    x = _split(x, axis, size, type_of(x).shape[axis] // size)
+    return (reduce_scatter(x, axis=axis + 1, **after) if after else x), axis
+
+
+def _scatter_transpose(ct: Any, x: Any, **p: Any) -> list[Any]:
+    return [all_gather(ct, **p)]
+
+
+reduce_scatter = collective(
+    "reduce_scatter", type_rule=_scatter_type, dims=_axis_dims, alone=_scatter_alone,
+    positions=("axis",), transpose=_scatter_transpose,
+)
+
+# -- all_to_all: part k along `split` goes to value k, which has those it gets along `concat` --
+
+
+def _exchange_type(
+    x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, split: int, concat: int
+) -> ArrayType:
+    parts = span(sizes, groups)
+    shape = list(x.shape)
+    shape[split] = _part("all_to_all", x, split, parts)
+    shape[concat] *= parts
+    return array_type(tuple(shape), x.dtype, x.weak_type)
+
+
+def _exchange_dims(x: ArrayType, *, split: int, concat: int, **p: Any) -> Dims:
+    kept = along(x, (split, concat))
+    return Dims((kept,), (kept,), linear=((0,),))
+
+
+def _exchange_alone(
+    x: Any, d: int, size: int, before: Any, after: Any, *, split: int, concat: int,
+    groups: None = None,
+) -> tuple[Any, int]:
+    """The dimension `split` is taken as [before, own, rest]. Own changes places with the hidden
+    dimension, which goes before `concat`; then come the exchanges over the other axes.
+    """
+    first = span(before["sizes"]) if before else 1
+    x = move_axis(x, d, 0)
+    length = type_of(x).shape[split + 1] // first // size
+    x = _split(x, split + 1, first, size, length)
+    own, part = split + 2, split + 3
+    order = [i for i in range(type_of(x).ndim) if i not in (0, own)]
+    place = order.index(concat + 3 if concat >= split else concat + 1)
+    order = [own, *order[:place], 0, *order[place:]]
+    x, place = transpose(x, perm=tuple(order)), place + 1
+    if after:
+        x = all_to_all(x, split=order.index(part), concat=place + 1, **after)
+    lead = order.index(split + 1)
+    lead -= lead > place
+    x = _merged(x, place)
+    if before:
+        x = all_to_all(x, split=lead, concat=place, **before)
+    shape = type_of(x).shape
+    return reshape(x, shape=shape[:lead] + shape[lead + 1 :]), 0
+
+
+def _exchange_transpose(ct: Any, x: Any, *, split: int, concat: int, **p: Any) -> list[Any]:
+    return [all_to_all(ct, split=concat, concat=split, **p)]
+
+
+all_to_all = collective(
+    "all_to_all", type_rule=_exchange_type, dims=_exchange_dims, alone=_exchange_alone,
+    positions=("split", "concat"), transpose=_exchange_transpose,
+)
+
+# -- ppermute: values go from number to number, as `perm` says; who gets none has zeros --
+
+
+def _permute_alone(
+    x: Any, d: int, size: int, before: Any, after: Any, *, perm: tuple
+) -> tuple[Any, int]:
+    x, rest = move_axis(x, d, 0), _together(before, after)
+    if not rest:
+        sources = {to: source for source, to in perm}
+        return rows(x, [sources.get(i, size) for i in range(size)]), 0
+    inner = span(after["sizes"]) if after else 1
+    ways: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for pair in perm:  # those between two places on this axis, by numbers along the others
+        (source, i), (to, j) = [_apart(number, size, inner) for number in pair]
+        ways.setdefault((source, to), []).append((i, j))
+    shape = type_of(x).shape[1:]
+    found = [zeros(type_of(x).update(shape=shape))] * size
+    for (source, to), pairs in ways.items():
+        one = reshape(slice_in_dim(x, source, source + 1, 0), shape=shape)
+        found[to] = add(found[to], ppermute(one, perm=tuple(pairs), **rest))
+    return concatenate(*[reshape(y, shape=(1, *shape)) for y in found], dimension=0), 0
+
+
+def _together(before: Any, after: Any) -> dict[str, Any]:
+    """The parameters of all other axes."""
+    given = [axes for axes in (before, after) if axes]
+    return {k: sum([axes[k] for axes in given], ()) for k in ("names", "sizes")} if given else {}
+
+
+def _apart(number: int, size: int, inner: int) -> tuple[int, int]:
+    """The number along one axis, and along the others. inner: how many values come after it."""
+    rest, last = divmod(number, inner)
+    outer, own = divmod(rest, size)
+    return own, outer * inner + last
+
+
+def _permute_transpose(ct: Any, x: Any, *, perm: tuple, **p: Any) -> list[Any]:
+    return [ppermute(ct, perm=tuple([(to, source) for source, to in perm]), **p)]
+
+
+ppermute = collective(
+    "ppermute", type_rule=_shape_kept, dims=_each_alone, alone=_permute_alone,
+    transpose=_permute_transpose,
+)
+
+# -- pbroadcast: the value with the number `source`, for all --
+
+
+def _broadcast_alone(
+    x: Any, d: int, size: int, before: Any, after: Any, *, source: int
+) -> tuple[Any, None]:
+    inner = span(after["sizes"]) if after else 1
+    own, other = _apart(source, size, inner)
+    x = squeeze(slice_in_dim(x, own, own + 1, d), (d,))
+    rest = _together(before, after)
+    return (pbroadcast(x, source=other, **rest) if rest else x), None
+
+
+def _broadcast_transpose(ct: Any, x: Any, *, source: int, **p: Any) -> list[Any]:
+    total = psum(ct, groups=None, **p)
+    return [where(eq(number(**p), np.int32(source)), total, lit(0, ct))]
+
+
+pbroadcast = collective(
+    "pbroadcast", type_rule=_shape_kept, dims=_each_alone, alone=_broadcast_alone,
+    transpose=_broadcast_transpose,
+)
+
+# -- axis_index: the number along one axis --
+
+
+def _index_type(*, names: tuple, sizes: tuple) -> ArrayType:
+    return array_type((), INT32)
+
+
+def _index_batch(
+    size: int, args: Any, ds: Any, *, mapped: Any, names: tuple, sizes: tuple
+) -> tuple[Any, int]:
+    found = iota(dtype=INT32, shape=(size,), dimension=0)
+    return settle(found, with_sharding(type_of(found), mapped.hidden)), 0
+
+
+def _index_lower(e: Any, ins: Any, outs: Any, *, names: tuple, sizes: tuple) -> NoReturn:
+    raise unbound("axis_index", names)
+
+
+axis_index = Op(
+    "axis_index", type_rule=_index_type, dims=lambda **p: Dims((), ((),)), lower=_index_lower,
+    batch=_index_batch, family="collective",
+)
+
+
+def number(names: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """The number along several axes."""
+    found: Any = None
+    for name, size in zip(names, sizes, strict=True):
+        own = axis_index(names=(name,), sizes=(size,))
+        found = own if found is None else add(mul(found, np.int32(size)), own)
+    return found

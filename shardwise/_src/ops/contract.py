@@ -1,0 +1,344 @@
+"""`dot_general`: sums of products over pairs of dimensions, with batch dimensions.
+
+    dot_general(a, b, dimension_numbers=(((1,), (0,)), ((), ())))          # f32[i,k], f32[k,j]
+    dot_general(a, b, dimension_numbers=(((2,), (1,)), ((0,), (0,))))      # a batched product
+
+`dimension_numbers` is ((contracted of lhs, of rhs), (batch of lhs, of rhs)). The result has the
+batch dimensions, then what is left of lhs, then what is left of rhs. `dot` is the same function for
+callers that have a precision to give: it makes it canonical and reads the flag.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from typing import Any
+
+from shardwise._src.base.config import default_matmul_precision
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.ops.basis import ints, transpose
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.families import add, shown
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dtypes import (
+    is_complex,
+    is_float,
+    is_inexact,
+    is_integer,
+    is_signed,
+    short_name,
+)
+from shardwise._src.types.promotion import lattice_join
+
+DimensionNumbers = tuple[tuple[tuple, tuple], tuple[tuple, tuple]]
+
+# -- precision --
+
+
+class Precision(enum.Enum):
+    """How exact a product has to be on devices that can trade accuracy for speed."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+
+
+class DotAlgorithmPreset(enum.Enum):
+    """An exact algorithm: (type of the operands, of the sum, number of partial products)."""
+
+    DEFAULT = ()
+    ANY_F8_ANY_F8_F32 = ("f8", "f32", 1)
+    F16_F16_F16 = ("f16", "f16", 1)
+    F16_F16_F32 = ("f16", "f32", 1)
+    BF16_BF16_BF16 = ("bf16", "bf16", 1)
+    BF16_BF16_F32 = ("bf16", "f32", 1)
+    BF16_BF16_F32_X3 = ("bf16", "f32", 3)
+    BF16_BF16_F32_X6 = ("bf16", "f32", 6)
+    BF16_BF16_F32_X9 = ("bf16", "f32", 9)
+    TF32_TF32_F32 = ("tf32", "f32", 1)
+    TF32_TF32_F32_X3 = ("tf32", "f32", 3)
+    F32_F32_F32 = ("f32", "f32", 1)
+    F64_F64_F64 = ("f64", "f64", 1)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+
+    def text(self, ins: Any) -> str:
+        """The algorithm in StableHLO's text."""
+        operand, total, products = tuple(self.value)  # of three; DEFAULT never gets here
+        kinds = [short_name(t.dtype).replace("_", "") for t in ins] if operand == "f8" else [
+            operand, operand,
+        ]
+        return (
+            f"algorithm = <lhs_precision_type = {kinds[0]}, rhs_precision_type = {kinds[1]}, "
+            f"accumulation_type = {total}, lhs_component_count = 1, rhs_component_count = 1, "
+            f"num_primitive_operations = {products}, allow_imprecise_accumulation = false>"
+        )
+
+
+_PRECISIONS = {
+    "default": Precision.DEFAULT, "bfloat16": Precision.DEFAULT, "fastest": Precision.DEFAULT,
+    "high": Precision.HIGH, "bfloat16_3x": Precision.HIGH, "tensorfloat32": Precision.HIGH,
+    "highest": Precision.HIGHEST, "float32": Precision.HIGHEST,
+}
+
+
+def canonical_precision(precision: Any) -> Any:
+    """None, a pair of `Precision`, or a `DotAlgorithmPreset`; None asks the flag."""
+    if precision is None:
+        precision = default_matmul_precision.value
+        if precision is None:
+            return None
+    return _canonical_precision(tuple(precision) if isinstance(precision, list) else precision)
+
+
+@functools.lru_cache(256)
+def _canonical_precision(precision: Any) -> Any:
+    if isinstance(precision, DotAlgorithmPreset):
+        return None if precision is DotAlgorithmPreset.DEFAULT else precision
+    if isinstance(precision, str) and precision in DotAlgorithmPreset.__members__:
+        return _canonical_precision(DotAlgorithmPreset[precision])
+    pair = precision if isinstance(precision, tuple) else (precision, precision)
+    found = tuple(_PRECISIONS.get(p, p) if isinstance(p, str) else p for p in pair)
+    found = tuple(Precision.DEFAULT if p is None else p for p in found)
+    # By name, so that the enum of another library that follows the same names is understood.
+    found = tuple(Precision.__members__.get(getattr(p, "name", ""), p) for p in found)
+    if len(found) == 2 and all(isinstance(p, Precision) for p in found):
+        return found
+    raise ValueError(
+        f"precision must be None, one of {', '.join(_PRECISIONS)}, a Precision, a pair of these, "
+        f"or a DotAlgorithmPreset or its name; got {precision!r}."
+    )
+
+
+def _precision_text(precision: Any, ins: Any) -> str:
+    if isinstance(precision, DotAlgorithmPreset):
+        return f"precision = [DEFAULT, DEFAULT], {precision.text(ins)}"
+    pair = precision or (Precision.DEFAULT, Precision.DEFAULT)
+    return f"precision = [{', '.join(_canonical_precision(p)[0].name for p in pair)}]"
+
+
+# -- types --
+
+
+def free_dims(rank: int, contracted: tuple, batch: tuple) -> list[int]:
+    """The dimensions that are neither contracted nor batch dimensions."""
+    return [d for d in range(rank) if d not in contracted and d not in batch]
+
+
+def _check_side(name: str, t: ArrayType, contracted: tuple, batch: tuple) -> None:
+    used = (*contracted, *batch)
+    if any(not 0 <= d < t.ndim for d in used) or len(set(used)) != len(used):
+        raise TypeError(
+            f"[dot_general] the dimensions of {name}, contracted {tuple(contracted)} and batch "
+            f"{tuple(batch)}, must be distinct and within the {t.ndim} dimensions of "
+            f"{t.str_short(True)}."
+        )
+
+
+def _check_pairs(what: str, lhs: ArrayType, rhs: ArrayType, ls: tuple, rs: tuple) -> None:
+    left, right = tuple(lhs.shape[d] for d in ls), tuple(rhs.shape[d] for d in rs)
+    if left != right:
+        raise TypeError(
+            f"[dot_general] {what} dimensions must have equal sizes; got {left} and {right} of "
+            f"{shown((lhs, rhs))} at {tuple(ls)} and {tuple(rs)}."
+        )
+
+
+def _type(
+    lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers,
+    precision: Any = None, preferred_element_type: Any = None,
+) -> ArrayType:
+    (lc, rc), (lb, rb) = dimension_numbers
+    _check_side("lhs", lhs, lc, lb)
+    _check_side("rhs", rhs, rc, rb)
+    _check_pairs("contracted", lhs, rhs, lc, rc)
+    _check_pairs("batch", lhs, rhs, lb, rb)
+    batch = [lhs.shape[d] for d in lb]
+    left = [lhs.shape[d] for d in free_dims(lhs.ndim, lc, lb)]
+    right = [rhs.shape[d] for d in free_dims(rhs.ndim, rc, rb)]
+    dtype = _result_dtype(lhs, rhs, preferred_element_type)
+    weak = lhs.weak_type and rhs.weak_type
+    return array_type((*batch, *left, *right), dtype, weak)
+
+
+def _common_dtype(lhs: ArrayType, rhs: ArrayType) -> Any:
+    if lhs.dtype == rhs.dtype:
+        return lhs.dtype
+    return lattice_join((lhs.dtype, False), (rhs.dtype, False))[0]
+
+
+def _result_dtype(lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
+    dtype = _common_dtype(lhs, rhs)
+    if preferred is None or preferred == dtype:
+        return dtype
+    if is_integer(dtype) and is_integer(preferred) and preferred.itemsize < dtype.itemsize:
+        problem = "is narrower than the operands"
+    elif is_complex(dtype) and not is_complex(preferred):
+        problem = "would drop imaginary parts"
+    elif is_signed(dtype) and is_integer(preferred) and not is_signed(preferred):
+        problem = "would drop signs"
+    else:
+        return preferred
+    raise TypeError(
+        f"[dot_general] preferred_element_type {short_name(preferred)} {problem} "
+        f"{shown((lhs, rhs))}."
+    )
+
+
+def _dims(
+    lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers, **params: Any
+) -> Dims:
+    (lc, rc), (lb, rb) = dimension_numbers
+    left = list(letters(lhs.ndim))
+    names = letters(lhs.ndim + rhs.ndim)
+    right = list(names[lhs.ndim :])
+    for i, j in zip((*lc, *lb), (*rc, *rb), strict=True):
+        right[j] = left[i]
+    out = [left[d] for d in (*lb, *free_dims(lhs.ndim, lc, lb))]
+    out += [right[d] for d in free_dims(rhs.ndim, rc, rb)]
+    return Dims((tuple(left), tuple(right)), (tuple(out),), "add", linear=((0,), (1,)))
+
+
+# -- lowering --
+
+
+def _lower(
+    e: Any, ins: Any, outs: Any, x: str, y: str, *, dimension_numbers: DimensionNumbers,
+    precision: Any = None, preferred_element_type: Any = None,
+) -> str:
+    (lc, rc), (lb, rb) = dimension_numbers
+    dtype = _compute_dtype(_common_dtype(*ins), outs[0].dtype)
+    x, y = _as(e, x, ins[0], dtype), _as(e, y, ins[1], dtype)
+    ins = [t.update(dtype=dtype) for t in ins]
+    direct = outs[0] if _is_direct(dtype, outs[0].dtype) else outs[0].update(dtype=dtype)
+    batch = f"batching_dims = {ints(lb)} x {ints(rb)}, " if lb else ""
+    out = e.let(
+        f"stablehlo.dot_general {x}, {y}, {batch}contracting_dims = {ints(lc)} x {ints(rc)}, "
+        f"{_precision_text(precision, ins)} : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(direct)}"
+    )
+    return _as(e, out, direct, outs[0].dtype)
+
+
+def _compute_dtype(common: Any, out: Any) -> Any:
+    """The dtype of the operands of the product: theirs, or the result's where that says more."""
+    if not is_inexact(common) and is_inexact(out):
+        return out
+    return out if is_float(common) and is_complex(out) else common
+
+
+def _is_direct(dtype: Any, out: Any) -> bool:
+    """Whether the product itself can give the result's dtype."""
+    return is_float(dtype) == is_float(out) and out.itemsize >= dtype.itemsize
+
+
+def _as(e: Any, x: str, t: ArrayType, dtype: Any) -> str:
+    if t.dtype == dtype:
+        return x
+    return e.let(f"stablehlo.convert {x} : ({e.ty(t)}) -> {e.ty(t.update(dtype=dtype))}")
+
+
+# -- transforms --
+
+
+def _jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+    (x, y), (tx, ty) = primals, tangents
+    out = dot_general(x, y, **params)
+    first = None if tx is None else dot_general(tx, y, **params)
+    second = None if ty is None else dot_general(x, ty, **params)
+    if first is None or second is None:
+        return out, second if first is None else first
+    return out, add(first, second)
+
+
+def _transpose(ct: Any, x: Any, y: Any, *, dimension_numbers: Any, **params: Any) -> list[Any]:
+    params["preferred_element_type"] = None
+    if is_linear(x):
+        return [_transpose_lhs(ct, x.aval, y, dimension_numbers, False, params), None]
+    (lc, rc), (lb, rb) = dimension_numbers
+    swapped = ((rc, lc), (rb, lb))
+    return [None, _transpose_lhs(ct, y.aval, x, swapped, True, params)]
+
+
+def _transpose_lhs(
+    ct: Any, aval: ArrayType, y: Any, numbers: DimensionNumbers, swapped: bool, params: dict
+) -> Any:
+    """The cotangent of the operand of type `aval`, the first by `numbers`.
+
+    swapped: whether it is the second operand, so that its free dimensions come last in `ct`.
+    """
+    (xc, yc), (xb, yb) = numbers
+    x_free = free_dims(aval.ndim, xc, xb)
+    y_free = free_dims(type_of(y).ndim, yc, yb)
+    count = len(xb)
+    ct_batch = tuple(range(count))
+    start = count if swapped else count + len(x_free)
+    ct_y = tuple(range(start, start + len(y_free)))
+    # What is left of y are its contracted dimensions, in its own order.
+    summed = [xc[i] for i in sorted(range(len(yc)), key=yc.__getitem__)]
+    if swapped:
+        back = ((tuple(y_free), ct_y), (tuple(yb), ct_batch))
+        product = dot_general(y, ct, dimension_numbers=back, **params)
+        order = [*xb, *summed, *x_free]
+    else:
+        back = ((ct_y, tuple(y_free)), (ct_batch, tuple(yb)))
+        product = dot_general(ct, y, dimension_numbers=back, **params)
+        order = [*xb, *x_free, *summed]
+    perm = tuple(sorted(range(len(order)), key=order.__getitem__))
+    if perm != tuple(range(len(perm))):
+        product = transpose(product, perm=perm)
+    if type_of(product).dtype != aval.dtype:
+        product = convert_element_type(product, dtype=aval.dtype)
+    return product
+
+
+def _batch(size: int, args: Any, ds: Any, *, dimension_numbers: Any, **params: Any) -> tuple:
+    """Two batched operands get a batch dimension; one keeps it as a free dimension."""
+    (lc, rc), (lb, rb) = dimension_numbers
+    ld, rd = ds
+    lc, lb = _shifted(lc, ld), _shifted(lb, ld)
+    rc, rb = _shifted(rc, rd), _shifted(rb, rd)
+    if ld is not None and rd is not None:
+        numbers = ((lc, rc), ((ld, *lb), (rd, *rb)))
+        return dot_general(*args, dimension_numbers=numbers, **params), 0
+    out = dot_general(*args, dimension_numbers=((lc, rc), (lb, rb)), **params)
+    left = free_dims(type_of(args[0]).ndim, lc, lb)
+    if ld is not None:
+        return out, len(lb) + left.index(ld)
+    right = free_dims(type_of(args[1]).ndim, rc, rb)
+    return out, len(lb) + len(left) + right.index(ds[1])
+
+
+def _shifted(dims: tuple, new: int | None) -> tuple:
+    return dims if new is None else tuple(d + (d >= new) for d in dims)
+
+
+dot_general = Op(
+    "dot_general",
+    family="contract",
+    type_rule=_type,
+    dims=_dims,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+)
+
+
+def dot(
+    lhs: Any, rhs: Any, numbers: DimensionNumbers, precision: Any = None, preferred: Any = None
+) -> Any:
+    """`dot_general` with a precision as users give it. `preferred`: a canonical dtype or None."""
+    return dot_general(
+        lhs, rhs, dimension_numbers=numbers, precision=canonical_precision(precision),
+        preferred_element_type=preferred,
+    )

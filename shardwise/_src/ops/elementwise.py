@@ -1,0 +1,379 @@
+"""Arithmetic and elementary functions, one line each.
+
+In the rules `t` is the tangent, `ct` the cotangent and `out` the result. The names are those of
+`jax.lax`; some are also Python's (`abs`, `max`, `round`, …), which this module does not use.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.families import (
+    ANY,
+    BOOL,
+    COMPLEX,
+    FLOATING,
+    INEXACT,
+    MOVABLE,
+    NUMERIC,
+    REAL,
+    Domain,
+    add,
+    binary,
+    lit,
+    operand,
+    shown,
+    unary,
+)
+from shardwise._src.ops.logical import bitwise_and as bitwise_and
+from shardwise._src.ops.logical import bitwise_not as bitwise_not
+from shardwise._src.ops.logical import bitwise_or as bitwise_or
+from shardwise._src.ops.logical import bitwise_xor as bitwise_xor
+from shardwise._src.ops.logical import clamp as clamp
+from shardwise._src.ops.logical import clz as clz
+from shardwise._src.ops.logical import eq as eq
+from shardwise._src.ops.logical import ge as ge
+from shardwise._src.ops.logical import gt as gt
+from shardwise._src.ops.logical import le as le
+from shardwise._src.ops.logical import lt as lt
+from shardwise._src.ops.logical import ne as ne
+from shardwise._src.ops.logical import population_count as population_count
+from shardwise._src.ops.logical import select_n as select_n
+from shardwise._src.ops.logical import shift_left as shift_left
+from shardwise._src.ops.logical import shift_right_arithmetic as shift_right_arithmetic
+from shardwise._src.ops.logical import shift_right_logical as shift_right_logical
+from shardwise._src.ops.logical import where as where
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import (
+    complex_dtype,
+    is_bool,
+    is_complex,
+    is_inexact,
+    is_integer,
+    is_unsigned,
+    real_dtype,
+)
+
+ABSOLUTE: Domain = ("signed or complex", lambda d: not is_bool(d) and not is_unsigned(d))
+REAL_PARTS: Domain = ("float32 or float64", lambda d: d in (np.float32, np.float64))
+CONJUGATED: Domain = ("floating or complex", lambda d: is_complex(d) or REAL_PARTS[1](d))
+
+# -- arithmetic --
+
+neg = unary("neg", NUMERIC, hlo="negate", jvp="linear", transpose=lambda ct, x: neg(ct))
+sub = binary(
+    "sub", NUMERIC, hlo="subtract",
+    jvp=(lambda t, x, y, out: t, lambda t, x, y, out: neg(t)),
+    transpose=(lambda ct, x, y: ct, lambda ct, x, y: neg(ct)),
+)
+mul = binary(
+    "mul", ANY, hlo="multiply",
+    jvp=(lambda t, x, y, out: mul(t, y), lambda t, x, y, out: mul(x, t)),
+    transpose=(lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)), bilinear=True,
+)
+div = binary(
+    "div", NUMERIC, hlo="divide",
+    jvp=(lambda t, x, y, out: div(t, y), lambda t, x, y, out: mul(div(neg(out), y), t)),
+    transpose=(lambda ct, x, y: div(ct, y), None),
+)
+rem = binary(  # the sign is that of x; x - y * trunc(x / y)
+    "rem", REAL, hlo="remainder",
+    jvp=(lambda t, x, y, out: t, lambda t, x, y, out: neg(mul(t, _truncated(div(x, y))))),
+)
+square = unary(
+    "square", NUMERIC,
+    lower=lambda e, ins, outs, x: e.let(f"stablehlo.multiply {x}, {x} : {e.ty(ins[0])}"),
+    jvp=lambda t, x, out: mul(t, mul(lit(2, x), x)),
+)
+
+
+def _truncated(x: Any) -> Any:
+    return mul(sign(x), floor(abs(x)))
+
+
+# -- the larger and the smaller: complex numbers in lexicographic order; equals share the tangent --
+
+
+def _extremum_text(hlo: str, direction: str) -> Any:
+    def lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+        out = outs[0]
+        x, y = operand(e, x, ins[0], out), operand(e, y, ins[1], out)
+        ty = e.ty(out)
+        if not is_complex(out.dtype):
+            return e.let(f"stablehlo.{hlo} {x}, {y} : {ty}")
+        part, flags = e.ty(out.update(dtype=real_dtype(out.dtype))), e.ty(out.update(dtype=BOOL))
+
+        def compare(kind: str, a: str, b: str) -> str:
+            return e.let(f"stablehlo.compare {kind}, {a}, {b} : ({part}, {part}) -> {flags}")
+
+        (rx, ry), (ix, iy) = [
+            [e.let(f"stablehlo.{which} {z} : ({ty}) -> {part}") for z in (x, y)]
+            for which in ("real", "imag")
+        ]
+        tie = compare("EQ", rx, ry)
+        by_imag, by_real = compare(direction, ix, iy), compare(direction, rx, ry)
+        pred = e.let(f"stablehlo.select {tie}, {by_imag}, {by_real} : {flags}, {flags}")
+        return e.let(f"stablehlo.select {pred}, {x}, {y} : {flags}, {ty}")
+
+    return lower
+
+
+def _share(x: Any, y: Any, out: Any) -> Any:
+    """1 where x was taken, 0 where y was, 0.5 where they are equal."""
+    one, two = lit(1, out), lit(2, out)
+    return div(where(eq(x, out), one, lit(0, out)), where(eq(y, out), two, one))
+
+
+max = binary(
+    "max", ANY, lower=_extremum_text("maximum", "GT"),
+    jvp=(lambda t, x, y, out: mul(t, _share(x, y, out)),
+         lambda t, x, y, out: mul(t, _share(y, x, out))),
+)
+min = binary(
+    "min", ANY, lower=_extremum_text("minimum", "LT"),
+    jvp=(lambda t, x, y, out: mul(t, _share(x, y, out)),
+         lambda t, x, y, out: mul(t, _share(y, x, out))),
+)
+
+# -- sign, magnitude, neighbours --
+
+
+def _sign_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+    ty = e.ty(ins[0])
+    if not is_unsigned(ins[0].dtype):
+        return e.let(f"stablehlo.sign {x} : {ty}")
+    return e.let(f"stablehlo.minimum {x}, {e.constant(1, ins[0])} : {ty}")
+
+
+def _sign_tangent(t: Any, x: Any, out: Any) -> Any:
+    """Zero for real x. A complex sign x / |x| turns with the part of t across x."""
+    if not is_complex(type_of(x).dtype):
+        return None
+    across = imag(mul(conj(out), t))
+    return mul(out, complex(lit(0, across), div(across, abs(x))))
+
+
+sign = unary("sign", NUMERIC, lower=_sign_lower, jvp=_sign_tangent)
+
+
+def _abs_tangent(t: Any, x: Any, out: Any) -> Any:
+    if not is_complex(type_of(x).dtype):
+        return where(ge(x, lit(0, x)), t, neg(t))
+    return real(mul(t, conj(sign(x))))
+
+
+abs = unary("abs", ABSOLUTE, dtype=real_dtype, jvp=_abs_tangent)
+nextafter = binary(
+    "nextafter", FLOATING, hlo="chlo.next_after", jvp=(lambda t, x, y, out: t, None)
+)
+
+# -- rounding --
+
+
+def _round_type(x: ArrayType, *, rounding_method: int = 0) -> ArrayType:
+    if not FLOATING[1](x.dtype):
+        raise TypeError(f"[round] takes floating operands; got {shown((x,))}.")
+    if rounding_method not in (0, 1):
+        raise ValueError(
+            "[round] rounding_method is 0 (halves away from zero) or 1 (halves to even); "
+            f"got {rounding_method!r}."
+        )
+    return x
+
+
+def _round_lower(e: Any, ins: Any, outs: Any, x: str, *, rounding_method: int = 0) -> str:
+    ending = "even" if rounding_method == 1 else "afz"
+    return e.let(f"stablehlo.round_nearest_{ending} {x} : {e.ty(ins[0])}")
+
+
+floor = unary("floor", FLOATING, jvp="zero")
+ceil = unary("ceil", FLOATING, jvp="zero")
+round = unary("round", FLOATING, jvp="zero", lower=_round_lower)
+round.type_rule = _round_type
+is_finite = unary("is_finite", FLOATING, dtype=lambda d: BOOL, jvp="zero")
+
+# -- exponentials and logarithms --
+
+
+def _exp2_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+    ty = e.ty(ins[0])
+    scaled = e.let(f"stablehlo.multiply {x}, {e.constant(math.log(2), ins[0])} : {ty}")
+    return e.let(f"stablehlo.exponential {scaled} : {ty}")
+
+
+def _logistic_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+    ty, one = e.ty(ins[0]), e.constant(1, ins[0])
+    power = e.let(f"stablehlo.exponential {e.let(f'stablehlo.negate {x} : {ty}')} : {ty}")
+    return e.let(f"stablehlo.divide {one}, {e.let(f'stablehlo.add {one}, {power} : {ty}')} : {ty}")
+
+
+exp = unary("exp", INEXACT, hlo="exponential", jvp=lambda t, x, out: mul(t, out))
+exp2 = unary("exp2", INEXACT, lower=_exp2_lower,
+             jvp=lambda t, x, out: mul(t, mul(lit(math.log(2), out), out)))
+expm1 = unary("expm1", INEXACT, hlo="exponential_minus_one",
+              jvp=lambda t, x, out: mul(t, add(out, lit(1, out))))
+log = unary("log", INEXACT, jvp=lambda t, x, out: div(t, x))
+log1p = unary("log1p", INEXACT, hlo="log_plus_one", jvp=lambda t, x, out: div(t, add(x, lit(1, x))))
+logistic = unary("logistic", INEXACT, lower=_logistic_lower,
+                 jvp=lambda t, x, out: mul(t, mul(out, sub(lit(1, out), out))))
+
+# -- powers and roots --
+
+
+def _pow_type(x: ArrayType, y: ArrayType) -> ArrayType:
+    fits = is_inexact(x.dtype) and (y.dtype == x.dtype or is_integer(y.dtype))
+    if not fits:
+        raise TypeError(
+            "[pow] takes a floating or complex base, and an exponent of its dtype or integer; "
+            f"got {shown((x, y))}. For integer bases use integer_pow."
+        )
+    return _pow_shape(x, y.update(dtype=x.dtype))
+
+
+def _pow_lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+    out, t = outs[0], ins[1]
+    if t.dtype != out.dtype:
+        new = t.update(dtype=out.dtype)
+        y, t = e.let(f"stablehlo.convert {y} : ({e.ty(t)}) -> {e.ty(new)}"), new
+    x, y = operand(e, x, ins[0], out), operand(e, y, t, out)
+    return e.let(f"stablehlo.power {x}, {y} : {e.ty(out)}")
+
+
+def _pow_tangent_base(t: Any, x: Any, y: Any, out: Any) -> Any:
+    """y · x^(y-1); where y is 0 the exponent does not matter, but x = 0 must not give NaN."""
+    lowered = where(eq(y, lit(0, y)), lit(1, y), sub(y, lit(1, y)))
+    factor = convert_element_type(y, dtype=type_of(x).dtype)
+    return mul(t, mul(factor, pow(x, lowered)))
+
+
+def _pow_tangent_exponent(t: Any, x: Any, y: Any, out: Any) -> Any:
+    """out · log x, with 0 for x = 0."""
+    return mul(t, mul(log(where(eq(x, lit(0, x)), lit(1, x), x)), out))
+
+
+pow = binary("pow", ANY, lower=_pow_lower, jvp=(_pow_tangent_base, _pow_tangent_exponent))
+_pow_shape, pow.type_rule = pow.type_rule, _pow_type
+
+
+def _integer_pow_type(x: ArrayType, *, y: int) -> ArrayType:
+    if is_bool(x.dtype) or (y < 0 and is_integer(x.dtype)):
+        raise TypeError(
+            f"[integer_pow] takes numbers, and integers to powers of at least 0; got {shown((x,))} "
+            f"to the power {y}."
+        )
+    return array_type(x.shape, x.dtype, x.weak_type)
+
+
+def _integer_pow_lower(e: Any, ins: Any, outs: Any, x: str, *, y: int) -> str:
+    """By repeated squaring."""
+    ty, result, left = e.ty(ins[0]), "", -y if y < 0 else y
+    while left:
+        if left & 1:
+            result = e.let(f"stablehlo.multiply {result}, {x} : {ty}") if result else x
+        left >>= 1
+        if left:
+            x = e.let(f"stablehlo.multiply {x}, {x} : {ty}")
+    one = e.constant(1, ins[0])
+    if y < 0:
+        return e.let(f"stablehlo.divide {one}, {result} : {ty}")
+    return result or one
+
+
+def _integer_pow_tangent(t: Any, x: Any, out: Any, *, y: int) -> Any:
+    return None if y == 0 else mul(t, mul(lit(y, x), integer_pow(x, y=y - 1)))
+
+
+integer_pow = unary("integer_pow", NUMERIC, lower=_integer_pow_lower, jvp=_integer_pow_tangent)
+integer_pow.type_rule = _integer_pow_type
+sqrt = unary("sqrt", INEXACT, jvp=lambda t, x, out: mul(t, div(lit(0.5, out), out)))
+rsqrt = unary("rsqrt", INEXACT, jvp=lambda t, x, out: mul(t, mul(lit(-0.5, x), div(out, x))))
+cbrt = unary("cbrt", FLOATING, jvp=lambda t, x, out: div(mul(t, lit(1 / 3, x)), mul(out, out)))
+
+# -- trigonometry --
+
+
+def _over_circle(x: Any) -> Any:
+    """1 / √(1 - x²)."""
+    return rsqrt(mul(sub(lit(1, x), x), add(lit(1, x), x)))
+
+
+sin = unary("sin", INEXACT, hlo="sine", jvp=lambda t, x, out: mul(t, cos(x)))
+cos = unary("cos", INEXACT, hlo="cosine", jvp=lambda t, x, out: neg(mul(t, sin(x))))
+tan = unary("tan", INEXACT, jvp=lambda t, x, out: mul(t, add(lit(1, out), mul(out, out))))
+asin = unary("asin", INEXACT, hlo="chlo.asin", jvp=lambda t, x, out: mul(t, _over_circle(x)))
+acos = unary("acos", INEXACT, hlo="chlo.acos", jvp=lambda t, x, out: neg(mul(t, _over_circle(x))))
+atan = unary("atan", INEXACT, hlo="chlo.atan",
+             jvp=lambda t, x, out: div(t, add(lit(1, x), mul(x, x))))
+atan2 = binary(
+    "atan2", INEXACT,
+    jvp=(lambda t, x, y, out: mul(t, div(y, add(mul(x, x), mul(y, y)))),
+         lambda t, x, y, out: mul(t, div(neg(x), add(mul(x, x), mul(y, y))))),
+)
+
+# -- hyperbolic functions --
+
+sinh = unary("sinh", INEXACT, hlo="chlo.sinh", jvp=lambda t, x, out: mul(t, cosh(x)))
+cosh = unary("cosh", INEXACT, hlo="chlo.cosh", jvp=lambda t, x, out: mul(t, sinh(x)))
+tanh = unary(
+    "tanh", INEXACT,
+    jvp=lambda t, x, out: mul(t, mul(add(lit(1, out), out), sub(lit(1, out), out))),
+)
+asinh = unary("asinh", INEXACT, hlo="chlo.asinh",
+              jvp=lambda t, x, out: mul(t, rsqrt(add(mul(x, x), lit(1, x)))))
+acosh = unary(
+    "acosh", INEXACT, hlo="chlo.acosh",
+    jvp=lambda t, x, out: mul(t, mul(rsqrt(sub(x, lit(1, x))), rsqrt(add(x, lit(1, x))))),
+)
+atanh = unary("atanh", INEXACT, hlo="chlo.atanh",
+              jvp=lambda t, x, out: div(t, mul(sub(lit(1, x), x), add(lit(1, x), x))))
+
+# -- complex numbers; cotangents pair with tangents without conjugation --
+
+
+def _conj_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+    t, out = e.ty(ins[0]), e.ty(outs[0])
+    part_type = ins[0].update(dtype=real_dtype(ins[0].dtype))
+    if not is_complex(ins[0].dtype):
+        return e.let(f"stablehlo.complex {x}, {e.constant(0, part_type)} : {out}")
+    part = e.ty(part_type)
+    re = e.let(f"stablehlo.real {x} : ({t}) -> {part}")
+    im = e.let(f"stablehlo.imag {x} : ({t}) -> {part}")
+    return e.let(f"stablehlo.complex {re}, {e.let(f'stablehlo.negate {im} : {part}')} : {out}")
+
+
+def _conj_transpose(ct: Any, x: Any) -> Any:
+    return conj(ct) if is_complex(x.aval.dtype) else real(ct)
+
+
+def _complex_lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+    wide = outs[0].update(dtype=ins[0].dtype)
+    x, y = operand(e, x, ins[0], wide), operand(e, y, ins[1], wide)
+    return e.let(f"stablehlo.complex {x}, {y} : {e.ty(outs[0])}")
+
+
+real = unary("real", COMPLEX, dtype=real_dtype, jvp="linear",
+             transpose=lambda ct, x: complex(ct, lit(0, ct)))
+imag = unary("imag", COMPLEX, dtype=real_dtype, jvp="linear",
+             transpose=lambda ct, x: complex(lit(0, ct), neg(ct)))
+conj = unary("conj", CONJUGATED, dtype=complex_dtype, lower=_conj_lower, jvp="linear",
+             transpose=_conj_transpose)
+complex = binary(
+    "complex", REAL_PARTS, dtype=complex_dtype, lower=_complex_lower,
+    jvp=(lambda t, x, y, out: complex(t, lit(0, t)), lambda t, x, y, out: complex(lit(0, t), t)),
+    transpose=(lambda ct, x, y: real(ct), lambda ct, x, y: neg(imag(ct))),
+)
+
+# -- identities --
+
+
+def _same(e: Any, ins: Any, outs: Any, x: str) -> str:
+    return x
+
+
+stop_gradient = unary("stop_gradient", MOVABLE, lower=_same, jvp="zero")
+copy = unary("copy", MOVABLE, lower=_same, jvp="linear", transpose=lambda ct, x: ct)

@@ -1,0 +1,361 @@
+"""Families: constructors that fill an op's record from what is special about it.
+
+    sin = unary("sin", INEXACT, hlo="sine", jvp=lambda t, x, out: mul(t, cos(x)))
+    add = binary("add", NUMERIC, jvp=(lambda t, x, y, out: t, lambda t, x, y, out: t))
+
+Elementwise ops take operands of one shape; scalars go with every shape. They share all dimensions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import opaque_message, type_of
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dtypes import (
+    ExtendedDType,
+    canonicalize,
+    iinfo,
+    is_bool,
+    is_complex,
+    is_float,
+    is_integer,
+    too_large,
+)
+
+BOOL = np.dtype(bool)
+
+# Domains: a name for messages and a test of the dtype.
+Domain = tuple[str, Callable[[Any], bool]]
+FLOATING: Domain = ("floating", is_float)
+COMPLEX: Domain = ("complex", is_complex)
+INEXACT: Domain = ("floating or complex", lambda d: is_float(d) or is_complex(d))
+INTEGER: Domain = ("integer", is_integer)
+LOGICAL: Domain = ("boolean or integer", lambda d: is_bool(d) or is_integer(d))
+ORDERED: Domain = ("real", lambda d: not is_complex(d))
+REAL: Domain = ("integer or floating", lambda d: is_integer(d) or is_float(d))
+NUMERIC: Domain = ("numeric", lambda d: not is_bool(d))
+ANY: Domain = ("any", lambda d: True)
+MOVABLE: Domain = ("any", lambda d: True)  # keys too, which are not computed with
+
+
+def shown(types: Any) -> str:
+    """`f32[3] and i32[3]`: types for a message."""
+    texts = [t.str_short(True) for t in types]
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
+
+
+def check_domain(name: str, domain: Domain, types: Any) -> None:
+    for t in types:
+        if isinstance(t.dtype, ExtendedDType) and domain is not MOVABLE:
+            raise TypeError(opaque_message(name, types))
+        if not domain[1](t.dtype):
+            raise TypeError(f"[{name}] takes {domain[0]} operands; got {shown(types)}.")
+
+
+def common_shape(name: str, types: Any) -> tuple[int, ...]:
+    """The one shape of elementwise operands; scalars go with every shape."""
+    shape: tuple[int, ...] = ()
+    for t in types:
+        if t.shape == shape or not t.shape:
+            continue
+        if shape:
+            raise TypeError(
+                f"[{name}] operands must have equal shapes or be scalars; got {shown(types)}. "
+                "The functions of shardwise.numpy broadcast."
+            )
+        shape = t.shape
+    return shape
+
+
+def common_dtype(name: str, types: Any) -> Any:
+    dtype = types[0].dtype
+    if any(t.dtype != dtype for t in types):
+        raise TypeError(
+            f"[{name}] operands must have equal dtypes; got {shown(types)}. "
+            "The functions of shardwise.numpy promote."
+        )
+    return dtype
+
+
+def elementwise_dims(*types: ArrayType, **params: Any) -> Dims:
+    names = letters(max((t.ndim for t in types), default=0))
+    return Dims(tuple(names if t.ndim else () for t in types), (names,))
+
+
+def linear_dims(*linear: tuple[int, ...]) -> Callable[..., Dims]:
+    """The dims rule of an elementwise op that is linear in each of these groups of operands."""
+
+    def dims(*types: ArrayType, **params: Any) -> Dims:
+        return dataclasses.replace(elementwise_dims(*types), linear=linear)
+
+    return dims if linear else elementwise_dims
+
+
+def elementwise_batch(op: Op) -> Callable:
+    """The batch rule of an elementwise op: bring hidden dimensions to one place."""
+
+    def rule(size: int, args: list, dims: list, **params: Any) -> tuple[Any, int]:
+        if len(args) == 1:
+            return op(*args, **params), dims[0]
+        types = [type_of(a) for a in args]
+        ranks = [t.ndim - (d is not None) for t, d in zip(types, dims, strict=True)]
+        rank = max(ranks)
+        at = next((d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank), 0)
+        shape = next(
+            (t.shape for t, d, r in zip(types, dims, ranks, strict=True) if r == rank and d == at),
+            None,
+        )
+        if shape is None:  # only scalars carry the dimension: it goes first
+            logical = next(t.shape for t, r in zip(types, ranks, strict=True) if r == rank)
+            shape = (size, *logical)
+        aligned = [
+            _aligned(a, d, r, rank, at, shape) for a, d, r in zip(args, dims, ranks, strict=True)
+        ]
+        return op(*aligned, **params), at
+
+    return rule
+
+
+def _aligned(x: Any, dim: int | None, rank: int, full: int, at: int, shape: tuple) -> Any:
+    if dim is None:
+        if rank == 0:
+            return x
+        kept = tuple(i for i in range(full + 1) if i != at)
+        return broadcast_in_dim(x, shape=shape, dims=kept)
+    if rank == full:
+        return x if dim == at else move_axis(x, dim, at)
+    return broadcast_in_dim(x, shape=shape, dims=(at,))
+
+
+def lit(value: Any, like: Any) -> Any:
+    """A scalar constant in the dtype of `like`, for use in rules."""
+    return lit_of(value, type_of(like).dtype)
+
+
+def lit_of(value: Any, dtype: Any) -> Any:
+    """A scalar constant in a dtype. An integer must fit into it or into the default integer."""
+    if value.__class__ is int and not -(2**31) <= value < 2**31:
+        _check_fit(value, dtype)
+    return _literal(value, dtype, not value and str(value))
+
+
+def _check_fit(value: int, dtype: Any) -> None:
+    if not is_integer(dtype):
+        return
+    default: Any = canonicalize(int)
+    held = [iinfo(dtype), iinfo(default)]
+    if not any(i.min <= value <= i.max for i in held):
+        raise too_large(value, default)
+
+
+@functools.lru_cache(4096, typed=True)
+def _literal(value: Any, dtype: Any, zero: str | bool) -> Any:
+    """zero: the text of a zero: -0.0 equals 0.0, and must not be taken for it."""
+    return np.asarray(value).astype(dtype)[()]
+
+
+def operand(e: Any, x: str, t: ArrayType, out: ArrayType) -> str:
+    """An operand in the result's shape: scalars are broadcast."""
+    if t.shape == out.shape:
+        return x
+    ty, wide = e.ty(t), e.ty(out.update(dtype=t.dtype))
+    return e.let(f"stablehlo.broadcast_in_dim {x}, dims = [] : ({ty}) -> {wide}")
+
+
+def fit_tangent(t: Any, out: Any) -> Any:
+    """A tangent in the result's shape: that of a scalar operand is broadcast."""
+    shape = type_of(out).shape
+    if type_of(t).shape == shape:
+        return t
+    return broadcast_in_dim(t, shape=shape, dims=())
+
+
+def unbroadcast(ct: Any, aval: ArrayType) -> Any:
+    """A cotangent in the operand's shape: that of a scalar operand is summed."""
+    t = type_of(ct)
+    if t.shape == aval.shape:
+        return ct
+    return reduce_sum(ct, axes=tuple(range(t.ndim)))
+
+
+def linear_transpose(*rules: Callable | None) -> Callable:
+    """A transpose rule from one function `(ct, *args) → ct` for each linear operand."""
+
+    def rule(ct: Any, *args: Any, **params: Any) -> list[Any]:
+        return [
+            unbroadcast(f(ct, *args, **params), a.aval) if f is not None and is_linear(a) else None
+            for f, a in zip(rules, args, strict=True)
+        ]
+
+    return rule
+
+
+def unary(
+    name: str,
+    domain: Domain,
+    *,
+    hlo: str | None = None,
+    jvp: Callable | str | None = None,
+    dtype: Callable[[Any], Any] | None = None,
+    lower: Callable | None = None,
+    transpose: Callable | None = None,
+) -> Op:
+    """An op `f(x)` on each element.
+
+    hlo:   name in StableHLO (default: the op's), or `chlo.name`.
+    jvp:   `(t, x, out) → tangent`; "linear" for a linear op; "zero" where it is flat.
+    dtype: the result's dtype from the operand's, where it differs.
+    """
+
+    def type_rule(x: ArrayType, **params: Any) -> ArrayType:
+        check_domain(name, domain, (x,))
+        if dtype is None:
+            return array_type(x.shape, x.dtype, x.weak_type)
+        new = dtype(x.dtype)
+        return array_type(x.shape, new, x.weak_type and new != BOOL)
+
+    def lower_one(e: Any, ins: Any, outs: Any, x: str, **params: Any) -> str:
+        return e.let(_unary_text(e, hlo or name, x, ins[0], outs[0]))
+
+    def jvp_rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+        (x,), (t,) = primals, tangents
+        out = op(x, **params)
+        if t is None:
+            return out, None
+        if callable(jvp):
+            return out, jvp(t, x, out, **params)
+        return out, op(t, **params) if jvp == "linear" else None
+
+    op = Op(
+        name,
+        family="elementwise",
+        type_rule=type_rule,
+        dims=linear_dims((0,)) if transpose is not None else elementwise_dims,
+        lower=lower or lower_one,
+        jvp=jvp_rule if jvp is not None else None,
+        transpose=linear_transpose(transpose) if transpose is not None else None,
+    )
+    op.batch = elementwise_batch(op)
+    return op
+
+
+def _unary_text(e: Any, hlo: str, x: str, t: ArrayType, out: ArrayType) -> str:
+    if hlo.startswith("chlo."):
+        return f"{hlo} {x} : {e.ty(t)} -> {e.ty(out)}"
+    if t.dtype == out.dtype:
+        return f"stablehlo.{hlo} {x} : {e.ty(t)}"
+    return f"stablehlo.{hlo} {x} : ({e.ty(t)}) -> {e.ty(out)}"
+
+
+def binary(
+    name: str,
+    domain: Domain,
+    *,
+    hlo: str | None = None,
+    jvp: tuple[Callable | None, Callable | None] | str | None = None,
+    transpose: tuple[Callable | None, Callable | None] | None = None,
+    dtype: Callable[[Any], Any] | None = None,
+    lower: Callable | None = None,
+    bilinear: bool = False,
+) -> Op:
+    """An op `f(x, y)` on each pair of elements of one dtype.
+
+    jvp:       for each operand `(t, x, y, out) → tangent` or None where it is flat;
+               "zero" where both are.
+    transpose: for each operand in which the op is linear `(ct, x, y) → ct`.
+    dtype:     the result's dtype from the operands', where it differs.
+    bilinear:  whether it is linear in each operand, rather than in both together.
+    """
+
+    def type_rule(x: ArrayType, y: ArrayType, **params: Any) -> ArrayType:
+        check_domain(name, domain, (x, y))
+        common = common_dtype(name, (x, y))
+        result = common if dtype is None else dtype(common)
+        return array_type(common_shape(name, (x, y)), result, x.weak_type and y.weak_type)
+
+    def lower_one(e: Any, ins: Any, outs: Any, x: str, y: str, **params: Any) -> str:
+        x, y = operand(e, x, ins[0], outs[0]), operand(e, y, ins[1], outs[0])
+        ty = e.ty(outs[0])
+        if hlo is not None and hlo.startswith("chlo."):
+            return e.let(f"{hlo} {x}, {y} : {ty}, {ty} -> {ty}")
+        return e.let(f"stablehlo.{hlo or name} {x}, {y} : {ty}")
+
+    op = Op(
+        name,
+        family="elementwise",
+        type_rule=type_rule,
+        dims=linear_dims(*_linear_groups(transpose or (None, None), bilinear)),
+        lower=lower or lower_one,
+        transpose=linear_transpose(*transpose) if transpose is not None else None,
+    )
+    op.jvp = nary_jvp(op, jvp) if jvp is not None else None
+    op.batch = elementwise_batch(op)
+    return op
+
+
+def _linear_groups(rules: Sequence[Callable | None], bilinear: bool) -> list[tuple[int, ...]]:
+    linear = [i for i, rule in enumerate(rules) if rule is not None]
+    return [(i,) for i in linear] if bilinear else [tuple(linear)] if linear else []
+
+
+def nary_jvp(op: Op, rules: tuple[Callable | None, ...] | str) -> Callable:
+    """The jvp rule of an elementwise op from one rule `(t, *primals, out)` per operand."""
+
+    def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+        out = op(*primals, **params)
+        if isinstance(rules, str):  # "zero"
+            return out, None
+        total = None
+        for f, t in zip(rules, tangents, strict=True):
+            if t is None or f is None:
+                continue
+            term = fit_tangent(f(t, *primals, out, **params), out)
+            total = term if total is None else add(total, term)
+        return out, total
+
+    return rule
+
+
+def comparison(name: str, direction: str) -> Op:
+    """An op on pairs of elements of one dtype with boolean results."""
+
+    def type_rule(x: ArrayType, y: ArrayType) -> ArrayType:
+        if direction not in ("EQ", "NE"):
+            check_domain(name, ORDERED, (x, y))
+        common_dtype(name, (x, y))
+        return array_type(common_shape(name, (x, y)), BOOL)
+
+    def lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+        wide = outs[0].update(dtype=ins[0].dtype)
+        x, y = operand(e, x, ins[0], wide), operand(e, y, ins[1], wide)
+        ty = e.ty(wide)
+        return e.let(f"stablehlo.compare {direction}, {x}, {y} : ({ty}, {ty}) -> {e.ty(outs[0])}")
+
+    op = Op(
+        name,
+        family="elementwise",
+        type_rule=type_rule,
+        dims=elementwise_dims,
+        lower=lower,
+    )
+    op.jvp = nary_jvp(op, "zero")
+    op.batch = elementwise_batch(op)
+    return op
+
+
+# The sum of two tangents or cotangents: every rule with two operands ends in it.
+add = binary(
+    "add",
+    ANY,
+    jvp=(lambda t, x, y, out: t, lambda t, x, y, out: t),
+    transpose=(lambda ct, x, y: ct, lambda ct, x, y: ct),
+)

@@ -1,0 +1,53 @@
+"""`inspect_sharding`: hands the sharding of a value to a function of the user.
+
+It has an effect and no results. Run eagerly, it calls the function at once; in a program it does
+nothing by itself: the engine calls the function when it has compiled the program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.core.op import Op
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims, letters
+
+INSPECT = "inspect_sharding"
+
+
+def _type(x: ArrayType, *, callback: Any) -> tuple[ArrayType, ...]:
+    return ()
+
+
+def _dims(x: ArrayType, *, callback: Any) -> Dims:
+    return Dims((letters(x.ndim),), ())
+
+
+def _lower(e: Any, ins: Any, outs: Any, x: str, *, callback: Any) -> list[str]:
+    return []
+
+
+def _jvp(primals: Any, tangents: Any, *, callback: Any) -> tuple[list[Any], list[Any]]:
+    return inspect_sharding(*primals, callback=callback), []
+
+
+def _batch(size: int, args: Any, dims: Any, *, callback: Any) -> tuple[list[Any], list[Any]]:
+    return inspect_sharding(*args, callback=callback), []
+
+
+def _eager(args: Any, params: dict[str, Any]) -> list[Any]:
+    params["callback"](args[0].sharding)
+    return []
+
+
+inspect_sharding = Op(
+    INSPECT,
+    multiple=True,
+    type_rule=_type,
+    dims=_dims,
+    lower=_lower,
+    jvp=_jvp,
+    batch=_batch,
+    eager=_eager,
+    effects=frozenset({INSPECT}),
+)

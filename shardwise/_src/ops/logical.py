@@ -1,0 +1,164 @@
+"""Ops on bits and truth values, comparisons, and the choice between values by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.ops.families import (
+    BOOL,
+    INTEGER,
+    LOGICAL,
+    REAL,
+    binary,
+    check_domain,
+    common_dtype,
+    common_shape,
+    comparison,
+    elementwise_batch,
+    elementwise_dims,
+    fit_tangent,
+    linear_dims,
+    lit,
+    nary_jvp,
+    operand,
+    shown,
+    unary,
+    unbroadcast,
+)
+from shardwise._src.ops.sharding import unreduced_like
+from shardwise._src.types.array_type import ArrayType, array_type
+
+# -- comparison: NaN compares unequal to everything --
+
+eq = comparison("eq", "EQ")
+ne = comparison("ne", "NE")
+lt = comparison("lt", "LT")
+le = comparison("le", "LE")
+gt = comparison("gt", "GT")
+ge = comparison("ge", "GE")
+
+# -- bits; on booleans the logical operations --
+
+bitwise_not = unary("not", LOGICAL, jvp="zero")
+bitwise_and = binary("and", LOGICAL, jvp="zero")
+bitwise_or = binary("or", LOGICAL, jvp="zero")
+bitwise_xor = binary("xor", LOGICAL, jvp="zero")
+population_count = unary("population_count", INTEGER, hlo="popcnt", jvp="zero")
+clz = unary("clz", INTEGER, hlo="count_leading_zeros", jvp="zero")
+
+# Shifts by the width or more give 0, or the sign where the shift is arithmetic.
+shift_left = binary("shift_left", INTEGER, jvp="zero")
+shift_right_logical = binary("shift_right_logical", INTEGER, jvp="zero")
+shift_right_arithmetic = binary("shift_right_arithmetic", INTEGER, jvp="zero")
+
+
+# -- select_n: from several cases the one that `which` names; a boolean names the first by False --
+
+
+def _select_type(which: ArrayType, *cases: ArrayType) -> ArrayType:
+    if not cases:
+        raise TypeError("[select_n] takes at least one case; got none.")
+    if which.dtype != BOOL and which.dtype != np.int32:
+        raise TypeError(f"[select_n] chooses by a boolean or int32; got {shown((which,))}.")
+    if which.dtype == BOOL and len(cases) > 2:
+        raise TypeError(f"[select_n] a boolean chooses from 2 cases; got {len(cases)}.")
+    dtype = common_dtype("select_n", cases)
+    shape = common_shape("select_n", (which, *cases))
+    return array_type(shape, dtype, all(c.weak_type for c in cases))
+
+
+def _select_lower(e: Any, ins: Any, outs: Any, which: str, *cases: str) -> str:
+    (out,) = outs
+    values = [operand(e, x, t, out) for x, t in zip(cases, ins[1:], strict=True)]
+    wide = out.update(dtype=ins[0].dtype)
+    return _choose(e, wide, out, operand(e, which, ins[0], wide), values, 0)
+
+
+def _choose(
+    e: Any, index: ArrayType, out: ArrayType, which: str, cases: list[str], first: int
+) -> str:
+    """A tree of two-way choices; `cases[0]` is the case number `first`."""
+    if len(cases) == 1:
+        return cases[0]
+    flags = index.update(dtype=BOOL)
+    if index.dtype == BOOL:
+        return e.let(
+            f"stablehlo.select {which}, {cases[1]}, {cases[0]} : {e.ty(flags)}, {e.ty(out)}"
+        )
+    half = len(cases) // 2
+    bound, ty = e.constant(first + half, index), e.ty(index)
+    pred = e.let(f"stablehlo.compare LT, {which}, {bound} : ({ty}, {ty}) -> {e.ty(flags)}")
+    low = _choose(e, index, out, which, cases[:half], first)
+    high = _choose(e, index, out, which, cases[half:], first + half)
+    return e.let(f"stablehlo.select {pred}, {low}, {high} : {e.ty(flags)}, {e.ty(out)}")
+
+
+def _select_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    which, *cases = primals
+    out = select_n(*primals)
+    if all(t is None for t in tangents[1:]):
+        return out, None
+    pairs = zip(cases, tangents[1:], strict=True)
+    tangent = select_n(which, *[lit(0, c) if t is None else t for c, t in pairs])
+    return out, fit_tangent(tangent, out)
+
+
+def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
+    zero = unreduced_like(lit(0, ct), ct)
+
+    def part(i: int) -> Any:
+        return select_n(which, *[ct if i == j else zero for j in range(len(cases))])
+
+    return [None, *[
+        unbroadcast(part(i), c.aval) if is_linear(c) else None for i, c in enumerate(cases)
+    ]]
+
+
+select_n = Op(
+    "select_n",
+    family="elementwise",
+    type_rule=_select_type,
+    dims=lambda which, *cases: linear_dims(tuple(range(1, len(cases) + 1)))(which, *cases),
+    lower=_select_lower,
+    jvp=_select_jvp,
+    transpose=_select_transpose,
+)
+select_n.batch = elementwise_batch(select_n)
+
+
+def where(pred: Any, x: Any, y: Any) -> Any:
+    """`x` where `pred` holds, else `y`: the order of arguments that rules read best in."""
+    return select_n(pred, y, x)
+
+
+# -- clamp: `x` brought between `low` and `high`; where they cross, `high` --
+
+
+def _clamp_type(low: ArrayType, x: ArrayType, high: ArrayType) -> ArrayType:
+    types = (low, x, high)
+    check_domain("clamp", REAL, types)
+    weak = all(t.weak_type for t in types)
+    return array_type(common_shape("clamp", types), common_dtype("clamp", types), weak)
+
+
+def _clamp_lower(e: Any, ins: Any, outs: Any, *xs: str) -> str:
+    low, x, high = [operand(e, x, t, outs[0]) for x, t in zip(xs, ins, strict=True)]
+    return e.let(f"stablehlo.clamp {low}, {x}, {high} : {e.ty(outs[0])}")
+
+
+clamp = Op(
+    "clamp",
+    family="elementwise",
+    type_rule=_clamp_type,
+    dims=elementwise_dims,
+    lower=_clamp_lower,
+)
+clamp.jvp = nary_jvp(clamp, (
+    lambda t, low, x, high, out: where(bitwise_and(gt(low, x), lt(low, high)), t, lit(0, t)),
+    lambda t, low, x, high, out: where(bitwise_and(gt(x, low), lt(x, high)), t, lit(0, t)),
+    lambda t, low, x, high, out: where(lt(high, x), t, lit(0, t)),
+))
+clamp.batch = elementwise_batch(clamp)

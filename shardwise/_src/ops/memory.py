@@ -1,0 +1,97 @@
+"""`to_memory`: a value brought to the memory of its devices, or to that of their host."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from shardwise._src.base.context import current
+from shardwise._src.core.op import Op
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.devices import default_memory_kind, memory_kinds
+from shardwise._src.types.dims import Dims, letters
+
+
+class Space(enum.Enum):
+    """Where among the memories of a device: its own, or its host's."""
+
+    Device = enum.auto()
+    Host = enum.auto()
+
+    @property
+    def wanted(self) -> str | None:
+        """The kind of memory that programs leave values of this space in."""
+        return None if self is Space.Device else "pinned_host"
+
+    def kind(self, device: Any) -> str | None:
+        """The kind of memory that this is for a device; None for its default one.
+
+        Raises ValueError where it has no host memory.
+        """
+        kinds, default = memory_kinds(device), default_memory_kind(device)
+        if self is Space.Device:
+            return None
+        for kind in ("pinned_host", "unpinned_host"):
+            if kind in kinds:
+                return None if kind == default else kind
+        shown = ", ".join(kinds) or "none"
+        raise ValueError(f"{device} has no host memory; its kinds of memory are: {shown}.")
+
+    def over(self, sharding: Any) -> Any:
+        """The sharding in this space."""
+        return sharding.with_memory_kind(self.kind(sharding.devices[0]))
+
+
+def kind_of(sharding: Any) -> str | None:
+    """The kind of memory that a sharding asks for; None for the default one."""
+    return getattr(sharding, "_memory_kind", None)
+
+
+def in_memory(e: Any, name: str, t: ArrayType, kind: str | None) -> str:
+    """A value of the type `t` in memory of a kind, in StableHLO; None for the devices' own."""
+    return e.let(
+        f'stablehlo.custom_call @annotate_device_placement({name}) {{backend_config = "", '
+        "has_side_effect = true, mhlo.frontend_attributes = "
+        f'{{_xla_buffer_placement = "{kind or "device"}"}}}} : ({e.ty(t)}) -> {e.ty(t)}'
+    )
+
+
+def _dims(x: ArrayType, *, space: Space) -> Dims:
+    names = letters(x.ndim)
+    return Dims((names,), (names,))
+
+
+def _lower(e: Any, ins: Any, outs: Any, x: str, *, space: Space) -> str:
+    return in_memory(e, x, ins[0], space.wanted)
+
+
+def _jvp(primals: Any, tangents: Any, *, space: Space) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    return to_memory(x, space=space), to_memory(t, space=space)
+
+
+def _transpose(ct: Any, x: Any, *, space: Space) -> list[Any]:
+    """Cotangents go the other way."""
+    back = Space.Host if space is Space.Device else Space.Device
+    return [to_memory(ct, space=back)]
+
+
+def _batch(size: int, args: Any, dims: Any, *, space: Space, **named: Any) -> tuple[Any, int]:
+    return to_memory(args[0], space=space), dims[0]
+
+
+def _eager(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    (x,), space = args, params["space"]
+    return current().interpreter.place(x, space.over(x.sharding))
+
+
+to_memory = Op(
+    "to_memory",
+    type_rule=lambda x, *, space: x,
+    dims=_dims,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    eager=_eager,
+)

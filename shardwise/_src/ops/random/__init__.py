@@ -1,0 +1,1 @@
+"""Ops that make random bits, and what draws from them by rejection."""

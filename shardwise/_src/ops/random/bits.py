@@ -1,0 +1,292 @@
+"""Ops on typed PRNG keys: making, splitting and folding them, and random bits.
+
+A key array has the dtype `key<fry>` and the shape of its keys; each key is a small array of
+integers (`types/extended.py`). Every op here treats the elements of its key array alike and on
+their own, so that batching is renaming of dimensions and sharding by keys needs no communication.
+
+    key = random_seed(0, dtype=THREEFRY)        # key<fry>[]
+    keys = random_split(key, shape=(8,))        # key<fry>[8]
+    random_bits(keys, shape=(3,), bit_width=32)     # u32[8,3]
+
+A generator is a record of functions on integers; `GENERATORS` has them by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.config import enable_x64, threefry_partitionable
+from shardwise._src.core.op import Op
+from shardwise._src.ops.basis import batch_first, move_axis
+from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
+from shardwise._src.ops.elementwise import sub
+from shardwise._src.ops.families import elementwise_dims, shown
+from shardwise._src.ops.logical import bitwise_or, shift_right_logical
+from shardwise._src.ops.random import threefry
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
+
+KEYED = "key"
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A random number generator, on keys as u32[..., *key_shape].
+
+    seed(value) → key;  fold_in(key, data) → key;  split(key, shape, partitionable) → keys;
+    bits(key, shape, width, partitionable) → unsigned integers. Results have the leading dimensions
+    of the key, then `shape`.
+    """
+
+    name: str
+    key_shape: tuple[int, ...]
+    seed: Callable
+    split: Callable
+    fold_in: Callable
+    bits: Callable
+
+
+GENERATORS = {
+    "threefry2x32": Generator(
+        "threefry2x32", threefry.KEY_SHAPE, threefry.seed, threefry.split, threefry.fold_in,
+        threefry.bits,
+    ),
+}
+THREEFRY = KeyDType("threefry2x32", threefry.KEY_SHAPE)
+
+
+def generator(dtype: KeyDType) -> Generator:
+    return GENERATORS[dtype.impl_name]
+
+
+def is_key(t: ArrayType) -> bool:
+    return isinstance(t.dtype, KeyDType)
+
+
+def _check_keys(name: str, t: ArrayType) -> None:
+    if not is_key(t):
+        raise TypeError(f"[{name}] takes an array of keys; got {t.str_short(True)}.")
+
+
+def _check_shape(name: str, shape: tuple) -> None:
+    if any(n < 0 for n in shape):
+        raise ValueError(f"[{name}] sizes must not be negative; got shape {shape}.")
+
+
+# -- random_wrap, random_unwrap: keys from their integers and back --
+
+
+def _wrap_type(x: ArrayType, *, dtype: KeyDType) -> ArrayType:
+    depth = len(dtype.physical_shape)
+    if x.dtype != dtype.physical_dtype or x.shape[x.ndim - depth :] != dtype.physical_shape:
+        raise TypeError(
+            f"[random_wrap] the data of keys of {dtype.impl_name} is uint32 with the shape "
+            f"(..., {', '.join(map(str, dtype.physical_shape))}); got {x.str_short(True)}."
+        )
+    return array_type(x.shape[: x.ndim - depth], dtype)
+
+
+def _wrap_dims(x: ArrayType, *, dtype: KeyDType) -> Dims:
+    names = letters(x.ndim - len(dtype.physical_shape))
+    return Dims(((*names, *[None] * len(dtype.physical_shape)),), (names,))
+
+
+def _wrap_batch(size: int, args: Any, dims: Any, *, dtype: KeyDType) -> tuple[Any, int]:
+    return random_wrap(move_axis(args[0], dims[0], 0), dtype=dtype), 0
+
+
+random_wrap = Op(
+    "random_wrap",
+    family=KEYED,
+    type_rule=_wrap_type,
+    dims=_wrap_dims,
+    lower=lambda e, ins, outs, x, *, dtype: x,
+    batch=_wrap_batch,
+)
+
+
+def _unwrap_type(keys: ArrayType) -> ArrayType:
+    _check_keys("random_unwrap", keys)
+    return array_type(keys.shape + keys.dtype.physical_shape, keys.dtype.physical_dtype)
+
+
+def _unwrap_dims(keys: ArrayType) -> Dims:
+    names = letters(keys.ndim)
+    return Dims((names,), ((*names, *[None] * len(keys.dtype.physical_shape)),))
+
+
+random_unwrap = Op(
+    "random_unwrap",
+    family=KEYED,
+    type_rule=_unwrap_type,
+    dims=_unwrap_dims,
+    lower=lambda e, ins, outs, keys: keys,
+    batch=lambda size, args, dims: (random_unwrap(args[0]), dims[0]),
+)
+
+
+# -- random_seed: one key for each integer --
+
+
+def _seed_type(seeds: ArrayType, *, dtype: KeyDType) -> ArrayType:
+    if not is_integer(seeds.dtype):
+        raise TypeError(f"[random_seed] seeds must be integers; got {seeds.str_short(True)}.")
+    return array_type(seeds.shape, dtype)
+
+
+def _seed_lower(e: Any, ins: Any, outs: Any, seeds: str, *, dtype: KeyDType) -> str:
+    return e.via(generator(dtype).seed, ins, seeds)[0]
+
+
+random_seed = Op(
+    "random_seed",
+    family=KEYED,
+    type_rule=_seed_type,
+    dims=elementwise_dims,
+    lower=_seed_lower,
+    batch=lambda size, args, dims, *, dtype: (random_seed(args[0], dtype=dtype), dims[0]),
+)
+
+
+# -- random_fold_in: a key for each key and uint32 --
+
+
+def _fold_type(keys: ArrayType, data: ArrayType) -> ArrayType:
+    _check_keys("random_fold_in", keys)
+    if data.dtype != threefry.U32:
+        raise TypeError(f"[random_fold_in] folds uint32 into keys; got {data.str_short(True)}.")
+    if keys.shape != data.shape:
+        raise TypeError(
+            f"[random_fold_in] keys and data must have equal shapes; got {shown((keys, data))}."
+        )
+    return keys.update(spec=None, mesh=None)
+
+
+def _fold_lower(e: Any, ins: Any, outs: Any, keys: str, data: str) -> str:
+    buffer = _unwrap_type(ins[0])
+    return e.via(generator(ins[0].dtype).fold_in, (buffer, ins[1]), keys, data)[0]
+
+
+def _fold_batch(size: int, args: Any, dims: Any) -> tuple[Any, int]:
+    return random_fold_in(*[batch_first(size, x, d) for x, d in zip(args, dims, strict=True)]), 0
+
+
+random_fold_in = Op(
+    "random_fold_in",
+    family=KEYED,
+    type_rule=_fold_type,
+    dims=elementwise_dims,
+    lower=_fold_lower,
+    batch=_fold_batch,
+)
+
+
+# -- random_split, random_bits: for each key an array of keys, or of unsigned integers --
+
+
+def _fanned_dims(keys: ArrayType, *, shape: tuple, **params: Any) -> Dims:
+    names = letters(keys.ndim + len(shape))
+    return Dims((names[: keys.ndim],), (names,))
+
+
+def _split_type(keys: ArrayType, *, shape: tuple, partitionable: bool = True) -> ArrayType:
+    _check_keys("random_split", keys)
+    _check_shape("random_split", shape)
+    return array_type(keys.shape + shape, keys.dtype)
+
+
+def _split_lower(
+    e: Any, ins: Any, outs: Any, keys: str, *, shape: tuple, partitionable: bool = True
+) -> str:
+    fun = generator(ins[0].dtype).split
+    return e.via(fun, (_unwrap_type(ins[0]),), keys, shape=shape, partitionable=partitionable)[0]
+
+
+random_split = Op(
+    "random_split",
+    family=KEYED,
+    type_rule=_split_type,
+    dims=_fanned_dims,
+    lower=_split_lower,
+    batch=lambda size, args, dims, **p: (random_split(args[0], **p), dims[0]),
+)
+
+
+def _bits_type(
+    keys: ArrayType, *, shape: tuple, bit_width: int, partitionable: bool = True
+) -> ArrayType:
+    _check_keys("random_bits", keys)
+    _check_shape("random_bits", shape)
+    if bit_width not in threefry.UNSIGNED:
+        raise TypeError(f"[random_bits] bit_width must be 8, 16, 32 or 64; got {bit_width}.")
+    return array_type(keys.shape + shape, threefry.UNSIGNED[bit_width])
+
+
+def _bits_lower(
+    e: Any, ins: Any, outs: Any, keys: str, *, shape: tuple, bit_width: int,
+    partitionable: bool = True,
+) -> str:
+    fun = generator(ins[0].dtype).bits
+    return e.via(
+        fun, (_unwrap_type(ins[0]),), keys, shape=shape, width=bit_width,
+        partitionable=partitionable,
+    )[0]
+
+
+random_bits = Op(
+    "random_bits",
+    family=KEYED,
+    type_rule=_bits_type,
+    dims=_fanned_dims,
+    lower=_bits_lower,
+    batch=lambda size, args, dims, **p: (random_bits(args[0], **p), dims[0]),
+)
+
+
+# -- as the flags say --
+
+
+def split_keys(keys: Any, shape: tuple[int, ...]) -> Any:
+    """`random_split` in the form that the flag `threefry_partitionable` chooses."""
+    if threefry_partitionable.value:
+        return random_split(keys, shape=shape)
+    return random_split(keys, shape=shape, partitionable=False)
+
+
+def draw_bits(keys: Any, shape: tuple[int, ...], width: int) -> Any:
+    """`random_bits` in the form that the flag `threefry_partitionable` chooses."""
+    if threefry_partitionable.value:
+        return random_bits(keys, shape=shape, bit_width=width)
+    return random_bits(keys, shape=shape, bit_width=width, partitionable=False)
+
+
+# -- from bits to floats --
+
+
+def unit_bits(dtype: Any) -> int:
+    """How many random bits one float in [0, 1) takes."""
+    info = finfo(dtype)
+    return 8 if info.nmant < 8 else info.bits
+
+
+def unit_floats(bits: Any, dtype: Any) -> Any:
+    """Floats in [0, 1) from unsigned integers of `unit_bits(dtype)` bits: the upper bits become
+    the mantissa of a float in [1, 2), from which 1 is taken. Multiples of the machine epsilon.
+    """
+    info = finfo(dtype)
+    if info.bits not in threefry.UNSIGNED:
+        raise TypeError(f"random floats must have 8, 16, 32 or 64 bits; got {dtype}.")
+    unsigned = threefry.UNSIGNED[info.bits]
+    width = unit_bits(dtype)
+    if width != info.bits:
+        bits = convert_element_type(bits, dtype=unsigned)
+    one = np.ones((), dtype).view(unsigned)[()]
+    with enable_x64(True):  # lest 64-bit literals be narrowed
+        mantissa = shift_right_logical(bits, unsigned.type(width - info.nmant))
+        one_to_two = bitcast_convert_type(bitwise_or(mantissa, one), dtype=dtype)
+        return sub(one_to_two, np.ones((), dtype)[()])

@@ -1,0 +1,251 @@
+"""Threefry-2x32: a hash of two 32-bit words under a key of two, and the streams made of it.
+
+Random bits are hashes of counters, so that each element is computed on its own, where it lives.
+Keys are `u32[2]`, here with any number of leading dimensions, and results have those too.
+
+    bits(key, (3,), 32)        # u32[3]
+    split(key, (3,))           # u32[3,2]: three keys
+    fold_in(key, data)         # u32[2]
+
+Each stream comes in two forms, with equal statistics and different values. The *partitionable* one
+hashes the index of each element and needs no communication over any sharding; the other hashes
+pairs of counters, one of each half of the array.
+
+New keys stand behind a barrier, lest XLA hash them again in every kernel that draws from them.
+
+Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The streams are those
+of `jax.random` with `jax_threefry_partitionable` on and off.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.config import enable_x64
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.ops.barrier import kept
+from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.elementwise import add, mul
+from shardwise._src.ops.families import (
+    common_shape,
+    elementwise_batch,
+    elementwise_dims,
+    operand,
+    shown,
+)
+from shardwise._src.ops.logical import bitwise_or, bitwise_xor, shift_left, shift_right_logical
+from shardwise._src.ops.shape import concatenate, slice_in_dim
+from shardwise._src.types.array_type import ArrayType, array_type
+
+U32 = np.dtype(np.uint32)
+U64 = np.dtype(np.uint64)
+UNSIGNED = {width: np.dtype(f"uint{width}") for width in (8, 16, 32, 64)}
+KEY_SHAPE = (2,)
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA  # of the key schedule; the paper's constant
+
+# -- threefry2x32: the hash of the words (x1, x2) under the keys (k1, k2), element by element --
+
+
+def _hash_type(*xs: ArrayType) -> tuple[ArrayType, ArrayType]:
+    if len(xs) != 4 or any(t.dtype != U32 for t in xs):
+        raise TypeError(f"[threefry2x32] takes four uint32 operands; got {shown(xs)}.")
+    out = array_type(common_shape("threefry2x32", xs), U32)
+    return out, out
+
+
+def _hash_dims(*xs: ArrayType) -> Any:
+    dims = elementwise_dims(*xs)
+    return type(dims)(dims.inputs, dims.outputs * 2)
+
+
+def _hash_lower(e: Any, ins: Any, outs: Any, *xs: str) -> list[str]:
+    """Five groups of four rounds, unrolled, so that XLA makes one kernel of them."""
+    out = outs[0]
+    ty = e.ty(out)
+
+    def do(name: str, a: str, b: str) -> str:
+        return e.let(f"stablehlo.{name} {a}, {b} : {ty}")
+
+    k1, k2, a, b = [operand(e, x, t, out) for x, t in zip(xs, ins, strict=True)]
+    schedule = (k1, k2, do("xor", do("xor", k1, k2), e.constant(_PARITY, out)))
+    places = {n: e.constant(n, out) for r in _ROTATIONS for k in r for n in (k, 32 - k)}
+    a, b = do("add", a, k1), do("add", b, k2)
+    for group in range(5):
+        for n in _ROTATIONS[group % 2]:
+            a = do("add", a, b)
+            left, right = do("shift_left", b, places[n]), places[32 - n]
+            b = do("or", left, do("shift_right_logical", b, right))
+            b = do("xor", a, b)
+        a = do("add", a, schedule[(group + 1) % 3])
+        b = do("add", b, schedule[(group + 2) % 3])
+        b = do("add", b, e.constant(group + 1, out))
+    return [a, b]
+
+
+def _hash_batch(size: int, args: Any, dims: Any) -> tuple[list, list]:
+    out, dim = _batch_both(size, args, dims)
+    return out, [dim, dim]
+
+
+threefry2x32 = Op(
+    "threefry2x32",
+    family="elementwise",
+    multiple=True,
+    type_rule=_hash_type,
+    dims=_hash_dims,
+    lower=_hash_lower,
+    batch=_hash_batch,
+)
+_batch_both = elementwise_batch(threefry2x32)
+
+
+# -- streams --
+
+
+def words(key: Any) -> tuple[Any, Any]:
+    """The two halves of each key: u32[..., 2] → twice u32[...]."""
+    shape = type_of(key).shape
+    halves = [slice_in_dim(key, i, i + 1, len(shape) - 1) for i in range(2)]
+    return tuple(reshape(h, shape=shape[:-1]) for h in halves)
+
+
+def join(high: Any, low: Any) -> Any:
+    """Keys of two halves: twice u32[...] → u32[..., 2]."""
+    shape = type_of(high).shape
+    parts = [reshape(x, shape=(*shape, 1)) for x in (high, low)]
+    return concatenate(*parts, dimension=len(shape))
+
+
+def seed(value: Any) -> Any:
+    """The key of an integer seed: its upper and lower 32 bits."""
+    t = type_of(value)
+    low = convert_element_type(value, dtype=U32)
+    if t.dtype.itemsize < 8:
+        return join(broadcast_in_dim(np.uint32(0), shape=t.shape, dims=()), low)
+    return join(_upper(convert_element_type(value, dtype=U64)), low)
+
+
+def fold_in(key: Any, data: Any) -> Any:
+    """The key that follows from a key and a uint32 of the same leading dimensions."""
+    shape = type_of(data).shape
+    zero = broadcast_in_dim(np.uint32(0), shape=shape, dims=())
+    return kept(join(*threefry2x32(*words(key), zero, data)))
+
+
+def split(key: Any, shape: tuple[int, ...], partitionable: bool) -> Any:
+    """New keys, in an array of the given shape for each key."""
+    if partitionable:
+        return kept(join(*_hash_indices(key, shape)))
+    flat = _hash_counters(key, 2 * math.prod(shape))
+    return kept(reshape(flat, shape=(*_leading(key), *shape, 2)))
+
+
+def bits(key: Any, shape: tuple[int, ...], width: int, partitionable: bool) -> Any:
+    """Unsigned integers of `width` bits, in an array of the given shape for each key."""
+    if not partitionable:
+        return _paired_bits(key, shape, width)
+    high, low = _hash_indices(key, shape)
+    if width == 64:
+        return _wide(high, low)
+    return convert_element_type(bitwise_xor(high, low), dtype=UNSIGNED[width])
+
+
+def _leading(key: Any) -> tuple[int, ...]:
+    return type_of(key).shape[:-1]
+
+
+def _wide(high: Any, low: Any) -> Any:
+    high, low = [convert_element_type(x, dtype=U64) for x in (high, low)]
+    with enable_x64(True):
+        return bitwise_or(shift_left(high, np.uint64(32)), low)
+
+
+def _upper(x: Any) -> Any:
+    """The upper half of a uint64."""
+    with enable_x64(True):  # lest the literal be narrowed
+        return convert_element_type(shift_right_logical(x, np.uint64(32)), dtype=U32)
+
+
+def _hash_indices(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """The hashes of each element's index in row-major order, as 64 bits."""
+    full = (*_leading(key), *shape)
+    over = tuple(range(len(full) - len(shape)))
+    k1, k2 = [broadcast_in_dim(k, shape=full, dims=over) if over else k for k in words(key)]
+    if math.prod(shape) <= 1 << 32:
+        return threefry2x32(k1, k2, np.uint32(0), _row_major(full, shape, U32))
+    with enable_x64(True):
+        index = _row_major(full, shape, U64)
+    return threefry2x32(k1, k2, _upper(index), convert_element_type(index, dtype=U32))
+
+
+def _row_major(full: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Any:
+    """The row-major index within the last dimensions, `shape`. As a sum over the dimensions, and
+    not reshaped from one dimension, so that every dimension can be sharded.
+    """
+    index, stride = None, 1
+    for d in reversed(range(len(full) - len(shape), len(full))):
+        term = iota(dtype=dtype, shape=full, dimension=d)
+        term = term if stride == 1 else mul(term, dtype.type(stride))
+        index = term if index is None else add(index, term)
+        stride *= full[d]
+    return broadcast_in_dim(dtype.type(0), shape=full, dims=()) if index is None else index
+
+
+# -- the older form: counters hashed in pairs --
+
+
+def _hash_counters(key: Any, count: int) -> Any:
+    """The hashes of 0 … count-1 for each key, in one dimension; the first half's partners are the
+    second half's.
+    """
+    lead = _leading(key)
+    half = -(-count // 2)
+    shape = (*lead, half)
+    over = tuple(range(len(lead)))
+    k1, k2 = [broadcast_in_dim(k, shape=shape, dims=over) for k in words(key)]
+    first = iota(dtype=U32, shape=shape, dimension=len(lead))
+    second = add(first, np.uint32(half))
+    if count % 2:  # the last counter has no partner: 0 stands in
+        known = slice_in_dim(second, 0, half - 1, len(lead))
+        none = broadcast_in_dim(np.uint32(0), shape=(*lead, 1), dims=())
+        second = concatenate(known, none, dimension=len(lead))
+    both = concatenate(*threefry2x32(k1, k2, first, second), dimension=len(lead))
+    return slice_in_dim(both, 0, count, len(lead))
+
+
+def _paired_bits(key: Any, shape: tuple[int, ...], width: int) -> Any:
+    size = math.prod(shape)
+    lead = _leading(key)
+    axis = len(lead)
+    count = -(-size * width // 32)
+    if count >= (1 << 32) - 1:
+        raise NotImplementedError(
+            f"random bits of shape {shape} and {width} bits need 2**32 counters or more. Set "
+            "threefry_partitionable to True."
+        )
+    flat = _hash_counters(key, count)
+    if width == 64:
+        flat = _wide(slice_in_dim(flat, 0, size, axis), slice_in_dim(flat, size, 2 * size, axis))
+    elif width < 32:
+        flat = slice_in_dim(_pieces(flat, width), 0, size, axis)
+    return reshape(flat, shape=(*lead, *shape))
+
+
+def _pieces(flat: Any, width: int) -> Any:
+    """The parts of `width` bits of each word, the lowest first, in the last dimension."""
+    *lead, count = type_of(flat).shape
+    per_word = 32 // width
+    axis = len(lead)
+    shape = (*lead, count, per_word)
+    wide = broadcast_in_dim(flat, shape=shape, dims=tuple(range(axis + 1)))
+    places = mul(iota(dtype=U32, shape=shape, dimension=axis + 1), np.uint32(width))
+    parts = convert_element_type(shift_right_logical(wide, places), dtype=UNSIGNED[width])
+    return reshape(parts, shape=(*lead, count * per_word))

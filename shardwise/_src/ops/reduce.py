@@ -1,0 +1,258 @@
+"""Reductions over the dimensions `axes`, which go away; `reduce_sum` is in `basis`.
+
+    reduce_max(x, axes=(0,))                              # f32[3] of a f32[2,3]
+    argmax(x, axes=(1,), index_dtype=np.dtype("int32"))   # i32[2]
+
+A reduction of no elements gives its identity; the functions of shardwise.numpy refuse it where
+NumPy does. A reduction with a function of the user's is in `control.reduce`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import (
+    batch_axes,
+    broadcast_in_dim,
+    check_axes,
+    reduce_dims,
+    reduce_sum,
+    reduce_text,
+    reduced,
+    reshape,
+)
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.families import (
+    ANY,
+    BOOL,
+    LOGICAL,
+    NUMERIC,
+    ORDERED,
+    Domain,
+    add,
+    check_domain,
+    lit,
+)
+from shardwise._src.ops.shape import along, pad, slice_in_dim
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims
+from shardwise._src.types.dtypes import is_complex, is_integer, max_value, min_value, short_name
+
+
+def reduction(
+    name: str, domain: Domain, op: Op, *, hlo: str, identity: Callable, combine: str,
+    jvp: Callable | None = None,
+) -> Op:
+    """An op that folds `axes` with the elementwise op `op`.
+
+    hlo:      the name of `op` in StableHLO, for the short form of its text.
+    identity: the neutral element of a dtype.
+    combine:  how partial results are put together (see `Dims`).
+    """
+
+    def type_rule(x: ArrayType, *, axes: tuple) -> ArrayType:
+        check_domain(name, domain, (x,))
+        check_axes(name, x, axes)
+        return array_type(reduced(x, axes), x.dtype, x.weak_type)
+
+    def lower(e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
+        dtype = ins[0].dtype
+        value = identity(dtype)
+        if hlo == "xor":  # XLA's all-reduce knows none on CPU
+            x = e.whole(x, ins[0], axes)
+        if not is_complex(dtype) or hlo == "multiply":
+            return reduce_text(e, ins, outs, x, axes, hlo, e.literal(value, dtype))
+        return reduce_lines(e, ins, outs, [x], [value], axes, body_of(op))[0]
+
+    new = Op(
+        name,
+        family="reduction",
+        type_rule=type_rule,
+        dims=reduce_dims(combine),
+        lower=lower,
+        jvp=jvp and (lambda primals, tangents, **p: jvp(new, primals, tangents, **p)),
+    )
+    new.batch = batch_axes(new)
+    return new
+
+
+def body_of(op: Op) -> Callable:
+    """Writes a scalar binary op as the body of a reduction."""
+
+    def write(e: Any, types: Any, x: str, y: str) -> list[str]:
+        if op.lower is None:
+            raise op.missing("lower", "compilation")
+        (t,) = types
+        return [op.lower(e, (t, t), (t,), x, y)]
+
+    return write
+
+
+def region_text(e: Any, types: Any, body: Callable) -> str:
+    """`({ ^bb0(...): ... })`: a body that takes two scalars for each of the types.
+
+    body: `(e, types, *firsts, *seconds) → SSA names of the results`.
+    """
+    scalars = [array_type((), t.dtype) for t in types]
+    names = [e.fresh() for _ in range(2 * len(scalars))]
+
+    def write() -> None:
+        results = body(e, scalars, *names)
+        kinds = ", ".join(e.ty(s) for s in scalars)
+        e.lines.append(f"stablehlo.return {', '.join(results)} : {kinds}")
+
+    pairs = zip(names, scalars * 2, strict=True)
+    given = ", ".join(f"{n}: {e.ty(s)}" for n, s in pairs)
+    return f"({{\n^bb0({given}):\n{e.region(write)}\n}})"
+
+
+def reduce_lines(
+    e: Any, ins: Any, outs: Any, xs: list[str], identities: list, axes: tuple, body: Callable
+) -> list[str]:
+    """`stablehlo.reduce` of several operands with any body; `identities` are host scalars."""
+    inits = [e.scalar(v, t.dtype) for v, t in zip(identities, ins, strict=True)]
+    region = region_text(e, ins, body)
+    types = [e.ty(t) for t in ins] + [e.ty(array_type((), t.dtype)) for t in ins]
+    places = f": {', '.join(map(str, axes))}" if axes else ""
+    return e.lets(
+        f'"stablehlo.reduce"({", ".join([*xs, *inits])}) <{{dimensions = array<i64{places}>}}> '
+        f"{region} : ({', '.join(types)}) -> ({', '.join(e.ty(t) for t in outs)})",
+        len(outs),
+    )
+
+
+def spread(x: Any, shape: tuple, axes: tuple) -> Any:
+    """A reduced value in the shape before `axes` went away."""
+    kept = tuple(i for i in range(len(shape)) if i not in axes)
+    return broadcast_in_dim(x, shape=shape, dims=kept)
+
+
+# -- the largest and the smallest: equals share the tangent --
+
+
+def _extremum_jvp(op: Op, primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    out = op(x, axes=axes)
+    taken = ew.eq(x, spread(out, type_of(x).shape, axes))
+    share = convert_element_type(taken, dtype=type_of(t).dtype)
+    total = reduce_sum(ew.mul(t, share), axes=axes)
+    return out, ew.div(total, reduce_sum(share, axes=axes))
+
+
+reduce_max = reduction("reduce_max", ANY, ew.max, hlo="maximum", identity=min_value,
+                       combine="max", jvp=_extremum_jvp)
+reduce_min = reduction("reduce_min", ANY, ew.min, hlo="minimum", identity=max_value,
+                       combine="min", jvp=_extremum_jvp)
+
+# -- the product --
+
+
+def _prod_jvp(op: Op, primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any, Any]:
+    """By a tree of products with their tangents, so that zeros among the factors do no harm."""
+    (x,), (t,) = primals, tangents
+    out = op(x, axes=axes)
+    p = x
+    for axis in axes:
+        if type_of(x).shape[axis] == 0:
+            return out, reduce_sum(t, axes=axes)
+        while type_of(p).shape[axis] > 1:
+            (p1, p2), (t1, t2) = _halves(p, 1, axis), _halves(t, 0, axis)
+            p, t = ew.mul(p1, p2), add(ew.mul(t1, p2), ew.mul(p1, t2))
+    return out, reshape(t, shape=type_of(out).shape)
+
+
+def _halves(x: Any, filler: int, axis: int) -> tuple[Any, Any]:
+    """Two parts of equal size along `axis`, filled up where it is odd."""
+    shape = type_of(x).shape
+    half = -(-shape[axis] // 2)
+    if shape[axis] % 2:
+        config = tuple((0, int(i == axis), 0) for i in range(len(shape)))
+        x = pad(x, lit(filler, x), padding_config=config)
+    return slice_in_dim(x, 0, half, axis), slice_in_dim(x, half, 2 * half, axis)
+
+
+reduce_prod = reduction("reduce_prod", NUMERIC, ew.mul, hlo="multiply", identity=lambda d: 1,
+                        combine="mul", jvp=_prod_jvp)
+
+# -- bits; on booleans all, any and parity --
+
+
+def _all_ones(dtype: Any) -> Any:
+    return np.ones((), bool) if dtype == BOOL else np.invert(np.zeros((), dtype))
+
+
+reduce_and = reduction("reduce_and", LOGICAL, ew.bitwise_and, hlo="and", identity=_all_ones,
+                       combine="and")
+reduce_or = reduction("reduce_or", LOGICAL, ew.bitwise_or, hlo="or", identity=lambda d: 0,
+                      combine="or")
+reduce_xor = reduction("reduce_xor", LOGICAL, ew.bitwise_xor, hlo="xor", identity=lambda d: 0,
+                       combine="xor")
+
+# -- the place of the largest or smallest: the first of equals; a NaN counts as both --
+
+
+def _place(name: str, direction: str, identity: Callable) -> Op:
+    def type_rule(x: ArrayType, *, axes: tuple, index_dtype: Any) -> ArrayType:
+        check_domain(name, ORDERED, (x,))
+        check_axes(name, x, axes)
+        if len(axes) != 1 or x.shape[axes[0]] == 0:
+            raise ValueError(
+                f"[{name}] takes one axis, along which there are elements; got axes {axes} of "
+                f"{x.str_short(True)}."
+            )
+        if not is_integer(index_dtype):
+            raise TypeError(
+                f"[{name}] index_dtype must be an integer type; got {short_name(index_dtype)}."
+            )
+        return array_type(reduced(x, axes), index_dtype)
+
+    def body(e: Any, types: Any, x: str, i: str, y: str, j: str) -> list[str]:
+        value, index = e.ty(types[0]), e.ty(types[1])
+
+        def test(kind: str, a: str, b: str, ty: str) -> str:
+            return e.let(f"stablehlo.compare {kind}, {a}, {b} : ({ty}, {ty}) -> tensor<i1>")
+
+        def either(kind: str, a: str, b: str) -> str:
+            return e.let(f"stablehlo.{kind} {a}, {b} : tensor<i1>")
+
+        first = either("or", test(direction, x, y, value), test("NE", x, x, value))
+        tie = either("and", test("EQ", x, y, value), test("LT", i, j, index))
+        earlier = either("or", first, tie)
+        return [
+            e.let(f"stablehlo.select {first}, {x}, {y} : tensor<i1>, {value}"),
+            e.let(f"stablehlo.select {earlier}, {i}, {j} : tensor<i1>, {index}"),
+        ]
+
+    def lower(e: Any, ins: Any, outs: Any, x: str, *, axes: tuple, index_dtype: Any) -> str:
+        t = ins[0]
+        places = t.update(dtype=index_dtype, weak_type=False)
+        iota = e.let(f"stablehlo.iota dim = {axes[0]} : {e.ty(places)}")
+        both = (outs[0].update(dtype=t.dtype), outs[0])
+        worst = [identity(t.dtype), 0]
+        return reduce_lines(e, (t, places), both, [x, iota], worst, axes, body)[1]
+
+    def dims(x: ArrayType, *, axes: tuple, index_dtype: Any) -> Dims:
+        names = along(x, axes)
+        out = tuple(n for i, n in enumerate(names) if i not in axes)
+        return Dims((names,), (out,), worked="dropped")
+
+    op = Op(
+        name,
+        family="reduction",
+        type_rule=type_rule,
+        dims=dims,
+        lower=lower,
+        jvp=lambda primals, tangents, **p: (op(*primals, **p), None),
+    )
+    op.batch = batch_axes(op)
+    return op
+
+
+argmax = _place("argmax", "GT", min_value)
+argmin = _place("argmin", "LT", max_value)

@@ -1,0 +1,453 @@
+"""Ops that move elements without computing: concatenate, pad, slice, rev, split.
+
+What is only a broadcast or a reshape in disguise (squeeze, expand_dims, tile) is a function.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.messages.source import public_call
+from shardwise._src.ops.basis import (
+    batch_first,
+    broadcast_in_dim,
+    check_axes,
+    ints,
+    reduce_sum,
+    reshape,
+    zeros,
+)
+from shardwise._src.ops.elementwise import neg
+from shardwise._src.ops.families import add, lit, shown
+from shardwise._src.ops.logical import where
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims, letters
+
+
+def along(x: ArrayType, worked: Sequence[int]) -> tuple:
+    """A factor for each dimension, None for those that an op works along."""
+    return tuple(None if i in worked else f for i, f in enumerate(letters(x.ndim)))
+
+
+# -- concatenate: operands one after another along `dimension` --
+
+
+def _concatenate_type(*xs: ArrayType, dimension: int) -> ArrayType:
+    if not xs:
+        raise TypeError("[concatenate] takes at least one operand; got none.")
+    x = xs[0]
+    if not 0 <= dimension < x.ndim:
+        raise ValueError(
+            f"[concatenate] dimension must be one of the {x.ndim} dimensions of "
+            f"{x.str_short(True)}; got {dimension}."
+        )
+    if any(t.dtype != x.dtype for t in xs):
+        raise TypeError(f"[concatenate] operands must have equal dtypes; got {shown(xs)}.")
+    rest = {t.shape[:dimension] + (0,) + t.shape[dimension + 1 :] for t in xs}
+    if len(rest) > 1 or any(t.ndim != x.ndim for t in xs):
+        raise TypeError(
+            f"[concatenate] operands must have equal sizes in all dimensions but {dimension}; got "
+            f"{shown(xs)}."
+        )
+    total = sum(t.shape[dimension] for t in xs)
+    shape = x.shape[:dimension] + (total,) + x.shape[dimension + 1 :]
+    return array_type(shape, x.dtype, all(t.weak_type for t in xs))
+
+
+def _concatenate_dims(*xs: ArrayType, dimension: int) -> Dims:
+    names = along(xs[0], (dimension,) if len(xs) > 1 else ())
+    linear = (tuple(range(len(xs))),)
+    return Dims((names,) * len(xs), (names,), linear=linear, worked="kept")
+
+
+def _concatenate_lower(e: Any, ins: Any, outs: Any, *xs: str, dimension: int) -> str:
+    types = ", ".join(e.ty(t) for t in ins)
+    return e.let(
+        f"stablehlo.concatenate {', '.join(xs)}, dim = {dimension} : ({types}) -> {e.ty(outs[0])}"
+    )
+
+
+def _concatenate_jvp(primals: Any, tangents: Any, *, dimension: int) -> tuple[Any, Any]:
+    out = concatenate(*primals, dimension=dimension)
+    if all(t is None for t in tangents):
+        return out, None
+    pairs = zip(primals, tangents, strict=True)
+    given = [zeros(type_of(x)) if t is None else t for x, t in pairs]
+    return out, concatenate(*given, dimension=dimension)
+
+
+def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
+    cts: list[Any] = []
+    start = 0
+    for x in xs:
+        stop = start + type_of(x).shape[dimension]
+        cts.append(slice_in_dim(ct, start, stop, dimension) if is_linear(x) else None)
+        start = stop
+    return cts
+
+
+def _concatenate_batch(size: int, args: Any, ds: Any, *, dimension: int) -> tuple[Any, int]:
+    xs = [batch_first(size, x, d) for x, d in zip(args, ds, strict=True)]
+    return concatenate(*xs, dimension=dimension + 1), 0
+
+
+concatenate = Op(
+    "concatenate",
+    type_rule=_concatenate_type,
+    dims=_concatenate_dims,
+    lower=_concatenate_lower,
+    jvp=_concatenate_jvp,
+    transpose=_concatenate_transpose,
+    batch=_concatenate_batch,
+)
+
+
+# -- slice: the elements from start to limit, every stride-th, in each dimension --
+
+
+def _slice_type(
+    x: ArrayType, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None = None
+) -> ArrayType:
+    steps = strides if strides is not None else (1,) * x.ndim
+    if not len(start_indices) == len(limit_indices) == len(steps) == x.ndim:
+        raise TypeError(
+            f"[slice] takes a start, a limit and a stride for each of the {x.ndim} dimensions of "
+            f"{x.str_short(True)}; got {start_indices}, {limit_indices} and {strides}."
+        )
+    rows = zip(start_indices, limit_indices, steps, x.shape, strict=True)
+    if any(not (0 <= a <= b <= n and s > 0) for a, b, s, n in rows):
+        raise TypeError(
+            f"[slice] starts must not exceed limits, limits not the sizes of {x.str_short(True)}, "
+            f"and strides must be positive; got {start_indices}, {limit_indices} and {strides}."
+        )
+    rows = zip(start_indices, limit_indices, steps, strict=True)
+    return array_type(tuple(-((a - b) // s) for a, b, s in rows), x.dtype, x.weak_type)
+
+
+def _slice_dims(
+    x: ArrayType, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None = None
+) -> Dims:
+    t = _slice_type(
+        x, start_indices=start_indices, limit_indices=limit_indices, strides=strides
+    )
+    names = along(x, [i for i in range(x.ndim) if t.shape[i] != x.shape[i]])
+    return Dims((names,), (names,), linear=((0,),), worked="kept")
+
+
+def _slice_lower(
+    e: Any, ins: Any, outs: Any, x: str, *, start_indices: tuple, limit_indices: tuple,
+    strides: tuple | None = None,
+) -> str:
+    steps = strides if strides is not None else (1,) * len(start_indices)
+    rows = zip(start_indices, limit_indices, steps, strict=True)
+    texts = ", ".join(f"{a}:{b}" if s == 1 else f"{a}:{b}:{s}" for a, b, s in rows)
+    return e.let(f"stablehlo.slice {x} [{texts}] : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
+
+
+def _slice_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    return slice_(primals[0], **p), slice_(tangents[0], **p)
+
+
+def _slice_transpose(
+    ct: Any, x: Any, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None = None
+) -> list[Any]:
+    t = x.aval
+    steps = strides if strides is not None else (1,) * t.ndim
+    config = []
+    for a, m, s, n in zip(start_indices, type_of(ct).shape, steps, t.shape, strict=True):
+        config.append((a, n - a - ((m - 1) * s + 1 if m else 0), s - 1))
+    return [pad(ct, lit(0, ct), padding_config=tuple(config))]
+
+
+def _slice_batch(
+    size: int, args: Any, ds: Any, *, start_indices: tuple, limit_indices: tuple,
+    strides: tuple | None = None,
+) -> tuple[Any, int]:
+    (d,) = ds
+
+    def widen(values: tuple, new: int) -> tuple:
+        return (*values[:d], new, *values[d:])
+
+    return slice_(
+        args[0],
+        start_indices=widen(start_indices, 0),
+        limit_indices=widen(limit_indices, size),
+        strides=None if strides is None else widen(strides, 1),
+    ), d
+
+
+slice_ = Op(
+    "slice",
+    type_rule=_slice_type,
+    dims=_slice_dims,
+    lower=_slice_lower,
+    jvp=_slice_jvp,
+    transpose=_slice_transpose,
+    batch=_slice_batch,
+)
+
+
+def slice_in_dim(x: Any, start: int, limit: int, axis: int, stride: int = 1) -> Any:
+    """The part from `start` to `limit` of one dimension; all non-negative."""
+    shape = type_of(x).shape
+    if (start, limit, stride) == (0, shape[axis], 1):
+        return x
+    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[axis], limits[axis], strides[axis] = start, limit, stride
+    return slice_(
+        x, start_indices=tuple(starts), limit_indices=tuple(limits),
+        strides=None if stride == 1 else tuple(strides),
+    )
+
+
+# -- pad: lo elements before, hi after, interior between; negative lo and hi cut off --
+
+
+def _padded(x: ArrayType, config: tuple) -> tuple[int, ...]:
+    rows = zip(x.shape, config, strict=True)
+    return tuple(lo + hi + (n + (n - 1) * inner if n else 0) for n, (lo, hi, inner) in rows)
+
+
+def _pad_type(x: ArrayType, value: ArrayType, *, padding_config: tuple) -> ArrayType:
+    if value.shape or value.dtype != x.dtype:
+        raise TypeError(
+            f"[pad] takes an array and a scalar of its dtype; got {shown((x, value))}."
+        )
+    if len(padding_config) != x.ndim or any(inner < 0 for _, _, inner in padding_config):
+        raise TypeError(
+            f"[pad] padding_config must be (lo, hi, interior) for each of the {x.ndim} dimensions "
+            f"of {x.str_short(True)}, interior not negative; got {padding_config}."
+        )
+    shape = _padded(x, padding_config)
+    if any(n < 0 for n in shape):
+        raise ValueError(
+            f"[pad] {x.str_short(True)} with padding_config {padding_config} would get the shape "
+            f"{shape}: it cuts off more than there is."
+        )
+    return array_type(shape, x.dtype, x.weak_type and value.weak_type)
+
+
+def _pad_dims(x: ArrayType, value: ArrayType, *, padding_config: tuple) -> Dims:
+    names = along(x, [i for i, c in enumerate(padding_config) if c != (0, 0, 0)])
+    return Dims((names, ()), (names,), linear=((0,),), worked="kept")
+
+
+def _pad_lower(e: Any, ins: Any, outs: Any, x: str, value: str, *, padding_config: tuple) -> str:
+    lo, hi, inner = zip(*padding_config, strict=True) if padding_config else ((), (), ())
+    return e.let(
+        f"stablehlo.pad {x}, {value}, low = {ints(lo)}, high = {ints(hi)}, interior = "
+        f"{ints(inner)} : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(outs[0])}"
+    )
+
+
+def _pad_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    t, tv = tangents
+    out = pad(*primals, **p)
+    if t is None and tv is None:
+        return out, None
+    t = zeros(type_of(primals[0])) if t is None else t
+    return out, pad(t, lit(0, t) if tv is None else tv, **p)
+
+
+def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: tuple) -> list[Any]:
+    cut = tuple((-lo, -hi, 0) for lo, hi, _ in padding_config)
+    inner = pad(ct, lit(0, ct), padding_config=cut)
+    shape = type_of(inner).shape
+    if any(c[2] for c in padding_config):
+        inner = slice_(
+            inner, start_indices=(0,) * len(shape), limit_indices=shape,
+            strides=tuple(c[2] + 1 for c in padding_config),
+        )
+    ct_value = None
+    if is_linear(value):
+        axes = tuple(range(len(shape)))
+        ct_value = add(reduce_sum(ct, axes=axes), neg(reduce_sum(inner, axes=axes)))
+    return [inner if is_linear(x) else None, ct_value]
+
+
+def _pad_batch(size: int, args: Any, ds: Any, *, padding_config: tuple) -> tuple[Any, int]:
+    x, value = args
+    if ds[1] is None:
+        config = (*padding_config[: ds[0]], (0, 0, 0), *padding_config[ds[0] :])
+        return pad(x, value, padding_config=config), ds[0]
+    x = batch_first(size, x, ds[0])
+    config = ((0, 0, 0), *padding_config)
+    shape = type_of(x).shape
+    inside = broadcast_in_dim(np.True_, shape=shape, dims=())
+    inside = pad(inside, np.False_, padding_config=config)
+    spread = broadcast_in_dim(value, shape=type_of(inside).shape, dims=(0,))
+    return where(inside, pad(x, lit(0, x), padding_config=config), spread), 0
+
+
+pad = Op(
+    "pad",
+    type_rule=_pad_type,
+    dims=_pad_dims,
+    lower=_pad_lower,
+    jvp=_pad_jvp,
+    transpose=_pad_transpose,
+    batch=_pad_batch,
+)
+
+
+# -- rev: the elements in opposite order along `dimensions` --
+
+
+def _rev_type(x: ArrayType, *, dimensions: tuple) -> ArrayType:
+    check_axes("rev", x, dimensions)
+    return x.update(spec=None, mesh=None)
+
+
+def _rev_dims(x: ArrayType, *, dimensions: tuple) -> Dims:
+    names = along(x, dimensions)
+    return Dims((names,), (names,), linear=((0,),), worked="kept")
+
+
+def _rev_lower(e: Any, ins: Any, outs: Any, x: str, *, dimensions: tuple) -> str:
+    return e.let(f"stablehlo.reverse {x}, dims = {ints(dimensions)} : {e.ty(ins[0])}")
+
+
+def _rev_jvp(primals: Any, tangents: Any, *, dimensions: tuple) -> tuple[Any, Any]:
+    return rev(primals[0], dimensions=dimensions), rev(tangents[0], dimensions=dimensions)
+
+
+def _rev_transpose(ct: Any, x: Any, *, dimensions: tuple) -> list[Any]:
+    return [rev(ct, dimensions=dimensions)]
+
+
+def _rev_batch(size: int, args: Any, ds: Any, *, dimensions: tuple) -> tuple[Any, int]:
+    (d,) = ds
+    return rev(args[0], dimensions=tuple(i + (i >= d) for i in dimensions)), d
+
+
+rev = Op(
+    "rev",
+    type_rule=_rev_type,
+    dims=_rev_dims,
+    lower=_rev_lower,
+    jvp=_rev_jvp,
+    transpose=_rev_transpose,
+    batch=_rev_batch,
+)
+
+
+# -- split: parts of the given sizes along `axis` --
+
+
+def _split_type(x: ArrayType, *, sizes: tuple, axis: int) -> tuple[ArrayType, ...]:
+    if not 0 <= axis < x.ndim or sum(sizes) != x.shape[axis] or any(n < 0 for n in sizes):
+        raise ValueError(
+            f"[split] sizes must add up to the size of dimension {axis} of {x.str_short(True)}; "
+            f"got {sizes}."
+        )
+    shapes = [x.shape[:axis] + (n,) + x.shape[axis + 1 :] for n in sizes]
+    return tuple(array_type(shape, x.dtype, x.weak_type) for shape in shapes)
+
+
+def _split_dims(x: ArrayType, *, sizes: tuple, axis: int) -> Dims:
+    names = along(x, (axis,))
+    return Dims((names,), (names,) * len(sizes), linear=((0,),), worked="kept")
+
+
+def _split_lower(e: Any, ins: Any, outs: Any, x: str, *, sizes: tuple, axis: int) -> list[str]:
+    parts, start = [], 0
+    for out, n in zip(outs, sizes, strict=True):
+        starts, limits = [0] * out.ndim, list(ins[0].shape)
+        starts[axis], limits[axis] = start, start + n
+        start += n
+        parts.append(
+            _slice_lower(
+                e, ins, (out,), x, start_indices=tuple(starts), limit_indices=tuple(limits)
+            )
+        )
+    return parts
+
+
+def _split_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    outs = split(primals[0], **p)
+    return outs, [None] * len(outs) if tangents[0] is None else split(tangents[0], **p)
+
+
+def _split_transpose(cts: Any, x: Any, *, sizes: tuple, axis: int) -> list[Any]:
+    like = next(type_of(ct) for ct in cts if ct is not None)
+    types = _split_type(x.aval.update(dtype=like.dtype), sizes=sizes, axis=axis)
+    pairs = zip(cts, types, strict=True)
+    return [concatenate(*[zeros(t) if ct is None else ct for ct, t in pairs], dimension=axis)]
+
+
+def _split_batch(size: int, args: Any, ds: Any, *, sizes: tuple, axis: int) -> tuple[Any, Any]:
+    (d,) = ds
+    return split(args[0], sizes=sizes, axis=axis + (axis >= d)), [d] * len(sizes)
+
+
+split = Op(
+    "split",
+    multiple=True,
+    type_rule=_split_type,
+    dims=_split_dims,
+    lower=_split_lower,
+    jvp=_split_jvp,
+    transpose=_split_transpose,
+    batch=_split_batch,
+)
+
+
+# -- functions over broadcast and reshape --
+
+
+def canonical_axis(axis: Any, ndim: int) -> int:
+    """An axis counted from the front; raises where there is none such."""
+    try:
+        i = operator.index(axis)
+    except UnexpectedTracerError:
+        raise
+    except TypeError:
+        name = public_call()
+        what = f"{name}: axis" if name else "an axis"
+        if hasattr(axis, "needed_for_shape"):
+            raise axis.needed_for_shape(what) from None
+        raise TypeError(f"{what} must be an integer; got {axis!r}.") from None
+    if not -ndim <= i < ndim:
+        raise ValueError(f"axis {i} is out of bounds for array of dimension {ndim}")
+    return i + ndim if i < 0 else i
+
+
+def squeeze(x: Any, axes: Sequence[int]) -> Any:
+    """Without the dimensions `axes`, which are of size 1."""
+    t = type_of(x)
+    bad = [a for a in axes if t.shape[a] != 1]
+    if bad:
+        raise ValueError(
+            "cannot select an axis to squeeze out which has size not equal to one, "
+            f"got shape={t.shape} and dimensions={tuple(axes)}"
+        )
+    if not axes:
+        return x
+    return reshape(x, shape=tuple(n for i, n in enumerate(t.shape) if i not in axes))
+
+
+def expand_dims(x: Any, axes: Sequence[int]) -> Any:
+    """With new dimensions of size 1 at the places `axes` of the result."""
+    if not axes:
+        return x
+    sizes = iter(type_of(x).shape)
+    ndim = type_of(x).ndim + len(axes)
+    return reshape(x, shape=tuple(1 if i in axes else next(sizes) for i in range(ndim)))
+
+
+def tile(x: Any, reps: Sequence[int]) -> Any:
+    """Each dimension repeated `reps[i]` times as a whole."""
+    shape = type_of(x).shape
+    if all(r == 1 for r in reps):
+        return x
+    wide = [n for pair in zip(reps, shape, strict=True) for n in pair]
+    kept = tuple(range(1, 2 * len(shape), 2))
+    out = broadcast_in_dim(x, shape=tuple(wide), dims=kept)
+    return reshape(out, shape=tuple(r * n for r, n in zip(reps, shape, strict=True)))

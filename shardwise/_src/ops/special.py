@@ -1,0 +1,229 @@
+"""Special functions: those of CHLO in one line each, and the modified Bessel function i0e.
+
+The incomplete gamma and beta functions, which need loops, are in `incomplete`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.elementwise import (
+    abs,
+    add,
+    complex,
+    cos,
+    div,
+    eq,
+    exp,
+    gt,
+    imag,
+    le,
+    log1p,
+    max,
+    mul,
+    ne,
+    neg,
+    real,
+    rem,
+    rsqrt,
+    sign,
+    sin,
+    square,
+    sub,
+    where,
+)
+from shardwise._src.ops.families import FLOATING, INEXACT, binary, check_domain, lit, operand, unary
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import is_complex
+
+FLOAT32 = np.dtype("float32")
+
+
+def no_derivative(name: str, operand: str) -> Any:
+    """A jvp rule for an operand in which no derivative is known."""
+
+    def rule(*args: Any, **params: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"[{name}] has no derivative with respect to {operand}. "
+            "Use stop_gradient on it if it is a constant of the problem."
+        )
+
+    return rule
+
+
+def at_least_float32(fun: Any) -> Any:
+    """`fun` over ops for every float: the narrow ones are widened and narrowed again."""
+
+    def wide(*args: Any) -> Any:
+        dtype = type_of(args[0]).dtype
+        if dtype.itemsize >= 4:
+            return fun(*args)
+        out = fun(*[convert_element_type(a, dtype=FLOAT32) for a in args])
+        return convert_element_type(out, dtype=dtype)
+
+    wide.__name__ = fun.__name__
+    return wide
+
+
+# -- error functions --
+
+erf = unary("erf", FLOATING, hlo="chlo.erf", jvp=lambda t, x, out: mul(t, _bell(x)))
+erfc = unary("erfc", FLOATING, hlo="chlo.erfc", jvp=lambda t, x, out: neg(mul(t, _bell(x))))
+erf_inv = unary(
+    "erf_inv", FLOATING, hlo="chlo.erf_inv",
+    jvp=lambda t, x, out: mul(t, mul(lit(math.sqrt(math.pi) / 2, x), exp(square(out)))),
+)
+
+
+def _bell(x: Any) -> Any:
+    """The derivative of erf."""
+    return mul(lit(2 / math.sqrt(math.pi), x), exp(neg(square(x))))
+
+
+# -- gamma and zeta functions --
+
+lgamma = unary("lgamma", FLOATING, hlo="chlo.lgamma", jvp=lambda t, x, out: mul(t, digamma(x)))
+digamma = unary("digamma", FLOATING, hlo="chlo.digamma",
+                jvp=lambda t, x, out: mul(t, polygamma(lit(1, x), x)))
+polygamma = binary(
+    "polygamma", FLOATING, hlo="chlo.polygamma",
+    jvp=(no_derivative("polygamma", "its order"),
+         lambda t, m, x, out: mul(t, polygamma(add(m, lit(1, m)), x))),
+)
+zeta = binary(
+    "zeta", FLOATING, hlo="chlo.zeta",
+    jvp=(no_derivative("zeta", "its exponent"),
+         lambda t, x, q, out: mul(t, neg(mul(x, zeta(add(x, lit(1, x)), q))))),
+)
+
+# -- logaddexp: log(exp x + exp y) without overflow --
+
+
+def _logaddexp(x: Any, y: Any) -> Any:
+    top, delta = max(x, y), sub(x, y)
+    if is_complex(type_of(x).dtype):
+        return _principal(add(top, log1p(exp(where(eq(top, x), neg(delta), delta)))))
+    # Where both are the same infinity, delta is NaN and the sum is right.
+    return where(ne(delta, delta), add(x, y), add(top, log1p(exp(neg(abs(delta))))))
+
+
+def _principal(z: Any) -> Any:
+    """The imaginary part brought into (-π, π]."""
+    turn, half = lit(2 * math.pi, real(z)), lit(math.pi, real(z))
+    wrapped = sub(half, rem(sub(half, imag(z)), turn))
+    return complex(real(z), where(gt(wrapped, half), sub(wrapped, turn), wrapped))
+
+
+def _logaddexp_lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+    t = array_type(outs[0].shape, outs[0].dtype)
+    args = [operand(e, a, i, t) for a, i in zip((x, y), ins, strict=True)]
+    return e.via(_logaddexp, (t, t), *args)[0]
+
+
+def _share_of_sum(t: Any, x: Any, out: Any) -> Any:
+    """exp(x - out), and a half each where both operands are infinite."""
+    share = exp(sub(x, out))
+    return mul(t, where(ne(share, share), where(eq(x, x), lit(0.5, x), x), share))
+
+
+logaddexp = binary(
+    "logaddexp", INEXACT, lower=_logaddexp_lower,
+    jvp=(lambda t, x, y, out: _share_of_sum(t, x, out),
+         lambda t, x, y, out: _share_of_sum(t, y, out)),
+)
+
+# -- sinc_derivative: the derivative of the given order of sin(x) / x --
+
+
+def _sinc_type(x: ArrayType, *, order: int) -> ArrayType:
+    check_domain("sinc_derivative", INEXACT, (x,))
+    return x
+
+
+def _sinc_lower(e: Any, ins: Any, outs: Any, x: str, *, order: int) -> str:
+    return e.via(_sinc, ins, x, order=order)[0]
+
+
+def _sinc(x: Any, *, order: int) -> Any:
+    """Differentiating x f = sin x gives x fₙ + n fₙ₋₁ = sin⁽ⁿ⁾ x."""
+    flat = eq(x, lit(0, x))
+    safe = where(flat, lit(1, x), x)
+    s, c = sin(safe), cos(safe)
+    value = div(s, safe)
+    for n in range(1, order + 1):
+        turned = (s, c, neg(s), neg(c))[n % 4]
+        value = div(sub(turned, mul(lit(n, x), value)), safe)
+    at_zero = 0.0 if order % 2 else (-1) ** (order // 2) / (order + 1)
+    return where(flat, lit(at_zero, x), value)
+
+
+sinc_derivative = unary(
+    "sinc_derivative", INEXACT, lower=_sinc_lower,
+    jvp=lambda t, x, out, *, order: mul(t, sinc_derivative(x, order=order + 1)),
+)
+sinc_derivative.type_rule = _sinc_type
+
+# -- modified Bessel functions of the first kind, scaled by exp(-|x|) --
+
+# Chebyshev coefficients of i0e on [0, 8], in x / 4 - 1, and of √x·i0e on [8, ∞), in 16 / x - 1,
+# interpolated from values of scipy.special.i0e.
+_I0E_NEAR = (
+    0.338397637204738, -0.3046826723431983, 0.17162090152220869, -0.09490109704804753,
+    0.049305284239670594, -0.02373741480589935, 0.010546460394594835, -0.004324309995050414,
+    0.001639475616941116, -0.0005763755745383327, 0.00018850288509543477, -5.754195010048048e-05,
+    1.6448448070252944e-05, -4.416738358115606e-06, 1.1173875386833436e-06,
+    -2.6707938501830377e-07, 6.046994956736765e-08, -1.3000249522944887e-08, 2.65982282077551e-09,
+    -5.189788831658126e-10, 9.675713142884559e-11, -1.7267453484096175e-11,
+    2.9538517689179257e-12, -4.846629370237932e-13, 7.531788812703017e-14,
+    -1.0626804096190309e-14,
+)
+_I0E_FAR = (
+    0.40224520550705445, 0.0033691164782557056, 6.889758346918505e-05, 2.891370520830445e-06,
+    2.0489185896368452e-07, 2.266668989649282e-08, 3.396232076856945e-09, 4.940602294146926e-10,
+    1.1889184896903128e-11, -3.149915266096472e-11, -1.3215701920820725e-11,
+    -1.7941896028529427e-12, 7.181137345593904e-13, 3.852453760761088e-13, 1.5563918156473142e-14,
+    -4.1492486220508044e-14, -9.285061239961565e-15, 3.8032901214790735e-15,
+)
+
+
+def _chebyshev(coefficients: tuple[float, ...], x: Any) -> Any:
+    """The sum of c_k T_k(x), by Clenshaw's recurrence; terms below the precision are left out."""
+    least = np.finfo(type_of(x).dtype).eps / 64
+    used = [c for c in coefficients if math.fabs(c) > least]
+    two, ahead, behind = mul(x, lit(2, x)), mul(x, lit(0, x)), lit(0, x)
+    for c in reversed(used[1:]):
+        ahead, behind = add(sub(mul(two, ahead), behind), lit(c, x)), ahead
+    return add(sub(mul(x, ahead), behind), lit(used[0], x))
+
+
+@at_least_float32
+def _i0e(x: Any) -> Any:
+    x = abs(x)
+    near = _chebyshev(_I0E_NEAR, sub(mul(x, lit(0.25, x)), lit(1, x)))
+    beyond = where(le(x, lit(8, x)), lit(8, x), x)
+    far = mul(_chebyshev(_I0E_FAR, sub(div(lit(16, x), beyond), lit(1, x))), rsqrt(beyond))
+    return where(le(x, lit(8, x)), near, far)
+
+
+def _i0e_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+    return e.via(_i0e, ins, x)[0]
+
+
+def _i1e_tangent(t: Any, x: Any, out: Any) -> Any:
+    """i0e - out · (sign x + 1 / x), which tends to 1/2 at 0."""
+    flat = eq(x, lit(0, x))
+    safe = where(flat, lit(1, x), x)
+    slope = sub(bessel_i0e(x), mul(out, add(sign(x), div(lit(1, x), safe))))
+    return mul(t, where(flat, lit(0.5, x), slope))
+
+
+bessel_i0e = unary(
+    "bessel_i0e", FLOATING, lower=_i0e_lower,
+    jvp=lambda t, x, out: mul(t, sub(bessel_i1e(x), mul(sign(x), out))),
+)
+bessel_i1e = unary("bessel_i1e", FLOATING, hlo="chlo.bessel_i1e", jvp=_i1e_tangent)

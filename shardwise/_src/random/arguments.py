@@ -1,0 +1,155 @@
+"""What the samplers accept: keys of both kinds, shapes, dtypes, parameters."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import broadcast_to, cast, refuse_traced
+from shardwise._src.ops.random.bits import THREEFRY, random_wrap
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import (
+    ExtendedDType,
+    KeyDType,
+    canonicalize,
+    check_user_dtype,
+    is_complex,
+    is_float,
+    is_inexact,
+    is_integer,
+)
+
+# -- keys --
+
+
+def check_key(name: str, key: Any) -> None:
+    """Raises TypeError for what cannot be a key; its dtype and shape are checked by `typed_key`."""
+    if not hasattr(key, "dtype"):
+        raise TypeError(_key_message(name, f"{key!r} of type {type(key).__name__}"))
+
+
+def typed_keys(name: str, keys: Any) -> Any:
+    """Keys of either kind, in an array of any shape, as typed ones."""
+    t = type_of(keys)
+    if isinstance(t.dtype, KeyDType):
+        return keys
+    check_raw(name, t)
+    return random_wrap(keys, dtype=THREEFRY)
+
+
+def check_raw(name: str, t: ArrayType) -> None:
+    """Raises TypeError for a type that raw keys do not have."""
+    if t.dtype != THREEFRY.physical_dtype or t.shape[-1:] != THREEFRY.physical_shape:
+        raise TypeError(_key_message(name, f"an array of type {t.str_short(True)}"))
+
+
+def typed_key(name: str, key: Any) -> Any:
+    """One key of either kind as a typed one."""
+    found = typed_keys(name, key)
+    if type_of(found).shape:
+        raise ValueError(
+            f"{name} takes a single key; got keys in an array of type "
+            f"{type_of(key).str_short(True)}. Use vmap over the keys."
+        )
+    return found
+
+
+def is_typed(key: Any) -> bool:
+    return isinstance(type_of(key).dtype, KeyDType)
+
+
+def _key_message(name: str, given: str) -> str:
+    return (
+        f"{name} takes a key as its first argument, made by random.key (key<fry>[]) or "
+        f"random.PRNGKey (u32[2]); got {given}."
+    )
+
+
+# -- shapes --
+
+
+def sizes(name: str, shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of ints; an int stands for one dimension."""
+    if shape.__class__ is tuple:
+        for n in shape:
+            if n.__class__ is not int or n < 0:
+                break
+        else:
+            return shape
+    try:
+        found = tuple(operator.index(n) for n in shape) if np.iterable(shape) else (
+            operator.index(shape),)
+    except TypeError as error:
+        for n in shape if isinstance(shape, tuple | list) else (shape,):
+            refuse_traced(n, f"{name}: shape", error)
+        raise TypeError(f"{name}: shape must be integers; got {shape!r}.") from None
+    if any(n < 0 for n in found):
+        raise ValueError(f"{name}: sizes must not be negative; got shape {found}.")
+    return found
+
+
+def optional_sizes(name: str, shape: Any) -> tuple[int, ...] | None:
+    return None if shape is None else sizes(name, shape)
+
+
+def common_sizes(name: str, shape: tuple[int, ...] | None, *params: Any) -> tuple[int, ...]:
+    """The shape of the result: the given one, or that of the parameters together."""
+    shapes = [type_of(p).shape for p in params]
+    try:
+        found = np.broadcast_shapes(*shapes) if shape is None else np.broadcast_shapes(
+            shape, *shapes)
+    except ValueError:
+        found = None
+    if found is None or (shape is not None and found != shape):
+        raise ValueError(
+            f"{name}: parameters of shapes {', '.join(map(str, shapes))} do not broadcast to shape "
+            f"{shape}." if shape is not None else
+            f"{name}: parameters of shapes {', '.join(map(str, shapes))} do not broadcast together."
+        )
+    return found
+
+
+# -- dtypes --
+
+
+def float_dtype(name: str, dtype: Any) -> Any:
+    """The canonical dtype of floating-point samples; None for the default."""
+    if dtype is None:
+        return canonicalize(float)
+    found = check_user_dtype(dtype, name, stacklevel=4)
+    if not is_float(found):
+        raise ValueError(f"{name}: dtype must be a floating-point type; got {found}.")
+    return found
+
+
+def inexact_dtype(name: str, dtype: Any) -> Any:
+    if dtype is None:
+        return canonicalize(float)
+    found = check_user_dtype(dtype, name, stacklevel=4)
+    if not is_inexact(found):
+        raise ValueError(f"{name}: dtype must be a floating-point or complex type; got {found}.")
+    return found
+
+
+def int_dtype(name: str, dtype: Any) -> Any:
+    if dtype is None:
+        return canonicalize(int)
+    found = check_user_dtype(dtype, name, stacklevel=4)
+    if not is_integer(found):
+        raise TypeError(f"{name}: dtype must be an integer type; got {found}.")
+    return found
+
+
+# -- parameters --
+
+
+def parameter(name: str, x: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    """A real parameter in the dtype and shape of the samples; scalars keep their shape."""
+    t = type_of(x)
+    if isinstance(t.dtype, ExtendedDType) or (is_complex(t.dtype) and not is_complex(dtype)):
+        raise TypeError(f"{name}: parameters must be real; got {t.str_short(True)}.")
+    x = cast(x, dtype)
+    return broadcast_to(x, shape) if t.shape else x

@@ -1,0 +1,427 @@
+"""Samplers of continuous distributions, from uniform and normal numbers.
+
+Values are those of `jax.random` for the same key, shape and dtype, to one unit in the last place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.ops.basis import reduce_sum, reshape
+from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
+from shardwise._src.ops.elementwise import (
+    abs,
+    add,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    clamp,
+    clz,
+    complex,
+    div,
+    eq,
+    exp,
+    ge,
+    le,
+    log,
+    log1p,
+    lt,
+    mul,
+    neg,
+    nextafter,
+    pow,
+    shift_left,
+    shift_right_logical,
+    sign,
+    sqrt,
+    stop_gradient,
+    sub,
+    tan,
+    where,
+)
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.random.bits import draw_bits
+from shardwise._src.ops.random.rejection import normal_floats
+from shardwise._src.ops.shape import slice_in_dim
+from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.special import erf, erf_inv
+from shardwise._src.random.arguments import (
+    check_key,
+    common_sizes,
+    float_dtype,
+    inexact_dtype,
+    optional_sizes,
+    parameter,
+    sizes,
+    typed_key,
+)
+from shardwise._src.random.draws import keys_of, rademacher_sample, uniform_sample, unit_sample
+from shardwise._src.types.dtypes import finfo, is_complex, real_dtype
+
+FLOAT32, UINT32 = np.dtype(np.float32), np.dtype(np.uint32)
+
+
+def plain(name: str, key: Any, shape: Any, dtype: Any) -> tuple[tuple[int, ...], Any]:
+    """Checks the arguments that all samplers without parameters have."""
+    check_key(name, key)
+    return sizes(name, shape), float_dtype(name, dtype)
+
+
+def shaped(name: str, key: Any, shape: Any, dtype: Any) -> tuple[tuple[int, ...] | None, Any]:
+    """Checks the arguments that samplers with parameters have; a shape may be None."""
+    check_key(name, key)
+    return optional_sizes(name, shape), float_dtype(name, dtype)
+
+
+# -- normal --
+
+
+def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Standard normal numbers; complex ones have unit variance, half of it in each part."""
+    if out_sharding is not None:
+        return placed(normal, out_sharding, key, shape, dtype)
+    check_key("normal", key)
+    return _normal(key, sizes("normal", shape), inexact_dtype("normal", dtype))
+
+
+@fused(arrays=1)
+def _normal(key: Any, shape: tuple, dtype: Any) -> Any:
+    return normal_sample(typed_key("normal", key), shape, dtype)
+
+
+def normal_sample(key: Any, shape: tuple, dtype: Any) -> Any:
+    if not is_complex(dtype):
+        return normal_floats(unit_sample(key, shape, dtype))
+    parts = [normal_sample(k, shape, real_dtype(dtype)) for k in keys_of(key, 2)]
+    both = complex(*parts)
+    return div(both, lit(np.sqrt(2), both))
+
+
+def lognormal(
+    key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """exp(sigma * x) for standard normal x."""
+    if out_sharding is not None:
+        return placed(lognormal, out_sharding, key, sigma, shape, dtype)
+    check_key("lognormal", key)
+    shape = optional_sizes("lognormal", shape)
+    return _lognormal(key, sigma, shape, inexact_dtype("lognormal", dtype))
+
+
+@fused(arrays=2)
+def _lognormal(key: Any, sigma: Any, shape: tuple | None, dtype: Any) -> Any:
+    shape = common_sizes("lognormal", shape, sigma)
+    sigma = parameter("lognormal", sigma, dtype, shape)
+    return exp(mul(normal_sample(typed_key("lognormal", key), shape, dtype), sigma))
+
+
+def truncated_normal(
+    key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
+    out_sharding: Any = None,
+) -> Any:
+    """Standard normal numbers, given that they are in the open interval (lower, upper)."""
+    if out_sharding is not None:
+        return placed(truncated_normal, out_sharding, key, lower, upper, shape, dtype)
+    shape, dtype = shaped("truncated_normal", key, shape, dtype)
+    return _truncated_normal(key, lower, upper, shape, dtype)
+
+
+@fused(arrays=3)
+def _truncated_normal(key: Any, lower: Any, upper: Any, shape: tuple | None, dtype: Any) -> Any:
+    return truncated_sample(typed_key("truncated_normal", key), lower, upper, shape, dtype)
+
+
+def truncated_sample(key: Any, lower: Any, upper: Any, shape: tuple | None, dtype: Any) -> Any:
+    shape = common_sizes("truncated_normal", shape, lower, upper)
+    lower, upper = [parameter("truncated_normal", x, dtype, shape) for x in (lower, upper)]
+    root = np.array(np.sqrt(2), dtype)[()]
+    a, b = [erf(div(x, lit(root, x))) for x in (lower, upper)]
+    u = uniform_sample(key, shape, dtype, a, b)
+    out = mul(lit(root, u), erf_inv(u))
+    inf = lit(np.inf, u)  # rounding must not lead out of the interval, nor onto its ends
+    low = nextafter(stop_gradient(lower), inf)
+    return clamp(low, out, nextafter(stop_gradient(upper), neg(inf)))
+
+
+def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """The length of a standard normal vector in three dimensions."""
+    if out_sharding is not None:
+        return placed(maxwell, out_sharding, key, shape, dtype)
+    shape, dtype = plain("maxwell", key, shape, dtype)
+    return _maxwell(key, shape, dtype)
+
+
+@fused(arrays=1)
+def _maxwell(key: Any, shape: tuple, dtype: Any) -> Any:
+    return maxwell_sample(typed_key("maxwell", key), shape, dtype)
+
+
+def maxwell_sample(key: Any, shape: tuple, dtype: Any) -> Any:
+    x = normal_sample(key, (*shape, 3), dtype)
+    return sqrt(reduce_sum(mul(x, x), axes=(len(shape),)))
+
+
+def double_sided_maxwell(
+    key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """loc + scale * s * m, where m is of `maxwell` and s is 1 or -1.
+
+    The result's shape is `shape` followed by that of the parameters together, or twice the latter
+    where `shape` is ().
+    """
+    if out_sharding is not None:
+        return placed(double_sided_maxwell, out_sharding, key, loc, scale, shape, dtype)
+    shape, dtype = plain("double_sided_maxwell", key, shape, dtype)
+    return _double_sided_maxwell(key, loc, scale, shape, dtype)
+
+
+@fused(arrays=3)
+def _double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: tuple, dtype: Any) -> Any:
+    name = "double_sided_maxwell"
+    params = common_sizes(name, None, loc, scale)
+    shape = (shape or params) + params
+    key_size, key_sign = keys_of(typed_key(name, key), 2)
+    loc, scale = [parameter(name, x, dtype, shape) for x in (loc, scale)]
+    signed = mul(rademacher_sample(key_sign, shape, dtype), maxwell_sample(key_size, shape, dtype))
+    return add(mul(signed, scale), loc)
+
+
+def wald(
+    key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
+    if out_sharding is not None:
+        return placed(wald, out_sharding, key, mean, shape, dtype)
+    shape, dtype = shaped("wald", key, shape, dtype)
+    return _wald(key, mean, shape, dtype)
+
+
+@fused(arrays=2)
+def _wald(key: Any, mean: Any, shape: tuple | None, dtype: Any) -> Any:
+    """Source: Michael, Schucany and Haas, 1976: the smaller root, or the larger, at random."""
+    shape = common_sizes("wald", shape, mean)
+    mean = parameter("wald", mean, dtype, shape)
+    key_v, key_z = keys_of(typed_key("wald", key), 2)
+    v, z = normal_sample(key_v, shape, dtype), unit_sample(key_z, shape, dtype)
+    y, square = mul(v, v), mul(mean, mean)
+    root = sqrt(add(mul(mul(lit(4, v), mean), y), mul(square, mul(y, y))))
+    half = lit(2, v)
+    x = sub(add(mean, div(mul(square, y), half)), mul(div(mean, half), root))
+    return where(le(z, div(mean, add(mean, x))), x, div(square, x))
+
+
+# -- by the inverse of the distribution function --
+
+
+def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Exponential numbers with mean 1."""
+    if out_sharding is not None:
+        return placed(exponential, out_sharding, key, shape, dtype)
+    shape, dtype = plain("exponential", key, shape, dtype)
+    return _exponential(key, shape, dtype)
+
+
+@fused(arrays=1)
+def _exponential(key: Any, shape: tuple, dtype: Any) -> Any:
+    return exponential_sample(typed_key("exponential", key), shape, dtype)
+
+
+def exponential_sample(key: Any, shape: tuple, dtype: Any) -> Any:
+    return neg(log1p(neg(unit_sample(key, shape, dtype))))  # the logarithm of (0, 1]
+
+
+def pareto(
+    key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """Pareto numbers of 1 or more, with tail exponent `b`."""
+    if out_sharding is not None:
+        return placed(pareto, out_sharding, key, b, shape, dtype)
+    shape, dtype = shaped("pareto", key, shape, dtype)
+    return _pareto(key, b, shape, dtype)
+
+
+@fused(arrays=2)
+def _pareto(key: Any, b: Any, shape: tuple | None, dtype: Any) -> Any:
+    shape = common_sizes("pareto", shape, b)
+    x = exponential_sample(typed_key("pareto", key), shape, dtype)
+    return exp(div(x, parameter("pareto", b, dtype, shape)))
+
+
+def weibull_min(
+    key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None, *,
+    out_sharding: Any = None,
+) -> Any:
+    """Weibull numbers of 0 or more."""
+    if out_sharding is not None:
+        return placed(weibull_min, out_sharding, key, scale, concentration, shape, dtype)
+    shape, dtype = plain("weibull_min", key, shape, dtype)
+    return _weibull_min(key, scale, concentration, shape, dtype)
+
+
+@fused(arrays=3)
+def _weibull_min(key: Any, scale: Any, concentration: Any, shape: tuple, dtype: Any) -> Any:
+    name = "weibull_min"
+    full = common_sizes(name, None, np.broadcast_to(np.False_, shape), scale, concentration)
+    x = exponential_sample(typed_key(name, key), shape, dtype)
+    x = parameter(name, x, dtype, full)
+    scale, concentration = [parameter(name, p, dtype, full) for p in (scale, concentration)]
+    return mul(pow(x, div(lit(1, x), concentration)), scale)
+
+
+def rayleigh(
+    key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """The length of a normal vector in two dimensions, of standard deviation `scale` in each."""
+    if out_sharding is not None:
+        return placed(rayleigh, out_sharding, key, scale, shape, dtype)
+    shape, dtype = shaped("rayleigh", key, shape, dtype)
+    return _rayleigh(key, scale, shape, dtype)
+
+
+@fused(arrays=2)
+def _rayleigh(key: Any, scale: Any, shape: tuple | None, dtype: Any) -> Any:
+    shape = common_sizes("rayleigh", shape, scale)
+    log_u = log(unit_sample(typed_key("rayleigh", key), shape, dtype))
+    length = sqrt(mul(log_u, lit(-2, log_u)))
+    return mul(parameter("rayleigh", scale, dtype, shape), length)
+
+
+def gumbel(
+    key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *,
+    out_sharding: Any = None,
+) -> Any:
+    """Gumbel numbers: -log(x) for exponential x.
+
+    mode: "low" (the default), "high" or "highest": with how many bits. In float32 the largest
+          number is 16 with the fewest, and 32 otherwise.
+    """
+    if out_sharding is not None:
+        return placed(gumbel, out_sharding, key, shape, dtype, mode)
+    shape, dtype = plain("gumbel", key, shape, dtype)
+    return _gumbel(key, shape, dtype, gumbel_mode("gumbel", mode))
+
+
+def gumbel_mode(name: str, mode: str | None) -> str:
+    if mode not in (None, "low", "high", "highest"):
+        raise ValueError(f"{name}: mode must be 'low', 'high' or 'highest'; got {mode!r}.")
+    return mode or "low"
+
+
+@fused(arrays=1)
+def _gumbel(key: Any, shape: tuple, dtype: Any, mode: str) -> Any:
+    return gumbel_sample(typed_key("gumbel", key), shape, dtype, mode)
+
+
+def gumbel_sample(key: Any, shape: tuple, dtype: Any, mode: str) -> Any:
+    info = finfo(dtype)
+    if mode == "low":
+        tiny, one = [np.array(x, dtype)[()] for x in (info.tiny, 1)]
+        return neg(log(neg(log(uniform_sample(key, shape, dtype, tiny, one)))))
+    if mode == "highest" and dtype == FLOAT32:
+        return _finest_gumbel(key, shape)
+    high, low = _halves(unit_sample(key, (2, *shape), dtype), shape)
+    fine = add(add(high, mul(lit(2.0 ** -info.nmant, low), low)), lit(info.tiny, low))
+    x = where(ge(high, lit(0.5, high)), high, fine)  # above, it could round up to 1
+    return neg(log(neg(log1p(neg(x)))))
+
+
+def _halves(x: Any, shape: tuple) -> list[Any]:
+    return [reshape(slice_in_dim(x, i, i + 1, 0), shape=shape) for i in range(2)]
+
+
+def _finest_gumbel(key: Any, shape: tuple) -> Any:
+    """From 64 bits, as a float near 0 and the distance to 1 as another near 1."""
+    high, low = _halves(draw_bits(key, (2, *shape), 32), shape)
+    below = lt(high, lit(1 << 31, high))
+    ones = lit(0xFFFFFFFF, low)
+    carry = convert_element_type(eq(bitwise_not(low), ones), dtype=UINT32)
+    far_high = add(bitwise_not(high), carry)
+    far_low = add(bitwise_not(low), lit(1, low))
+    x = _float_of_bits(where(below, high, far_high), where(below, low, far_low))
+    return where(below, neg(log(neg(log1p(neg(x))))), neg(log(neg(log(x)))))
+
+
+def _float_of_bits(high: Any, low: Any) -> Any:
+    """The number high / 2**32 + low / 2**64 as float32, with all the bits that it has room for."""
+    zeros_high, zeros_low = clz(high), clz(low)
+    word = lit(32, high)
+    empty = eq(zeros_high, word)
+    rest = where(empty, shift_left(low, zeros_low), shift_right_logical(low, sub(word, zeros_high)))
+    digits = bitwise_or(shift_left(high, zeros_high), rest)
+    mantissa = bitwise_and(shift_right_logical(digits, lit(8, high)), lit(0x7FFFFF, high))
+    leading = where(empty, add(word, zeros_low), zeros_high)
+    exponent = shift_left(sub(lit(126, high), leading), lit(23, high))
+    exponent = bitwise_and(exponent, lit((1 << 30) - (1 << 22), high))
+    return bitcast_convert_type(bitwise_or(exponent, mantissa), dtype=FLOAT32)
+
+
+def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Laplace numbers: exponential ones of either sign."""
+    if out_sharding is not None:
+        return placed(laplace, out_sharding, key, shape, dtype)
+    shape, dtype = plain("laplace", key, shape, dtype)
+    return _laplace(key, shape, dtype)
+
+
+@fused(arrays=1)
+def _laplace(key: Any, shape: tuple, dtype: Any) -> Any:
+    low = np.array(-1.0 + float(finfo(dtype).epsneg), dtype)[()]
+    u = uniform_sample(typed_key("laplace", key), shape, dtype, low, np.array(1, dtype)[()])
+    return mul(sign(u), log1p(neg(abs(u))))
+
+
+def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Logistic numbers: log(u) - log(1 - u) for uniform u."""
+    if out_sharding is not None:
+        return placed(logistic, out_sharding, key, shape, dtype)
+    shape, dtype = plain("logistic", key, shape, dtype)
+    return _logistic(key, shape, dtype)
+
+
+@fused(arrays=1)
+def _logistic(key: Any, shape: tuple, dtype: Any) -> Any:
+    tiny, one = [np.array(x, dtype)[()] for x in (finfo(dtype).tiny, 1)]
+    u = uniform_sample(typed_key("logistic", key), shape, dtype, tiny, one)
+    return sub(log(u), log1p(neg(u)))
+
+
+def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Cauchy numbers: the ratio of two normal ones."""
+    if out_sharding is not None:
+        return placed(cauchy, out_sharding, key, shape, dtype)
+    shape, dtype = plain("cauchy", key, shape, dtype)
+    return _cauchy(key, shape, dtype)
+
+
+@fused(arrays=1)
+def _cauchy(key: Any, shape: tuple, dtype: Any) -> Any:
+    eps, one = [np.array(x, dtype)[()] for x in (finfo(dtype).eps, 1)]
+    u = uniform_sample(typed_key("cauchy", key), shape, dtype, eps, one)
+    return tan(mul(lit(np.pi, u), sub(u, lit(0.5, u))))
+
+
+def triangular(
+    key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *,
+    out_sharding: Any = None,
+) -> Any:
+    """Numbers in [left, right] whose density rises linearly to `mode`, then falls."""
+    if out_sharding is not None:
+        return placed(triangular, out_sharding, key, left, mode, right, shape, dtype)
+    shape, dtype = shaped("triangular", key, shape, dtype)
+    return _triangular(key, left, mode, right, shape, dtype)
+
+
+@fused(arrays=4)
+def _triangular(
+    key: Any, left: Any, mode: Any, right: Any, shape: tuple | None, dtype: Any
+) -> Any:
+    shape = common_sizes("triangular", shape, left, mode, right)
+    left, mode, right = [parameter("triangular", x, dtype, shape) for x in (left, mode, right)]
+    u = unit_sample(typed_key("triangular", key), shape, dtype)
+    width, rise, fall = sub(right, left), sub(mode, left), sub(right, mode)
+    below = add(left, sqrt(mul(mul(u, width), rise)))
+    above = sub(right, sqrt(mul(mul(sub(lit(1, u), u), width), fall)))
+    return where(lt(u, div(rise, width)), below, above)

@@ -1,0 +1,438 @@
+"""Samplers of discrete distributions, choices from arrays, and permutations."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.config import threefry_partitionable
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import broadcast_to, cast
+from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.create import full, iota
+from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.elementwise import (
+    add,
+    bitwise_or,
+    div,
+    eq,
+    floor,
+    log,
+    log1p,
+    lt,
+    mul,
+    ne,
+    neg,
+    sub,
+    where,
+)
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.index import GatherDimensionNumbers, GatherScatterMode, gather
+from shardwise._src.ops.random.bits import draw_bits
+from shardwise._src.ops.random.rejection import random_binomial, random_poisson
+from shardwise._src.ops.reduce import argmax
+from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
+from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sort import sort, top_k
+from shardwise._src.random.arguments import (
+    check_key,
+    common_sizes,
+    int_dtype,
+    optional_sizes,
+    parameter,
+    sizes,
+    typed_key,
+)
+from shardwise._src.random.continuous import gumbel_mode, gumbel_sample, shaped
+from shardwise._src.random.draws import keys_of, randint_sample, unit_sample
+from shardwise._src.types.dtypes import canonicalize, is_complex, is_integer, to_inexact
+
+FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
+
+
+# -- categorical --
+
+
+def categorical(
+    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
+    mode: str | None = None, *, out_sharding: Any = None,
+) -> Any:
+    """Indices along `axis`, with probabilities softmax(logits, axis).
+
+    shape:   of the result; ends in the shape of `logits` without `axis`, which is the default.
+    replace: False to draw without repetition along the leading dimensions of `shape`.
+    mode:    as for `gumbel`: with how many bits.
+    """
+    if out_sharding is not None:
+        return placed(categorical, out_sharding, key, logits, axis, shape, replace, mode)
+    check_key("categorical", key)
+    shape = optional_sizes("categorical", shape)
+    return _categorical(
+        key, logits, operator.index(axis), shape, bool(replace), gumbel_mode("categorical", mode)
+    )
+
+
+@fused(arrays=2)
+def _categorical(
+    key: Any, logits: Any, axis: int, shape: tuple | None, replace: bool, mode: str
+) -> Any:
+    key = typed_key("categorical", key)
+    t = type_of(logits)
+    if not t.shape or is_complex(t.dtype):
+        raise ValueError(
+            f"categorical: logits must be real with at least one dimension; got "
+            f"{t.str_short(True)}."
+        )
+    logits = cast(logits, to_inexact(t.dtype))
+    axis = canonical_axis(axis, t.ndim)
+    rest = t.shape[:axis] + t.shape[axis + 1 :]
+    shape = rest if shape is None else shape
+    if not _ends_in(shape, rest):
+        raise ValueError(
+            f"categorical: shape must end in that of the logits without axis {axis}, {rest}; "
+            f"got {shape}."
+        )
+    extra = shape[: len(shape) - len(rest)]
+    if not replace:
+        return _distinct(key, logits, axis, extra, shape, mode)
+    inner = list(shape[len(extra) :])
+    inner.insert(axis, t.shape[axis])
+    noise = gumbel_sample(key, (*extra, *inner), type_of(logits).dtype, mode)
+    scores = add(noise, broadcast_to(logits, (*extra, *inner)))
+    return argmax(scores, axes=(len(extra) + axis,), index_dtype=canonicalize(int))
+
+
+def _ends_in(shape: tuple, end: tuple) -> bool:
+    last = shape[len(shape) - len(end) :]
+    return len(shape) >= len(end) and all(e in (1, n) for n, e in zip(last, end, strict=True))
+
+
+def _distinct(
+    key: Any, logits: Any, axis: int, extra: tuple, shape: tuple, mode: str
+) -> Any:
+    """The largest of the logits with Gumbel noise are a sample without repetition."""
+    t = type_of(logits)
+    count = math.prod(extra)
+    if count > t.shape[axis]:
+        raise ValueError(
+            f"categorical: cannot draw {count} different ones of {t.shape[axis]} categories "
+            "(replace=False)."
+        )
+    scores = add(logits, gumbel_sample(key, t.shape, t.dtype, mode))
+    order = [i for i in range(t.ndim) if i != axis] + [axis]
+    _, places = top_k(transpose(scores, perm=tuple(order)), k=count)
+    places = transpose(places, perm=(t.ndim - 1, *range(t.ndim - 1)))
+    return reshape(cast(places, canonicalize(int)), shape=shape)
+
+
+# -- choice and permutation --
+
+
+def choice(
+    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0,
+    mode: str | None = None,
+) -> Any:
+    """A sample from `a` along `axis`, or of range(a) where `a` is an integer.
+
+    shape:   how many to draw; takes the place of `axis` in the result's shape.
+    replace: whether one can be drawn more than once.
+    p:       the probability of each; uniform by default. With `replace=False`, at least as many
+             must be positive as are drawn.
+    """
+    check_key("choice", key)
+    shape = sizes("choice", shape)
+    if type_of(a).shape == ():
+        a = _count("choice", "a", a)
+        n = a
+    else:
+        axis = canonical_axis(axis, type_of(a).ndim)
+        n = type_of(a).shape[axis]
+    _check_choice(n, math.prod(shape), replace, p)
+    mode = gumbel_mode("choice", mode)
+    if isinstance(a, int):
+        if p is None:
+            return _choice_of_range(key, a, shape, bool(replace))
+        return _weighted_of_range(key, p, a, shape, bool(replace), mode)
+    if p is None:
+        return _choice(key, a, axis, shape, bool(replace))
+    return _weighted_choice(key, a, p, axis, shape, bool(replace), mode)
+
+
+def _count(name: str, what: str, x: Any) -> int:
+    try:
+        return operator.index(x)
+    except TypeError:
+        raise TypeError(
+            f"{name}: {what} must be an array or an integer; got {x!r} of type "
+            f"{type(x).__name__}."
+        ) from None
+
+
+def _check_choice(n: int, draws: int, replace: bool, p: Any) -> None:
+    if n <= 0 and draws:
+        raise ValueError("choice: cannot draw from nothing; `a` has no elements.")
+    if not replace and draws > n:
+        raise ValueError(
+            f"choice: cannot draw {draws} different ones of {n} elements (replace=False)."
+        )
+    if p is not None and type_of(p).shape != (n,):
+        raise ValueError(
+            f"choice: p must have one probability for each of the {n} elements; got "
+            f"{type_of(p).str_short(True)}."
+        )
+
+
+@fused(arrays=1)
+def _choice_of_range(key: Any, n: int, shape: tuple, replace: bool) -> Any:
+    key = typed_key("choice", key)
+    dtype = canonicalize(int)
+    if replace:
+        return randint_sample(key, shape, np.int32(0), _bound(n), dtype)
+    mixed = shuffled(key, iota(dtype=dtype, shape=(n,), dimension=0), 0)
+    return reshape(slice_in_dim(mixed, 0, math.prod(shape), 0), shape=shape)
+
+
+def _bound(n: int) -> Any:
+    return np.int32(n) if n < 1 << 31 else np.uint32(n)
+
+
+@fused(arrays=2)
+def _choice(key: Any, a: Any, axis: int, shape: tuple, replace: bool) -> Any:
+    key = typed_key("choice", key)
+    size = type_of(a).shape[axis]
+    if not math.prod(shape):
+        return _take(a, full(0, shape, INT32), axis)
+    if replace:
+        return _take(a, randint_sample(key, shape, np.int32(0), np.int32(size), INT32), axis)
+    mixed = slice_in_dim(permuted(key, a, axis, False), 0, math.prod(shape), axis)
+    before, after = type_of(a).shape[:axis], type_of(a).shape[axis + 1 :]
+    return reshape(mixed, shape=(*before, *shape, *after))
+
+
+@fused(arrays=2)
+def _weighted_of_range(
+    key: Any, p: Any, n: int, shape: tuple, replace: bool, mode: str
+) -> Any:
+    return cast(_weighted(typed_key("choice", key), p, shape, replace, mode), canonicalize(int))
+
+
+@fused(arrays=3)
+def _weighted_choice(
+    key: Any, a: Any, p: Any, axis: int, shape: tuple, replace: bool, mode: str
+) -> Any:
+    return _take(a, _weighted(typed_key("choice", key), p, shape, replace, mode), axis)
+
+
+def _weighted(key: Any, p: Any, shape: tuple, replace: bool, mode: str) -> Any:
+    """Indices of shape `shape`, drawn with probabilities `p`."""
+    t = type_of(p)
+    p = cast(p, to_inexact(t.dtype))
+    dtype = type_of(p).dtype
+    if not math.prod(shape):
+        return full(0, shape, INT32)
+    if not replace:
+        scores = add(gumbel_sample(key, t.shape, dtype, mode), log(p))
+        return reshape(top_k(scores, k=math.prod(shape))[1], shape=shape)
+    sums = cumsum(p, axis=0)
+    total = reshape(slice_in_dim(sums, t.size - 1, t.size, 0), shape=())
+    u = unit_sample(key, shape, dtype)
+    return _place_in(sums, mul(total, sub(lit(1, u), u)))
+
+
+def _place_in(rising: Any, x: Any) -> Any:
+    """How many elements of a rising sequence are below each `x`, by bisection."""
+    n = type_of(rising).size
+    shape = type_of(x).shape
+    place = full(0, shape, INT32)
+    step = 1 << (n.bit_length() - 1)
+    while step:
+        further = add(place, lit(step, place))
+        inside = lt(further, lit(n + 1, place))
+        at = where(inside, sub(further, lit(1, place)), lit(n - 1, place))
+        below = lt(_take(rising, at, 0), x)
+        place = where(inside, where(below, further, place), place)
+        step //= 2
+    return place
+
+
+def _take(x: Any, places: Any, axis: int) -> Any:
+    """The elements at `places`, which are inside, along `axis`; their shape takes its place."""
+    t, at = type_of(x), type_of(places)
+    numbers = GatherDimensionNumbers(
+        offset_dims=tuple(i if i < axis else i + at.ndim - 1 for i in range(t.ndim) if i != axis),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+    )
+    return gather(
+        x,
+        reshape(places, shape=(*at.shape, 1)),
+        dimension_numbers=numbers,
+        slice_sizes=tuple(1 if i == axis else n for i, n in enumerate(t.shape)),
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+
+
+def permutation(
+    key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None
+) -> Any:
+    """`x` with its elements along `axis` in random order, or range(x) where `x` is an integer.
+
+    independent: whether each line along `axis` gets an order of its own.
+    """
+    if out_sharding is not None:
+        return placed(permutation, out_sharding, key, x, axis, independent)
+    check_key("permutation", key)
+    if type_of(x).shape == ():
+        if not is_integer(type_of(x).dtype):
+            raise TypeError(
+                f"permutation: x must be an array or an integer; got "
+                f"{type_of(x).str_short(True)}."
+            )
+        return _permuted_range(key, _count("permutation", "x", x))
+    return _permutation(key, x, canonical_axis(axis, type_of(x).ndim), bool(independent))
+
+
+@fused(arrays=1)
+def _permuted_range(key: Any, n: int) -> Any:
+    places = iota(dtype=canonicalize(int), shape=(max(n, 0),), dimension=0)
+    return shuffled(typed_key("permutation", key), places, 0)
+
+
+@fused(arrays=2)
+def _permutation(key: Any, x: Any, axis: int, independent: bool) -> Any:
+    return permuted(typed_key("permutation", key), x, axis, independent)
+
+
+def permuted(key: Any, x: Any, axis: int, independent: bool) -> Any:
+    t = type_of(x)
+    if independent or t.ndim == 1:
+        return shuffled(key, x, axis)
+    places = iota(dtype=canonicalize(int), shape=(t.shape[axis],), dimension=0)
+    return _take(x, shuffled(key, places, 0), axis)
+
+
+def shuffled(key: Any, x: Any, axis: int) -> Any:
+    """Sorted by random bits, several times: as often as makes it unlikely that two elements drew
+    the same bits each time.
+    """
+    t = type_of(x)
+    rounds = math.ceil(3 * math.log(max(1, t.size)) / math.log(2**32 - 1))
+    for _ in range(rounds):
+        key, new = keys_of(key, 2)
+        x = sort(draw_bits(new, t.shape, 32), x, dimension=axis, num_keys=1)[1]
+    return x
+
+
+# -- counts --
+
+
+def geometric(
+    key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """The number of trials up to the first success, each of probability `p`; 1 or more."""
+    if out_sharding is not None:
+        return placed(geometric, out_sharding, key, p, shape, dtype)
+    check_key("geometric", key)
+    return _geometric(key, p, optional_sizes("geometric", shape), int_dtype("geometric", dtype))
+
+
+@fused(arrays=2)
+def _geometric(key: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
+    shape = common_sizes("geometric", shape, p)
+    inexact = to_inexact(type_of(p).dtype)
+    p = parameter("geometric", p, inexact, shape)
+    u = unit_sample(typed_key("geometric", key), shape, inexact)
+    u = where(eq(u, lit(0, u)), lit(1, u), u)
+    trials = add(floor(div(log(u), log1p(neg(p)))), lit(1, u))
+    return convert_element_type(trials, dtype=dtype)
+
+
+def poisson(
+    key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """Poisson numbers with mean `lam`, which is not negative."""
+    if out_sharding is not None:
+        return placed(poisson, out_sharding, key, lam, shape, dtype)
+    check_key("poisson", key)
+    return _poisson(key, lam, optional_sizes("poisson", shape), int_dtype("poisson", dtype))
+
+
+@fused(arrays=2)
+def _poisson(key: Any, lam: Any, shape: tuple | None, dtype: Any) -> Any:
+    shape = common_sizes("poisson", shape, lam)
+    lam = broadcast_to(parameter("poisson", lam, FLOAT32, shape), shape)
+    return random_poisson(typed_key("poisson", key), lam, dtype=dtype, **_form())
+
+
+def _form() -> dict[str, Any]:
+    return {} if threefry_partitionable.value else {"partitionable": False}
+
+
+def binomial(
+    key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """The number of successes among `n` trials of probability `p`, as a float.
+
+    NaN where `n` is negative or `p` is not a probability.
+    """
+    if out_sharding is not None:
+        return placed(binomial, out_sharding, key, n, p, shape, dtype)
+    shape, dtype = shaped("binomial", key, shape, dtype)
+    return _binomial(key, n, p, shape, dtype)
+
+
+@fused(arrays=3)
+def _binomial(key: Any, n: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
+    shape = common_sizes("binomial", shape, n, p)
+    inexact = to_inexact(type_of(p).dtype)
+    n, p = [broadcast_to(parameter("binomial", x, inexact, shape), shape) for x in (n, p)]
+    return cast(binomial_sample(typed_key("binomial", key), n, p), dtype)
+
+
+def binomial_sample(key: Any, n: Any, p: Any) -> Any:
+    rare = lt(p, lit(0.5, p))  # else the failures are drawn
+    q = where(rare, p, sub(lit(1, p), p))
+    no_count = bitwise_or(ne(n, n), lt(n, lit(0, n)))
+    no_chance = bitwise_or(ne(q, q), lt(q, lit(0, q)))
+    q = where(no_chance, lit(0.01, q), q)
+    drawn = random_binomial(key, n, q, **_form())
+    out = where(rare, drawn, sub(floor(n), drawn))
+    out = where(eq(n, lit(np.inf, n)), lit(np.inf, n), out)
+    return where(bitwise_or(no_count, no_chance), lit(np.nan, n), out)
+
+
+def multinomial(
+    key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None
+) -> Any:
+    """How often each of several outcomes is drawn in `n` trials, as floats.
+
+    n: of a shape that broadcasts to that of `p` without its last dimension.
+    p: probabilities of the outcomes, `(..., k)`. shape: of the result, by default that of `p`.
+    """
+    shape, dtype = shaped("multinomial", key, shape, dtype)
+    return _multinomial(key, n, p, shape, dtype)
+
+
+@fused(arrays=3)
+def _multinomial(key: Any, n: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
+    """Outcome by outcome, each among the trials that are left."""
+    name = "multinomial"
+    shape = common_sizes(name, shape, p)
+    last, inexact = len(shape) - 1, to_inexact(type_of(p).dtype)
+    p = broadcast_to(parameter(name, p, inexact, shape), shape)
+    left = broadcast_to(parameter(name, n, inexact, shape[:-1]), shape[:-1])
+    after = cumsum(p, axis=last, reverse=True)
+    ratios = div(p, where(eq(after, lit(0, p)), lit(1, p), after))
+    counts = []
+    for i, one in enumerate(keys_of(typed_key(name, key), shape[-1])):
+        ratio = reshape(slice_in_dim(ratios, i, i + 1, last), shape=shape[:-1])
+        ratio = where(lt(lit(1, ratio), ratio), lit(1, ratio), ratio)
+        count = binomial_sample(one, left, ratio)
+        counts.append(broadcast_in_dim(count, shape=(*shape[:-1], 1), dims=tuple(range(last))))
+        left = sub(left, count)
+    return cast(concatenate(*counts, dimension=last), dtype)

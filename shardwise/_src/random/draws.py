@@ -1,0 +1,261 @@
+"""Bits, uniform floats and integers, and what follows from one uniform number at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import cast
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.elementwise import (
+    add,
+    bitwise_and,
+    clamp,
+    gt,
+    le,
+    lt,
+    max,
+    mul,
+    rem,
+    sub,
+    where,
+)
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.random.bits import draw_bits, split_keys, unit_bits, unit_floats
+from shardwise._src.ops.shape import slice_in_dim
+from shardwise._src.ops.sharding import placed
+from shardwise._src.random.arguments import (
+    check_key,
+    common_sizes,
+    float_dtype,
+    int_dtype,
+    optional_sizes,
+    parameter,
+    sizes,
+    typed_key,
+)
+from shardwise._src.types.dtypes import (
+    canonicalize,
+    check_user_dtype,
+    finfo,
+    iinfo,
+    is_float,
+    is_integer,
+    is_unsigned,
+)
+
+INT32 = np.dtype(np.int32)
+
+
+def keys_of(key: Any, count: int) -> list[Any]:
+    """The keys that one typed key is split into."""
+    new = split_keys(key, (count,))
+    return [reshape(slice_in_dim(new, i, i + 1, 0), shape=()) for i in range(count)]
+
+
+# -- bits --
+
+
+def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """Uniform random bits, as unsigned integers.
+
+    dtype: an unsigned integer type; uint32 by default, uint64 where x64 is on.
+    """
+    if out_sharding is not None:
+        return placed(bits, out_sharding, key, shape, dtype)
+    check_key("bits", key)
+    chosen = canonicalize(np.uint64) if dtype is None else check_user_dtype(dtype, "bits")
+    if not is_unsigned(chosen) or chosen.itemsize * 8 not in (8, 16, 32, 64):
+        raise ValueError(
+            f"bits: dtype must be uint8, uint16, uint32 or uint64; got {chosen}."
+        )
+    return _bits(key, sizes("bits", shape), chosen.itemsize * 8)
+
+
+@fused(arrays=1)
+def _bits(key: Any, shape: tuple, width: int) -> Any:
+    return draw_bits(typed_key("bits", key), shape, width)
+
+
+# -- floats --
+
+
+def uniform(
+    key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
+    out_sharding: Any = None,
+) -> Any:
+    """Uniform floats in [minval, maxval).
+
+    minval, maxval: real, of shapes that broadcast to `shape`.
+    """
+    if out_sharding is not None:
+        return placed(uniform, out_sharding, key, shape, dtype, minval, maxval)
+    check_key("uniform", key)
+    shape, dtype = sizes("uniform", shape), float_dtype("uniform", dtype)
+    if minval.__class__ is float and maxval.__class__ is float and minval == 0 and maxval == 1:
+        return _unit(key, shape, dtype)
+    return _uniform(key, minval, maxval, shape, dtype)
+
+
+@fused(arrays=1)
+def _unit(key: Any, shape: tuple, dtype: Any) -> Any:
+    return unit_sample(typed_key("uniform", key), shape, dtype)
+
+
+@fused(arrays=3)
+def _uniform(key: Any, minval: Any, maxval: Any, shape: tuple, dtype: Any) -> Any:
+    return uniform_sample(typed_key("uniform", key), shape, dtype, minval, maxval)
+
+
+def unit_sample(key: Any, shape: tuple, dtype: Any) -> Any:
+    """Uniform floats in [0, 1), for a typed key."""
+    return unit_floats(draw_bits(key, shape, unit_bits(dtype)), dtype)
+
+
+def uniform_sample(key: Any, shape: tuple, dtype: Any, low: Any, high: Any) -> Any:
+    """Uniform floats in [low, high), for a typed key."""
+    common_sizes("uniform", shape, low, high)
+    low, high = [parameter("uniform", x, dtype, shape) for x in (low, high)]
+    unit = unit_sample(key, shape, dtype)
+    return max(low, add(mul(unit, sub(high, low)), low))
+
+
+def bernoulli(
+    key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, out_sharding: Any = None
+) -> Any:
+    """True with probability `p`.
+
+    p:     floating-point, of a shape that broadcasts to `shape`.
+    shape: by default that of `p`.
+    mode:  "high" draws twice as many bits, which matters for `p` below about 1e-7 in float32.
+    """
+    if out_sharding is not None:
+        return placed(bernoulli, out_sharding, key, p, shape, mode)
+    check_key("bernoulli", key)
+    if mode not in ("low", "high"):
+        raise ValueError(f"bernoulli: mode must be 'low' or 'high'; got {mode!r}.")
+    t = type_of(p)
+    if not is_float(t.dtype):
+        raise TypeError(f"bernoulli: p must be floating-point; got {t.str_short(True)}.")
+    return _bernoulli(key, p, optional_sizes("bernoulli", shape), mode)
+
+
+@fused(arrays=2)
+def _bernoulli(key: Any, p: Any, shape: tuple | None, mode: str) -> Any:
+    return bernoulli_sample(typed_key("bernoulli", key), p, shape, mode)
+
+
+def bernoulli_sample(key: Any, p: Any, shape: tuple | None, mode: str = "low") -> Any:
+    shape = common_sizes("bernoulli", shape, p)
+    dtype = type_of(p).dtype
+    p = parameter("bernoulli", p, dtype, shape)
+    if mode == "low":
+        return lt(unit_sample(key, shape, dtype), p)
+    both = unit_sample(key, (2, *shape), dtype)
+    coarse, fine = [reshape(slice_in_dim(both, i, i + 1, 0), shape=shape) for i in range(2)]
+    fine = mul(fine, lit(2.0 ** -finfo(dtype).nmant, fine))
+    return lt(fine, sub(p, coarse))
+
+
+# -- integers --
+
+
+def randint(
+    key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None
+) -> Any:
+    """Uniform integers in [minval, maxval); minval where that is empty.
+
+    minval, maxval: integers of shapes that broadcast to `shape`; cut to the range of `dtype`.
+
+    Twice as many bits are drawn as the result has, and taken modulo the width of the range: where
+    that is not a power of two, the lower values are more likely by a factor of about
+    1 + (maxval - minval) / 2**64.
+    """
+    if out_sharding is not None:
+        return placed(randint, out_sharding, key, shape, minval, maxval, dtype)
+    check_key("randint", key)
+    shape, dtype = sizes("randint", shape), int_dtype("randint", dtype)
+    return _randint(key, _bound(minval), _bound(maxval), shape, dtype)
+
+
+def _bound(x: Any) -> Any:
+    """A bound; a Python integer that only fits an unsigned type is taken as one."""
+    if x.__class__ is int and not -(1 << 31) <= x < 1 << 31:
+        return np.asarray(x)[()] if not 0 < x < 1 << 32 else np.uint32(x)
+    return x
+
+
+@fused(arrays=3)
+def _randint(key: Any, minval: Any, maxval: Any, shape: tuple, dtype: Any) -> Any:
+    return randint_sample(typed_key("randint", key), shape, minval, maxval, dtype)
+
+
+def randint_sample(key: Any, shape: tuple, low: Any, high: Any, dtype: Any) -> Any:
+    common_sizes("randint", shape, low, high)
+    low, high = [x if is_integer(type_of(x).dtype) else cast(x, canonicalize(int))
+                 for x in (low, high)]
+    if dtype.itemsize < 4:  # drawn in 32 bits, lest few bits make the modulus uneven
+        info = iinfo(dtype)
+        low = _clip(cast(low, INT32), int(info.min), int(info.max))
+        high = _clip(cast(high, INT32), int(info.min), int(info.max) + 1)
+        wide = _integers(key, shape, low, high, INT32)
+        return convert_element_type(wide, dtype=dtype)
+    return _integers(key, shape, low, high, dtype)
+
+
+def _integers(key: Any, shape: tuple, low: Any, high: Any, dtype: Any) -> Any:
+    info = iinfo(dtype)
+    top = min_int(int(info.max), int(iinfo(type_of(high).dtype).max))
+    beyond = gt(high, lit(top, high))  # as in randint(key, shape, 0, 256, "uint8")
+    low, high = [_into(x, dtype, shape) for x in (low, high)]
+    unsigned = np.dtype(f"uint{dtype.itemsize * 8}")
+    upper, lower = [draw_bits(k, shape, dtype.itemsize * 8) for k in keys_of(key, 2)]
+    one = lit(1, np.zeros((), unsigned))
+    span = convert_element_type(sub(high, low), dtype=unsigned)
+    span = where(le(high, low), one, span)
+    # one more than `high` can say; 0 stands for all values, and the remainder keeps them all
+    span = where(bitwise_and(beyond, gt(high, low)), add(span, one), span)
+    # upper * 2**bits + lower, modulo span, without leaving the width
+    half = rem(lit(2 ** (dtype.itemsize * 4), span), span)
+    shift = rem(mul(half, half), span)
+    offset = rem(add(mul(rem(upper, span), shift), rem(lower, span)), span)
+    return add(low, convert_element_type(offset, dtype=dtype))
+
+
+def min_int(a: int, b: int) -> int:
+    return a if a < b else b
+
+
+def _clip(x: Any, low: int, high: int) -> Any:
+    return clamp(lit(low, x), x, lit(high, x))
+
+
+def _into(x: Any, dtype: Any, shape: tuple) -> Any:
+    """`x` as `dtype`, cut to its range instead of wrapped around."""
+    own, new = iinfo(type_of(x).dtype), iinfo(dtype)
+    low = -min_int(-int(own.min), -int(new.min))
+    high = min_int(int(own.max), int(new.max))
+    return parameter("randint", _clip(x, low, high), dtype, shape)
+
+
+def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+    """1 or -1, with equal probability."""
+    if out_sharding is not None:
+        return placed(rademacher, out_sharding, key, shape, dtype)
+    check_key("rademacher", key)
+    chosen = canonicalize(int) if dtype is None else check_user_dtype(dtype, "rademacher")
+    return _rademacher(key, sizes("rademacher", shape), chosen)
+
+
+@fused(arrays=1)
+def _rademacher(key: Any, shape: tuple, dtype: Any) -> Any:
+    return rademacher_sample(typed_key("rademacher", key), shape, dtype)
+
+
+def rademacher_sample(key: Any, shape: tuple, dtype: Any) -> Any:
+    up = bernoulli_sample(key, np.float32(0.5), shape)
+    return where(up, lit(1, np.zeros((), dtype)), lit(-1, np.zeros((), dtype)))

@@ -1,0 +1,196 @@
+"""Keys: making, splitting and folding them.
+
+There are two kinds: typed keys, `key<fry>[]`, and raw ones, `u32[2]`. Every function takes both and
+returns keys of the kind that it was given.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.config import enable_x64
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import cast
+from shardwise._src.ops.random.bits import (
+    GENERATORS,
+    THREEFRY,
+    random_fold_in,
+    random_seed,
+    random_unwrap,
+    random_wrap,
+    split_keys,
+)
+from shardwise._src.random.arguments import (
+    check_key,
+    check_raw,
+    is_typed,
+    sizes,
+    typed_key,
+    typed_keys,
+)
+from shardwise._src.types.dtypes import KeyDType, is_bool, is_integer
+
+UINT32 = np.dtype(np.uint32)
+
+
+def key_dtype(impl: Any = None) -> KeyDType:
+    """The dtype of typed keys of a generator, by its name; None for the default, threefry2x32."""
+    if impl is None:
+        return THREEFRY
+    if isinstance(impl, KeyDType):
+        return impl
+    if impl in GENERATORS:
+        return KeyDType(impl, GENERATORS[impl].key_shape)
+    known = ", ".join(map(repr, GENERATORS))
+    raise ValueError(f"unknown generator {impl!r}. Known are: {known}.")
+
+
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
+    """A typed key, `key<fry>[]`, from an integer seed.
+
+    seed:  an integer, or an integer array of shape ().
+    impl:  name of the generator. `dtype` may say the same.
+    """
+    if dtype is not None and impl is not None:
+        raise ValueError("key: give `impl` or `dtype`, not both.")
+    chosen = key_dtype(dtype if dtype is not None else impl)
+    return _key(_seed("key", seed), chosen, True)
+
+
+def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
+    """A raw key, `u32[2]`, from an integer seed. New code is better off with `key`."""
+    return _key(_seed("PRNGKey", seed), key_dtype(impl), False)
+
+
+@fused(arrays=1)
+def _key(seed: Any, dtype: KeyDType, typed: bool) -> Any:
+    made = random_seed(seed, dtype=dtype)
+    return made if typed else random_unwrap(made)
+
+
+def _seed(name: str, seed: Any) -> Any:
+    """A seed as an array or scalar; Python integers are cut to the width of the default integer."""
+    if not hasattr(seed, "dtype"):
+        try:
+            value = operator.index(seed)
+        except TypeError:
+            raise TypeError(f"{name}: a seed must be an integer; got {seed!r}.") from None
+        if not -(1 << 63) <= value < 1 << 63:
+            raise OverflowError(f"{name}: a seed must fit into 64 bits with sign; got {value}.")
+        if enable_x64.value:
+            return np.uint64(value & 0xFFFFFFFFFFFFFFFF)
+        return np.uint32(value & 0xFFFFFFFF)
+    t = type_of(seed)
+    if isinstance(t.dtype, KeyDType):
+        raise TypeError(f"{name} makes a key from an integer; got a key, {t.str_short(True)}.")
+    if t.shape:
+        raise TypeError(
+            f"{name} takes one integer as its seed; got an array of type {t.str_short(True)}. Use "
+            "vmap to make several keys."
+        )
+    if is_bool(t.dtype):
+        return cast(seed, UINT32)
+    if not is_integer(t.dtype):
+        raise TypeError(f"{name}: a seed must be an integer; got {t.str_short(True)}.")
+    return seed
+
+
+# -- new keys from old --
+
+
+def split(key: Any, num: Any = 2) -> Any:
+    """New keys from one, independent of it and of each other.
+
+    num: how many, an integer or a shape.
+    Returns an array of the given number or shape of keys, of the same kind as `key`.
+    """
+    check_key("split", key)
+    if num.__class__ is int and num == 2:
+        return _split_in_two(key)
+    return _split(key, sizes("split", num))
+
+
+@fused(arrays=1)
+def _split(key: Any, shape: tuple) -> Any:
+    new = split_keys(typed_key("split", key), shape)
+    return new if is_typed(key) else random_unwrap(new)
+
+
+@fused(arrays=1)
+def _split_in_two(key: Any) -> Any:
+    """The usual case: without static arguments, dispatch is shortest."""
+    return _split(key, (2,))
+
+
+def fold_in(key: Any, data: Any) -> Any:
+    """The key that follows from a key and a 32-bit integer, such as a step or a device number."""
+    check_key("fold_in", key)
+    if not hasattr(data, "dtype"):
+        try:
+            value = operator.index(data)
+        except TypeError:
+            raise TypeError(f"fold_in: data must be an integer; got {data!r}.") from None
+        if not 0 <= value < 1 << 32:
+            raise OverflowError(f"fold_in: data must fit into 32 bits, unsigned; got {value}.")
+        data = np.uint32(value)
+    return _fold_in(key, data)
+
+
+@fused(arrays=2)
+def _fold_in(key: Any, data: Any) -> Any:
+    t = type_of(data)
+    if t.shape or isinstance(t.dtype, KeyDType):
+        raise TypeError(
+            f"fold_in takes one integer; got {t.str_short(True)}. Use vmap to fold in several."
+        )
+    new = random_fold_in(typed_key("fold_in", key), cast(data, UINT32))
+    return new if is_typed(key) else random_unwrap(new)
+
+
+# -- what is in a key --
+
+
+def key_data(keys: Any) -> Any:
+    """The integers behind keys: `key<fry>[...]` → `u32[..., 2]`. Raw keys are returned as such."""
+    check_key("key_data", keys)
+    return _key_data(keys)
+
+
+@fused(arrays=1)
+def _key_data(keys: Any) -> Any:
+    return random_unwrap(typed_keys("key_data", keys))
+
+
+def wrap_key_data(data: Any, *, impl: Any = None, dtype: Any = None) -> Any:
+    """Typed keys of the given integers: `u32[..., 2]` → `key<fry>[...]`.
+
+    impl, dtype: the generator, as for `key`.
+    """
+    if dtype is not None and impl is not None:
+        raise ValueError("wrap_key_data: give `impl` or `dtype`, not both.")
+    return _wrap(data, key_dtype(dtype if dtype is not None else impl))
+
+
+@fused(arrays=1)
+def _wrap(data: Any, dtype: KeyDType) -> Any:
+    return random_wrap(data, dtype=dtype)
+
+
+def key_impl(keys: Any) -> str:
+    """The name of the generator that keys belong to."""
+    check_key("key_impl", keys)
+    t = type_of(keys)
+    if isinstance(t.dtype, KeyDType):
+        return t.dtype.impl_name
+    check_raw("key_impl", t)
+    return THREEFRY.impl_name
+
+
+def clone(key: Any) -> Any:
+    """The key itself: says to readers that it is used a second time on purpose."""
+    check_key("clone", key)
+    return key

@@ -1,0 +1,511 @@
+"""Mutable references: `Ref`, and how what a function does to one becomes values.
+
+A ref holds a value, and writing replaces it: there are no ops for refs. Where a function is staged
+(`jit`, `scan`, `cond`, `while_loop`) and touches a ref from outside, the stage gets an input more,
+the value at the start; the value at the end is a result more (`Stage.refs`). Who calls the staged
+program gives the one and writes back the other:
+
+    refs = []
+    program, captured = stage(f, types, refs=refs)
+    outs = call(*captured, *xs, *values_of(refs), program=program)
+    outs, last = outs[: len(outs) - len(refs)], outs[len(outs) - len(refs) :]
+    write_back(refs, last)
+
+Transforms that run a function as it is (`grad`, `vmap`) need nothing of that. A ref that was made
+outside of them cannot take their tracers, which would outlive them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shardwise._src.base.context import current
+from shardwise._src.core.infer import is_value, known, type_of
+from shardwise._src.messages.source import describe, user_site
+from shardwise._src.messages.trees import shown
+from shardwise._src.numpy.at import write
+from shardwise._src.numpy.convert import broadcast_to, cast, device_array
+from shardwise._src.numpy.index_pattern import parse
+from shardwise._src.numpy.indexing import getitem
+from shardwise._src.ops.basis import zeros
+from shardwise._src.ops.families import add
+from shardwise._src.ops.sharding import settle
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import Stage
+from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.promotion import lattice_join
+
+
+class NotThreaded(NotImplementedError):
+    """A ref was touched in a stage that does not pass refs through. ref: that one."""
+
+    def __init__(self, ref: Ref, stage: Stage):
+        self.ref = ref
+        super().__init__(
+            f"{ref.short} from outside is used in a function that is staged by "
+            f"{stage.describe()}, which does not pass refs through. Read the ref before and pass "
+            "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, "
+            "`cond`, `switch`, `while_loop` and `fori_loop` pass refs."
+        )
+
+
+class Ref:
+    """A mutable array. Made by `new_ref`.
+
+        ref[...]            # the value
+        ref[0] = 1.0        # writes to places, with every index that arrays take
+        ref[1:] += y
+
+    Shape and dtype do not change, nor does the sharding of a value that was placed: what is written
+    is broadcast, cast where nothing is lost, and moved.
+    """
+
+    __slots__ = ("type", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
+
+    def __init__(self, value: Any):
+        self.type = type_of(value)
+        self._value = value
+        self._owner: Any = current().interpreter
+        self._ended = ""
+        self._lent_to = ""
+        self._site = user_site(2)
+
+    shape = property(lambda self: self.type.shape)
+    dtype = property(lambda self: self.type.dtype)
+    ndim = property(lambda self: self.type.ndim)
+    size = property(lambda self: self.type.size)
+    sharding = property(lambda self: value_of(self).sharding)
+
+    @property
+    def short(self) -> str:
+        """`Ref{f32[4]}`, for messages."""
+        return f"Ref{{{self.type.str_short(True)}}}"
+
+    @property
+    def at(self) -> RefAt:
+        """`ref.at[idx]`: a part of the ref, with the methods `get`, `set`, `swap`, `addupdate`."""
+        return RefAt(self)
+
+    def get(self, idx: Any = ...) -> Any:
+        """The value, or a part of it."""
+        value = value_of(self)
+        _check_index(self, idx)
+        return value if idx is ... or idx is None else getitem(value, idx)
+
+    def set(self, value: Any, idx: Any = ...) -> None:
+        """Writes to the places `idx`."""
+        self._write("set", idx, value)
+
+    def swap(self, value: Any, idx: Any = ...) -> Any:
+        """Writes to the places `idx`; returns what was there."""
+        old = self.get(idx)
+        self._write("set", idx, value)
+        return old
+
+    def addupdate(self, value: Any, idx: Any = ...) -> None:
+        """Adds to the places `idx`, once for each time that a place is given."""
+        self._write("add", idx, value)
+
+    def _write(self, method: str, idx: Any, value: Any) -> None:
+        old = value_of(self)
+        value = known(value)
+        _check_index(self, idx)
+        _check_kept(self, type_of(value))
+        if idx is None or idx is ...:
+            value = _fitted(self, cast(value, self.dtype, False))
+            put(self, value if method == "set" else add(old, _beside(old, value)))
+        else:
+            put(self, write(method, old, idx, value))
+
+    def __getitem__(self, idx: Any) -> Any:
+        return self.get(idx)
+
+    def __setitem__(self, idx: Any, value: Any) -> None:
+        self._write("set", idx, value)
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError(f"len() of {self.short}, which has no dimensions.")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        raise _not_array(self)
+
+    def __bool__(self) -> NoReturn:
+        raise _not_array(self)
+
+    def __copy__(self) -> Ref:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ref:
+        return new_ref(value_of(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return new_ref, (value_of(self),)
+
+    def __repr__(self) -> str:
+        if self._ended or not self._owner.eager:
+            return self.short
+        return repr(self._value).replace("Array", "Ref", 1)
+
+
+class RefAt:
+    """What `ref.at` gives: index it to choose a part."""
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: Ref):
+        self.ref = ref
+
+    def __getitem__(self, index: Any) -> RefPart:
+        return RefPart(self.ref, index)
+
+
+class RefPart:
+    """A part of a ref, which reads and writes there: `ref.at[1:][0] = x` is `ref[1] = x`."""
+
+    __slots__ = ("ref", "index")
+
+    def __init__(self, ref: Ref, index: Any):
+        self.ref = ref
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"RefPart({self.ref!r}, {self.index!r})"
+
+    def get(self, idx: Any = ...) -> Any:
+        """The part, or a part of it."""
+        part = self.ref.get(self.index)
+        return part if idx is ... or idx is None else getitem(part, idx)
+
+    def set(self, value: Any, idx: Any = ...) -> None:
+        """Writes to the places `idx` of the part."""
+        self._write("set", idx, value)
+
+    def swap(self, value: Any, idx: Any = ...) -> Any:
+        """Writes to the places `idx` of the part; returns what was there."""
+        old = self.get(idx)
+        self.set(value, idx)
+        return old
+
+    def addupdate(self, value: Any, idx: Any = ...) -> None:
+        """Adds to the places `idx` of the part."""
+        self._write("add", idx, value)
+
+    def _write(self, method: str, idx: Any, value: Any) -> None:
+        value = known(value)
+        _check_kept(self.ref, type_of(value))
+        part = write(method, self.get(), ... if idx is None else idx, value)
+        self.ref.set(part, self.index)
+
+    def __getitem__(self, idx: Any) -> Any:
+        return self.get(idx)
+
+    def __setitem__(self, idx: Any, value: Any) -> None:
+        self.set(value, idx)
+
+
+def new_ref(init_val: Any) -> Ref:
+    """A mutable reference that starts with a value.
+
+    Args:
+      init_val: an array or a scalar. Refs keep its shape and dtype, and its sharding over explicit
+        mesh axes.
+
+    Returns:
+      The ref: `ref[...]` reads it, `ref[...] = x` writes it.
+
+    Raises:
+      TypeError: if the value is no array, or is a ref itself.
+    """
+    if init_val.__class__ is Ref:
+        raise TypeError(
+            f"new_ref: got {init_val.short}, which is a ref already. For a second one with the "
+            "same value, pass `ref[...]`."
+        )
+    x = known(init_val)
+    value = x if is_value(x) else device_array(x)
+    t = type_of(value)
+    return Ref(cast(value, t.dtype, False) if t.weak_type else value)
+
+
+def freeze(ref: Ref) -> Any:
+    """The value of a ref, and the end of the ref: it cannot be used any more.
+
+    Raises:
+      ValueError: if the ref has ended, or was made outside of the function that is staged.
+    """
+    check_ref("freeze", ref)
+    value = value_of(ref)
+    if _stage_of(ref) is not None:
+        raise ValueError(
+            f"freeze: {ref.short}, made at {describe(ref._site)}, belongs to a function outside of "
+            "the one that is being traced, and may be used there later. Freeze it there."
+        )
+    ref._ended = f"frozen at {describe(user_site(2))}"
+    return value
+
+
+def free_ref(ref: Ref) -> None:
+    """The end of a ref, and of its memory: it cannot be used any more. Raises as `freeze`."""
+    freeze(ref)
+    ref._value, ref._ended = None, ref._ended.replace("frozen", "freed", 1)
+
+
+def empty_ref(ty: Any) -> Ref:
+    """A ref of a shape and dtype, whose first value is not to be relied on.
+
+    Args:
+      ty: what has a shape and a dtype, such as `ShapeDtypeStruct`.
+    """
+    return new_ref(zeros(array_type(tuple(ty.shape), canonicalize(ty.dtype))))
+
+
+def check_ref(who: str, ref: Any) -> None:
+    """Raises where something is no ref."""
+    if not isinstance(ref, Ref | RefPart):
+        raise TypeError(f"{who}: expected a Ref; got {shown(ref)}.")
+
+
+# -- the value at this place of the program --
+
+
+def value_of(ref: Ref) -> Any:
+    """The value of a ref as the current interpreter sees it."""
+    stage = _stage_of(ref)
+    return ref._value if stage is None else _entry(ref, stage)[1]
+
+
+def values_of(refs: Sequence[Ref]) -> list[Any]:
+    return [value_of(r) for r in refs]
+
+
+def write_back(refs: Sequence[Ref], values: Sequence[Any]) -> None:
+    """Replaces values of refs by those that a program gave."""
+    for ref, value in zip(refs, values, strict=True):
+        if value is not value_of(ref):
+            put(ref, value)
+
+
+def put(ref: Ref, value: Any) -> None:
+    """Replaces the value of a ref."""
+    t = ref.type
+    value = _beside(value_of(ref), cast(value, t.dtype, False))
+    stage = _stage_of(ref)
+    holder = ref._owner if stage is None else stage
+    if isinstance(value, Tracer) and not is_ancestor(value.interpreter, holder):
+        raise _too_deep(ref, value)
+    if stage is None:
+        ref._value = value
+    else:
+        _entry(ref, stage)[1] = value
+
+
+def _beside(old: Any, value: Any) -> Any:
+    """A new value in the place of the old one; traced, with the sharding in its type."""
+    interpreter = current().interpreter
+    if not interpreter.eager:
+        return settle(value, type_of(old))
+    value = interpreter.array(value)
+    if not old.committed or (value.committed and value.sharding == old.sharding):
+        return value
+    return interpreter.place(value, old.sharding)
+
+
+def _stage_of(ref: Ref) -> Stage | None:
+    """The innermost stage that sees the ref from inside; None where it is read as it is."""
+    if ref._ended:
+        raise ValueError(f"{ref.short} was {ref._ended}, and cannot be used any more.")
+    owner = ref._owner
+    tag = getattr(owner, "tag", owner)
+    inner: Stage | None = None
+    at: Any = current().interpreter
+    while at is not owner and getattr(at, "tag", at) is not tag:
+        if inner is None and at.__class__ is Stage:
+            inner = at
+        at = at.parent
+        if at is None:
+            raise _escaped(ref)
+    if not owner.alive:
+        raise _escaped(ref)
+    if ref._lent_to:
+        raise ValueError(
+            f"{ref.short}, made at {describe(ref._site)}, is an argument of {ref._lent_to}, and "
+            "that function uses it from outside, too. A function that gets a ref must have no "
+            "other way to it: use the argument."
+        )
+    return inner
+
+
+def _entry(ref: Ref, stage: Stage) -> list[Any]:
+    """What a stage knows of a ref from outside: its value at the start, and that of now."""
+    found = stage.refs.get(ref)
+    if found is None:
+        if not stage.takes_refs:
+            raise NotThreaded(ref, stage)
+        start = stage.new_input(ref.type)
+        found = stage.refs[ref] = [start, start]
+    return found
+
+
+def keepable(refs: Sequence[Ref]) -> bool:
+    """Whether what touches these refs may be kept for later calls."""
+    return all(ref._owner.eager for ref in refs)
+
+
+def _check_kept(ref: Ref, t: ArrayType) -> None:
+    """Raises where a ref cannot hold values of a type."""
+    if lattice_join((ref.dtype, False), (t.dtype, t.weak_type))[0] != ref.dtype:
+        raise TypeError(
+            f"{ref.short} cannot hold {t.str_short(True)}: its dtype stays as it is. Cast the "
+            "value with `.astype(ref.dtype)`."
+        )
+
+
+def _check_index(ref: Ref, idx: Any) -> None:
+    """Raises where a known integer of an index is out of bounds, which arrays pass over."""
+    if idx.__class__ not in (int, tuple):
+        return
+    if parse(idx, ref.shape, moving=True, clip=False).outside:
+        parts = idx if idx.__class__ is tuple else (idx,)
+        text = ", ".join(str(i) if isinstance(i, int | np.integer) else ":" for i in parts)
+        raise IndexError(
+            f"{ref.short} has no place [{text}]: an integer of the index is out of bounds."
+        )
+
+
+def _fitted(ref: Ref, value: Any) -> Any:
+    """A value in the shape of a ref."""
+    shape = type_of(value).shape
+    pairs = zip(reversed(shape), reversed(ref.shape), strict=False)
+    if len(shape) > ref.ndim or any(n not in (1, m) for n, m in pairs):
+        raise ValueError(
+            f"{ref.short} cannot hold {type_of(value).str_short(True)}: it cannot be broadcast to "
+            "the ref's shape."
+        )
+    return broadcast_to(value, ref.shape)
+
+
+def _not_array(ref: Ref) -> TypeError:
+    return TypeError(f"{ref.short} is a ref, not an array: read its value with `ref[...]`.")
+
+
+def _escaped(ref: Ref) -> Exception:
+    whose = ref._owner.describe() if not ref._owner.eager else "no transform"
+    return ValueError(
+        f"{ref.short}, made at {describe(ref._site)}, is used where it cannot be reached: it "
+        f"belongs to {whose}. Return `freeze(ref)` instead of storing the ref outside."
+    )
+
+
+def _too_deep(ref: Ref, value: Any) -> Exception:
+    interpreter = value.interpreter
+    if not interpreter.alive:
+        return escaped(value)
+    kind = "a mapped value" if hasattr(interpreter, "tag") else "a value that is differentiated"
+    return ValueError(
+        f"{ref.short}, made at {describe(ref._site)}, cannot take {kind}: it was made outside of "
+        f"{interpreter.describe()}. Make the ref inside of that function, or "
+        + ("pass it as a mapped argument." if hasattr(interpreter, "tag")
+           else "write `lax.stop_gradient(x)`.")
+    )
+
+
+# -- refs as arguments --
+
+
+def is_ref(x: Any) -> bool:
+    return x.__class__ is Ref
+
+
+def refuse_returned(who: str, leaves: Sequence[Any]) -> None:
+    """Raises where a ref is among the results of a staged function."""
+    found = next((x for x in leaves if x.__class__ is Ref), None)
+    if found is not None:
+        raise ValueError(
+            f"{who} returned {found.short}, made at {describe(found._site)}. A ref cannot leave "
+            "the function that is staged: return its value, `ref[...]` or `freeze(ref)`."
+        )
+
+
+@contextmanager
+def lent(refs: Sequence[Ref], who: str, names: Callable[[], Sequence[str]]) -> Generator[list[Any]]:
+    """The values of refs that are passed to a function, which alone may use them meanwhile."""
+    if len({*map(id, refs)}) < len(refs):
+        twice = next(r for i, r in enumerate(refs) if r in refs[:i])
+        at = [n for n, r in zip(names(), refs, strict=True) if r is twice]
+        raise ValueError(
+            f"{who}: {twice.short} is passed more than once, as {' and '.join(at)}. What is "
+            "written to the one would have to be seen in the other: pass it once."
+        )
+    values = values_of(refs)
+    before = [r._lent_to for r in refs]
+    for r in refs:
+        r._lent_to = who
+    try:
+        yield values
+    finally:
+        for r, b in zip(refs, before, strict=True):
+            r._lent_to = b
+
+
+def functional(fun: Callable, who: str, at: Sequence[int], closed: Sequence[Ref]) -> Callable:
+    """`fun` with values in place of refs: takes them, and gives the result and the last values.
+
+    at:     which leaves of the arguments are values of refs.
+    closed: refs that `fun` uses from outside; their values are one positional argument more, a
+            list, after all others.
+    """
+
+    @functools.wraps(fun)
+    def pure(*args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
+        outside = args[-1]
+        leaves, tree = flatten((args[:-1], kwargs))
+        inner = [Ref(leaves[i]) for i in at]
+        for i, r in zip(at, inner, strict=True):
+            leaves[i] = r
+        full, named = tree.unflatten(leaves)
+        with _known_inside(closed, outside):
+            result = fun(*full, **named)
+            refuse_returned(who, flatten(result)[0])
+            last = [*values_of(inner), *values_of(closed)]
+        return result, last
+
+    return pure
+
+
+@contextmanager
+def _known_inside(refs: Sequence[Ref], values: Sequence[Any]) -> Generator[None]:
+    """In the current stage, refs from outside have these values, and stay what they are outside."""
+    if not refs:
+        yield
+        return
+    stage = current().interpreter
+    for ref, value in zip(refs, values, strict=True):
+        stage.refs[ref] = [value, value]
+    yield
+    for ref in refs:
+        del stage.refs[ref]
+
+
+def with_refs_outside(fun: Callable, leaves: Sequence[Any]) -> Callable:
+    """`fun(*leaves)` as a function of those leaves that are no refs."""
+
+    @functools.wraps(fun)
+    def filled(*rest: Any) -> Any:
+        given = iter(rest)
+        return fun(*[x if x.__class__ is Ref else next(given) for x in leaves])
+
+    return filled
+
+

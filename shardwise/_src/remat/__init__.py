@@ -1,0 +1,1 @@
+"""What reverse mode keeps and what it computes again."""

@@ -1,0 +1,357 @@
+"""The `checkpoint` op: a call of a held program whose values are computed again in reverse mode.
+
+Differentiated, a program falls into what is known and a linear rest, which needs residuals from the
+known part. An ordinary call keeps them from the forward to the backward pass. A checkpoint keeps
+only what its policy says; its rest takes the known arguments in their place, and begins with the
+equations that compute the residuals from these once more:
+
+    known:  (known…) → (results…, saved…)
+    rest:   (known…, saved…, unknown…) → (unknown results…)       what is missing is recomputed
+
+Policies look into `jit`, `scan` and `cond`: what they save there is stacked, or goes out of its
+branch. In a `while_loop`, which forward mode only differentiates, there is nothing to save.
+
+The compiler would see that both passes compute the same, and do it once. So the rest is lowered
+behind a barrier (`prevent_cse`), which also makes it wait for the cotangents; on CPUs, where XLA
+drops barriers before it looks for equal values, as a branch that is always taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shardwise._src.control.call import call, calling
+from shardwise._src.control.cond import cond
+from shardwise._src.control.programs import Extension
+from shardwise._src.control.scan import scan, stacked_type
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Atom, Equation, Literal, Program, Var, derived
+from shardwise._src.ops.barrier import optimization_barrier
+from shardwise._src.ops.memory import Space, to_memory
+from shardwise._src.transforms.linearize import Split, split_program
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims, letters
+
+Policy = Callable[..., Any]
+
+
+# -- what policies say --
+
+
+class Offloadable(NamedTuple):
+    """A policy's answer: the value is saved, in another kind of memory. Of kinds of memory."""
+
+    src: str
+    dst: str
+
+
+class Answer:
+    """A policy's answer that says no more than its name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __bool__(self) -> bool:
+        return self.name == "Saveable"
+
+
+Saveable, Recompute = Answer("Saveable"), Answer("Recompute")
+
+
+def _answer(policy: Policy, eqn: Equation) -> bool | Space:
+    """Whether the results of an equation are saved, or the space they are saved in."""
+    if eqn.effects():  # what happens in the world happens once
+        return True
+    found = policy(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
+    if not isinstance(found, Offloadable):
+        return bool(found)
+    if found.src != "device" or found.dst not in ("pinned_host", "unpinned_host"):
+        raise ValueError(
+            f"checkpoint: a policy offloads from 'device' to 'pinned_host'; got {found!r}."
+        )
+    return Space.Host
+
+
+# -- dividing programs --
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a list of equations runs again after its first run.
+
+    first: the equations, and what prepares the saved values.
+    saved: values of the first run that the second needs.
+    again: the equations of the second run.
+    """
+
+    first: list[Equation]
+    saved: list[Var]
+    again: list[Equation]
+
+
+def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy) -> Plan:
+    """What to save, and what to compute again, for `targets`."""
+    needed = {a for a in targets if a.__class__ is Var}
+    first: list[Equation] = []
+    saved: list[Var] = []
+    again: list[Equation] = []
+    for eqn in reversed(equations):
+        wanted = [v for v in eqn.outputs if v in needed]
+        if not wanted:
+            first.append(eqn)
+            continue
+        answer = _answer(policy, eqn)
+        if not answer:
+            before, kept, after = _divided(eqn, policy)
+            first.append(before)
+            saved += kept
+            again.append(after)
+            needed.update(a for a in after.inputs if a.__class__ is Var and a not in kept)
+            continue
+        for v in wanted:
+            if isinstance(answer, Space):
+                held = Var(v.aval)
+                first.append(Equation(to_memory, (v,), (held,), {"space": answer}, eqn.site))
+                again.append(
+                    Equation(to_memory, (held,), (v,), {"space": Space.Device}, eqn.site)
+                )
+                v = held
+            saved.append(v)
+        first.append(eqn)
+    return Plan(first[::-1], saved, again[::-1])
+
+
+def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
+    """An equation that gives what is saved inside of its programs, the values, one that takes them.
+    """
+    if eqn.op is scan:
+        return _divided_scan(eqn, policy)
+    if eqn.op is cond:
+        return _divided_cond(eqn, policy)
+    return eqn, [], eqn
+
+
+def _inner(program: Program, policy: Policy) -> tuple[Plan, Program]:
+    program = inlined(program)
+    return plan(program.equations, program.outputs, policy), program
+
+
+def _divided_scan(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
+    parts, body = _inner(eqn.params["body"], policy)
+    if not parts.saved:
+        return eqn, [], eqn
+    stacked = [Var(stacked_type(v.aval, eqn.params["length"])) for v in parts.saved]
+    first = Program(
+        body.inputs, [*body.outputs, *parts.saved], parts.first, body.constants, body.name
+    )
+    inputs = [*body.inputs, *parts.saved]
+    again = Program(inputs, body.outputs, parts.again, body.constants, body.name)
+    return (
+        eqn.replace(params={**eqn.params, "body": first}, outputs=[*eqn.outputs, *stacked]),
+        stacked,
+        eqn.replace(params={**eqn.params, "body": again}, inputs=[*eqn.inputs, *stacked]),
+    )
+
+
+def _divided_cond(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
+    """Each branch gives its own saved values, and zeros for those of the others."""
+    parts = [_inner(b, policy) for b in eqn.params["branches"]]
+    saved = [v for p, _ in parts for v in p.saved]
+    if not saved:
+        return eqn, [], eqn
+    first, again = [], []
+    for p, branch in parts:
+        new = Extension(branch)
+        new.equations = list(p.first)
+        slots = [v if v in p.saved else new.zeros(v.aval) for v in saved]
+        first.append(_over(branch, branch.inputs, [*branch.outputs, *slots], new.equations))
+        slots = [v if v in p.saved else Var(v.aval) for v in saved]
+        again.append(_over(branch, [*branch.inputs, *slots], branch.outputs, p.again))
+    outs = [Var(v.aval) for v in saved]
+    return (
+        eqn.replace(params={"branches": tuple(first)}, outputs=[*eqn.outputs, *outs]),
+        outs,
+        eqn.replace(params={"branches": tuple(again)}, inputs=[*eqn.inputs, *outs]),
+    )
+
+
+def _over(
+    program: Program, inputs: Sequence[Var], outputs: Sequence[Atom], equations: Sequence[Equation]
+) -> Program:
+    return Program(inputs, outputs, equations, program.constants, program.name)
+
+
+# -- rewriting --
+
+
+@derived
+def inlined(program: Program) -> Program:
+    """The program with its calls of held programs written in place."""
+    if not any(eqn.op is call for eqn in program.equations):
+        return program
+    new = _Inlined()
+    env: dict[Var, Atom] = {}
+    new.add(program.equations, env, False)
+    inputs = [*program.constant_vars, *new.constants, *program.arguments]
+    outputs = [_read(a, env) for a in program.outputs]
+    values = [*program.constants, *new.constants.values()]
+    return Program(inputs, outputs, new.equations, values, program.name)
+
+
+class _Inlined:
+    """Equations, with those of the programs that they call."""
+
+    def __init__(self) -> None:
+        self.equations: list[Equation] = []
+        self.constants: dict[Var, Any] = {}
+
+    def add(self, equations: Iterable[Equation], env: dict[Var, Atom], fresh: bool) -> None:
+        """env: what variables stand for. fresh: whether results become new variables, as a program
+        may be called twice.
+        """
+        for eqn in equations:
+            inputs = [_read(a, env) for a in eqn.inputs]
+            if eqn.op is call:
+                found = self.called(eqn.params["program"], inputs)
+                env.update(zip(eqn.outputs, found, strict=True))
+                continue
+            outs = [Var(v.aval) for v in eqn.outputs] if fresh else eqn.outputs
+            self.equations.append(eqn.replace(inputs=inputs, outputs=outs))
+            env.update(zip(eqn.outputs, outs, strict=True))
+
+    def called(self, program: Program, args: Sequence[Atom]) -> list[Atom]:
+        constants = {Var(v.aval): x for v, x in
+                     zip(program.constant_vars, program.constants, strict=True)}
+        self.constants |= constants
+        env: dict[Var, Atom] = dict(zip(program.inputs, [*constants, *args], strict=True))
+        self.add(program.equations, env, True)
+        return [_read(a, env) for a in program.outputs]
+
+
+def _read(atom: Atom, env: dict[Var, Atom]) -> Atom:
+    return atom if isinstance(atom, Literal) else env.get(atom, atom)
+
+
+def _substituted(equations: Iterable[Equation], env: dict[Var, Atom]) -> list[Equation]:
+    return [e.replace(inputs=[_read(a, env) for a in e.inputs]) for e in equations]
+
+
+# -- the op --
+
+
+def nothing(*args: Any, **params: Any) -> bool:
+    return False
+
+
+@derived
+def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | None) -> Split:
+    """Splits a program as `split_program` does, but for which residuals there are.
+
+    They are those of the known arguments that are needed, and what the policy saves.
+    """
+    split = split_program(program, unknown)
+    known = inlined(split.known)
+    count = split.unknown_out.count(False)
+    computed = iter(known.outputs[count:])
+    sources = [next(computed) if i is None else known.arguments[i] for i in split.forwarded]
+    parts = plan(known.equations, sources, policy or nothing)
+    env = dict(zip(split.rest.arguments, sources, strict=False))
+    equations = [*parts.again, *_substituted(split.rest.equations, env)]
+    outputs = [_read(a, env) for a in split.rest.outputs]
+    used = {a for e in equations for a in e.inputs} | set(outputs)
+    places = [i for i, v in enumerate(known.arguments) if v in used]
+    constants = [
+        (v, x) for p in (known, split.rest)
+        for v, x in zip(p.constant_vars, p.constants, strict=True) if v in used
+    ]
+    unknown_vars = split.rest.arguments[len(split.forwarded) :]
+    inputs = [
+        *[v for v, _ in constants], *[known.arguments[i] for i in places], *parts.saved,
+        *unknown_vars,
+    ]
+    rest = Program(inputs, outputs, equations, [x for _, x in constants], program.name)
+    results = [*known.outputs[:count], *parts.saved]
+    first = Program(known.inputs, results, parts.first, known.constants, program.name)
+    forwarded = (*places, *[None] * len(parts.saved))
+    return Split(first, rest, split.unknown_out, forwarded)
+
+
+def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+    unknown = tuple([interpreter.is_unknown(a) for a in args])
+    parts = remat_split(params["program"], unknown, params["policy"])
+    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
+    outs: list[Any] = []
+    if parts.known.outputs or parts.known.effects:
+        outs = interpreter.known(call, known_args, {"program": parts.known})
+    count = parts.unknown_out.count(False)
+    residuals = parts.residuals(known_args, outs[count:])
+    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
+    new = {**params, "program": parts.rest, "differentiated": True}
+    rest = iter(interpreter.record(op, (*residuals, *rest_args), new))
+    known = iter(outs[:count])
+    return [next(rest) if u else next(known) for u in parts.unknown_out]
+
+
+def _lower(
+    e: Any, ins: Any, outs: Any, *xs: str, program: Program, prevent_cse: bool,
+    policy: Policy | None, differentiated: bool,
+) -> list[str]:
+    if not (differentiated and prevent_cse and outs):
+        return e.call(program, *xs)
+    if e.platform != "cpu":
+        barrier: Any = optimization_barrier.lower
+        return e.call(program, *barrier(e, ins, ins, *xs))
+    return _in_branch(e, outs, program, xs)
+
+
+def _in_branch(e: Any, outs: Sequence[ArrayType], program: Program, xs: Sequence[str]) -> list[str]:
+    """The call as the first of two branches.
+
+    It is taken, as there is one replica, with the number 0; the compiler does not use that.
+    """
+    types = ", ".join(map(e.ty, outs))
+    number = e.let("stablehlo.replica_id : tensor<ui32>")
+    which = e.let(f"stablehlo.convert {number} : (tensor<ui32>) -> tensor<i32>")
+
+    def taken() -> None:
+        e.lines.append(f"stablehlo.return {', '.join(e.inline(program, *xs))} : {types}")
+
+    def other() -> None:
+        zeros = [e.constant(0, t) for t in outs]
+        e.lines.append(f"stablehlo.return {', '.join(zeros)} : {types}")
+
+    regions = ", ".join(f"{{\n{e.region(write)}\n}}" for write in (taken, other))
+    return e.lets(f'"stablehlo.case"({which}) ({regions}) : (tensor<i32>) -> ({types})', len(outs))
+
+
+checkpoint = calling("checkpoint", _lower, _split)
+
+
+# -- names --
+
+
+def _name_dims(x: ArrayType, *, name: str) -> Dims:
+    names = letters(x.ndim)
+    return Dims((names,), (names,))
+
+
+def _name_jvp(primals: Any, tangents: Any, *, name: str) -> tuple[Any, Any]:
+    return named(primals[0], name=name), tangents[0]
+
+
+named = Op(
+    "name",
+    type_rule=lambda x, *, name: x.update(spec=None, mesh=None),
+    dims=_name_dims,
+    lower=lambda e, ins, outs, x, *, name: x,
+    jvp=_name_jvp,
+    transpose=lambda ct, x, *, name: [ct],
+    batch=lambda size, args, dims, *, name: (named(args[0], name=name), dims[0]),
+)

@@ -1,0 +1,1 @@
+"""Programs run: executables, where they run, and the eager interpreter."""

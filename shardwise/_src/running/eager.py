@@ -1,0 +1,257 @@
+"""The eager interpreter: runs each op, and each fused function, as one cached program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array
+from shardwise._src.arrays.signature import Signature
+from shardwise._src.base.caches import make_room
+from shardwise._src.base.context import current, update_root
+from shardwise._src.core.fused import form_of
+from shardwise._src.core.infer import infer, known, type_of
+from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Equation, Program, Var
+from shardwise._src.moving.copying import copied
+from shardwise._src.moving.foreign import from_dlpack
+from shardwise._src.moving.targets import as_sharding
+from shardwise._src.moving.transfer import default_place, move, put_host, scalar, whole_beside
+from shardwise._src.numpy.value import Value
+from shardwise._src.ops.sharding import sharding_constraint
+from shardwise._src.running.executable import Executable, build
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import stage
+from shardwise._src.transforms.tracer import Tracer, escaped
+from shardwise._src.types.array_type import array_type
+
+CACHE_SIZE = 8192
+INDEX_CACHE_SIZE = 4096
+
+
+class Eager(Interpreter):
+    """Where every chain of interpreters ends. Caches programs by op and signatures."""
+
+    eager = True
+    __slots__ = ("cache",)
+
+    def __init__(self) -> None:
+        super().__init__(None, "eager", "execution")
+        self.cache: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
+
+    def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if op.eager is not None:
+            return self._run_user_code(op, args, params)
+        try:
+            key = (op, current().key, *[a._sig for a in args], *params, *params.values())
+            run = None if float in map(type, params.values()) else self.cache[key]
+        except (AttributeError, KeyError, TypeError):
+            run = None
+        if run is None:
+            args = self.arrays(args)
+            if op.programs:
+                return self._holder(op, args, params)(args)
+            run = self._op_program(op, args, params)
+        return run(args)
+
+    def call(self, fused: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
+        n = fused.arrays
+        here = current().key
+        form, given = fused, args
+        try:
+            if static or len(args) > n:
+                form, given = form_of(fused, args[n:], static), args[:n]
+            if given and given[-1].__class__ is not Array:
+                run, given = self._with_scalars(form, here, given)
+            elif len(given) == 1:
+                run = self.cache[(form, here, given[0]._sig)]
+            else:
+                run = self.cache[(form, here, *[a._sig for a in given])]
+        except (KeyError, TypeError):
+            run = None
+        except AttributeError:  # a host value is among the arguments
+            run, given = self._with_scalars(form, here, given)
+        if run is not None:
+            return run(given)
+        args, static = fused.positional(args, static)
+        arrays = self.arrays(args[:n])
+        return self._fused_program(fused, arrays, args[n:], static)(arrays)
+
+    def _with_scalars(
+        self, form: Any, here: Any, args: Sequence[Any]
+    ) -> tuple[Any, Sequence[Any]]:
+        """The program and operands of a call with Python scalars; None where one of them is new."""
+        near = args[0] if args[0].__class__ is Array else args[-1]
+        try:
+            held = near._sig.ints
+            arrays = [
+                a if a.__class__ is Array else held[a.__class__, a or repr(a), here] for a in args
+            ]
+            return self.cache[(form, here, *[a._sig for a in arrays])], arrays
+        except (AttributeError, KeyError, TypeError, ValueError):  # ValueError: NumPy arrays
+            return None, args
+
+    def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
+        """The results of a program, which is compiled once for arguments like these."""
+        try:
+            found = program.derived[(self, current().key, *[a._sig for a in args])]
+            return found(args)
+        except (AttributeError, KeyError):  # new, or a host value is among the arguments
+            pass
+        arrays = self.arrays(args)
+        key = (self, current().key, *[a._sig for a in arrays])
+        found = program.derived.get(key)
+        if found is None:
+            tree = flatten([0] * len(program.outputs))[1]
+            exe = build(program, [a._sig for a in arrays], out_tree=tree, quick=True)
+            found = program.derived[key] = exe.run
+        return found(arrays)
+
+    # -- what the caches do not know yet --
+
+    def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        with current().under(self).entered():
+            return op.eager(args, params)  # pyright: ignore[reportOptionalCall] (asked before)
+
+    def arrays(self, args: Sequence[Any]) -> list[Array]:
+        """Arguments as arrays: scalars go where the first array is, other values as by `array`."""
+        near = next((a._sig for a in args if a.__class__ is Array), None)
+        return [
+            a if a.__class__ is Array
+            else scalar(a, near) if isinstance(a, bool | int | float | complex | np.generic)
+            else self.array(a)
+            for a in args
+        ]
+
+    def new_array(self, x: Any) -> Array:
+        """A host value as an uncommitted array with memory of its own, to give to users."""
+        return put_host(x, default_place(), False)
+
+    def array(self, x: Any) -> Array:
+        """A value as an array: a host value is put on the default device, uncommitted."""
+        if isinstance(x, Array) and x.__class__ is Array:
+            return x
+        if isinstance(x, Tracer):
+            raise escaped(x)
+        if isinstance(x, np.ndarray) and x.ndim:
+            return put_host(x, default_place(), False)
+        if isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
+            return scalar(x[()] if isinstance(x, np.ndarray) else x)
+        if isinstance(x, Value):
+            raise TypeError(f"{type(x).__name__} is no array that can run eagerly")
+        converted = known(x)
+        if converted is not x:
+            return self.array(converted)
+        if isinstance(x, list | tuple):
+            type_of(x)  # raises
+        raise TypeError(f"expected an array or a scalar, got {x!r} of type {type(x).__name__}.")
+
+    def place(self, x: Any, target: Any) -> Any:
+        """A value committed to a device or sharding; a traced one is constrained to it."""
+        sharding = as_sharding(target, "device")
+        if isinstance(x, Tracer):
+            return sharding_constraint(x, sharding=sharding)
+        return move(self.array(x), sharding)
+
+    def copied(self, x: Array) -> Array:
+        """`x` in memory of its own, uncommitted on the default device."""
+        return copied(x)
+
+    def from_dlpack(self, x: Any, target: Any, copy: bool | None) -> Array:
+        """Another library's array, on its memory where that is possible."""
+        return from_dlpack(x, as_sharding(target, "device"), copy)
+
+    def index(self, i: int, sig: Signature) -> Array:
+        """An integer as an uncommitted scalar on the devices of a signature, kept in its `ints`."""
+        if len(sig.ints) >= INDEX_CACHE_SIZE:
+            sig.ints.clear()
+        dtype = np.dtype(np.int32 if -(2**31) <= i < 2**31 else np.int64)
+        placed = put_host(np.asarray(i, dtype), whole_beside(sig), False, array_type((), dtype))
+        sig.ints[i] = placed
+        return placed
+
+    def beside(self, value: np.ndarray, sig: Signature) -> Array:
+        """A host value where an array of the given signature is, and as weak and committed."""
+        t = array_type(value.shape, sig.type.dtype, sig.type.weak_type)
+        return put_host(value, whole_beside(sig), sig.committed, t)
+
+    def _holder(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
+        """What runs an op that holds programs: kept with the first of them, and gone with it."""
+        first = params[op.programs[0]]
+        kept = (first[0] if isinstance(first, tuple) else first).derived
+        key = (op, current().key, *[a._sig for a in args], *params, *params.values())
+        found = kept.get(key)
+        if found is None:
+            found = kept[key] = self._executable(op, args, params).run
+        return found
+
+    def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
+        signs = [repr(v) for v in params.values() if v.__class__ is float]  # 0.0 is not -0.0
+        key = (op, current().key, *[a._sig for a in args], *params, *params.values(), *signs)
+        try:
+            found = self.cache.get(key)
+        except TypeError:
+            raise TypeError(f"[{op.name}] parameters must be hashable; got {params}.") from None
+        if found is not None:
+            return found
+        return self._keep(key, self._executable(op, args, params))
+
+    @staticmethod
+    def _executable(op: Op, args: list[Array], params: dict[str, Any]) -> Executable:
+        ins = [Var(a.aval) for a in args]
+        types = infer(op, tuple([a.aval for a in args]), params)
+        outs = [Var(t) for t in (types if op.multiple else (types,))]
+        program = Program(ins, outs, [Equation(op, ins, outs, params, None)], name=op.name)
+        sigs = [a._sig for a in args]
+        out_tree = flatten([0] * len(outs))[1] if op.multiple else None
+        return build(program, sigs, out_tree=out_tree, quick=not op.programs)
+
+    def _fused_program(
+        self, fused: Any, arrays: list[Array], rest: Sequence[Any], static: dict[str, Any]
+    ) -> Callable:
+        rest = tuple(_hashable(v) for v in rest)
+        static = {k: _hashable(v) for k, v in static.items()}
+        try:
+            form = form_of(fused, rest, static) if rest or static else fused
+        except TypeError:
+            for v in (*rest, *static.values()):
+                if isinstance(v, Tracer):
+                    raise escaped(v) from None
+            raise TypeError(
+                f"{fused.name}: static arguments must be hashable; got {(*rest, *static.items())}."
+            ) from None
+        key = (form, current().key, *[a._sig for a in arrays])
+        found = self.cache.get(key)
+        if found is not None:
+            return found
+        tree: list[Any] = []
+
+        def flat(*tracers: Any) -> list[Any]:
+            leaves, treedef = flatten(fused.fun(*tracers, *rest, **static))
+            tree.append(treedef)
+            return leaves
+
+        program, _ = stage(flat, [a.aval for a in arrays], name=fused.name, parent=self)
+        out_tree = None if tree[0].num_nodes == 1 and tree[0].num_leaves == 1 else tree[0]
+        exe = build(program, [a._sig for a in arrays], out_tree=out_tree, quick=True)
+        return self._keep(key, exe)
+
+    def _keep(self, key: tuple, exe: Executable) -> Callable:
+        make_room(self.cache, CACHE_SIZE)
+        self.cache[key] = exe.run
+        return exe.run
+
+
+def _hashable(x: Any) -> Any:
+    if isinstance(x, list):
+        return tuple(_hashable(v) for v in x)
+    if isinstance(x, np.ndarray):
+        return tuple(_hashable(v) for v in x.tolist()) if x.ndim else x.item()
+    return x
+
+
+EAGER = Eager()
+update_root(interpreter=EAGER)

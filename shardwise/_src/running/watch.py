@@ -1,0 +1,177 @@
+"""`debug_nans` and `debug_infs`: results are looked at, and the op that gave a bad one is found.
+
+Only while one of the flags is on are programs compiled to be watched; the flags are part of the
+keys of all caches. When a watched program gives a bad result, its equations run again one by one,
+into the programs that they hold, until one gives something bad. Effects on the host happen again
+then; and no memory is donated, as arguments have to be there still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array
+from shardwise._src.base.config import debug_infs, debug_nans
+from shardwise._src.base.context import ROOT, Context, current
+from shardwise._src.core.fused import fused
+from shardwise._src.core.program import Equation, Literal, Program
+from shardwise._src.messages.source import Site, describe, user_site
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.elementwise import abs as absolute
+from shardwise._src.ops.logical import eq, ne
+from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.dtypes import is_inexact
+from shardwise._src.types.extended import ExtendedDType
+
+
+def watching() -> bool:
+    return debug_nans.value or debug_infs.value
+
+
+def watched(
+    program: Program, run: Callable[[Sequence[Any]], Any], eager: bool
+) -> Callable[[Sequence[Any]], Any]:
+    """The function that runs a program, and raises where a result is bad.
+
+    eager: whether the program is an eager op or fused function, at the user's line of now.
+
+    Raises:
+      FloatingPointError: naming the op, the types of its operands, and the line.
+    """
+
+    def checked(args: Sequence[Any]) -> Any:
+        result = run(args)
+        what = _bad_among(flatten(result)[0])
+        if what:
+            if any(a.__class__ is Array and a.is_deleted() for a in args):
+                raise FloatingPointError(
+                    f"invalid value ({what}) encountered in a result of {program.name}. Which op "
+                    "gave it cannot be found, as memory of arguments was donated: compile it while "
+                    f"the flag debug_{what}s is on, which asks for this check."
+                )
+            with _unwatched():
+                _Search(program, what, user_site() if eager else None).run(args)
+        return result
+
+    return checked
+
+
+def _unwatched() -> Any:
+    """What holds while values are looked at: the flags of here but for these, and no transform."""
+    here = current()
+    kept = {k: v for k, v in here.flags.items() if k not in (debug_nans.name, debug_infs.name)}
+    return Context(ROOT.interpreter, here.mesh, here.axes, kept).entered()
+
+
+def _bad_among(values: Iterable[Any]) -> str:
+    """'nan' or 'inf', if one of the values has one that the flags ask for; else ''."""
+    nans, infs = debug_nans.value, debug_infs.value
+    with _unwatched():
+        return _bad(values, nans, infs)
+
+
+def _bad(values: Iterable[Any], nans: bool, infs: bool) -> str:
+    floats = [x for x in values if x.__class__ is Array and _may_be_bad(x.dtype)]
+    if nans and any([bool(_has(x, False)) for x in floats]):
+        return "nan"
+    return "inf" if infs and any([bool(_has(x, True)) for x in floats]) else ""
+
+
+def _may_be_bad(dtype: Any) -> bool:
+    return not isinstance(dtype, ExtendedDType) and is_inexact(dtype)
+
+
+@fused(arrays=1)
+def _has(x: Any, infinite: bool) -> Any:
+    if x.dtype.itemsize < 2:  # what is compared may have no infinity of its own
+        x = convert_element_type(x, dtype=np.dtype("float32"), weak=False)
+    bad = ne(x, x)
+    if infinite:
+        size = absolute(x)
+        bad = eq(size, convert_element_type(np.inf, dtype=size.dtype, weak=False))
+    return reduce_or(bad, axes=tuple(range(x.ndim)))
+
+
+class _Search:
+    """Runs a program equation by equation, until one gives something bad."""
+
+    def __init__(self, program: Program, what: str, site: Site | None):
+        self.program, self.what, self.site = program, what, site
+
+    def run(self, args: Sequence[Any]) -> NoReturn:
+        arrays = current().interpreter.arrays(args)
+        self.through(self.program, arrays)
+        raise FloatingPointError(
+            f"invalid value ({self.what}) encountered in a result of {self.program.name}, which no "
+            "single op of it gives: they are compiled together otherwise. Use disable_jit to run "
+            "it op by op."
+        )
+
+    def is_bad(self, values: Iterable[Any]) -> bool:
+        return bool(_bad(values, self.what == "nan", self.what == "inf"))
+
+    def through(self, program: Program, args: Sequence[Any]) -> list[Any]:
+        inputs = (*program.constants, *args)
+        env: dict[Any, Any] = dict(zip(program.inputs, inputs, strict=True))
+        for eqn in program.equations:
+            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            result = eqn.op(*values, **eqn.params)
+            outs = list(result) if eqn.op.multiple else [result]
+            if self.is_bad(outs):
+                self.inside(eqn, values)
+                raise self.found(eqn, values, outs)
+            env.update(zip(eqn.outputs, outs, strict=True))
+        return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
+
+    def inside(self, eqn: Equation, values: list[Any]) -> None:
+        """Looks into the programs that an equation holds, as it runs them."""
+        step = _STEPS.get(eqn.op.name)
+        if step is not None:
+            step(self, values, **eqn.params)
+        elif eqn.op.programs == ("program",):
+            self.through(eqn.params["program"], values)
+
+    def found(self, eqn: Equation, values: Sequence[Any], outs: Sequence[Any]) -> Exception:
+        arrays = current().interpreter.arrays(values)
+        bad = [i for i, a in enumerate(arrays) if self.is_bad([a])]
+        types = ", ".join(a.aval.str_short(True) for a in arrays) or "none"
+        results = ", ".join(x.aval.str_short(True) for x in outs)
+        had = f" Operand {bad[0]} has one already." if bad else ""
+        where = describe(self.site or eqn.site)
+        return FloatingPointError(
+            f"invalid value ({self.what}) encountered in {eqn.op.name}: operands {types}, result "
+            f"{results}, at {where}.{had} The flag debug_{self.what}s asks for this check."
+        )
+
+
+def _scan(
+    search: _Search, values: list[Any], *, body: Program, num_consts: int, num_carry: int,
+    length: int, reverse: bool, **p: Any,
+) -> None:
+    end = num_consts + num_carry
+    carry = values[num_consts:end]
+    for i in reversed(range(length)) if reverse else range(length):
+        slices = [x[i] for x in current().interpreter.arrays(values[end:])]
+        carry = search.through(body, [*values[:num_consts], *carry, *slices])[:num_carry]
+
+
+def _while(
+    search: _Search, values: list[Any], *, test: Program, body: Program, num_test: int,
+    num_body: int,
+) -> None:
+    consts, rest = values[:num_test], values[num_test:]
+    own, carry = rest[:num_body], rest[num_body:]
+    while bool(search.through(test, [*consts, *carry])[0]):
+        carry = search.through(body, [*own, *carry])
+
+
+def _cond(search: _Search, values: list[Any], *, branches: tuple[Program, ...]) -> None:
+    which = min(max(int(values[0]), 0), len(branches) - 1)
+    search.through(branches[which], values[1:])
+
+
+_STEPS: dict[str, Callable[..., None]] = {"scan": _scan, "while_loop": _while, "cond": _cond}

@@ -1,0 +1,361 @@
+"""Clients and devices, and the way of bytes between host and devices.
+
+A *raw buffer* is a jaxlib array: one logical array over the devices of its placement. Everything
+above this package holds raw buffers without looking inside.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import threading
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from jaxlib import _jax
+from jaxlib import version as _version
+from jaxlib import xla_client as xc
+
+from shardwise._src.base.config import default_device, num_cpu_devices, platforms
+from shardwise._src.runtime import cuda, host
+
+JAXLIB_VERSION: str = _version.__version__
+RuntimeFailure = _jax.JaxRuntimeError
+Device = _jax.Device
+
+_lock = threading.RLock()
+_clients: dict[str, Any] = {}
+_failures: dict[str, str] = {}
+_COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+
+
+def _make_cpu() -> Any:
+    count = num_cpu_devices.value
+    return xc.make_cpu_client(asynchronous=True, num_devices=count if count > 0 else None)
+
+
+_MAKERS = {"cpu": _make_cpu, "cuda": cuda.make_client}
+_ALIASES = {"gpu": "cuda"}
+
+
+def client(platform: str | None = None) -> Any:
+    """The client of a platform, made on first use; without a platform, the default one."""
+    if platform is None:
+        return _default_client()
+    name = _ALIASES.get(platform, platform)
+    found = _clients.get(name)
+    if found is not None:
+        return found
+    if name not in _MAKERS:
+        raise RuntimeError(f"unknown platform {platform!r}; known are: {', '.join(_MAKERS)}.")
+    with _lock:
+        if name not in _clients:
+            if name in _failures:
+                raise RuntimeError(_failures[name])
+            try:
+                _clients[name] = _MAKERS[name]()
+            except (RuntimeError, ImportError) as error:
+                _failures[name] = f"platform {name!r} could not be started: {error}"
+                raise RuntimeError(_failures[name]) from error
+    return _clients[name]
+
+
+@functools.cache
+def _default_client() -> Any:
+    wanted = platforms.value
+    if wanted:
+        return client(wanted.split(",")[0].strip())
+    if cuda.available():
+        return client("cuda")
+    return client("cpu")
+
+
+def _only_before_start(flag: Any) -> Any:
+    def guard(value: Any) -> None:
+        if _clients and value != flag.value:
+            raise RuntimeError(
+                f"{flag.name} cannot be changed from {flag.value!r} to {value!r}: the devices were "
+                "started already. Set it before the first use of an array or device, or by the "
+                f"environment variable SHARDWISE_{flag.name.upper()}."
+            )
+
+    return guard
+
+
+def _check_device(value: Any) -> None:
+    if value is not None and not isinstance(value, Device | str):
+        raise TypeError(
+            f"default_device must be a device, a platform's name or None; got {value!r} of type "
+            f"{type(value).__name__}."
+        )
+
+
+default_device.guard = _check_device
+num_cpu_devices.guard = _only_before_start(num_cpu_devices)
+platforms.guard = _only_before_start(platforms)
+
+
+def devices(platform: str | None = None) -> list[Any]:
+    return client(platform).devices()
+
+
+def local_devices(platform: str | None = None) -> list[Any]:
+    return client(platform).local_devices()
+
+
+def process_index(platform: str | None = None) -> int:
+    return client(platform).process_index()
+
+
+def _reduced(device: Any) -> tuple[Any, ...]:
+    platform: str = device.platform
+    if _clients.get(_ALIASES.get(platform, platform)) is not device.client:
+        raise TypeError(f"cannot pickle the device {device}: another library started it.")
+    return _device, (platform, device.id)
+
+
+def _device(platform: str, number: int) -> Any:
+    """The device that a pickle names; the process that reads it must have one like it."""
+    known = _numbered(client(platform))
+    if number not in known:
+        raise ValueError(
+            f"a pickle names device {number} of platform {platform!r}, but here there are only "
+            f"{len(known)}. Read it where there are as many devices as where it was written."
+        )
+    return known[number]
+
+
+@functools.lru_cache(4)
+def _numbered(client: Any) -> dict[int, Any]:
+    return {device.id: device for device in client.devices()}
+
+
+copyreg.pickle(Device, _reduced)
+
+
+_their_live_buffers: Any = Device.live_buffers
+
+
+def _live_buffers(device: Any) -> Any:
+    """`Device.live_buffers`, which for devices of other clients stays what it was."""
+    if all(client is not device.client for client in _clients.values()):
+        return _their_live_buffers(device)
+    raise RuntimeError(
+        "Device.live_buffers() is gone: an array may be on many devices. Use "
+        "shardwise.live_arrays(), and `x.addressable_shards` for what one of them holds there."
+    )
+
+
+Device.live_buffers = _live_buffers
+
+
+def put(
+    aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[Any],
+    apart: bool = False,
+) -> Any:
+    """One raw buffer of type `aval` from a NumPy array for each local device in `on`.
+
+    The bytes are copied before the call returns: later writes to `shards` are not seen.
+    apart: the caller knows that no shards share memory, or that all do.
+    """
+    if not apart and len(on) > 1:
+        shards = _apart(shards)
+    return _jax.batched_device_put(
+        aval, placement, shards, on, True, False,
+        host_buffer_semantics=_COPY_DURING_CALL, enable_x64=True,
+    )
+
+
+def _apart(shards: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """The shards without shared memory, unless all share it.
+
+    jaxlib 0.10 to 0.12 fails ("bad_function_call") on shards of which some are the same memory.
+    """
+    if not shards[0].size:
+        return [np.empty(s.shape, s.dtype) for s in shards]
+    places = [s.__array_interface__["data"][0] for s in shards]
+    if len(set(places)) in (1, len(places)):
+        return shards
+    seen: set[int] = set()
+    out: list[np.ndarray] = []
+    for shard, place in zip(shards, places, strict=True):
+        out.append(shard.copy() if place in seen else shard)
+        seen.add(place)
+    return out
+
+
+def assemble(aval: Any, placement: Any, parts: Sequence[Any]) -> Any:
+    """One raw buffer out of single-device raw buffers, in the order of the devices. No copy."""
+    parts = list(parts)
+    raw = _jax.ArrayImpl(aval, placement, parts, committed=True, _skip_checks=True)
+    return _sharing(raw, parts)
+
+
+def rewrap(raw: Any, aval: Any, placement: Any) -> Any:
+    """The same bytes under another type and placement. No copy."""
+    return _sharing(raw._rewrap_with_aval_and_sharding(aval, placement), (raw,))
+
+
+def reorder(raw: Any, placement: Any) -> Any:
+    """The same buffers, with the devices in the order of another placement. No copy."""
+    new = _jax.reorder_shards(raw, placement, _jax.ArrayCopySemantics.REUSE_INPUT)
+    return _sharing(new, (raw,))
+
+
+class Memory(list[Any]):
+    """Stands for memory that several raw buffers share: a list of references to these.
+
+    why: what ended it, where that is known. kin: what stands for a part of this memory, or what
+    this is a part of. parts: the same by address.
+    """
+
+    why = ""
+    kin: tuple[Memory, ...] = ()
+    parts: dict[int, Memory] | None = None
+
+    def add(self, raw: Any) -> None:
+        if len(self) > 8:
+            self[:] = [r for r in self if r() is not None]
+        self.append(weakref.ref(raw))
+
+    def end(self, raw: Any, why: str) -> None:
+        """Marks the memory as gone, with `raw`, and the other buffers as deleted.
+
+        XLA crashes or hangs on a program that gets some shards but not all. The other shards may
+        belong to others: each buffer gets something else to hold, and that is deleted.
+        """
+        self.why = self.why or why
+        others = [found for r in self if (found := r()) is not None and found is not raw]
+        self.clear()
+        for other in others:
+            with suppress(RuntimeFailure):  # jaxlib refuses one that is deleted already
+                other._replace_with(_throwaway(other))
+                other.delete()
+
+
+def _throwaway(like: Any) -> Any:
+    """A raw buffer that passes for another one, with hardly any memory behind it."""
+    devices = list(like._sharding._internal_device_list)
+    local = [d for d in devices if d.process_index == d.client.process_index()]
+    place = _jax.GSPMDSharding(_jax.DeviceList(tuple(devices)), xc.HloSharding.replicate())
+    none = np.zeros((), np.bool_)
+    t = SimpleNamespace(shape=(), dtype=none.dtype, weak_type=False)
+    small = put(t, place, (none,) * len(local), local, True)
+    return small._rewrap_with_aval_and_sharding(like.aval, like._sharding)
+
+
+def _sharing(new: Any, raws: Sequence[Any]) -> Any:
+    """`new`, marked as on the memory of `raws`."""
+    one = len(raws) == 1
+    marks = _marks(raws[0]) if one else tuple([m for raw in raws for m in _marks(raw)])
+    for memory in marks:
+        memory.add(new)
+    new._shardwise_memory = marks
+    return new
+
+
+def _marks(raw: Any) -> tuple[Memory, ...]:
+    found = getattr(raw, "_shardwise_memory", None)
+    if found is None:
+        memory = Memory()
+        memory.append(weakref.ref(raw))
+        found = raw._shardwise_memory = (memory,)
+    return found
+
+
+def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
+    """Marks the parts of a raw buffer, of which jaxlib makes new ones for each who asks."""
+    whole = _marks(raw)[0]
+    known = whole.parts = whole.parts or {}
+    for part in parts:
+        place = part.unsafe_buffer_pointer()
+        memory = known.get(place)
+        if memory is None:
+            memory = known[place] = Memory()
+            memory.kin = (whole,)
+            whole.kin += (memory,)
+        memory.add(part)
+        part._shardwise_memory = (memory,)
+
+
+def memories(raw: Any) -> Sequence[Any]:
+    """What tells the memory of a raw buffer from that of others: itself, unless it is shared."""
+    return getattr(raw, "_shardwise_memory", None) or (raw,)
+
+
+def are_apart(raws: Sequence[Any]) -> bool:
+    """Whether no two raw buffers are on one memory."""
+    shared = [m for raw in raws for m in getattr(raw, "_shardwise_memory", ())]
+    return len(set(map(id, raws))) == len(raws) and len(set(map(id, shared))) == len(shared)
+
+
+def delete(raw: Any, why: str) -> None:
+    """Frees the memory of a raw buffer. why: what others that share it say of that."""
+    for memory in getattr(raw, "_shardwise_memory", ()):
+        for one in (memory, *memory.kin):
+            one.end(raw, why)
+    raw.delete()
+
+
+def is_gone(raw: Any) -> bool:
+    """Whether memory of a raw buffer was freed or donated, if only that of one shard."""
+    return raw.is_deleted() or any(m.why for m in getattr(raw, "_shardwise_memory", ()))
+
+
+def why_gone(raw: Any) -> str:
+    """What ended the memory of a deleted raw buffer, where that is known."""
+    return next((m.why for m in getattr(raw, "_shardwise_memory", ()) if m.why), "")
+
+
+def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:
+    """Copies shard i to device i of the list; the number of shards stays."""
+    return copy_each([raw], [device_list], [placement])[0]
+
+
+def copy_each(
+    raws: Sequence[Any], device_lists: Sequence[Any], placements: Sequence[Any]
+) -> Sequence[Any]:
+    """`copy_to_devices` for several raw buffers at once."""
+    how = [_jax.ArrayCopySemantics.ALWAYS_COPY] * len(raws)
+    return _jax.batched_copy_array_to_devices_with_sharding(raws, device_lists, placements, how)
+
+
+def device_list(devices: tuple[Any, ...]) -> Any:
+    return _jax.DeviceList(devices)
+
+
+def single_buffers(raw: Any) -> list[Any]:
+    """The single-device raw buffers, in the order of the addressable devices.
+
+    jaxlib imports jax here, where that is installed (see `runtime.host` for the way on CPU).
+    """
+    parts = raw._arrays
+    if len(parts) > 1:
+        _mark_parts(raw, parts)
+    return parts
+
+
+def start_fetch(raw: Any) -> None:
+    """Starts the copy of a single-device raw buffer to the host; on CPU there is nothing to do."""
+    if raw.platform() != "cpu":
+        raw._copy_single_device_array_to_host_async()
+
+
+def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A read-only NumPy view (CPU) or copy (GPU) of a single-device raw buffer.
+
+    dtype: of whole bytes.
+    """
+    if raw.platform() == "cpu":
+        return np.asarray(raw) if dtype.isbuiltin == 1 else host.shard_view(raw, (), 0, dtype)
+    value, _ = raw._single_device_array_to_np_array_did_copy()
+    value.flags.writeable = False
+    return value
+
+
+def block_until_ready(raws: Sequence[Any]) -> None:
+    _jax.batched_block_until_ready(list(raws))

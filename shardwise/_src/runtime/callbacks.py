@@ -1,0 +1,238 @@
+"""Host functions that compiled programs call: launching such programs, and waiting for the calls.
+
+A program on one device is launched like any other. What its functions raise fails its results; the
+program's *token* tells when the calls are over, and `effects_barrier` waits for all tokens.
+
+A program on several devices is waited for, and raises at once what its function raised. One device
+makes the calls while the others wait for it to send the results. Were it to fail they would wait
+forever, or rather until XLA ends the process; so its functions never fail: after an error, blank
+results are sent until the program ends. They change from call to call, so that loops which wait for
+a result do end. If one does not, the function fails after all, and with it the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from jaxlib import _jax
+
+from shardwise._src.base.errors import Documented
+
+LIMIT = 32  # launches whose calls need not be over
+ENDLESS = 60.0  # seconds after an error until a program that still makes calls is given up
+PATIENCE = 10**6  # seconds that devices wait for one that is in a call; by default XLA gives up
+_log = logging.getLogger("shardwise.callbacks")
+JaxRuntimeError = _jax.JaxRuntimeError
+
+
+class CallbackError(Documented, JaxRuntimeError):
+    """A host function that a compiled program called has failed; the cause is what it raised."""
+
+
+class _Here(threading.local):
+    """What this thread is inside of: a call by a program, on how many devices."""
+
+    devices = 0
+
+
+_here = _Here()
+
+
+@contextmanager
+def _inside(devices: int) -> Generator[None]:
+    before, _here.devices = _here.devices, max(devices, _here.devices)
+    try:
+        yield
+    finally:
+        _here.devices = before
+
+
+def refuse_inside() -> None:
+    """Raises where a program over several devices would wait for one that waits for it."""
+    if _here.devices > 1:
+        raise RuntimeError(
+            "a function that a program over several devices calls on the host cannot run another "
+            "program over several devices: they are waiting for the function. Fetch the values "
+            "that it needs with NumPy, or compute them in the program."
+        )
+
+
+def bits_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The unsigned integers that stand for real floats, and for other dtypes those themselves."""
+    if dtype.kind == "f" or dtype.name.startswith(("bfloat", "float8")):
+        return np.dtype(f"uint{8 * dtype.itemsize}")
+    return dtype
+
+
+def _bits(x: np.ndarray) -> np.ndarray:
+    return x.view(bits_of(x.dtype))
+
+
+class HostCalls:
+    """The host functions of one compiled program.
+
+    functions: called with NumPy arrays, for a tuple of such; with `title`, for messages; and
+               `blank(n)`, results of no meaning, where there are several devices.
+    ordered:   whether some calls come after all those of programs launched before.
+    """
+
+    __slots__ = ("entries", "_ordered", "_lock", "_failure", "_blanks", "_end")
+
+    def __init__(self, functions: Sequence[Callable[..., Any]], devices: int, ordered: bool):
+        guard = self._alone if devices == 1 else functools.partial(self._among, devices)
+        self.entries = [functools.partial(guard, f) for f in functions]
+        self._ordered = ordered
+        self._lock = None if devices == 1 else threading.Lock()
+        self._failure: CallbackError | None = None
+        self._blanks, self._end = 0, 0.0  # given since the failure; when to give up
+
+    # -- called by the program --
+
+    @staticmethod
+    def _alone(function: Any, *values: np.ndarray) -> tuple[np.ndarray, ...]:
+        try:
+            with _inside(1):
+                return function(*values)
+        except BaseException as error:
+            failure = _failure_of(function, error)
+            _pending.failed(failure)
+            # jaxlib shows the traceback and the text of what comes out here, and no cause.
+            raise CallbackError(str(failure)).with_traceback(error.__traceback__) from None
+
+    def _among(self, devices: int, function: Any, *values: np.ndarray) -> tuple[np.ndarray, ...]:
+        if self._failure is None:
+            try:
+                with _inside(devices):
+                    return tuple(map(_bits, function(*values)))
+            except BaseException as error:
+                self._failure = _failure_of(function, error)
+                self._blanks, self._end = 0, time.monotonic() + ENDLESS
+                _log.debug("%s", self._failure, exc_info=error)
+        self._blanks += 1
+        if self._blanks > 100 and time.monotonic() > self._end:
+            _log.critical("%s. The program goes on calling it: the process ends.", self._failure)
+            raise self._failure
+        return tuple(map(_bits, function.blank(self._blanks)))
+
+    # -- launching --
+
+    def launch(self, raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+        """Starts the program; on several devices, also waits for it and raises what failed."""
+        if self._ordered and not _here.devices:
+            _pending.wait(ordered=True)
+        if self._lock is None:
+            return self._start(raw, buffers, handlers)
+        refuse_inside()
+        with self._lock:
+            self._failure = None
+            results, token = _launched(raw, buffers, handlers)
+            token.block_until_ready()
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return results
+
+    def _start(self, raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+        try:
+            results, token = _launched(raw, buffers, handlers)
+        except _jax.JaxRuntimeError as error:  # it ran at once
+            known = _pending.shown_by(error)
+            raise known from known.__cause__
+        _pending.add(token, self._ordered)
+        return results
+
+
+def _launched(raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> tuple[list[Any], Any]:
+    results = raw.execute_sharded(buffers, with_tokens=True)
+    token = results.consume_token()
+    return results.consume_with_handlers(handlers), token
+
+
+def _failure_of(function: Any, error: BaseException) -> CallbackError:
+    title, text = getattr(function, "title", "a host function"), str(error)
+    if not text.startswith(title):
+        text = f"{title}: it raised {type(error).__name__}: {text}"
+    new = CallbackError(text)
+    new.__cause__ = error
+    return new
+
+
+class _Pending:
+    """Launches on one device whose calls may not be over."""
+
+    def __init__(self) -> None:
+        self._tokens: deque[tuple[Any, bool]] = deque()
+        self._failures: deque[CallbackError] = deque(maxlen=LIMIT)
+
+    def add(self, token: Any, ordered: bool) -> None:
+        self._tokens.append((token, ordered))
+        while len(self._tokens) > LIMIT:
+            self._wait_for_one()
+
+    def failed(self, failure: CallbackError) -> None:
+        self._failures.append(failure)
+
+    def wait(self, ordered: bool = False) -> None:
+        """Waits until all calls, or those that are ordered, are over."""
+        while self._tokens and (not ordered or any([o for _, o in list(self._tokens)])):
+            self._wait_for_one()
+
+    def _wait_for_one(self) -> None:
+        try:
+            token, _ = self._tokens.popleft()
+            token.block_until_ready()
+        except IndexError:
+            return  # another thread took the last one
+        except _jax.JaxRuntimeError:
+            return  # `failed` was told; and what else fails a program fails its results
+
+    def shown_by(self, error: Exception) -> Exception:
+        """The failure that jaxlib's error tells of, which then is known; else the error itself."""
+        for failure in reversed(list(self._failures)):
+            if str(failure) in str(error):
+                self._failures.remove(failure)
+                return failure
+        return error
+
+    def raise_failure(self) -> None:
+        failures = list(self._failures)
+        self._failures.clear()
+        if failures:
+            raise failures[0]
+
+
+_pending = _Pending()
+
+
+def effects_barrier() -> None:
+    """Waits until all calls of host functions, by programs that were launched, are over.
+
+    Raises:
+      CallbackError: if one of these functions raised something since the last barrier.
+    """
+    if _here.devices:
+        raise RuntimeError(
+            "effects_barrier() inside of a function that a program calls on the host would wait "
+            "for that function itself. Call it where the program was called."
+        )
+    _pending.wait()
+    _pending.raise_failure()
+
+
+@atexit.register
+def _wait_at_exit() -> None:
+    """Calls that were launched still happen; what failed and nobody asked for is logged."""
+    _pending.wait()
+    try:
+        _pending.raise_failure()
+    except CallbackError as error:
+        _log.error("%s", error, exc_info=error.__cause__)

@@ -1,0 +1,66 @@
+"""What compiled code depends on besides the module's text: the key under which it may be kept."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from shardwise._src.runtime.backend import JAXLIB_VERSION
+
+# Variables that XLA and the libraries it calls read. How memory is allocated is no part of code.
+_VARIABLES = ("XLA_", "TF_XLA_", "TF_CUDNN_", "TF_ENABLE_ONEDNN", "DNNL_", "ONEDNN_", "NVIDIA_TF32")
+_IRRELEVANT = ("XLA_PYTHON_CLIENT_", "XLA_CLIENT_MEM_FRACTION")
+# The lines of /proc/cpuinfo that tell processors apart; others change from moment to moment.
+_PROCESSOR = (
+    "vendor_id", "cpu family", "model", "model name", "flags", "Features", "CPU implementer",
+    "CPU architecture", "CPU variant", "CPU part", "isa",
+)
+
+
+def fingerprint(devices: tuple[Any, ...], options: Any) -> Iterator[bytes]:
+    """The jaxlib, platform, processor, devices, options and environment of a compilation."""
+    client = devices[0].client
+    yield f"{JAXLIB_VERSION} {client.platform} {client.platform_version}".encode()
+    yield f"{client.process_index()} {sorted({d.device_kind for d in devices})}".encode()
+    yield _machine()
+    yield _environment()
+    overrides = options.env_option_overrides
+    options.env_option_overrides = []  # they serialise in an order that varies
+    try:
+        yield options.SerializeAsString()  # with the device assignment and what XLA_FLAGS asked
+    finally:
+        options.env_option_overrides = overrides
+    yield repr(sorted(overrides)).encode()
+
+
+def dumps(options: Any) -> bool:
+    """Whether XLA is asked to write files while it compiles: then it is to compile."""
+    asked = [name for name, _ in options.env_option_overrides]
+    return "--xla_dump_" in os.environ.get("XLA_FLAGS", "") or any(
+        name.startswith("xla_dump_") for name in asked
+    )
+
+
+@functools.cache
+def _machine() -> bytes:
+    """The processor: XLA generates code for the instructions that it has."""
+    system = os.uname()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            lines = file.read(1 << 16).split("\n\n")[0].splitlines()
+    except OSError:  # not Linux; elsewhere the version names the kind of processor
+        return f"{system.sysname} {system.machine} {system.version}".encode()
+    facts = [line for line in lines if line.partition(":")[0].strip() in _PROCESSOR]
+    return "\n".join([system.machine, *facts]).encode()
+
+
+@functools.cache
+def _environment() -> bytes:
+    """What the variables held when first asked: XLA reads them once."""
+    held = sorted(
+        item for item in os.environ.items()
+        if item[0].startswith(_VARIABLES) and not item[0].startswith(_IRRELEVANT)
+    )
+    return repr(held).encode()

@@ -1,0 +1,220 @@
+"""Compiled programs: made from StableHLO text, launched on raw buffers.
+
+The runtime below checks byte sizes and devices only. Whoever calls `Compiled.launch` has checked
+types and placements; dispatch does so by looking the program up under exactly those.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from jaxlib import _jax
+from jaxlib import xla_client as xc
+
+from shardwise._src.runtime.backend import JAXLIB_VERSION
+from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
+from shardwise._src.runtime.shardy import parsed
+from shardwise._src.runtime.window import CPU_WINDOW, Window
+
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
+_SKIP_CHECKS: dict[str, Any] = {}
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in JAXLIB_VERSION.split(".")[:2])
+
+
+# XLA's flags for kernels that are compiled fast and run unoptimised.
+_UNOPTIMISED: dict[str, Any] = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}
+
+if _version() < (0, 11):
+    _SKIP_CHECKS["_skip_checks"] = True
+    _UNOPTIMISED["xla_cpu_use_fusion_emitters"] = False  # the flag is gone since
+
+
+def compile_options(
+    devices: tuple[Any, ...],
+    *,
+    free_parameters: Sequence[bool] = (),
+    free_outputs: Sequence[bool] = (),
+    quick: bool = False,
+    small: bool = False,
+    overrides: dict[str, Any] | None = None,
+) -> Any:
+    """Options for one SPMD program over `devices`, partitioned by Shardy.
+
+    free_parameters, free_outputs: where the partitioner may choose the sharding itself.
+    quick: a program of one or two kernels, where compile time outweighs run time.
+    small: one on so few elements that optimising its kernels would not pay.
+    overrides: XLA flags by name; an unknown name fails the compilation.
+    """
+    platform = devices[0].platform
+    options = xc.CompileOptions()
+    options.num_replicas = 1
+    options.num_partitions = len(devices)
+    ids = np.array([[d.id for d in devices]], np.int32)
+    options.device_assignment = xc.DeviceAssignment.create(ids)
+    build = options.executable_build_options
+    build.num_replicas, build.num_partitions = 1, len(devices)
+    build.use_spmd_partitioning = len(devices) > 1
+    build.use_shardy_partitioner = len(devices) > 1
+    if len(devices) > 1:
+        build.allow_spmd_sharding_propagation_to_parameters = list(free_parameters) or [False]
+        build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
+    if quick and platform == "cpu" and _version() < (0, 12):
+        build.debug_options.xla_disable_hlo_passes = "fusion-wrapper"
+    flags = {**(_UNOPTIMISED if small and platform == "cpu" else {}), **(overrides or {})}
+    if flags:
+        options.env_option_overrides = list(flags.items())
+    return options
+
+
+class Compiled:
+    """One executable on its devices.
+
+    collectives: whether its devices talk to each other, where that is known already.
+    """
+
+    __slots__ = ("raw", "devices", "has_collectives", "window", "calls", "_smallest")
+
+    def __init__(
+        self, raw: Any, devices: tuple[Any, ...], collectives: bool | None = None,
+        calls: HostCalls | None = None,
+    ):
+        self.raw = raw
+        self.calls = calls  # of host functions
+        self.devices = devices
+        self.window: Window | None = None
+        self._smallest: int | None = None  # the result that the window holds
+        platform = devices[0].platform
+        if collectives is None:
+            collectives = len(devices) > 1 and _communicates(raw.get_hlo_text())
+        self.has_collectives = collectives
+        if collectives and platform == "cpu":
+            self.window = CPU_WINDOW
+
+    def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+        """Starts the program; the results may still be computed when this returns."""
+        if self.window is not None:
+            refuse_inside()
+            self.window.admit()
+        if self.calls is not None:
+            return self.calls.launch(self.raw, buffers, handlers)
+        if self.window is None:
+            return self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
+        results = self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
+        if results:
+            if self._smallest is None:
+                sizes = [raw.on_device_size_in_bytes() for raw in results]
+                self._smallest = sizes.index(min(sizes))
+            self.window.record(results[self._smallest])
+        return results
+
+    def output_shardings(self) -> list[Any] | None:
+        return self.raw.get_output_shardings()
+
+    def parameter_layouts(self) -> list[str]:
+        """As XLA writes them: `{1,0}` is row by row."""
+        return [str(layout) for layout in self.raw.get_parameter_layouts()]
+
+    def output_layouts(self) -> list[str]:
+        return [str(layout) for layout in self.raw.get_output_layouts()]
+
+    def aliased_parameters(self) -> set[int]:
+        """The parameters whose memory a result takes."""
+        header = self.raw.get_hlo_text().partition("\n")[0]
+        return {int(n) for n in re.findall(r"\((\d+), \{[^}]*\}, (?:may|must)-alias\)", header)}
+
+    def hlo_text(self) -> str:
+        return self.raw.get_hlo_text()
+
+    def cost(self) -> dict[str, float]:
+        return self.raw.cost_analysis()
+
+    def memory(self) -> Any:
+        return self.raw.get_compiled_memory_stats()
+
+    def serialize(self) -> bytes:
+        return self.raw.serialize()
+
+
+def _communicates(hlo: str) -> bool:
+    return any(name + "(" in hlo or name + "-start(" in hlo for name in COLLECTIVES)
+
+
+def compile_text(
+    client: Any, text: str, devices: tuple[Any, ...], options: Any,
+    callbacks: Sequence[Callable[..., Any]] = (), ordered: bool = False,
+) -> Compiled:
+    """Compiles a module; `callbacks` are the host functions that it calls, by number."""
+    where = _jax.DeviceList(devices)
+    calls = HostCalls(callbacks, len(devices), ordered) if callbacks else None
+    try:
+        if calls is not None:  # jaxlib takes them with a parsed module only
+            module = parsed(text)
+            raw = client.compile_and_load(module, where, options, host_callbacks=calls.entries)
+        else:
+            raw = client.compile_and_load(text, where, options)
+    except _jax.JaxRuntimeError as error:
+        _explain(error)
+    return Compiled(raw, devices, calls=calls)
+
+
+def hlo_computation(text: str) -> Any:
+    """A module as HLO, before any of XLA's passes."""
+    return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
+
+
+def estimated_cost(client: Any, text: str) -> dict[str, float]:
+    """XLA's estimate for a module that is neither partitioned nor optimised."""
+    return _jax.hlo_module_cost_analysis(client, hlo_computation(text).as_hlo_module())
+
+
+_NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
+_BAD_VALUE = re.compile(r"While setting option (\w+), '(.*)' is not a valid (\w+) value")
+
+
+def _explain(error: Exception) -> NoReturn:
+    """Raises what a failed compilation was about: an option, or the error itself."""
+    if found := _NO_OPTION.search(str(error)):
+        near = difflib.get_close_matches(found[1], _option_names(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise _jax.JaxRuntimeError(
+            f"compiler_options: No such compile option: {found[1]!r} in jaxlib {JAXLIB_VERSION}."
+            + hint
+        ) from None
+    if found := _BAD_VALUE.search(str(error)):
+        raise _jax.JaxRuntimeError(
+            f"compiler_options: {found[2]!r} is not a valid value of {found[1]!r}; it takes a "
+            f"value of type {found[3]}."
+        ) from None
+    raise error
+
+
+def _option_names() -> list[str]:
+    """The names that jaxlib knows by themselves; XLA has more."""
+    known = xc.CompileOptions().executable_build_options.debug_options
+    return [name for name in dir(known) if name.startswith("xla_")]
+
+
+def load(
+    client: Any, blob: bytes, devices: tuple[Any, ...], options: Any,
+    collectives: bool | None = None,
+) -> Compiled:
+    """A program that `Compiled.serialize` wrote. The caller vouches for an equal `fingerprint`."""
+    raw = client.deserialize_executable(blob, _jax.DeviceList(devices), options)
+    return Compiled(raw, devices, collectives)
+
+
+@functools.lru_cache(4096)
+def result_handler(aval: Any, placement: Any) -> Any:
+    """Turns one result of a launch into a raw buffer of that type and placement."""
+    return _jax.array_result_handler(aval, placement, committed=True, **_SKIP_CHECKS)

@@ -1,0 +1,1 @@
+"""Helpers for tests: checks of ops and gradients, simulated meshes."""

@@ -1,0 +1,125 @@
+"""`check_grads`: derivatives of a function against finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.context import current
+from shardwise._src.core.infer import type_of
+from shardwise._src.running.eager import EAGER
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.testing.derivatives import normal, transposed
+from shardwise._src.testing.running import filled
+from shardwise._src.testing.sample import wide
+from shardwise._src.transforms.jvp import push_forward
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.types.dtypes import is_inexact
+
+_STEPS = {8: 1e-5, 4: 2e-3, 2: 5e-2}
+_TOLERANCES = {8: 1e-5, 4: 3e-2, 2: 0.3}
+
+
+def check_grads(
+    f: Callable, args: Sequence[Any], order: int,
+    modes: Sequence[str] = ("fwd", "rev"), atol: float | None = None,
+    rtol: float | None = None, eps: float | None = None,
+) -> None:
+    """Checks the derivatives of `f` at `args` in random directions.
+
+    f:     takes arrays, or trees of arrays, and returns a tree of arrays.
+    args:  a tuple of arguments; those that are not inexact are held fixed.
+    order: of the highest derivative; each mode is applied to the other's result.
+    modes: "fwd" for jvp, "rev" for vjp.
+    atol, rtol, eps: tolerances and the step; by default what the dtypes allow.
+    Raises AssertionError naming the derivative that differs.
+    """
+    unknown = set(modes) - {"fwd", "rev"}
+    if unknown:
+        raise ValueError(f"modes must be among 'fwd' and 'rev'; got {sorted(unknown)}.")
+    leaves, tree = flatten(tuple(args))
+
+    def flat(*xs: Any) -> list[Any]:
+        return flatten(f(*tree.unflatten(list(xs))))[0]
+
+    xs = [EAGER.array(x) for x in leaves]
+    width = min([_width(x) for x in xs if is_inexact(x.dtype)], default=8)
+    tol = _TOLERANCES[width]
+    checker = _Checker(
+        modes, eps or _STEPS[width], tol if atol is None else atol, tol if rtol is None else rtol
+    )
+    checker.check(flat, xs, order, "f")
+
+
+def _width(x: Any) -> int:
+    """Bytes of one real number of the dtype."""
+    dtype = x.dtype
+    return min(max(dtype.itemsize // (2 if dtype.kind == "c" else 1), 2), 8)
+
+
+class _Checker:
+    def __init__(self, modes: Sequence[str], eps: float, atol: float, rtol: float):
+        self.modes, self.eps, self.atol, self.rtol = modes, eps, atol, rtol
+        self.rng = np.random.default_rng(0)
+
+    def check(self, fun: Callable, xs: list[Any], order: int, name: str) -> None:
+        if order == 0:
+            return
+        tangents = [self.like(x) if is_inexact(x.dtype) else None for x in xs]
+        outs, slopes = self.differences(fun, xs, tangents)
+        if "fwd" in self.modes:
+            def forward(*args: Any) -> list[Any]:
+                values, found = push_forward(fun, args, tangents, current().interpreter)
+                return filled(found, [type_of(v) for v in values], "tangent")
+
+            for i, (came, wanted) in enumerate(zip(forward(*xs), slopes, strict=True)):
+                self.same(np.asarray(came), wanted, f"jvp of {name}, result {i}")
+            self.check(forward, xs, order - 1, f"jvp of {name}")
+        if "rev" in self.modes:
+            cts = [self.like(o) if is_inexact(o.dtype) else None for o in outs]
+
+            def backward(*args: Any) -> list[Any]:
+                _, linear = linearize(fun, args)
+                found = transposed(linear, cts)
+                return filled(found, [type_of(a).strong() for a in args], "cotangent")
+
+            left = self.product(slopes, cts)
+            right = self.product(tangents, backward(*xs))
+            self.same(np.asarray(right), np.asarray(left), f"vjp of {name}, inner product")
+            self.check(backward, xs, order - 1, f"vjp of {name}")
+
+    def like(self, x: Any) -> Any:
+        value = normal(self.rng, np.zeros(x.shape, x.dtype))
+        return EAGER.array(value.astype(x.dtype))
+
+    def differences(self, fun: Callable, xs: list, tangents: list) -> tuple[list, list]:
+        outs = [np.asarray(o) for o in fun(*xs)]
+        ahead, behind = (
+            fun(*[x if t is None else moved(x, t, sign * self.eps)
+                  for x, t in zip(xs, tangents, strict=True)])
+            for sign in (1, -1)
+        )
+        slopes = [
+            (wide(a) - wide(b)) / (2 * self.eps) if is_inexact(o.dtype) else np.zeros(o.shape)
+            for o, a, b in zip(outs, ahead, behind, strict=True)
+        ]
+        return outs, slopes
+
+    def product(self, left: list, right: list) -> float:
+        pairs = [(wide(a), wide(b)) for a, b in zip(left, right, strict=True)
+                 if a is not None and b is not None]
+        return float(sum(np.real(np.sum(a * b)) for a, b in pairs))
+
+    def same(self, came: np.ndarray, expected: np.ndarray, what: str) -> None:
+        if not np.allclose(wide(came), expected, rtol=self.rtol, atol=self.atol):
+            raise AssertionError(
+                f"{what}: derivatives differ from finite differences.\n"
+                f"  came:     {came}\n  expected: {expected}"
+            )
+
+
+def moved(x: Any, direction: Any, step: float) -> Any:
+    value = wide(x) + step * wide(direction)
+    return EAGER.array(value.astype(np.asarray(x).dtype))

@@ -1,0 +1,352 @@
+"""Checks of an op under shardings: of its `dims` rule against the partitioner, and of its values
+where sizes do not divide. On simulated meshes of two and three devices.
+
+For each factor, every operand dimension that carries it is split and the compiled results compared
+with the unsplit ones. A factor of a result must split that result without communication; partial
+results over a contracted factor must go together by `combine`. Where the rule names no factor, a
+dimension that can nevertheless be split without communication is a missing rule.
+
+`check_uneven` splits every dimension into three parts of different sizes, the padding being NaN.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.config import poison_padding
+from shardwise._src.core.infer import infer, type_of
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import evaluate
+from shardwise._src.moving.transfer import move
+from shardwise._src.running.eager import EAGER
+from shardwise._src.running.executable import Executable
+from shardwise._src.testing.meshes import simulated_mesh
+from shardwise._src.testing.running import compiled, staged
+from shardwise._src.testing.sample import Report, Sample
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims
+from shardwise._src.types.mesh import AbstractMesh, AxisType
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
+
+AXIS = "x"
+PARTS = 2
+UNEVEN_PARTS = 3
+_COMBINE: dict[str, Callable] = {
+    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}
+
+
+@dataclass(frozen=True)
+class _Split:
+    """One placement: which dimensions of operands are split, and which of results then are."""
+
+    label: str
+    ins: tuple[frozenset[int], ...]
+    outs: tuple[frozenset[int], ...]
+
+    def shardings(self, mesh: Any, types: Sequence[ArrayType]) -> list[NamedSharding]:
+        return [NamedSharding(mesh, _spec(t, dims))
+                for t, dims in zip(types, self.ins, strict=True)]
+
+
+def _spec(t: ArrayType, dims: frozenset[int]) -> PartitionSpec:
+    return PartitionSpec(*[AXIS if d in dims else None for d in range(t.ndim)])
+
+
+def check_placements(op: Op, sample: Sample, report: Report) -> None:
+    """Compares every placement that `dims` allows, and those that it does not, with the truth."""
+    types = sample.types()
+    try:
+        outs = infer(op, types, sample.params)
+        out_types = tuple(outs) if op.multiple else (outs,)
+        if op.dims is None:
+            raise op.missing("dims", "explicit sharding")
+        dims = op.dims(*types, **sample.params)
+    except Exception as error:
+        report.raised("dims", error)
+        return
+    if not check_form(dims, types, out_types, report):
+        return
+    contracted = dims.contracted()
+    if not sample.placed or not types:
+        return
+    splits = [(f, s) for f in _factors(dims) if (s := _split(f, dims, types, out_types))]
+    for factor, split in splits:
+        if factor not in contracted:
+            _check_explicit(op, sample, types, split, report)
+        elif dims.combine is None:
+            report.add(f"dims: contracted factor '{factor}'", "combine=None",
+                       "how partial results over it go together")
+    run = _Placed(op, sample, types, report)
+    if run.expected is None:
+        return
+    run.check_kept([s for f, s in splits if f not in contracted])
+    run.check_contracted([s for f, s in splits if f in contracted], dims)
+    run.check_unnamed(_unnamed(dims, types, sample))
+
+
+def check_form(
+    dims: Dims, types: Sequence[ArrayType], outs: Sequence[ArrayType], report: Report
+) -> bool:
+    """One factor for each dimension of operands and results, of one size each."""
+    ok = True
+    for what, groups, ts in (("operand", dims.inputs, types), ("result", dims.outputs, outs)):
+        ranks, given = [t.ndim for t in ts], [len(g) for g in groups]
+        if ranks != given:
+            report.add(f"dims: dimensions of each {what}", given, ranks)
+            ok = False
+    if not ok:
+        return False
+    sizes: dict[str, int] = {}
+    groups = [*zip(types, dims.inputs, strict=True), *zip(outs, dims.outputs, strict=True)]
+    for t, factors in groups:
+        for n, factor in zip(t.shape, factors, strict=True):
+            if isinstance(factor, str) and sizes.setdefault(factor, n) != n:
+                report.add(f"dims: sizes of factor '{factor}'", n, sizes[factor])
+                ok = False
+    return ok
+
+
+def _major(factor: Any) -> Any:
+    return factor[0] if isinstance(factor, tuple) else factor
+
+
+def _factors(dims: Dims) -> list[str]:
+    """Factors that an operand dimension can be split along."""
+    majors = {_major(f) for g in dims.inputs for f in g}
+    return sorted(f for f in majors if f is not None)
+
+
+def _split(
+    factor: str, dims: Dims, types: Sequence[ArrayType], outs: Sequence[ArrayType]
+) -> _Split | None:
+    """The split along a factor; None where a size does not divide."""
+
+    def places(groups: Any, ts: Sequence[ArrayType]) -> tuple[frozenset[int], ...]:
+        return tuple(
+            frozenset(d for d, f in enumerate(g) if _major(f) == factor) for g in groups
+        )
+
+    ins, out_places = places(dims.inputs, types), places(dims.outputs, outs)
+    pairs = [*zip(types, ins, strict=True), *zip(outs, out_places, strict=True)]
+    if any(t.shape[d] % PARTS or not t.shape[d] for t, p in pairs for d in p):
+        return None
+    if any(len(p) > 1 for p in ins):
+        return None  # one axis cannot split two dimensions of an operand
+    return _Split(f"factor '{factor}'", ins, out_places)
+
+
+def _unnamed(dims: Dims, types: Sequence[ArrayType], sample: Sample) -> list[_Split]:
+    """A split of each dimension for which the rule names no factor."""
+    found = []
+    for i, (t, factors) in enumerate(zip(types, dims.inputs, strict=True)):
+        for d, (n, factor) in enumerate(zip(t.shape, factors, strict=True)):
+            if factor is None and n and n % PARTS == 0 and (i, d) not in sample.unnamed:
+                ins = tuple(frozenset([d]) if k == i else frozenset() for k in range(len(types)))
+                found.append(_Split(f"operand {i}, dimension {d}", ins, ()))
+    return found
+
+
+def _check_explicit(
+    op: Op, sample: Sample, types: Sequence[ArrayType], split: _Split, report: Report
+) -> None:
+    """Over an explicit mesh, inference must give the result's sharding."""
+    mesh = AbstractMesh((PARTS,), (AXIS,), axis_types=(AxisType.Explicit,))
+    given = tuple(
+        t.update(mesh=mesh, spec=_spec(t, p)) for t, p in zip(types, split.ins, strict=True)
+    )
+    check = f"explicit sharding, {split.label}"
+    try:
+        outs = infer(op, given, sample.params)
+    except Exception as error:
+        report.raised(check, error)
+        return
+    outs = tuple(outs) if op.multiple else (outs,)
+    expected = [o.update(mesh=mesh, spec=_spec(o, p))
+                for o, p in zip(outs, split.outs, strict=True)]
+    for came, wanted in zip(outs, expected, strict=True):
+        if came.mesh is None or came.spec.dims(came.ndim) != wanted.spec.dims(wanted.ndim):
+            report.add(check, came.str_short(True), wanted.str_short(True))
+
+
+def check_uneven(op: Op, sample: Sample, report: Report) -> int:
+    """Compares the results with one dimension split unevenly with the truth, for all dimensions.
+
+    Returns how many placements were tried.
+    """
+    types = sample.types()
+    if not sample.placed or not types:
+        return 0
+    places = [frozenset({(i, d)}) for i, t in enumerate(types) for d in range(t.ndim)]
+    dims = op.dims(*types, **sample.params) if op.dims is not None else None
+    groups = [{_major(f) for f in g} for g in dims.inputs] if dims is not None else []
+    for factor in sorted({f for g in groups for f in g if f is not None}):
+        joint = frozenset((i, d) for i, g in enumerate(dims.inputs if dims else ())
+                          for d, f in enumerate(g) if _major(f) == factor)
+        if len(joint) > 1 and len({i for i, _ in joint}) == len(joint):
+            places.append(joint)
+    uneven = [p for p in places if any(types[i].shape[d] % UNEVEN_PARTS for i, d in p)]
+    splits = [_Split(
+        " and ".join(f"operand {i}, dimension {d}" for i, d in sorted(p)) + ", unevenly",
+        tuple(frozenset(d for k, d in p if k == i) for i in range(len(types))), (),
+    ) for p in uneven]
+    with poison_padding(True):
+        run = _Placed(op, sample, types, report, UNEVEN_PARTS)
+        if run.expected is None:
+            return 0
+        found = run.attempt(splits)
+        for split, arrays in zip(splits, found[1] if found is not None else (), strict=False):
+            run.same_values(split, arrays)
+    return len(splits)
+
+
+class _Placed:
+    """Runs one sample under different placements, several in one compiled program."""
+
+    def __init__(
+        self, op: Op, sample: Sample, types: tuple[ArrayType, ...], report: Report,
+        parts: int = PARTS,
+    ):
+        self.op, self.sample, self.report, self.types = op, sample, report, types
+        self.given = [type_of(a) for a in sample.args]
+        self.mesh = simulated_mesh((parts,), (AXIS,))
+        self.whole = NamedSharding(self.mesh, PartitionSpec())
+        self.function = functools.partial(sample.apply, op)
+        self.expected: list[np.ndarray] | None = None
+        try:
+            self.args = [EAGER.array(a) for a in sample.args]
+            self.expected = [np.asarray(r) for r in self.function(*self.args)]
+            self.program = staged(self.function, self.given, op.name)
+        except Exception:
+            self.expected = None  # reported by the check of values
+
+    def placed(self, splits: Sequence[_Split]) -> tuple[Executable, list[Any]]:
+        """All splits in one program, and its arguments."""
+
+        def everything(*args: Any) -> list[Any]:
+            count = len(self.types)
+            return [out for i in range(len(splits))
+                    for out in evaluate(self.program, args[i * count : (i + 1) * count])]
+
+        program = staged(everything, self.given * len(splits), "placements")
+        targets = [t for s in splits for t in s.shardings(self.mesh, self.types)]
+        args = [move(a, t) for a, t in zip(self.args * len(splits), targets, strict=True)]
+        return compiled(program, args, in_shardings=targets), args
+
+    def results(self, splits: Sequence[_Split]) -> tuple[bool, list[list[Any]]]:
+        """Whether there is communication, and the result arrays of each split."""
+        exe, args = self.placed(splits)
+        arrays, count = exe(args), len(self.expected or ())
+        groups = [arrays[i : i + count] for i in range(0, len(arrays), count)]
+        return exe.compiled.has_collectives, groups
+
+    def same_values(self, split: _Split, arrays: list[Any]) -> bool:
+        return all([
+            self.report.compare(f"placement: {split.label} (result {i})", a, e,
+                                self.sample.tolerance)
+            for i, (a, e) in enumerate(zip(arrays, self.expected or [], strict=True))
+        ])
+
+    def attempt(self, splits: Sequence[_Split]) -> tuple[bool, list[list[Any]]] | None:
+        """The results; None where it fails, which is reported for the split at fault."""
+        if not splits:
+            return None
+        try:
+            return self.results(splits)
+        except Exception as error:
+            if len(splits) == 1:
+                self.report.raised(f"placement: {splits[0].label}", error)
+            else:
+                for split in splits:
+                    self.attempt([split])
+            return None
+
+    def check_kept(self, splits: Sequence[_Split]) -> None:
+        """Factors that results have: these are split, without communication."""
+        found = self.attempt(splits)
+        if found is None:
+            return
+        communicates, groups = found
+        for split, arrays in zip(splits, groups, strict=True):
+            if self.same_values(split, arrays) and not self.sample.communicates:
+                self._check_outputs(split, arrays)
+        if not communicates or self.sample.communicates:
+            return
+        for split in splits:
+            exe, _ = self.placed([split])
+            if exe.compiled.has_collectives:
+                self.report.add(f"placement: {split.label} needs communication",
+                                _collectives(exe), "none: `dims` says results are split alike")
+
+    def _check_outputs(self, split: _Split, arrays: list[Any]) -> None:
+        for i, (a, dims) in enumerate(zip(arrays, split.outs, strict=True)):
+            wanted = NamedSharding(self.mesh, _spec(a.aval, dims))
+            if not a.sharding.is_equivalent_to(wanted, a.ndim):
+                self.report.add(f"placement: {split.label}, sharding of result {i}",
+                                a.sharding, wanted)
+
+    def check_contracted(self, splits: Sequence[_Split], dims: Dims) -> None:
+        """Factors that no result has: values are right, and parts go together by `combine`."""
+        found = self.attempt(splits)
+        if found is None:
+            return
+        for split, arrays in zip(splits, found[1], strict=True):
+            self.same_values(split, arrays)
+            if dims.combine is not None:
+                self._check_combine(split, dims.combine)
+
+    def _check_combine(self, split: _Split, combine: str) -> None:
+        """The op on each half, put together, gives the op on the whole."""
+        halves = []
+        for half in range(PARTS):
+            args = [_half(np.asarray(a), d, half)
+                    for a, d in zip(self.args, split.ins, strict=True)]
+            try:
+                halves.append([np.asarray(r) for r in self.function(*args)])
+            except TypeError:
+                return  # the parameters name shapes, so that the op takes no halves
+        for i, (a, b, e) in enumerate(zip(*halves, self.expected or [], strict=True)):
+            together = _COMBINE[combine](a, b)
+            self.report.compare(f"dims: combine={combine!r} over {split.label} (result {i})",
+                                together, e, self.sample.tolerance)
+
+    def check_unnamed(self, splits: Sequence[_Split]) -> None:
+        """Dimensions without a factor: values are right, and nothing splits them for free."""
+        found = self.attempt(splits)
+        if found is None:
+            return
+        for split, arrays in zip(splits, found[1], strict=True):
+            if not self.same_values(split, arrays):
+                continue
+            # Uneven parts may happen to need nothing of each other: that is no rule.
+            if all(a.sharding.is_fully_replicated or not a.sharding.is_even(a.shape)
+                   for a in arrays):
+                continue
+            exe, _ = self.placed([split])
+            if not exe.compiled.has_collectives:
+                self.report.add(
+                    f"missing rule: {split.label}", "None in `dims`",
+                    "a factor: XLA splits it without communication, with results "
+                    + ", ".join(str(getattr(a.sharding, "spec", a.sharding)) for a in arrays),
+                )
+
+
+def _half(x: np.ndarray, dims: frozenset[int], half: int) -> np.ndarray:
+    for d in dims:
+        x = np.split(x, PARTS, axis=d)[half]
+    return x
+
+
+def _collectives(exe: Executable) -> str:
+    lines = exe.compiled.hlo_text().splitlines()
+    kinds = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
+    found = [next((k for k in kinds if f"{k}(" in line or f"{k}-start(" in line), None)
+             for line in lines]
+    return ", ".join(sorted({f for f in found if f}))

@@ -1,0 +1,318 @@
+"""Batching: ops on values that carry one hidden dimension more (`vmap`).
+
+The mapped axis may have a name. A collective op that mentions it is for the interpreter of that
+axis, which reduces, gathers or permutes over the hidden dimension; other interpreters batch it like
+any op. An op that holds a program in which the name occurs is batched even where no operand is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwise._src.base.context import CURRENT, Context, current
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Program, derived
+from shardwise._src.messages.leaks import refuse_leaks
+from shardwise._src.messages.source import Site, user_site
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis
+from shardwise._src.ops.sharding import settle
+from shardwise._src.transforms.jvp import Ground, evaluate_flat
+from shardwise._src.transforms.stage import Stage, split_captures
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
+
+TYPES_REMEMBERED = 1024
+
+
+@functools.lru_cache(TYPES_REMEMBERED)
+def without_dim(aval: ArrayType, dim: int) -> ArrayType:
+    """The type without one dimension, however it is split."""
+    shape, spec = aval.shape, aval.spec
+    if spec is not None:
+        spec = spec.update(partitions=[p for d, p in enumerate(spec) if d != dim])
+    return aval.update(shape=shape[:dim] + shape[dim + 1 :], spec=spec)
+
+
+def with_dim(aval: ArrayType, size: int, dim: int, hidden: NamedSharding | None) -> ArrayType:
+    """The type with a dimension more. hidden: how that is split, where the type has a mesh."""
+    shape, spec = aval.shape, aval.spec
+    if spec is not None:
+        spec = spec.update(partitions=[*spec[:dim], axes_of(hidden), *spec[dim:]])
+    return aval.update(shape=(*shape[:dim], size, *shape[dim:]), spec=spec)
+
+
+def axes_of(hidden: NamedSharding | None) -> tuple[Any, ...]:
+    return () if hidden is None else hidden.spec.dims(1)[0]
+
+
+def hidden_sharding(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSharding | None:
+    """How the hidden dimension of arguments is split over explicit mesh axes."""
+    found: NamedSharding | None = None
+    for x, d in zip(args, dims, strict=True):
+        t = type_of(x)
+        if d is None or t.mesh is None or t.spec is None or t.spec[d] is None:
+            continue
+        own = NamedSharding(t.mesh, PartitionSpec(t.spec[d]))
+        if found not in (None, own):
+            rows = [f"{type_of(x).str_short(True)} along {d}"
+                    for x, d in zip(args, dims, strict=True) if d is not None]
+            raise ShardingTypeError(
+                f"vmap: the mapped axes of the arguments are split over different mesh axes: "
+                f"{', '.join(rows)}. Use `reshard` on one of them."
+            )
+        found = own
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A mapped axis.
+
+    name:   for collectives; None for an axis without one.
+    spmd:   mesh axes that split the hidden dimension in sharding constraints.
+    hidden: how the hidden dimension of arguments is split over explicit mesh axes.
+    """
+
+    size: int
+    name: Any = None
+    spmd: Any = None
+    hidden: NamedSharding | None = None
+
+
+@derived
+def axes_in(program: Program) -> dict[Any, int]:
+    """The axes that collectives in a program are over, and their sizes."""
+    found: dict[Any, int] = {}
+    for eqn in program.equations:
+        if eqn.op.family == "collective":
+            found |= dict(zip(eqn.params["names"], eqn.params["sizes"], strict=True))
+        elif eqn.op.programs:
+            for held in eqn.programs():
+                found |= axes_in(held)
+    return found
+
+
+class BatchTracer(Tracer):
+    """A value with a hidden dimension at `dim`."""
+
+    __slots__ = ("value", "dim", "_site")
+
+    def __init__(self, interpreter: Batch, value: Any, dim: int):
+        self.interpreter = interpreter
+        self.aval = without_dim(type_of(value), dim)
+        self.value = value
+        self.dim = dim
+        self._site = user_site(4)
+
+    def made_at(self) -> Site | None:
+        return self._site
+
+
+class Batch(Interpreter):
+    """Applies each op's `batch` rule, with the parent as interpreter.
+
+    tag: shared with interpreters that stand in for this one elsewhere (`MappedAxis`): there run
+      user functions that an op holds, and these may use this one's tracers from outside.
+    depth: how many named axes are in scope outside of this one.
+    """
+
+    __slots__ = ("axis", "tag", "depth")
+
+    def __init__(self, parent: Interpreter, axis: Axis, transform: str, function: str):
+        super().__init__(parent, transform, function)
+        self.axis = axis
+        self.tag = object()
+        self.depth = 0
+
+    def parent_context(self) -> Context:
+        """The context of the parent, in which the name of this axis means nothing."""
+        here = current()
+        if self.axis.name is None or here is self._seen:
+            return super().parent_context()
+        self._seen = here
+        self._under_parent = here.replace(interpreter=self.parent, axes=here.axes[: self.depth])
+        return self._under_parent
+
+    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        values, dims, active = [], [], False
+        for a in args:
+            if a.__class__ is BatchTracer and a.interpreter.tag is self.tag:
+                values.append(a.value)
+                dims.append(a.dim)
+                active = True
+            else:
+                values.append(a)
+                dims.append(None)
+        if not active and not self._is_named_in(op, params):
+            if op.stage is None or "program" in params:
+                return self.parent.process(op, args, params)
+            staged, new = op.stage(self, args, params)
+            if all(self.unwrap(a)[1] is None for a in staged) and not self._is_named_in(op, new):
+                return self.parent.process(op, staged, new)
+        if op.batch is None:
+            raise op.missing("batch", self.transform)
+        axis = self.axis
+        if "sharding" in params and (axis.spmd is not None or axis.hidden is not None):
+            params = {**params, "batch_axes": axis.spmd or axes_of(axis.hidden)}
+        if op.programs or op.family in ("custom", "collective"):
+            params = {**params, "mapped": MappedAxis(self)}
+        token = CURRENT.set(self.parent_context())
+        try:
+            out, dim = op.batch(axis.size, values, dims, **params)
+        finally:
+            CURRENT.reset(token)
+        if op.multiple:
+            return [self.wrap(o, d) for o, d in zip(out, dim, strict=True)]
+        return self.wrap(out, dim)
+
+    def _is_named_in(self, op: Op, params: dict[str, Any]) -> bool:
+        """Whether an op, or a program that it holds, is a collective over this axis."""
+        name = self.axis.name
+        if name is None:
+            return False
+        if op.family == "collective":
+            return name in params["names"]
+        held = [params[p] for p in op.programs if p in params]
+        programs = [p for h in held for p in (h if isinstance(h, tuple) else (h,))]
+        return any(name in axes_in(p) for p in programs)
+
+    def wrap(self, value: Any, dim: int | None) -> Any:
+        return value if dim is None else BatchTracer(self, value, dim)
+
+    def unwrap(self, x: Any) -> tuple[Any, int | None]:
+        if x.__class__ is BatchTracer and x.interpreter.tag is self.tag:
+            return x.value, x.dim
+        return x, None
+
+
+class MappedAxis:
+    """The axis of a batch interpreter, as rules see it; makes interpreters for it elsewhere."""
+
+    __slots__ = ("axis", "_tag", "_names")
+
+    def __init__(self, interpreter: Batch):
+        self.axis = interpreter.axis
+        self._tag = interpreter.tag
+        self._names = interpreter.transform, interpreter.function
+
+    @property
+    def size(self) -> int:
+        return self.axis.size
+
+    @property
+    def hidden(self) -> NamedSharding | None:
+        return self.axis.hidden
+
+    def of(self, args: Sequence[Any], dims: Sequence[int | None]) -> Axis:
+        """The axis, split as the hidden dimension of these arguments is."""
+        return replace(self.axis, hidden=hidden_sharding(args, dims))
+
+    def over_current(self) -> Batch:
+        """An interpreter that stands in for the first, over the one that is current."""
+        new = Batch(current().interpreter, self.axis, *self._names)
+        new.tag = self._tag
+        return new
+
+
+def batch(
+    fun: Callable, args: Sequence[Any], dims: Sequence[int | None], size: int,
+    axis_name: Any = None, transform: str = "vmap", name: str = "f",
+    parent: Interpreter | None = None, spmd_axis_name: Any = None,
+) -> tuple[list[Any], list[int | None]]:
+    """Runs `fun(*args) -> list` over the hidden dimensions; dims of None are unbatched."""
+    axis = Axis(size, axis_name, spmd_axis_name, hidden_sharding(args, dims))
+    interpreter = Batch(parent or current().interpreter, axis, transform, name)
+    return run_batched(interpreter, fun, args, dims)
+
+
+def run_batched(
+    interpreter: Batch, fun: Callable, args: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[list[Any], list[int | None]]:
+    """Runs `fun(*args) -> list` under a batch interpreter; see `batch`."""
+    axis, scope, named = interpreter.axis, current(), nullcontext()
+    if axis.name is not None:
+        interpreter.depth = len(scope.axes)
+        named = scope.replace(axes=(*scope.axes, (axis.name, axis.size))).entered()
+    with named, interpreter.entered():
+        pairs = _run(interpreter, fun, args, dims)
+    refuse_leaks(interpreter)
+    return [v for v, _ in pairs], [d for _, d in pairs]
+
+
+def _run(
+    interpreter: Batch, fun: Callable, args: Sequence[Any], dims: Sequence[int | None]
+) -> list[tuple[Any, int | None]]:
+    outs = fun(*[interpreter.wrap(a, d) for a, d in zip(args, dims, strict=True)])
+    return [interpreter.unwrap(x) for x in outs]
+
+
+def to_dim(
+    value: Any, dim: int | None, wanted: int | None, size: int,
+    hidden: NamedSharding | None = None,
+) -> Any:
+    """Moves the hidden dimension to `wanted`; where there is none yet, repeats the value.
+
+    hidden: how to split the new dimension.
+    """
+    if wanted is None or dim == wanted:
+        return value
+    if dim is None:
+        shape = type_of(value).shape
+        kept = tuple(i for i in range(len(shape) + 1) if i != wanted)
+        new = shape[:wanted] + (size,) + shape[wanted:]
+        repeated = broadcast_in_dim(value, shape=new, dims=kept)
+        if hidden is None:
+            return repeated
+        t = type_of(value)
+        whole = t if t.mesh is not None else t.update(spec=PartitionSpec(), mesh=hidden.mesh)
+        return settle(repeated, with_dim(whole, size, wanted, hidden))
+    return move_axis(value, dim, wanted)
+
+
+@derived
+def batch_program(
+    program: Program, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None,
+) -> tuple[Program, tuple[bool, ...]]:
+    """A program over arguments whose hidden dimension, where marked, is the first.
+
+    force: results that must be batched even where they do not depend on a batched argument.
+    Returns the program and which results are batched (at dimension 0).
+    """
+    stager = Stage(Ground, "vmap", program.name)
+    size, hidden = axis.size, axis.hidden
+    with stager.entered():
+        args = [
+            stager.new_input(with_dim(v.aval, size, 0, hidden) if b else v.aval)
+            for v, b in zip(program.arguments, batched, strict=True)
+        ]
+        dims = [0 if b else None for b in batched]
+        run = functools.partial(evaluate_flat, program)
+        interpreter = Batch(stager, axis, "vmap", program.name)
+        outs, out_dims = run_batched(interpreter, run, args, dims)
+        marks = [d is not None for d in out_dims]
+        if force is not None:
+            marks = [m or f for m, f in zip(marks, force, strict=True)]
+        moved = [
+            settle(to_dim(o, d, 0, size), with_dim(v.aval, size, 0, hidden)) if m else o
+            for o, d, m, v in zip(outs, out_dims, marks, program.outputs, strict=True)
+        ]
+        new, captured = stager.finish(moved)
+    new, _ = split_captures(new, captured)
+    return new, tuple(marks)
+
+
+def moved_into(
+    program: Program, args: Sequence[Any], dims: Sequence[int | None]
+) -> list[Any]:
+    """Arguments as a batched program takes them: hidden dimension first, split as it says."""
+    rows = zip(args, dims, program.in_types, strict=True)
+    return [a if d is None else settle(move_axis(a, d, 0), t) for a, d, t in rows]

@@ -1,0 +1,149 @@
+"""Forward mode: values travel with their tangents.
+
+A tangent of None is a symbolic zero; integer and boolean values never have another. A value all of
+whose tangents are zero is handed to the parent as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.base.context import CURRENT
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Program, derived, evaluate
+from shardwise._src.messages.leaks import refuse_leaks
+from shardwise._src.messages.source import Site, user_site
+from shardwise._src.ops.sharding import settle
+from shardwise._src.transforms.stage import Stage, split_captures
+from shardwise._src.transforms.tracer import Tracer
+
+
+class JVPTracer(Tracer):
+    """A primal value and its tangent."""
+
+    __slots__ = ("primal", "tangent", "_site")
+
+    def __init__(self, interpreter: JVP, primal: Any, tangent: Any, site: Site | None = None):
+        self.interpreter = interpreter
+        self.aval = type_of(primal)
+        self.primal = primal
+        self.tangent = tangent
+        self._site = site or user_site(4)
+
+    def made_at(self) -> Site | None:
+        return self._site
+
+    def concrete(self) -> Any:
+        primal = self.primal
+        return primal.concrete() if isinstance(primal, Tracer) else primal
+
+    def hider(self) -> Tracer:
+        return self.primal.hider() if isinstance(self.primal, Tracer) else self
+
+
+class JVP(Interpreter):
+    """Applies each op's `jvp` rule, with the parent as interpreter."""
+
+    __slots__ = ()
+
+    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        primals, tangents, active = [], [], False
+        for a in args:
+            if a.__class__ is JVPTracer and a.interpreter is self:
+                primals.append(a.primal)
+                tangents.append(a.tangent)
+                active = True
+            else:
+                primals.append(a)
+                tangents.append(None)
+        if not active:
+            return self.parent.process(op, args, params)
+        if op.jvp is None:
+            raise op.missing("jvp", self.transform)
+        token = CURRENT.set(self.parent_context())
+        try:
+            out, tangent = op.jvp(primals, tangents, **params)
+        finally:
+            CURRENT.reset(token)
+        if op.multiple:
+            return [self.wrap(o, t) for o, t in zip(out, tangent, strict=True)]
+        return self.wrap(out, tangent)
+
+    def wrap(self, primal: Any, tangent: Any, site: Site | None = None) -> Any:
+        if tangent is None:
+            return primal
+        tracer = JVPTracer(self, primal, tangent, site)
+        if tracer.aval.mesh is not None:
+            tracer.tangent = settle(tangent, tracer.aval)
+        return tracer
+
+    def unwrap(self, x: Any) -> tuple[Any, Any]:
+        if x.__class__ is JVPTracer and x.interpreter is self:
+            return x.primal, x.tangent
+        return x, None
+
+
+def push_forward(
+    fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], parent: Interpreter,
+    transform: str = "jvp", name: str = "f", forward: type[JVP] = JVP,
+    site: Site | None = None,
+) -> tuple[list[Any], list[Any]]:
+    """Runs `fun(*primals) -> list` and its tangents; None in and out stands for zero."""
+    interpreter = forward(parent, transform, name, site)
+    with interpreter.entered():
+        pairs = _run(interpreter, fun, primals, tangents)
+    refuse_leaks(interpreter)
+    return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+def _run(
+    interpreter: JVP, fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]
+) -> list[tuple[Any, Any]]:
+    site = interpreter.site  # that of the call, for the arguments
+    outs = fun(*[interpreter.wrap(p, t, site) for p, t in zip(primals, tangents, strict=True)])
+    return [interpreter.unwrap(x) for x in outs]
+
+
+@derived
+def jvp_program(program: Program, nonzero: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
+    """The program of values and tangents of a program.
+
+    nonzero: which arguments have a tangent. The new program takes the arguments and then the
+    tangents of those; it gives the results and then the tangents that are not zero, which the
+    second result marks.
+    """
+    stager = Stage(Ground, "jvp", program.name)
+    marks: list[bool] = []
+    with stager.entered():
+        primals = [stager.new_input(v.aval) for v in program.arguments]
+        tangents = [
+            stager.new_input(v.aval.strong()) if has else None
+            for v, has in zip(program.arguments, nonzero, strict=True)
+        ]
+        run = functools.partial(evaluate_flat, program)
+        outs, out_tangents = push_forward(run, primals, tangents, stager, "jvp", program.name)
+        marks = [t is not None for t in out_tangents]
+        flat = outs + [t for t in out_tangents if t is not None]
+        new, captured = stager.finish(flat)
+    new, _ = split_captures(new, captured)
+    return new, tuple(marks)
+
+
+def evaluate_flat(program: Program, *args: Any) -> list[Any]:
+    return evaluate(program, args)
+
+
+class _Ground(Interpreter):
+    """The parent of stagers that see only programs: nothing reaches it."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(None, "program", "f")
+
+
+Ground = _Ground()

@@ -1,0 +1,220 @@
+"""Staging: running a function on tracers that record its ops as a `Program`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.context import current
+from shardwise._src.core.infer import infer, known, type_of
+from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Equation, Literal, Program, Var, without_dead_code
+from shardwise._src.messages.leaks import refuse_leaks
+from shardwise._src.messages.source import Site, user_site
+from shardwise._src.numpy.value import Value
+from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
+from shardwise._src.types.array_type import ArrayType
+
+LITERAL_CACHE_SIZE = 4096
+_literals: dict[tuple, Literal] = {}
+_SCALARS = (bool, int, float, complex, np.generic)
+
+
+class StageTracer(Tracer):
+    """A variable of the program that is being staged."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, interpreter: Stage, aval: ArrayType, variable: Var):
+        self.interpreter = interpreter
+        self.aval = aval
+        self.variable = variable
+
+    def made_at(self) -> Site | None:
+        for eqn in self.interpreter.equations:
+            if self.variable in eqn.outputs:
+                return eqn.site
+        return None
+
+    def origin(self) -> str:
+        names = self.interpreter.argument_names_behind(self.variable)
+        if not names:
+            return ""
+        noun = "argument" if len(names) == 1 else "arguments"
+        return f" The value depends on the {noun} {', '.join(names)}."
+
+
+class Stage(Interpreter):
+    """Records ops as equations. Values from outside become captured inputs.
+
+    refs: by ref from outside that was touched (refs/refs.py), its value at the start, which is
+      an input, and that of now.
+    takes_refs: whether whoever stages passes refs through.
+    """
+
+    __slots__ = ("equations", "captures", "inputs", "names", "refs", "takes_refs")
+
+    def __init__(self, parent: Interpreter, transform: str, function: str):
+        super().__init__(parent, transform, function)
+        self.equations: list[Equation] = []
+        self.captures: dict[int, tuple[Var, Any]] = {}
+        self.inputs: list[Var] = []
+        self.names: list[str] = []
+        self.refs: dict[Any, list[Any]] = {}
+        self.takes_refs = False
+
+    def new_input(self, aval: ArrayType, name: str = "") -> StageTracer:
+        var = Var(aval)
+        self.inputs.append(var)
+        self.names.append(name)
+        return StageTracer(self, aval, var)
+
+    def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        if op.stage is not None:
+            args, params = op.stage(self, args, params)
+        return self.record(op, args, params)
+
+    def record(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
+        atoms, types = [], []
+        for a in args:
+            owned = a.__class__ is StageTracer and a.interpreter is self
+            atom = a.variable if owned else self.atom(a)
+            atoms.append(atom)
+            types.append(atom.aval)
+        found = infer(op, tuple(types), params)
+        if op.multiple:
+            outs = [Var(t) for t in found]
+            self.equations.append(Equation(op, atoms, outs, params, user_site(3)))
+            return [StageTracer(self, v.aval, v) for v in outs]
+        var = Var(found)
+        self.equations.append(Equation(op, atoms, (var,), params, user_site(3)))
+        return StageTracer(self, found, var)
+
+    def atom(self, x: Any) -> Var | Literal:
+        """The variable or literal for a value that this program does not own yet."""
+        if isinstance(x, _SCALARS):
+            return _literal(x)
+        if isinstance(x, Tracer):
+            if x.interpreter is self:
+                return x.variable  # pyright: ignore[reportAttributeAccessIssue] (StageTracer)
+            if not x.interpreter.alive or not is_ancestor(x.interpreter, self):
+                raise escaped(x)
+        elif isinstance(x, np.ndarray) and x.ndim == 0:
+            return self.atom(x[()])
+        elif not isinstance(x, Value | np.ndarray):
+            converted = known(x)
+            if converted is not x:
+                return self.atom(converted)
+            raise TypeError(
+                f"expected an array or a scalar, got {x!r} of type {type(x).__name__}."
+            )
+        return self.capture(x)
+
+    def capture(self, x: Any) -> Var:
+        """The variable for a value from outside."""
+        held = self.captures.get(id(x))
+        if held is None:
+            held = self.captures[id(x)] = (Var(type_of(x)), x)
+        return held[0]
+
+    def argument_names_behind(self, var: Var) -> list[str]:
+        """The names of the inputs, and of those of outer functions, that a variable depends on."""
+        needed = {var}
+        for eqn in reversed(self.equations):
+            if not needed.isdisjoint(eqn.outputs):
+                needed.update(a for a in eqn.inputs if isinstance(a, Var))
+        found = [n for v, n in zip(self.inputs, self.names, strict=True) if v in needed and n]
+        for var, x in self.captures.values():
+            if var in needed and x.__class__ is StageTracer:
+                outer = x.interpreter
+                names = outer.argument_names_behind(x.variable)
+                found += [f"{n} of {outer.function}" for n in names]
+        return found
+
+    def finish(self, outputs: Sequence[Any], name: str = "") -> tuple[Program, list[Any]]:
+        """The program with captured values as its first inputs, and these values."""
+        atoms = [self.atom(x) for x in outputs]
+        equations = without_dead_code(atoms, self.equations)
+        captured = list(self.captures.values())
+        if captured:
+            used = {a for e in equations for a in e.inputs if a.__class__ is Var}
+            used.update(a for a in atoms if a.__class__ is Var)
+            captured = [(v, x) for v, x in captured if v in used]
+        inputs = [v for v, _ in captured] + self.inputs
+        program = Program(inputs, atoms, equations, name=name or self.function)
+        return program, [x for _, x in captured]
+
+
+def _literal(x: Any) -> Literal:
+    """The literal of a scalar; those in use are kept, by class, value and context."""
+    # 0.0 and -0.0 are equal, but not the same, also as parts of a complex number.
+    if not x or isinstance(x, complex | np.complexfloating):
+        return _new_literal(x)
+    key = (x.__class__, x, current().key)
+    found = _literals.get(key)
+    if found is None:
+        if len(_literals) >= LITERAL_CACHE_SIZE:
+            _literals.clear()
+        found = _literals[key] = _new_literal(x)
+    return found
+
+
+def _new_literal(x: Any) -> Literal:
+    aval = type_of(x)
+    value = np.asarray(x, aval.dtype)[()]
+    return Literal(x if aval.weak_type else value, aval)  # a Python scalar stays weak when rerun
+
+
+def stage(
+    fun: Callable,
+    types: Sequence[ArrayType],
+    *,
+    transform: str = "jit",
+    name: str = "f",
+    names: Sequence[str] = (),
+    parent: Interpreter | None = None,
+    refs: list[Any] | None = None,
+) -> tuple[Program, list[Any]]:
+    """Stages `fun(*tracers) -> list of values`.
+
+    refs: gets the refs from outside that were touched; their values are the last arguments and
+      results. None: touching one is an error.
+
+    Returns the program and the values of outer tracers that it captured, which are its first
+    arguments; concrete values that it captured are its constants.
+    """
+    interpreter = Stage(parent or current().interpreter, transform, name)
+    with interpreter.entered():
+        interpreter.takes_refs = refs is not None
+        program, captured = _run(interpreter, fun, types, names)
+        if refs is not None:
+            refs.extend(interpreter.refs)
+    refuse_leaks(interpreter)
+    return split_captures(program, captured)
+
+
+def _run(
+    interpreter: Stage, fun: Callable, types: Sequence[ArrayType], names: Sequence[str]
+) -> tuple[Program, list[Any]]:
+    tracers = [interpreter.new_input(t, names[i] if names else "") for i, t in enumerate(types)]
+    outs = fun(*tracers)
+    if interpreter.refs:
+        outs = [*outs, *[now for _, now in interpreter.refs.values()]]
+    return interpreter.finish(outs)
+
+
+def split_captures(program: Program, captured: Sequence[Any]) -> tuple[Program, list[Any]]:
+    """Makes concrete captured values constants of the program; keeps tracers as arguments."""
+    if not captured:
+        return program, []
+    pairs = list(zip(program.inputs, captured, strict=False))
+    constants = [(v, x) for v, x in pairs if not isinstance(x, Tracer)]
+    tracers = [(v, x) for v, x in pairs if isinstance(x, Tracer)]
+    inputs = [v for v, _ in constants] + [v for v, _ in tracers] + [*program.inputs[len(pairs) :]]
+    values = [x for _, x in constants]
+    new = Program(inputs, program.outputs, program.equations, values, program.name)
+    return new, [x for _, x in tracers]
+

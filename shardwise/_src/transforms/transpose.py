@@ -1,0 +1,193 @@
+"""Transposition: a linear program run backwards, equation by equation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.core.fused import VARIADIC, fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Linear, Op, is_linear
+from shardwise._src.core.program import Equation, Literal, Program, Var, derived
+from shardwise._src.messages.source import replay, replays
+from shardwise._src.ops.families import add
+from shardwise._src.ops.sharding import cotangent_type, free, settle
+from shardwise._src.transforms.jvp import Ground
+from shardwise._src.transforms.stage import Stage, split_captures
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
+
+
+def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of the linear arguments of a program, which follow the known ones.
+
+    known:      values of the first arguments, in which the program need not be linear.
+    cotangents: one per result; None for zero. Also None comes back for zero.
+    """
+    inputs = program.arguments
+    env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *known), strict=False))
+    grown: dict[Var, Any] = {}
+    for atom, ct in zip(program.outputs, cotangents, strict=True):
+        if ct is not None and isinstance(atom, Var):
+            _accumulate(grown, atom, ct)
+    _run_backwards(_run_known(program, env), env, grown)
+    return [_as_input(grown.get(v), v.aval) for v in inputs[len(known) :]]
+
+
+@replays
+def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
+    """Runs the equations of known operands only; returns the others, which are linear."""
+    linear, outer = [], replay.site
+    try:
+        for eqn in program.equations:
+            if any(a.__class__ is Var and a not in env for a in eqn.inputs):
+                linear.append(eqn)
+                continue
+            replay.site = eqn.site
+            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            result = eqn.op(*values, **eqn.params)
+            env.update(zip(eqn.outputs, result if eqn.op.multiple else (result,), strict=True))
+    finally:
+        replay.site = outer
+    return linear
+
+
+@replays
+def _run_backwards(
+    equations: Sequence[Equation], env: dict[Var, Any], grown: dict[Var, Any]
+) -> None:
+    """Passes cotangents on, from results to operands. env: of known values."""
+    outer = replay.site
+    try:
+        for eqn in reversed(equations):
+            cts = [grown.pop(v, None) for v in eqn.outputs]
+            if all(ct is None for ct in cts):
+                continue
+            replay.site = eqn.site
+            args = [_argument(a, env) for a in eqn.inputs]
+            for atom, ct in zip(eqn.inputs, _transposed(eqn, cts, args), strict=True):
+                if ct is not None and isinstance(atom, Var) and atom not in env:
+                    _accumulate(grown, atom, ct)
+    finally:
+        replay.site = outer
+
+
+def _argument(atom: Any, env: dict[Var, Any]) -> Any:
+    if atom.__class__ is Literal:
+        return atom.value
+    value = env.get(atom)
+    return Linear(atom.aval) if value is None else value
+
+
+def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Sequence[Any]:
+    """Cotangents of the operands, from those of the results."""
+    op = eqn.op
+    if op.transpose is None:
+        raise NotImplementedError(
+            f"{op.missing('transpose', 'reverse-mode differentiation')} Only linear functions have "
+            "transposes: that of `linear_transpose`, and rules of custom derivatives by their "
+            "tangents."
+        )
+    if op.dims is None:  # it holds programs, which take cotangents of just their types
+        cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outputs, strict=True)]
+    if op.dims is None or op.family in ("elementwise", "sharding") or not _has_mesh(eqn, cts):
+        return op.transpose(cts if op.multiple else cts[0], *args, **eqn.params)
+    known = [a for a in args if not is_linear(a)]
+    return _transposed_freely(
+        *[ct for ct in cts if ct is not None], *known, op=op, params=tuple(eqn.params.items()),
+        given=tuple([ct is not None for ct in cts]),
+        linear=tuple([a.aval if is_linear(a) else None for a in args]),
+    )
+
+
+def _has_mesh(eqn: Equation, cts: Sequence[Any]) -> bool:
+    """Whether shardings are in an equation's types, and all sums in its results are taken."""
+    if all(a.aval.mesh is None for a in eqn.inputs) and all(
+        ct is None or type_of(ct).mesh is None for ct in cts
+    ):
+        return False
+    specs = [v.aval.spec for v in eqn.outputs]
+    return not any(spec is not None and spec.reduced for spec in specs)
+
+
+@fused(arrays=VARIADIC)
+def _transposed_freely(*values: Any, op: Op, params: tuple, given: tuple, linear: tuple) -> Any:
+    """An op's transpose between the types of its cotangents and operands, split freely inside.
+
+    These types say where results go, so that nothing is ambiguous.
+    """
+    freed = map(free, values)
+    cts = [next(freed) if has else None for has in given]
+    args = [next(freed) if t is None else Linear(t.update(spec=None, mesh=None)) for t in linear]
+    transpose: Any = op.transpose
+    results = transpose(cts if op.multiple else cts[0], *args, **dict(params))
+    types = [type_of(x) for x in values]
+    return [
+        ct if ct is None or t is None else _settled(ct, cotangent_type(t), types)
+        for ct, t in zip(results, linear, strict=True)
+    ]
+
+
+def _settled(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
+    """A cotangent as type `t`, from values of some types.
+
+    A sum that `t` leaves for later is only there to be taken where all of them are split over its
+    axes; else the whole value is one of its addends.
+    """
+    sums = NO_AXES if t.spec is None else t.spec.unreduced
+    if sums and t.spec is not None and not all(u.spec and sums <= {*u.spec.axes} for u in types):
+        ct = settle(ct, t.update(spec=t.spec.update(unreduced=NO_AXES)))
+    return settle(ct, t)
+
+
+def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
+    held = grown.get(var)
+    if var.aval.mesh is not None or type_of(ct).mesh is not None:
+        wanted = cotangent_type(var.aval)
+        ct = ct if _splits_more(type_of(ct), wanted) else settle(ct, wanted)
+        if held is not None and type_of(held).spec is not type_of(ct).spec:
+            held, ct = settle(held, wanted), settle(ct, wanted)
+    grown[var] = ct if held is None else add(held, ct)
+
+
+def _splits_more(t: ArrayType, wanted: ArrayType) -> bool:
+    """Whether a cotangent is split as its type wants and further.
+
+    Then it stays so until it is summed or leaves: where a whole operand was broadcast against a
+    split one, the sum is over parts.
+    """
+    if t.spec is None or wanted.mesh not in (None, t.mesh):
+        return False
+    asked = wanted.spec if wanted.spec is not None else PartitionSpec()
+    if t.spec.unreduced or t.spec.reduced or asked.unreduced or asked.reduced:
+        return False
+    pairs = zip(t.spec.dims(t.ndim), asked.dims(t.ndim), strict=True)
+    return all(given == axes or not axes for given, axes in pairs)
+
+
+def _as_input(ct: Any, t: ArrayType) -> Any:
+    """A cotangent in the type that belongs to values of type `t`."""
+    if ct is None or (t.mesh is None and type_of(ct).mesh is None):
+        return ct
+    return settle(ct, cotangent_type(t))
+
+
+@derived
+def transpose_program(
+    program: Program, known: int, nonzero: tuple[bool, ...]
+) -> tuple[Program, tuple[bool, ...]]:
+    """The transpose as a program: takes the known arguments and the nonzero cotangents.
+
+    Returns it with marks of the linear arguments whose cotangents (its results) are not zero.
+    """
+    stager = Stage(Ground, "transpose", program.name)
+    with stager.entered():
+        values = [stager.new_input(v.aval) for v in program.arguments[:known]]
+        cts = [
+            stager.new_input(cotangent_type(a.aval)) if has else None
+            for a, has in zip(program.outputs, nonzero, strict=True)
+        ]
+        results = transpose(program, values, cts)
+        new, captured = stager.finish([r for r in results if r is not None])
+    new, _ = split_captures(new, captured)
+    return new, tuple(r is not None for r in results)

@@ -1,0 +1,241 @@
+"""Pytrees: nested containers of leaves, mapped, flattened and put together again.
+
+Tuples, lists, dicts, named tuples and `None` are containers; other objects are leaves, unless
+their class was registered (`shardwise.tree_util`). Names and arguments are those of `jax.tree`.
+
+    tree.map(lambda p, g: p - 0.1 * g, parameters, gradients)
+    tree.leaves_with_path({"w": [1, 2]})    # [((DictKey('w'), SequenceKey(0)), 1), ...]
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shardwise._src.api.trees import leaf_paths, tree_text
+from shardwise._src.messages.trees import prefix_difference
+from shardwise._src.runtime import pytree as _pytree
+
+register_pytree_node = _pytree.register_node
+
+IsLeaf = Callable[[Any], bool] | None
+
+_UNSET: Any = object()
+
+
+# ------------------------------------------------------------------------- leaves and structure
+
+
+def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
+    """All leaves, from left to right; dicts in the order of their sorted keys.
+
+    Where `is_leaf` holds, a container counts as one leaf.
+    """
+    return _pytree.flatten(tree, is_leaf)[0]
+
+
+def structure(tree: Any, is_leaf: IsLeaf = None) -> _pytree.PyTreeDef:
+    """The tree without its leaves."""
+    return _pytree.flatten(tree, is_leaf)[1]
+
+
+def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], _pytree.PyTreeDef]:
+    """(leaves, structure)."""
+    return _pytree.flatten(tree, is_leaf)
+
+
+def unflatten(treedef: _pytree.PyTreeDef, leaves: Iterable[Any]) -> Any:
+    """The tree of a structure and its leaves."""
+    return treedef.unflatten(leaves)
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[_pytree.KeyPath, Any]], _pytree.PyTreeDef]:
+    """([(path, leaf), ...], structure); a path is a tuple of keys, as text by `keystr`.
+
+    With `is_leaf_takes_path`, `is_leaf` is called with the path and the subtree.
+    """
+    if is_leaf is None or is_leaf_takes_path:
+        return _pytree.flatten_with_path(tree, is_leaf)
+    return _pytree.flatten_with_path(tree, lambda _, subtree: is_leaf(subtree))
+
+
+def leaves_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[_pytree.KeyPath, Any]]:
+    """[(path, leaf), ...]; see `flatten_with_path`."""
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
+
+
+# -------------------------------------------------------------------------------------- mapping
+
+
+def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+    """`f` on each leaf of `tree`, with what is at the same places in each tree of `rest`.
+
+    The trees of `rest` have the nodes of `tree`, and may go on below its leaves. Raises ValueError
+    where they do not, naming the place.
+    """
+    leaves, treedef = _pytree.flatten(tree, is_leaf)
+    others = [_up_to("tree.map", treedef, tree, r, is_leaf, i) for i, r in enumerate(rest)]
+    return treedef.unflatten([f(*xs) for xs in zip(leaves, *others, strict=True)])
+
+
+def map_with_path(
+    f: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
+) -> Any:
+    """As `map`, and `f` is given the leaf's path first: `f(path, leaf, *others)`."""
+    found, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
+    plain = None if is_leaf_takes_path else is_leaf
+    what = "tree.map_with_path"
+    others = [_up_to(what, treedef, tree, r, plain, i) for i, r in enumerate(rest)]
+    rows = zip(found, *others, strict=True)
+    return treedef.unflatten([f(path, leaf, *xs) for (path, leaf), *xs in rows])
+
+
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
+    """`full_tree` with each leaf replaced by the leaf of `prefix_tree` at or above its place.
+
+    `is_leaf` is for `prefix_tree` only. Raises ValueError where `prefix_tree` is no prefix.
+    """
+    what = "tree.broadcast"
+    prefix, treedef = _pytree.flatten(prefix_tree, is_leaf)
+    subtrees = _up_to(what, treedef, prefix_tree, full_tree, is_leaf)
+    counts = [_pytree.flatten(subtree)[1].num_leaves for subtree in subtrees]
+    repeated = [x for x, n in zip(prefix, counts, strict=True) for _ in range(n)]
+    return structure(full_tree).unflatten(repeated)
+
+
+def transpose(
+    outer_treedef: _pytree.PyTreeDef,
+    inner_treedef: _pytree.PyTreeDef | None,
+    pytree_to_transpose: Any,
+) -> Any:
+    """A tree of trees turned inside out: a list of pairs becomes a pair of lists.
+
+    `pytree_to_transpose` has the structure `outer_treedef`, and at each of its leaves a tree of
+    the structure `inner_treedef`, by default that of the first. Raises TypeError if not.
+    """
+    places = outer_treedef.unflatten(range(outer_treedef.num_leaves))
+    try:
+        subtrees = outer_treedef.flatten_up_to(pytree_to_transpose)
+    except ValueError as error:
+        where = prefix_difference("outer_treedef", places, "the tree", pytree_to_transpose, "")
+        if not where:
+            raise
+        raise TypeError(
+            f"tree.transpose: outer_treedef is not the outer part of the tree: {where}."
+        ) from error
+    if inner_treedef is None and not subtrees:
+        raise ValueError(
+            "tree.transpose: outer_treedef has no leaves, so that the inner structure cannot be "
+            "seen from the tree: pass inner_treedef."
+        )
+    inner: Any = structure(subtrees[0]) if inner_treedef is None else inner_treedef
+    rows = []
+    for i, subtree in enumerate(subtrees):
+        row, treedef = _pytree.flatten(subtree)
+        if treedef != inner:
+            raise TypeError(
+                f"tree.transpose: the subtree {_at(leaf_paths(places)[i])} has the structure "
+                f"{tree_text(treedef)}, but the inner structure is {tree_text(inner)}."
+            )
+        rows.append(row)
+    columns = zip(*rows, strict=True) if rows else [()] * inner.num_leaves
+    return inner.unflatten([outer_treedef.unflatten(column) for column in columns])
+
+
+# ------------------------------------------------------------------------------------- reducing
+
+
+def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
+    """Whether every leaf is true."""
+    return builtins.all(leaves(tree, is_leaf))
+
+
+def reduce(
+    function: Callable[[Any, Any], Any],
+    tree: Any,
+    initializer: Any = _UNSET,
+    is_leaf: IsLeaf = None,
+) -> Any:
+    """`function(function(a, b), c)` over the leaves, starting from `initializer` if given.
+
+    Raises TypeError for a tree without leaves and no `initializer`.
+    """
+    if initializer is not _UNSET:
+        return functools.reduce(function, leaves(tree, is_leaf), initializer)
+    found = leaves(tree, is_leaf)
+    if not found:
+        raise TypeError("tree.reduce: the tree has no leaves; pass the initializer to return then.")
+    return functools.reduce(function, found)
+
+
+def reduce_associative(
+    operation: Callable[[Any, Any], Any],
+    tree: Any,
+    *,
+    identity: Any = _UNSET,
+    is_leaf: IsLeaf = None,
+) -> Any:
+    """The leaves combined by an associative operation, in a balanced tree of calls.
+
+    `n` leaves take about `log2(n)` steps one after another, where `reduce` takes `n - 1`.
+    `identity` is the result for a tree without leaves, a TypeError if it is not given.
+    """
+    found = leaves(tree, is_leaf)
+    if not found and identity is _UNSET:
+        raise TypeError(
+            "tree.reduce_associative: the tree has no leaves; pass the identity to return then."
+        )
+
+    def combined(lo: int, hi: int) -> Any:
+        if hi - lo == 1:
+            return found[lo]
+        middle = (lo + hi) // 2
+        return operation(combined(lo, middle), combined(middle, hi))
+
+    return combined(0, len(found)) if found else identity
+
+
+def static(**kwargs: Any) -> Any:
+    """A dataclass field that `register_dataclass` takes for a part of the structure, not a leaf.
+
+    Arguments are those of `dataclasses.field`.
+    """
+    metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
+    return dataclasses.field(**kwargs, metadata=metadata)
+
+
+# ------------------------------------------------------------------------ what does not fit, where
+
+
+def _up_to(
+    what: str, treedef: Any, tree: Any, other: Any, is_leaf: IsLeaf, i: int | None = None
+) -> list[Any]:
+    """The subtrees of `other` at the leaves of `tree`; `i` is its number among further trees."""
+    try:
+        return treedef.flatten_up_to(other)
+    except ValueError as error:
+        names = ("prefix_tree", "full_tree") if i is None else ("tree", f"rest[{i}]")
+        where = prefix_difference(names[0], tree, names[1], other, "", is_leaf)
+        if not where:  # raised by a registered class
+            raise
+        hint = ""
+        if f"is None in {names[0]} " in where:
+            hint = " For None as a leaf, pass is_leaf=lambda x: x is None."
+        raise ValueError(
+            f"{what}: {names[0]} is not a prefix of {names[1]}: {where}.{hint}"
+        ) from error
+
+
+def _at(path: str) -> str:
+    return f"at {path}" if path else "at the top"

@@ -1,0 +1,184 @@
+"""`ArrayType`: everything a trace knows of a value.
+
+Shape, dtype and weakness as in NumPy with JAX's promotion; `spec` and `mesh` where the sharding is
+part of the type (explicit mesh axes); `varying`, the named axes along which the value differs.
+Types are interned: two equal types are the same object, so caches compare identities.
+
+    array_type((8, 4), np.dtype("float32"))      # prints f32[8,4]
+    ... with spec P("x", None) over an explicit mesh   # prints f32[8@x,4]
+    ... with varying names {"i"}                        # prints f32[8,4]{V:i}
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from shardwise._src.base.caches import Interned
+from shardwise._src.types.dtypes import canonicalize, short_name
+from shardwise._src.types.mesh import AbstractMesh, BaseMesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
+
+NO_NAMES: frozenset[Any] = frozenset()
+TYPES_REMEMBERED = 8192
+
+
+class ArrayType:
+    """The type of a value: `ArrayType((8, 4), "float32")`. Equal types are identical.
+
+    shape:      logical sizes.
+    dtype:      canonical NumPy dtype, or an extended dtype (typed keys).
+    weak_type:  whether the dtype gives way in promotion (it came from a Python scalar).
+    spec, mesh: the sharding, where explicit mesh axes make it part of the type; else None.
+    varying:    named axes along which the value differs; elsewhere it is replicated.
+    """
+
+    __slots__ = (
+        "shape", "dtype", "weak_type", "spec", "mesh", "varying", "ndim", "size", "__weakref__",
+    )
+    shape: tuple[int, ...]
+    dtype: Any
+    weak_type: bool
+    spec: PartitionSpec | None
+    mesh: AbstractMesh | None
+    varying: frozenset[Any]
+    ndim: int
+    size: int
+
+    def __new__(
+        cls, shape: Iterable[Any], dtype: Any, weak_type: bool = False, *,
+        sharding: NamedSharding | None = None, vma: Iterable[Any] = (),
+    ) -> ArrayType:
+        spec = None if sharding is None else sharding.spec
+        mesh = None if sharding is None else sharding.mesh.abstract_mesh
+        sizes = tuple([operator.index(n) for n in shape])
+        return array_type(sizes, canonicalize(dtype), weak_type, spec, mesh, frozenset(vma))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.shape, self.dtype, self.weak_type, self.spec, self.mesh, self.varying)
+        return array_type, fields
+
+    def __repr__(self) -> str:
+        return str_short(self)
+
+    def __str__(self) -> str:
+        return str_short(self, False)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def sharding(self) -> NamedSharding | None:
+        if self.mesh is None or self.spec is None:
+            return None
+        return NamedSharding(self.mesh, self.spec)
+
+    def update(self, **fields: Any) -> ArrayType:
+        """The type with some of its fields changed.
+
+        A spec belongs to a shape: one that is not given together with a new shape is dropped, as
+        is the mesh.
+        """
+        merged = {name: getattr(self, name) for name in _FIELDS} | fields
+        if "shape" in fields and "spec" not in fields and fields["shape"] != self.shape:
+            merged["spec"] = merged["mesh"] = None
+        return array_type(*merged.values())
+
+    def strong(self) -> ArrayType:
+        return self.update(weak_type=False) if self.weak_type else self
+
+    def str_short(self, short_dtypes: bool = False) -> str:
+        return str_short(self, short_dtypes)
+
+
+_FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
+_table: Interned[ArrayType] = Interned(TYPES_REMEMBERED)  # by fields, and by fields as written
+_recent = _table.recent
+
+
+def array_type(
+    shape: tuple[int, ...],
+    dtype: Any,
+    weak_type: bool = False,
+    spec: PartitionSpec | None = None,
+    mesh: AbstractMesh | None = None,
+    varying: frozenset[Any] = NO_NAMES,
+) -> ArrayType:
+    """The one type with these fields; `spec` may be in any form, see `explicit_spec`."""
+    key = (shape, dtype, weak_type, spec, mesh, varying)
+    found = _recent.get(key) or _table.find(key)
+    if found is not None:
+        return found
+    if mesh is not None or spec is not None:
+        given = PartitionSpec() if spec is None else spec
+        exact = None if mesh is None else explicit_spec(mesh, given, len(shape))
+        its_mesh = None if mesh is None or exact is None else mesh.abstract_mesh
+        if exact is not spec or its_mesh is not mesh:
+            found = array_type(shape, dtype, weak_type, exact, its_mesh, varying)
+            return _table.keep(key, found)
+    new = object.__new__(ArrayType)
+    new.shape = tuple(int(n) for n in shape)
+    new.dtype = dtype
+    new.weak_type = weak_type
+    new.spec = spec
+    new.mesh = mesh
+    new.varying = varying
+    new.ndim = len(shape)
+    new.size = math.prod(new.shape)
+    return _table.keep(key, new)
+
+
+# ------------------------------------------------------------- shardings over explicit mesh axes
+
+
+def explicit_spec(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> PartitionSpec | None:
+    """What a spec says in a type: an entry for each dimension, naming Explicit axes only.
+
+    None where the mesh has no Explicit axis, so that it is no part of types.
+    """
+    explicit = mesh.explicit_axes
+    if not explicit:
+        return None
+    entries = [tuple([a for a in axes if a in explicit]) for axes in spec.dims(ndim)]
+    unreduced, reduced = spec.unreduced.intersection(explicit), spec.reduced.intersection(explicit)
+    return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced)
+
+
+def with_sharding(t: ArrayType, sharding: Any) -> ArrayType:
+    """The type of a value with this sharding: says where Explicit axes split it, and no more."""
+    if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes:
+        return t.update(spec=sharding.spec, mesh=sharding.mesh.abstract_mesh)
+    return t if t.mesh is None else t.update(spec=None, mesh=None)
+
+
+# ------------------------------------------------------------------------------------- printing
+
+
+def str_short(t: ArrayType, short_dtypes: bool = True) -> str:
+    """`f32[8@x,4]{V:i}`; a weak type starts with `~`."""
+    name = short_name(t.dtype) if short_dtypes else str(t.dtype)
+    dims = t.spec.dims(t.ndim) if t.spec is not None and t.mesh is not None else ((),) * t.ndim
+    sizes = ",".join(_dim_text(n, axes) for n, axes in zip(t.shape, dims, strict=True))
+    return f"{'~' if t.weak_type else ''}{name}[{sizes}]{_names_text(t)}"
+
+
+def _names_text(t: ArrayType) -> str:
+    """`{V:i, U:y}`: names along which the value varies, is not yet summed, is reduced."""
+    spec = PartitionSpec() if t.spec is None else t.spec
+    rows = (("V", t.varying), ("U", spec.unreduced), ("R", spec.reduced))
+    texts = [f"{sign}:{','.join(sorted(map(str, names)))}" for sign, names in rows if names]
+    return "{" + ", ".join(texts) + "}" if texts else ""
+
+
+def _dim_text(size: int, axes: tuple[Any, ...]) -> str:
+    if not axes:
+        return str(size)
+    return f"{size}@{axes[0]}" if len(axes) == 1 else f"{size}@({','.join(axes)})"

@@ -1,0 +1,66 @@
+"""What types need to know of a device, which is otherwise opaque: any hashable object will do.
+
+Read are `process_index`, `client.process_index`, `default_memory` and `addressable_memories`,
+where the device has them; without them it is a device of this process with no kinds of memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, cast
+
+from shardwise._src.messages.words import listed
+
+Device: TypeAlias = Any
+
+
+def process_of(device: Device) -> int:
+    """The process that the device belongs to; 0 where it does not say."""
+    return getattr(device, "process_index", 0)
+
+
+def process_of_client(device: Device) -> int:
+    """The process that we are, by the device's client; 0 where it does not say."""
+    client: Any = getattr(device, "client", None)
+    if client is None:
+        return 0
+    index: Any = client.process_index
+    return cast(int, index() if callable(index) else index)
+
+
+def is_addressable(device: Device) -> bool:
+    """Whether the device belongs to this process."""
+    return process_of(device) == process_of_client(device)
+
+
+def memory_kinds(device: Device) -> tuple[str, ...]:
+    """The kinds of memory that the device has, if it is ours and says so."""
+    memories = getattr(device, "addressable_memories", None)
+    if memories is None or not is_addressable(device):
+        return ()
+    return tuple(memory.kind for memory in memories())
+
+
+def default_memory_kind(device: Device) -> str | None:
+    """Where the device puts data unless told otherwise."""
+    memory = getattr(device, "default_memory", None)
+    if memory is None or not is_addressable(device):
+        return None
+    return memory().kind
+
+
+def canonical_memory_kind(devices: tuple[Device, ...], kind: str | None) -> str | None:
+    """The kind, or None where it is the default one. Only devices of this process are asked."""
+    device = next(filter(is_addressable, devices), None)
+    if kind is None or device is None:
+        return kind
+    known = memory_kinds(device)
+    if known and kind not in known:
+        raise ValueError(
+            f"the device {device} has no memory of kind {kind!r}; it has {listed(known)}."
+        )
+    return None if kind == default_memory_kind(device) else kind
+
+
+def kind_text(memory_kind: str | None) -> str:
+    """For a repr: nothing for the default kind."""
+    return "" if memory_kind is None else f", memory_kind={memory_kind!r}"

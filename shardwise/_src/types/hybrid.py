@@ -1,0 +1,85 @@
+"""Grids of devices over two networks: a fast one inside granules, a slow one between them.
+
+A granule is what the fast network connects: the devices of a slice, or of a process. Each axis of
+the grid has a factor in either network; neighbours along the fast factor lie in one granule:
+
+    create_hybrid_device_mesh((2, 2), (2, 1), devices)   # shape (4, 2), over two granules of four
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise._src.messages.words import counted
+from shardwise._src.types.devices import Device
+from shardwise._src.types.mesh import create_device_mesh
+
+
+def create_hybrid_device_mesh(
+    mesh_shape: Sequence[int],
+    dcn_mesh_shape: Sequence[int],
+    devices: Sequence[Device],
+    process_is_granule: bool = False,
+    should_sort_granules_by_key: bool = True,
+) -> NDArray[np.object_]:
+    """The devices as an array whose shape is the product of the two shapes, axis by axis.
+
+    mesh_shape:                  the factor of each axis inside a granule.
+    dcn_mesh_shape:              the factor of each axis between granules.
+    process_is_granule:          whether granules are processes, rather than slices.
+    should_sort_granules_by_key: whether granules are ordered by their index; else they come in
+        the order of their first devices.
+    """
+    inner = tuple(map(operator.index, mesh_shape))
+    outer = tuple(map(operator.index, dcn_mesh_shape))
+    if len(inner) != len(outer):
+        raise ValueError(
+            f"a hybrid mesh has two factors for each axis, but mesh_shape is {inner} and "
+            f"dcn_mesh_shape is {outer}. Use factors of 1 where an axis is in one network alone."
+        )
+    attribute = "process_index" if process_is_granule else "slice_index"
+    granules = _granules(devices, attribute)
+    _check_granules(granules, attribute, inner, outer)
+    keys = sorted(granules) if should_sort_granules_by_key else list(granules)
+    blocks = np.stack([create_device_mesh(inner, granules[key]) for key in keys])
+    grid = blocks.reshape(outer + inner)
+    axes = range(len(inner))
+    pairs = [axis for i in axes for axis in (i, len(inner) + i)]
+    return grid.transpose(pairs).reshape([m * n for m, n in zip(outer, inner, strict=True)])
+
+
+def _granules(devices: Sequence[Device], attribute: str) -> dict[int, list[Device]]:
+    found: dict[int, list[Device]] = {}
+    for device in devices:
+        key = getattr(device, attribute, None)
+        if key is None:
+            raise ValueError(
+                f"the device {device} has no {attribute}, by which granules are told apart. With "
+                "process_is_granule=True they are told apart by process_index."
+            )
+        found.setdefault(key, []).append(device)
+    return found
+
+
+def _check_granules(
+    granules: dict[int, list[Device]],
+    attribute: str,
+    inner: tuple[int, ...],
+    outer: tuple[int, ...],
+) -> None:
+    if len(granules) != math.prod(outer):
+        raise ValueError(
+            f"dcn_mesh_shape {outer} takes {counted(math.prod(outer), 'granule')}, but the "
+            f"devices form {len(granules)}, by {attribute}: {sorted(granules)}."
+        )
+    for key, held in granules.items():
+        if len(held) != math.prod(inner):
+            raise ValueError(
+                f"mesh_shape {inner} takes {counted(math.prod(inner), 'device')} of each granule, "
+                f"but the one with {attribute} {key} has {len(held)}."
+            )

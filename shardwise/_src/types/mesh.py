@@ -1,0 +1,521 @@
+"""Meshes: devices in a grid whose axes have names.
+
+    mesh = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
+    with mesh: ...          # the mesh in scope, for this thread; also a decorator, @mesh
+    mesh.abstract_mesh      # the same axes without devices
+
+Meshes are interned: equal devices, names and types give the same object, so that comparing and
+hashing thousands of devices is comparing one identity. An `AbstractMesh` is what a trace knows of
+a mesh: programs traced for one mesh serve every mesh of that shape.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+import operator
+import threading
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextvars import ContextVar, Token
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, final
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise._src.base.caches import Interned
+from shardwise._src.base.context import CURRENT, Context, current
+from shardwise._src.messages.words import counted, listed
+from shardwise._src.types import pictures
+from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client
+from shardwise._src.types.frozen import Frozen
+
+if TYPE_CHECKING:
+    from shardwise._src.types.partition_spec import PartitionSpec
+    from shardwise._src.types.sharding import NamedSharding
+
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+AxisName: TypeAlias = Any
+MESHES_REMEMBERED = 64
+
+
+class AxisType(enum.Enum):
+    """How arrays are split along a mesh axis.
+
+    Auto: the compiler decides. Explicit: the types of arrays say it. Manual: the program sees one
+    shard and communicates itself, as in `shard_map`.
+    """
+
+    Auto = enum.auto()
+    Explicit = enum.auto()
+    Manual = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class BaseMesh(Frozen):
+    """What meshes with and without devices share: named axes with sizes and types."""
+
+    axis_names: tuple[AxisName, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[AxisType, ...]
+    shape_tuple: tuple[tuple[AxisName, int], ...]
+    size: int
+    named_shardings: dict[tuple[PartitionSpec, str | None], NamedSharding]
+    _sizes: dict[AxisName, int]
+
+    def _set_axes(
+        self, sizes: tuple[int, ...], names: tuple[AxisName, ...], types: tuple[AxisType, ...]
+    ) -> None:
+        pairs = tuple(zip(names, sizes, strict=True))
+        self.__dict__.update(
+            axis_names=names,
+            axis_sizes=sizes,
+            axis_types=types,
+            shape_tuple=pairs,
+            size=math.prod(sizes),
+            named_shardings={},  # the interned shardings over this mesh; see `sharding`
+            _sizes=dict(pairs),
+        )
+
+    @property
+    def shape(self) -> dict[AxisName, int]:
+        """Axis name → size, in order: a copy that is yours to change."""
+        return self._sizes.copy()
+
+    def axis_size(self, name: AxisName) -> int:
+        """The size of one axis."""
+        try:
+            return self._sizes[name]
+        except KeyError:
+            axes = listed(self.axis_names)
+            raise ValueError(f"{self} has no axis {name!r}; its axes are {axes}.") from None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no devices."""
+        return self.size == 0
+
+    def axes_of_type(self, axis_type: AxisType) -> tuple[AxisName, ...]:
+        pairs = zip(self.axis_names, self.axis_types, strict=True)
+        return tuple(name for name, its_type in pairs if its_type is axis_type)
+
+    @cached_property
+    def auto_axes(self) -> tuple[AxisName, ...]:
+        return self.axes_of_type(AxisType.Auto)
+
+    @cached_property
+    def explicit_axes(self) -> tuple[AxisName, ...]:
+        return self.axes_of_type(AxisType.Explicit)
+
+    @cached_property
+    def manual_axes(self) -> tuple[AxisName, ...]:
+        return self.axes_of_type(AxisType.Manual)
+
+    @property
+    def are_all_axes_auto(self) -> bool:
+        return len(self.auto_axes) == len(self.axis_names)
+
+    @property
+    def are_all_axes_explicit(self) -> bool:
+        return len(self.explicit_axes) == len(self.axis_names)
+
+    @property
+    def are_all_axes_manual(self) -> bool:
+        return len(self.manual_axes) == len(self.axis_names)
+
+    @cached_property
+    def _text(self) -> str:
+        parts = [f"{name!r}: {size}" for name, size in self.shape_tuple]
+        if not self.are_all_axes_auto:
+            types = ", ".join(t.name for t in self.axis_types)
+            comma = "," if len(self.axis_types) == 1 else ""
+            parts.append(f"axis_types=({types}{comma})")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str | None:
+        return pictures.mesh_html(self)
+
+
+@final
+class Mesh(BaseMesh):
+    """Devices in a grid with named axes.
+
+    Mesh(devices, axis_names, axis_types=None)
+        devices:    array or nested list of devices; it is copied.
+        axis_names: a name for each dimension of `devices`; one name may stand alone.
+        axis_types: an `AxisType` for each, or one for all; Auto where not given.
+    """
+
+    instead = "make a new one with Mesh(...) or mesh.update(...)"
+    devices: NDArray[np.object_]  # read-only
+    flat_devices: tuple[Device, ...]  # in row-major order: the logical device order
+
+    def __new__(
+        cls,
+        devices: Any,
+        axis_names: AxisName | Sequence[AxisName],
+        axis_types: AxisType | Sequence[AxisType] | None = None,
+    ) -> Mesh:
+        grid: NDArray[np.object_] = np.array(devices, dtype=object)
+        names = _names(axis_names)
+        first: Any = grid.flat[0] if grid.size else None
+        if isinstance(first, list):
+            lengths = [len(cast("Any", row)) for row in grid.flat]
+            raise ValueError(
+                f"Mesh got nested lists of devices of the lengths {_some(lengths)}; those at one "
+                "level must be equally long."
+            )
+        if grid.ndim != len(names):
+            raise ValueError(
+                f"Mesh got devices in {counted(grid.ndim, 'dimension')}, shape {grid.shape}, "
+                f"but {counted(len(names), 'axis name')}, {names!r}; "
+                "there must be one name for each dimension."
+            )
+        types = _types(axis_types, names, AxisType.Auto)
+        flat = tuple(grid.flat)
+        if flat == (None,) and grid.ndim == 0:  # np.empty((), object): the mesh without devices
+            flat = ()
+        return _interned_mesh(grid, flat, names, types)
+
+    def update(
+        self,
+        devices: Any = None,
+        axis_names: AxisName | Sequence[AxisName] | None = None,
+        axis_types: AxisType | Sequence[AxisType] | None = None,
+    ) -> Mesh:
+        """The mesh with some of its parts replaced."""
+        return Mesh(
+            self.devices if devices is None else devices,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+        )
+
+    @cached_property
+    def device_ids(self) -> NDArray[np.intp]:
+        """The `id` of each device, as an array of the mesh's shape."""
+        ids = np.array([device.id for device in self.flat_devices], np.intp)
+        ids = ids.reshape(self.devices.shape if self.flat_devices else 0)
+        ids.setflags(write=False)
+        return ids
+
+    @cached_property
+    def local_devices(self) -> list[Device]:
+        """The devices of this process, in mesh order."""
+        return [d for d in self.flat_devices if is_addressable(d)]
+
+    @cached_property
+    def is_multi_process(self) -> bool:
+        """Whether another process has some of the devices."""
+        return len(self.local_devices) != len(self.flat_devices)
+
+    @cached_property
+    def local_mesh(self) -> Mesh:
+        """The smallest subgrid that holds this process's devices; it may hold no others."""
+        if not self.is_multi_process:
+            return self
+        return self.process_mesh(process_of_client(self.flat_devices[0]))
+
+    def process_mesh(self, process_index: int) -> Mesh:
+        """The smallest subgrid that holds the devices of one process; it may hold no others."""
+        owned = np.array([process_of(d) == process_index for d in self.flat_devices], bool)
+        owned = owned.reshape(self.devices.shape)
+        if not owned.any():
+            raise ValueError(f"process {process_index} has no devices in {self}.")
+        places = np.argwhere(owned)
+        box = tuple(map(slice, places.min(axis=0), places.max(axis=0) + 1))
+        if not owned[box].all():
+            raise ValueError(
+                f"the devices of process {process_index} do not form a contiguous subgrid of "
+                f"{self}: they lie at {_some(places.tolist())}. Order the devices so that "
+                "each process has a block of the mesh, as make_mesh does."
+            )
+        return Mesh(self.devices[box], self.axis_names, self.axis_types)
+
+    @cached_property
+    def abstract_mesh(self) -> AbstractMesh:
+        """The axes without the devices."""
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+
+    def __enter__(self) -> Mesh:
+        here = current()
+        _check_not_hiding(self, here)
+        token = CURRENT.set(here.replace(mesh=self))
+        _entered.set((self, token, _entered.get()))
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        innermost = _entered.get()
+        if innermost is None or innermost[0] is not self:
+            inside = "no mesh is" if innermost is None else f"{innermost[0]} is the innermost one"
+            raise RuntimeError(
+                f"cannot leave {self}: {inside} entered here. "
+                "Leave meshes in the opposite order to that of entering, in the same thread."
+            )
+        _, token, outer = innermost
+        _entered.set(outer)
+        CURRENT.reset(token)
+
+    def __call__(self, fun: Callable[Args, Result]) -> Callable[Args, Result]:
+        """As a decorator: the function runs with this mesh in scope."""
+
+        @functools.wraps(fun)
+        def with_mesh(*args: Args.args, **kwargs: Args.kwargs) -> Result:
+            with self:
+                return fun(*args, **kwargs)
+
+        return with_mesh
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mesh, (self.devices, self.axis_names, self.axis_types)
+
+
+# The meshes that this thread (or async task) has entered, innermost first, each with what it takes
+# to leave it. A mesh is shared by all threads, so it cannot remember this itself.
+_Entered: TypeAlias = "tuple[Mesh, Token[Context], _Entered | None]"
+_entered: ContextVar[_Entered | None] = ContextVar("shardwise_entered_meshes", default=None)
+
+
+def _check_not_hiding(mesh: Mesh, here: Context) -> None:
+    outer: tuple[AxisName, ...] = () if here.mesh is None else here.mesh.axis_names
+    for name, size in here.axes:
+        if name in mesh.axis_names and name not in outer:
+            raise ValueError(
+                f"entering {mesh} would hide the axis {name!r} of size {size}, which something "
+                "other than a mesh (a map or a serial loop) has put in scope. Rename one of them."
+            )
+
+
+_MeshKey: TypeAlias = tuple[Any, ...]
+_meshes: WeakValueDictionary[_MeshKey, Mesh] = WeakValueDictionary()
+_lock = threading.RLock()
+
+
+def _interned_mesh(
+    grid: NDArray[np.object_],
+    flat: tuple[Device, ...],
+    names: tuple[AxisName, ...],
+    types: tuple[AxisType, ...],
+) -> Mesh:
+    key = (grid.shape, flat, names, types)
+    with _lock:
+        found = _meshes.get(key)
+        if found is not None:
+            return found
+        _check_distinct_devices(flat)
+        mesh = object.__new__(Mesh)
+        mesh._set_axes(grid.shape, names, types)  # pyright: ignore[reportPrivateUsage]
+        grid.setflags(write=False)
+        mesh.__dict__.update(devices=grid, flat_devices=flat)
+        if not flat:
+            mesh.__dict__.update(size=0)
+        _meshes[key] = mesh
+        return mesh
+
+
+def _check_distinct_devices(flat: tuple[Device, ...]) -> None:
+    if len(set(flat)) == len(flat):
+        return
+    seen: set[Device] = set()
+    for device in flat:
+        if device in seen:
+            raise ValueError(f"Mesh got the device {device} twice; each may occur once.")
+        seen.add(device)
+
+
+def _without_devices(name: str) -> property:
+    def fail(self: AbstractMesh) -> Any:
+        raise ValueError(
+            f"{self} has no {name}: an AbstractMesh has axes but no devices. Use a Mesh where "
+            "devices matter; inside a traced function only names and sizes are known."
+        )
+
+    return property(fail)
+
+
+@final
+class AbstractMesh(BaseMesh):
+    """Named axes with sizes and types, but without devices.
+
+    AbstractMesh(axis_sizes, axis_names, axis_types=None)
+    AbstractMesh(((name, size), ...), axis_types=None)
+        axis_types: an `AxisType` for each axis, or one for all; Explicit where not given.
+    """
+
+    instead = "make a new one with AbstractMesh(...) or mesh.update(...)"
+
+    def __new__(
+        cls,
+        axis_sizes: Sequence[Any],
+        axis_names: AxisName | Sequence[AxisName] = None,
+        axis_types: AxisType | Sequence[AxisType] | None = None,
+    ) -> AbstractMesh:
+        if not isinstance(cast("Any", axis_sizes), Sequence):
+            raise TypeError(f"AbstractMesh takes a sequence of axis sizes, got {axis_sizes!r}.")
+        if axis_names is None:
+            axis_sizes, axis_names = _split_pairs(axis_sizes)
+        names = _names(axis_names)
+        if len(axis_sizes) != len(names):
+            raise ValueError(
+                f"AbstractMesh got {counted(len(axis_sizes), 'axis size')}, "
+                f"{tuple(axis_sizes)!r}, but {counted(len(names), 'axis name')}, {names!r}."
+            )
+        sizes = tuple(operator.index(size) for size in axis_sizes)
+        types = _types(axis_types, names, AxisType.Explicit)
+        key = (sizes, names, types)
+        found = _abstract_meshes.recent.get(key) or _abstract_meshes.find(key)
+        if found is not None:
+            return found
+        mesh = object.__new__(AbstractMesh)
+        mesh._set_axes(sizes, names, types)
+        return _abstract_meshes.keep(key, mesh)
+
+    devices = _without_devices("devices")
+    flat_devices = _without_devices("devices")
+    device_ids = _without_devices("device_ids")
+    local_devices = _without_devices("local_devices")
+    is_multi_process = _without_devices("is_multi_process")
+    local_mesh = _without_devices("local_mesh")
+    process_mesh = _without_devices("process_mesh")
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        return self
+
+    def update(
+        self,
+        axis_sizes: Sequence[int] | None = None,
+        axis_names: AxisName | Sequence[AxisName] | None = None,
+        axis_types: AxisType | Sequence[AxisType] | None = None,
+    ) -> AbstractMesh:
+        """The mesh with some of its parts replaced."""
+        return AbstractMesh(
+            self.axis_sizes if axis_sizes is None else axis_sizes,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+        )
+
+    def update_axis_types(self, name_to_type: dict[AxisName, AxisType]) -> AbstractMesh:
+        """The mesh with other types for the axes named."""
+        pairs = zip(self.axis_names, self.axis_types, strict=True)
+        return self.update(axis_types=[name_to_type.get(name, old) for name, old in pairs])
+
+    def __enter__(self) -> AbstractMesh:
+        raise ValueError(
+            f"{self} cannot be entered: it has no devices. Enter a Mesh, or put an abstract mesh "
+            "in scope with use_abstract_mesh."
+        )
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AbstractMesh, (self.axis_sizes, self.axis_names, self.axis_types)
+
+
+_abstract_meshes: Interned[AbstractMesh] = Interned(MESHES_REMEMBERED)
+
+
+# ------------------------------------------------------------------------------ arguments
+
+
+def _names(axis_names: Any) -> tuple[AxisName, ...]:
+    if isinstance(axis_names, str):
+        return (axis_names,)
+    if not isinstance(axis_names, Iterable):
+        raise TypeError(f"axis_names must be a name or a sequence of names, got {axis_names!r}.")
+    names = tuple(cast("Iterable[AxisName]", axis_names))
+    if not all(isinstance(name, Hashable) for name in names):
+        raise TypeError(f"the names of mesh axes must be hashable, got axis_names={names!r}.")
+    if None in names:
+        raise ValueError(f"None cannot name a mesh axis; got axis_names={names!r}.")
+    if len(set(names)) != len(names):
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        raise ValueError(f"mesh axis names must differ, but {names!r} has {twice[0]!r} twice.")
+    return names
+
+
+def _types(axis_types: Any, names: tuple[AxisName, ...], default: AxisType) -> tuple[AxisType, ...]:
+    if axis_types is None:
+        return (default,) * len(names)
+    if isinstance(axis_types, AxisType):
+        return (axis_types,) * len(names)
+    types = tuple(cast("Iterable[Any]", axis_types))
+    for given in types:
+        if not isinstance(given, AxisType):
+            raise TypeError(f"axis_types must be of the enum AxisType, got {given!r}.")
+    if len(types) != len(names):
+        raise ValueError(
+            f"a mesh got {counted(len(types), 'axis type')}, {types!r}, "
+            f"but {counted(len(names), 'axis name')}, {names!r}."
+        )
+    return types
+
+
+def _some(items: list[Any]) -> str:
+    return f"{items[:8]} and more" if len(items) > 8 else repr(items)
+
+
+def _split_pairs(pairs: Sequence[Any]) -> tuple[tuple[int, ...], tuple[AxisName, ...]]:
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(cast("tuple[Any, ...]", pair)) != 2:
+            raise TypeError(
+                "AbstractMesh takes sizes and names, or pairs (name, size) alone; "
+                f"got {tuple(pairs)!r} and no names."
+            )
+    return tuple(size for _, size in pairs), tuple(name for name, _ in pairs)
+
+
+# -------------------------------------------------------------------------------- grids
+
+
+def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> NDArray[np.object_]:
+    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the order given.
+
+    Ids of GPUs number neighbours in their network one after the other; a list of GPUs need not.
+    """
+    shape = tuple(operator.index(size) for size in mesh_shape)
+    if math.prod(shape) != len(devices):
+        raise ValueError(
+            f"a mesh of shape {shape} takes {counted(math.prod(shape), 'device')}, "
+            f"but {counted(len(devices), 'device')} were given."
+        )
+    if all(getattr(device, "platform", None) == "gpu" for device in devices):
+        devices = sorted(devices, key=lambda device: device.id)
+    flat = np.empty(len(devices), dtype=object)
+    flat[:] = list(devices)
+    return flat.reshape(shape)
+
+
+def make_mesh(
+    axis_shapes: Sequence[int],
+    axis_names: AxisName | Sequence[AxisName],
+    *,
+    devices: Sequence[Device],
+    axis_types: AxisType | Sequence[AxisType] | None = None,
+) -> Mesh:
+    """A mesh of the given shape over the first of `devices`; its axes are Explicit by default."""
+    shape, names = tuple(operator.index(size) for size in axis_shapes), _names(axis_names)
+    if len(shape) != len(names):
+        raise ValueError(
+            f"make_mesh got {counted(len(shape), 'axis size')}, {shape}, "
+            f"but {counted(len(names), 'axis name')}, {names!r}."
+        )
+    if any(size < 1 for size in shape):
+        raise ValueError(f"the axes of a mesh have at least one device each; got shape {shape}.")
+    needed = math.prod(shape)
+    if needed > len(devices):
+        raise ValueError(
+            f"make_mesh needs {counted(needed, 'device')} for the shape {shape}, but only "
+            f"{len(devices)} can be used. Choose sizes whose product is at most {len(devices)}; "
+            "on CPU, SHARDWISE_NUM_CPU_DEVICES says how many virtual devices there are."
+        )
+    chosen = create_device_mesh(shape, list(devices)[:needed])
+    return Mesh(chosen, names, AxisType.Explicit if axis_types is None else axis_types)

@@ -1,0 +1,215 @@
+"""`PartitionSpec`, or `P`: which mesh axes split each dimension of an array.
+
+    P("x", None)          # dimension 0 over the axis x, dimension 1 whole
+    P(("x", "y"))         # dimension 0 over x (major) and y (minor); the others whole
+    P(None, unreduced={"y"})    # the value is the sum, not yet taken, along y
+
+Specs are interned: equal specs are the same object, so hashing and comparing look at identities.
+`P("x")` and `P("x", None)` place an array alike but are different specs. A spec knows nothing of
+meshes; whether its axes exist and divide is checked in `sharding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, ClassVar, TypeAlias, cast, final
+
+from shardwise._src.base.caches import Interned
+from shardwise._src.messages.words import counted, listed
+from shardwise._src.types.frozen import Frozen
+
+AxisName: TypeAlias = Any  # any hashable value but None; usually a string
+NO_AXES: frozenset[AxisName] = frozenset()
+SPECS_REMEMBERED = 4096
+
+
+@final
+class Unconstrained(Frozen):
+    """The type of `P.UNCONSTRAINED`: the compiler may choose how to split this dimension."""
+
+    def __repr__(self) -> str:
+        return "UNCONSTRAINED"
+
+    def __reduce__(self) -> str:
+        return "UNCONSTRAINED"  # pickled by name, so that it stays the only one
+
+
+UNCONSTRAINED = Unconstrained()
+
+
+@final
+class PartitionSpec(Frozen):
+    """A sequence with an entry per dimension: axis name, tuple of names, None or UNCONSTRAINED.
+
+    partitions: the entries, normalised: `("x",)` is stored as `"x"` and `()` as None.
+    unreduced:  axes along which the devices hold addends of the value.
+    reduced:    axes along which the cotangent is to be unreduced.
+    """
+
+    UNCONSTRAINED: ClassVar[Unconstrained] = UNCONSTRAINED
+    instead = "make a new one with P(...) or spec.update(...)"
+
+    partitions: tuple[Any, ...]
+    unreduced: frozenset[AxisName]
+    reduced: frozenset[AxisName]
+    axes: tuple[AxisName, ...]  # every axis that splits a dimension, in order, with repetitions
+    _dims: dict[int, tuple[tuple[AxisName, ...], ...]]
+
+    def __new__(
+        cls,
+        *partitions: Any,
+        unreduced: Iterable[AxisName] = NO_AXES,
+        reduced: Iterable[AxisName] = NO_AXES,
+    ) -> PartitionSpec:
+        try:
+            key = (partitions, unreduced, reduced)
+            found = _table.recent.get(key) or _table.find(key)
+        except TypeError:  # lists and sets have no hash: they are normalised first
+            return _interned(partitions, unreduced, reduced)
+        if found is not None:
+            return found
+        found = _interned(partitions, unreduced, reduced)
+        return _table.keep(key, found)
+
+    def dims(self, ndim: int) -> tuple[tuple[AxisName, ...], ...]:
+        """The axes of each of `ndim` dimensions, major to minor; UNCONSTRAINED counts as none."""
+        found = self._dims.get(ndim)
+        if found is not None:
+            return found
+        if len(self.partitions) > ndim:
+            raise ValueError(
+                f"{self} has {counted(len(self), 'entry', 'entries')}, but the array has only "
+                f"{counted(ndim, 'dimension')}. Remove entries from the end of the spec."
+            )
+        named = tuple(_names(entry) for entry in self.partitions)
+        return self._dims.setdefault(ndim, named + ((),) * (ndim - len(named)))
+
+    def update(self, **fields: Any) -> PartitionSpec:
+        """The spec with `partitions`, `unreduced` or `reduced` replaced."""
+        partitions = fields.pop("partitions", self.partitions)
+        axes = {"unreduced": self.unreduced, "reduced": self.reduced} | fields
+        return PartitionSpec(*partitions, **axes)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.partitions)
+
+    def __getitem__(self, item: Any) -> Any:
+        return self.partitions[item]
+
+    def index(self, value: Any) -> int:
+        """The first dimension whose entry is `value`."""
+        return self.partitions.index(value)
+
+    def count(self, value: Any) -> int:
+        """How many dimensions have the entry `value`."""
+        return self.partitions.count(value)
+
+    def __add__(self, other: Any) -> PartitionSpec:
+        if isinstance(other, PartitionSpec):
+            unreduced, reduced = self.unreduced | other.unreduced, self.reduced | other.reduced
+            return PartitionSpec(*self, *other, unreduced=unreduced, reduced=reduced)
+        if isinstance(other, tuple):
+            return self.update(partitions=self.partitions + cast("tuple[Any, ...]", other))
+        return NotImplemented
+
+    def __radd__(self, other: Any) -> PartitionSpec:
+        if isinstance(other, tuple):
+            return self.update(partitions=cast("tuple[Any, ...]", other) + self.partitions)
+        return NotImplemented
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _interned, (self.partitions, self.unreduced, self.reduced)
+
+    def __repr__(self) -> str:
+        texts = [repr(entry) for entry in self.partitions]
+        for name, axes in (("unreduced", self.unreduced), ("reduced", self.reduced)):
+            if axes:
+                texts.append(f"{name}={{{', '.join(sorted(map(repr, axes)))}}}")
+        return f"P({', '.join(texts)})"
+
+
+P = PartitionSpec
+
+# By normalised entries, and by entries as written.
+_table: Interned[PartitionSpec] = Interned(SPECS_REMEMBERED)
+
+
+def _interned(
+    partitions: tuple[Any, ...], unreduced: Iterable[AxisName], reduced: Iterable[AxisName]
+) -> PartitionSpec:
+    """The one spec with these entries, which need not be normalised."""
+    entries = tuple(_normal(entry) for entry in partitions)
+    key = (entries, _axis_set("unreduced", unreduced), _axis_set("reduced", reduced))
+    found = _table.find(key)
+    return found if found is not None else _table.keep(key, _make(*key))
+
+
+def _make(
+    partitions: tuple[Any, ...], unreduced: frozenset[AxisName], reduced: frozenset[AxisName]
+) -> PartitionSpec:
+    axes = tuple(name for entry in partitions for name in _names(entry))
+    _check_disjoint(axes, unreduced, reduced)
+    spec = object.__new__(PartitionSpec)
+    spec.__dict__.update(
+        partitions=partitions, unreduced=unreduced, reduced=reduced, axes=axes, _dims={}
+    )
+    return spec
+
+
+def _names(entry: Any) -> tuple[AxisName, ...]:
+    if entry is None or entry is UNCONSTRAINED:
+        return ()
+    return cast("tuple[AxisName, ...]", entry) if isinstance(entry, tuple) else (entry,)
+
+
+def _normal(entry: Any) -> Any:
+    if isinstance(entry, (tuple, list)):
+        names = tuple(cast("Iterable[AxisName]", entry))
+        for name in names:
+            _check_name(name, f"the tuple {names!r} of a PartitionSpec")
+        return names if len(names) > 1 else names[0] if names else None
+    if entry is not None and entry is not UNCONSTRAINED:
+        _check_name(entry, "a PartitionSpec")
+    return entry
+
+
+def _check_name(name: Any, where: str) -> None:
+    if name is None or name is UNCONSTRAINED or isinstance(name, tuple):
+        raise ValueError(f"{where} may hold only axis names, got {name!r}.")
+    if isinstance(name, PartitionSpec) or not isinstance(name, Hashable):
+        raise TypeError(
+            f"{where} got {name!r} of type {type(cast('Any', name)).__name__}; "
+            "each entry is an axis name, a tuple of axis names, None or P.UNCONSTRAINED."
+        )
+
+
+def _axis_set(argument: str, axes: Any) -> frozenset[AxisName]:
+    if not isinstance(axes, (set, frozenset)):
+        raise TypeError(
+            f"{argument}= of a PartitionSpec takes a set of axis names, got {axes!r} of type "
+            f"{type(axes).__name__}; write {argument}={{'x'}}."
+        )
+    names = frozenset(cast("Iterable[AxisName]", axes))
+    for name in names:
+        _check_name(name, f"{argument}= of a PartitionSpec")
+    return names
+
+
+def _check_disjoint(
+    axes: tuple[AxisName, ...], unreduced: frozenset[AxisName], reduced: frozenset[AxisName]
+) -> None:
+    for argument, names in (("unreduced", unreduced), ("reduced", reduced)):
+        both = sorted(names & set(axes), key=str)
+        if both:
+            raise ValueError(
+                f"{argument}={set(names)!r} of a PartitionSpec names {listed(both)}, "
+                f"which already splits a dimension: {axes!r}. An axis has one use in a spec."
+            )
+    if unreduced & reduced:
+        raise ValueError(
+            f"unreduced={set(unreduced)!r} and reduced={set(reduced)!r} of a PartitionSpec both "
+            f"name {listed(sorted(unreduced & reduced, key=str))}. An axis has one use in a spec."
+        )

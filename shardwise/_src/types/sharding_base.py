@@ -1,0 +1,354 @@
+"""`Sharding`, the base class: what follows from a list of devices and a `Tiling`.
+
+The index arithmetic is cached per shape, with slices and tuples shared, so that thousands of
+devices cost milliseconds once. Sizes need not divide by the number of tiles: of n elements in k
+tiles each has ceil(n/k), the last ones fewer or none. `padded_shape` is what the devices hold
+together, `is_even` says where that is the shape itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise._src.types import pictures
+from shardwise._src.types.devices import Device, default_memory_kind, is_addressable
+from shardwise._src.types.partition_spec import AxisName
+from shardwise._src.types.tiling import (
+    Index,
+    Tiling,
+    index_bounds,
+    replica_ids,
+    tile_indices,
+    tile_size,
+    tiling_of_indices,
+)
+
+Shape = tuple[int, ...]
+SHAPES_REMEMBERED = 64  # per sharding; an index map over 8,192 devices takes about a megabyte
+SMALL_REMEMBERED = 1024  # per sharding, of what has a few numbers
+
+
+class Sharding:
+    """How arrays are laid out over devices. To make a kind of your own, subclass and define
+
+    devices:             property; the devices as a tuple, in logical order.
+    tiling(ndim):        the `Tiling` of an array with `ndim` dimensions over these devices.
+    is_fully_replicated: property; whether every device holds the whole array.
+
+    or instead of these
+
+    device_set:                 property; the devices as a set.
+    devices_indices_map(shape): what each of them holds of an array: a slice for each dimension.
+        These must be the tiles of a grid, each held by equally many devices; where a size does
+        not divide, tiles have ceil(n/k) elements, the last ones fewer or none.
+
+    and, where it is not the default one, the property `memory_kind`. Instances must be hashable
+    and must not change.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__dict__.get("__hash__", True) is None:
+            raise TypeError(
+                f"{cls.__name__} defines __eq__ but not __hash__. Shardings are keys of caches: "
+                "define both, or neither."
+            )
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        if not (self._defines("device_set") and self._defines("devices_indices_map")):
+            raise NotImplementedError(self._lacks("the property `devices`"))
+        return self._cached_sorted_devices
+
+    def tiling(self, ndim: int) -> Tiling:
+        if not self._defines("devices_indices_map"):
+            raise NotImplementedError(self._lacks("`tiling(ndim)`"))
+        return self._cached_tiling(ndim)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        if self._defines("tiling") or not self._defines("devices_indices_map"):
+            raise NotImplementedError(self._lacks("the property `is_fully_replicated`"))
+        return self._cached_is_whole
+
+    @property
+    def memory_kind(self) -> str | None:
+        """The kind of memory that the shards live in; None where devices have no kinds."""
+        return self._cached_default_memory_kind
+
+    def with_memory_kind(self, kind: str | None) -> Sharding:
+        """The same layout in another kind of memory; None stands for the default kind."""
+        if (kind or self._cached_default_memory_kind) == self.memory_kind:
+            return self
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `with_memory_kind(kind)` to be moved from memory "
+            f"of kind {self.memory_kind!r} to {kind or self._cached_default_memory_kind!r}."
+        )
+
+    # -- what follows from `device_set` and `devices_indices_map`, where these are given ---------
+
+    def _defines(self, name: str) -> bool:
+        return getattr(type(self), name) is not getattr(Sharding, name)
+
+    def _lacks(self, what: str) -> str:
+        return (
+            f"{type(self).__name__} must define {what}. A sharding of your own defines `devices`, "
+            "`tiling(ndim)` and `is_fully_replicated`, or else `device_set` and "
+            "`devices_indices_map(shape)`; see Sharding."
+        )
+
+    @cached_property
+    def _cached_sorted_devices(self) -> tuple[Device, ...]:
+        return tuple(sorted(self.device_set, key=lambda device: device.id))
+
+    @cached_property
+    def _cached_tiling(self) -> Callable[[int], Tiling]:
+        def tiling(ndim: int) -> Tiling:
+            shape = (len(self.devices),) * ndim  # divides by any number of equal tiles
+            try:
+                return tiling_of_indices(shape, self._mapped(shape))
+            except ValueError as error:
+                what = f"{type(self).__name__}.devices_indices_map({shape})"
+                raise ValueError(f"{what} is not the map of a tiling: {error}.") from None
+
+        return lru_cache(tiling)
+
+    def _mapped(self, shape: Shape) -> list[Index]:
+        """What the subclass's own map gives each device."""
+        index_map = self.devices_indices_map(shape)
+        if frozenset(index_map) != frozenset(self.device_set):
+            raise ValueError("it is for other devices than those of `device_set`")
+        return [index_map[device] for device in self.devices]
+
+    def _check_mapped(self, shape: Shape, indices: Sequence[Index]) -> None:
+        """Raises where the subclass's own map differs from what the tiling gives."""
+        pairs = zip(self.devices, self._mapped(shape), indices, strict=True)
+        for device, mine, tile in pairs:
+            if index_bounds(shape, mine) != index_bounds(shape, tile):
+                raise ValueError(
+                    f"{type(self).__name__}.devices_indices_map({shape}) gives {device} the index "
+                    f"{mine}, but by its map of other shapes it is to hold {tile}: of n elements "
+                    "in k tiles each has ceil(n/k), the last ones fewer or none."
+                )
+
+    @cached_property
+    def _cached_is_whole(self) -> bool:
+        found: list[bool] = []
+        for ndim in (1, 2, 3):
+            try:
+                found.append(self.tiling(ndim).num_tiles == 1)
+            except (ValueError, TypeError, IndexError):  # the map is not for this rank
+                continue
+        if not found:
+            raise NotImplementedError(self._lacks("the property `is_fully_replicated`"))
+        return all(found)
+
+    # -- devices ---------------------------------------------------------------------------
+
+    @property
+    def num_devices(self) -> int:
+        return len(self.devices)
+
+    @cached_property
+    def _cached_device_set(self) -> frozenset[Device]:
+        return frozenset(self.devices)
+
+    @property
+    def device_set(self) -> frozenset[Device]:
+        return self._cached_device_set
+
+    @cached_property
+    def _cached_addressable(self) -> tuple[int, ...]:
+        return tuple(i for i, device in enumerate(self.devices) if is_addressable(device))
+
+    @property
+    def addressable_positions(self) -> tuple[int, ...]:
+        """Where in `devices` those of this process are."""
+        return self._cached_addressable
+
+    @cached_property
+    def _cached_addressable_set(self) -> frozenset[Device]:
+        return frozenset(self.devices[i] for i in self.addressable_positions)
+
+    @property
+    def addressable_devices(self) -> frozenset[Device]:
+        """The devices of this process."""
+        return self._cached_addressable_set
+
+    @property
+    def has_addressable_devices(self) -> bool:
+        """Whether this process has some of the devices."""
+        return len(self.addressable_positions) > 0
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether every device belongs to this process."""
+        return len(self.addressable_positions) == len(self.devices)
+
+    @cached_property
+    def _cached_default_memory_kind(self) -> str | None:
+        places = self.addressable_positions
+        return default_memory_kind(self.devices[places[0]]) if places else None
+
+    # -- index arithmetic ------------------------------------------------------------------
+
+    def shard_shape(self, global_shape: Sequence[int]) -> Shape:
+        """The shape of the first shard, ceil(n/k) in each dimension: all of them, where even."""
+        shape = tuple(global_shape)
+        self.check_rank(len(shape))
+        return self._cached_tile_shape(shape)
+
+    def check_rank(self, ndim: int) -> None:
+        """Raises ValueError where only arrays of another rank are laid out like this."""
+
+    def tile_shape(self, stored: Sequence[int]) -> Shape:
+        """`shard_shape` of an array as it is stored, where elements may have dimensions, too."""
+        return self._cached_tile_shape(tuple(stored))
+
+    def is_even(self, global_shape: Sequence[int]) -> bool:
+        """Whether each dimension divides by its number of tiles, so that all shards are alike."""
+        return self._cached_padding(tuple(global_shape)) is None
+
+    def padded_shape(self, global_shape: Sequence[int]) -> Shape:
+        """The shape rounded up to whole shards: k·ceil(n/k) in each dimension.
+
+        Where that is the shape, the tuple itself is given.
+        """
+        shape = tuple(global_shape)
+        return self._cached_padding(shape) or shape
+
+    def indices(self, global_shape: Sequence[int]) -> tuple[Index, ...]:
+        """What each device holds, in the order of `devices`."""
+        return self._cached_indices(tuple(global_shape))
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Device, Index]:
+        """Device → what it holds of an array of this shape: a slice for each dimension."""
+        return self._cached_index_map(tuple(global_shape))
+
+    def addressable_devices_indices_map(
+        self, global_shape: Sequence[int]
+    ) -> Mapping[Device, Index]:
+        """`devices_indices_map`, for the devices of this process."""
+        return self._cached_local_index_map(tuple(global_shape))
+
+    def replica_ids(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """For each of `devices`, how many earlier ones hold the same index."""
+        return self._cached_replica_ids(tuple(global_shape))
+
+    def tile_assignment(self, ndim: int) -> NDArray[np.intp]:
+        """The positions in `devices` that hold each tile, as a grid; replicas come last."""
+        return self.tiling(ndim).tile_assignment()
+
+    def check_divisible(self, global_shape: Shape) -> None:
+        """For those who cannot pad: raises ValueError where a dimension does not divide."""
+        tiles = self.tiling(len(global_shape)).dims
+        for dim, (size, count) in enumerate(zip(global_shape, tiles, strict=True)):
+            if size % count:
+                whole, tiles_are, advice = self._split_in_words(dim, len(global_shape))
+                raise ValueError(
+                    f"cannot shard an array of shape {global_shape} by {whole}: dimension {dim} "
+                    f"of size {size} is not divisible by {count}, {tiles_are}. "
+                    f"Pad the dimension to {tile_size(size, count) * count}, {advice}."
+                )
+
+    def _split_in_words(self, dim: int, ndim: int) -> tuple[str, str, str]:
+        """For messages: the whole layout, what splits dimension `dim`, and what else to do."""
+        del dim, ndim
+        return repr(self), "the number of tiles along it", "or shard it another way"
+
+    @cached_property
+    def _cached_tile_shape(self) -> Callable[[Shape], Shape]:
+        def tile_shape(shape: Shape) -> Shape:
+            tiles = self.tiling(len(shape)).dims
+            return tuple(map(tile_size, shape, tiles))
+
+        return lru_cache(SMALL_REMEMBERED)(tile_shape)
+
+    @cached_property
+    def _cached_padding(self) -> Callable[[Shape], Shape | None]:
+        def padding(shape: Shape) -> Shape | None:
+            tiles = self.tiling(len(shape)).dims
+            padded = tuple(tile_size(n, k) * k for n, k in zip(shape, tiles, strict=True))
+            return None if padded == shape else padded
+
+        return lru_cache(SMALL_REMEMBERED)(padding)
+
+    @cached_property
+    def _cached_indices(self) -> Callable[[Shape], tuple[Index, ...]]:
+        def indices(shape: Shape) -> tuple[Index, ...]:
+            tiling = self.tiling(len(shape))
+            tiles = tile_indices(shape, tiling.dims)  # shared among replicas
+            found = tuple(map(tiles.__getitem__, tiling.tile_of_position().tolist()))
+            if not self._defines("tiling"):
+                self._check_mapped(shape, found)
+            return found
+
+        return lru_cache(SHAPES_REMEMBERED)(indices)
+
+    @cached_property
+    def _cached_index_map(self) -> Callable[[Shape], Mapping[Device, Index]]:
+        def index_map(shape: Shape) -> Mapping[Device, Index]:
+            self.check_rank(len(shape))
+            return MappingProxyType(dict(zip(self.devices, self.indices(shape), strict=True)))
+
+        return lru_cache(SHAPES_REMEMBERED)(index_map)
+
+    @cached_property
+    def _cached_local_index_map(self) -> Callable[[Shape], Mapping[Device, Index]]:
+        def local_index_map(shape: Shape) -> Mapping[Device, Index]:
+            self.check_rank(len(shape))
+            devices, indices = self.devices, self.indices(shape)
+            return MappingProxyType({devices[i]: indices[i] for i in self.addressable_positions})
+
+        return lru_cache(SHAPES_REMEMBERED)(local_index_map)
+
+    @cached_property
+    def _cached_replica_ids(self) -> Callable[[Shape], tuple[int, ...]]:
+        def ids(shape: Shape) -> tuple[int, ...]:
+            return tuple(replica_ids(shape, self.tiling(len(shape))))
+
+        return lru_cache(SHAPES_REMEMBERED)(ids)
+
+    # -- comparison ------------------------------------------------------------------------
+
+    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        """Whether arrays of `ndim` dimensions are laid out alike: the same part of the array on
+        each device, with the devices in the same order, in the same kind of memory.
+        """
+        if self is other:
+            return True
+        if not isinstance(other, Sharding) or self.memory_kind != other.memory_kind:
+            return False
+        mine, theirs = self._device_identity, other._device_identity
+        if mine is not theirs and mine != theirs:
+            return False
+        if self.partial_axes != other.partial_axes:
+            return False
+        return _same_tiles(self.tiling(ndim), other.tiling(ndim))
+
+    @property
+    def _device_identity(self) -> Any:
+        return self.devices
+
+    @property
+    def partial_axes(self) -> tuple[frozenset[AxisName], frozenset[AxisName]]:
+        """Axes along which values are partial sums, or their cotangents are."""
+        return frozenset(), frozenset()
+
+    def _repr_html_(self) -> str | None:
+        return pictures.sharding_html(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_cached_")}
+
+
+def _same_tiles(a: Tiling, b: Tiling) -> bool:
+    if a.dims != b.dims:
+        return False
+    return a == b or bool(np.array_equal(a.tile_of_position(), b.tile_of_position()))

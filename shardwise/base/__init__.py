@@ -1,1 +1,0 @@
-"""The ground floor: context, configuration flags, error classes. Imports nothing of shardwise."""

@@ -1,1 +1,0 @@
-"""Ops that hold programs: call, scan, custom rules."""

@@ -1,1 +1,0 @@
-"""From programs to running code: lowering, compiling, arrays, dispatch and transfers."""

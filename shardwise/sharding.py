@@ -1,0 +1,31 @@
+"""Meshes, specs and shardings: where the parts of a global array live.
+
+    mesh = Mesh(np.array(devices()).reshape(4, 2), ("data", "model"))
+    NamedSharding(mesh, PartitionSpec("data", None))
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.api.explicit import auto_axes as auto_axes
+    from shardwise._src.api.explicit import explicit_axes as explicit_axes
+    from shardwise._src.api.explicit import get_abstract_mesh as get_abstract_mesh
+    from shardwise._src.api.explicit import get_mesh as get_mesh
+    from shardwise._src.api.explicit import reshard as reshard
+    from shardwise._src.api.explicit import set_mesh as set_mesh
+    from shardwise._src.api.explicit import use_abstract_mesh as use_abstract_mesh
+    from shardwise._src.compat.pmap_sharding import PmapSharding as PmapSharding
+    from shardwise._src.compat.positional import PositionalSharding as PositionalSharding
+    from shardwise._src.types.mesh import AbstractMesh as AbstractMesh
+    from shardwise._src.types.mesh import AxisType as AxisType
+    from shardwise._src.types.mesh import Mesh as Mesh
+    from shardwise._src.types.partition_spec import PartitionSpec as PartitionSpec
+    from shardwise._src.types.sharding import GSPMDSharding as GSPMDSharding
+    from shardwise._src.types.sharding import NamedSharding as NamedSharding
+    from shardwise._src.types.sharding import Sharding as Sharding
+    from shardwise._src.types.sharding import SingleDeviceSharding as SingleDeviceSharding
+    from shardwise._src.types.tiling import Tiling as Tiling
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,0 +1,17 @@
+"""Helpers for tests: op and gradient checks, simulated meshes, assertions about placement."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.core.checker import ProgramError as ProgramError
+    from shardwise._src.core.checker import check_program as check_program
+    from shardwise._src.testing.check_op import check_op as check_op
+    from shardwise._src.testing.grads import check_grads as check_grads
+    from shardwise._src.testing.meshes import assert_same_sharding as assert_same_sharding
+    from shardwise._src.testing.meshes import simulated_mesh as simulated_mesh
+    from shardwise._src.testing.sample import CheckFailure as CheckFailure
+    from shardwise._src.testing.sample import Sample as Sample
+
+__getattr__, __dir__ = lazy_names(__name__)
