@@ -1,0 +1,20 @@
+"""Looking at values and their places while a program runs."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.api.breakpoints import breakpoint as breakpoint
+    from shardwise._src.api.callbacks import debug_function as callback
+    from shardwise._src.api.callbacks import debug_log as log
+    from shardwise._src.api.callbacks import debug_print as print
+    from shardwise._src.api.inspection import inspect_array_sharding as inspect_array_sharding
+    from shardwise._src.explain.pictures import visualize_array_sharding as visualize_array_sharding
+    from shardwise._src.explain.pictures import visualize_sharding as visualize_sharding
+
+__all__ = [
+    "breakpoint", "callback", "inspect_array_sharding", "log", "print",
+    "visualize_array_sharding", "visualize_sharding",
+]
+__getattr__, __dir__ = lazy_names(__name__)

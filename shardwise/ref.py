@@ -1,0 +1,23 @@
+"""Mutable references: `new_ref`, `freeze`, and reading and writing as functions.
+
+    r = new_ref(x)
+    set(r, 0, 1.0)      # r[0] = 1.0
+    get(r, slice(2))    # r[:2]
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.refs.functions import Ref as Ref
+    from shardwise._src.refs.functions import addupdate as addupdate
+    from shardwise._src.refs.functions import empty_ref as empty_ref
+    from shardwise._src.refs.functions import free_ref as free_ref
+    from shardwise._src.refs.functions import freeze as freeze
+    from shardwise._src.refs.functions import get as get
+    from shardwise._src.refs.functions import new_ref as new_ref
+    from shardwise._src.refs.functions import set as set
+    from shardwise._src.refs.functions import swap as swap
+
+__getattr__, __dir__ = lazy_names(__name__)
