@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise._src.testing import check_op
 from shardwise._src.testing.every_op import every_op
+from shardwise.testing import check_op
 from tests.ops.samples import SAMPLES, UNSAMPLED
 
 OPS = every_op()

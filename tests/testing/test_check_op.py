@@ -13,10 +13,9 @@ from shardwise._src.core.op import OPS, Op
 from shardwise._src.ops import families
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum
 from shardwise._src.ops.elementwise import cos, mul, neg, sin
-from shardwise._src.testing import check_op
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dims import Dims
-from shardwise.testing import CheckFailure, Sample
+from shardwise.testing import CheckFailure, Sample, check_op
 
 X = np.linspace(0.1, 1.2, 8, dtype=np.float32).reshape(2, 4)
 Y = np.linspace(1.5, 0.5, 8, dtype=np.float32).reshape(2, 4)
