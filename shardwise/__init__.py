@@ -54,9 +54,11 @@ if TYPE_CHECKING:
     from shardwise import memory as memory
     from shardwise import nn as nn
     from shardwise import numpy as numpy
+    from shardwise import ops as ops
     from shardwise import random as random
     from shardwise import ref as ref
     from shardwise import sharding as sharding
+    from shardwise import testing as testing
     from shardwise import tree as tree
     from shardwise import tree_util as tree_util
     from shardwise._src.api.caches import clear_caches as clear_caches

@@ -1,6 +1,6 @@
-"""The core: `Op` and `bind`, interpreters, type inference, `Program` with printer and checker.
+"""What programs consist of, under the names that JAX gives to it.
 
-`ShapedArray` and `check_jaxpr` are JAX's names of `ArrayType` and `check_program`.
+A `Program` is what `make_jaxpr` returns; its types are `ShapedArray`s, `f32[8,4]` in print.
 """
 
 from typing import TYPE_CHECKING
@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
     from shardwise._src.core.checker import check_program as check_jaxpr
+    from shardwise._src.core.infer import type_of as get_aval
+    from shardwise._src.core.interpreter import Interpreter as Trace
+    from shardwise._src.core.program import Atom as Atom
+    from shardwise._src.core.program import Equation as JaxprEqn
+    from shardwise._src.core.program import Literal as Literal
+    from shardwise._src.core.program import Program as Jaxpr
+    from shardwise._src.core.program import Var as Var
+    from shardwise._src.numpy.value import Value as Value
+    from shardwise._src.transforms.tracer import Tracer as Tracer
     from shardwise._src.types.array_type import ArrayType as ShapedArray
 
-__all__ = ["ShapedArray", "check_jaxpr"]
+__all__ = [
+    "Atom", "Jaxpr", "JaxprEqn", "Literal", "ShapedArray", "Trace", "Tracer", "Value", "Var",
+    "check_jaxpr", "ensure_compile_time_eval", "get_aval",
+]
 __getattr__, __dir__ = lazy_names(__name__)

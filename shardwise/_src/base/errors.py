@@ -8,7 +8,11 @@ from __future__ import annotations
 
 
 class Documented(Exception):
-    """Base of errors with a page in docs/errors."""
+    """Base of errors with a page in docs/errors. Tracebacks give their public home."""
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("shardwise._src."):
+            cls.__module__ = "shardwise.errors"
 
     def __init__(self, *args: object):
         super().__init__(*args)

@@ -14,6 +14,8 @@ from shardwise._src.types.array_type import ArrayType
 class ProgramError(AssertionError):
     """A program that is not well formed, with the equation and the program's text."""
 
+    __module__ = "shardwise.testing"
+
 
 def check_program(program: Program) -> None:
     """Raises `ProgramError` where the program is not well formed."""

@@ -139,6 +139,8 @@ def _indented(text: str) -> str:
 class CheckFailure(AssertionError):
     """What `check_op` raises: a report of all faults that it found."""
 
+    __module__ = "shardwise.testing"
+
     def __init__(self, name: str, failures: Sequence[Failure]):
         self.failures = list(failures)
         noun = "fault" if len(self.failures) == 1 else "faults"

@@ -1,0 +1,136 @@
+"""Reductions over segments: rows with the same number are put together.
+
+    segment_sum(np.array([1, 2, 3, 4]), np.array([0, 0, 2, 2]), num_segments=3)    # [3, 0, 7]
+
+A row whose number is not among 0, 1, …, num_segments - 1 is left out; a segment without rows is the
+identity of its operation.
+"""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy import reductions
+from shardwise._src.numpy.at import write
+from shardwise._src.numpy.convert import cast
+from shardwise._src.numpy.creation import asarray
+from shardwise._src.numpy.ranges import arange
+from shardwise._src.ops.create import full
+from shardwise._src.types.dtypes import is_integer, max_value, min_value
+
+_IDENTITY = {
+    "add": lambda dtype: 0, "mul": lambda dtype: 1, "min": max_value, "max": min_value,
+}
+_AGAIN = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}  # what puts buckets together
+
+
+def segment_sum(
+    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+) -> Any:
+    """Sums of the rows of `data` by segment.
+
+    Args:
+      data: shape (n, …), any dtype of numbers.
+      segment_ids: integers of shape (n,): the segment of each row. Negative ones are left out.
+      num_segments: how many segments the result has; by default the greatest id and one more,
+        which must be known: not inside `jit`.
+      indices_are_sorted, unique_indices: promises about `segment_ids`.
+      bucket_size: rows that are summed up together before the sums are; better precision.
+      mode: for ids out of bounds, as of `x.at[…]`: "drop" (the default), "clip" or
+        "promise_in_bounds".
+
+    Returns:
+      An array of shape (num_segments, …) and of the dtype of `data`.
+
+    Raises:
+      TypeError: if `segment_ids` are no integers.
+      ValueError: if shapes do not go together, or a count is out of range.
+
+    Source: `jax.ops.segment_sum`.
+    """
+    flags = indices_are_sorted, unique_indices, mode
+    return _segments("add", data, segment_ids, num_segments, bucket_size, flags)
+
+
+def segment_prod(
+    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+) -> Any:
+    """Products of the rows of `data` by segment, otherwise as `segment_sum`; 1 without rows."""
+    flags = indices_are_sorted, unique_indices, mode
+    return _segments("mul", data, segment_ids, num_segments, bucket_size, flags)
+
+
+def segment_max(
+    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+) -> Any:
+    """The greatest row by segment, element by element, otherwise as `segment_sum`.
+
+    Without rows: -inf, or the least number that the dtype has.
+    """
+    flags = indices_are_sorted, unique_indices, mode
+    return _segments("max", data, segment_ids, num_segments, bucket_size, flags)
+
+
+def segment_min(
+    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+) -> Any:
+    """The least row by segment, element by element, otherwise as `segment_sum`.
+
+    Without rows: inf, or the greatest number that the dtype has.
+    """
+    flags = indices_are_sorted, unique_indices, mode
+    return _segments("min", data, segment_ids, num_segments, bucket_size, flags)
+
+
+def _segments(
+    how: str, data: Any, ids: Any, count: int | None, bucket: int | None, flags: tuple
+) -> Any:
+    name = f"segment_{_AGAIN[how]}"
+    data, ids = asarray(data), asarray(ids)
+    _check(name, data, ids, bucket)
+    if count is None:
+        count = int(reductions.max(ids)) + 1 if type_of(ids).size else 0
+    count = index(count)
+    if count < 0:
+        raise ValueError(f"{name}: num_segments must not be negative; got {count}.")
+    return _reduced(data, ids, how, count, bucket, flags)
+
+
+def _check(name: str, data: Any, ids: Any, bucket: int | None) -> None:
+    given, t = type_of(ids), type_of(data)
+    if not is_integer(given.dtype):
+        raise TypeError(f"{name}: segment_ids must be integers; got {given.str_short(True)}.")
+    if given.ndim != 1 or not t.ndim or given.shape[0] != t.shape[0]:
+        raise ValueError(
+            f"{name} takes one id for each row of data; got segment_ids of type "
+            f"{given.str_short(True)} for data of type {t.str_short(True)}."
+        )
+    if bucket is not None and bucket < 1:
+        raise ValueError(f"{name}: bucket_size must be at least 1; got {bucket}.")
+
+
+@fused(arrays=2)
+def _reduced(
+    data: Any, ids: Any, how: str, count: int, bucket: int | None, flags: tuple
+) -> Any:
+    t = type_of(data)
+    sorted_ids, unique, mode = flags
+    start, place = _IDENTITY[how](t.dtype), ids
+    shape: tuple[int, ...] = (count,)
+    if bucket is not None:
+        shape = (count, -(-t.shape[0] // bucket))
+        place = (ids, arange(t.shape[0]) // bucket)
+    parts = write(
+        how, full(start, (*shape, *t.shape[1:]), t.dtype), place, data, mode=mode,
+        indices_are_sorted=sorted_ids, unique_indices=unique, wrap_negative_indices=False,
+    )
+    if bucket is None:
+        return parts
+    return cast(getattr(reductions, _AGAIN[how])(parts, axis=1), t.dtype)
