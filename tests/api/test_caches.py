@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from beside_jax import MESH
 
 import shardwise as sw
 import shardwise.numpy as jnp
@@ -22,6 +21,7 @@ from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import backend, program
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.beside_jax import MESH
 
 X = np.ones((8, 4), np.float32)
 

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from beside_jax import ours
 from jax.experimental import checkify as jax_checkify
 
 import shardwise as sw
@@ -14,6 +13,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.experimental import checkify
+from tests.helpers.beside_jax import ours
 
 SETS = ("user_checks", "nan_checks", "div_checks", "index_checks", "float_checks",
         "automatic_checks", "all_checks")

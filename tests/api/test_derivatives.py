@@ -7,11 +7,11 @@ import jax
 import jax.numpy
 import numpy as np
 import pytest
-from beside_jax import assert_same, ours
 
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise._src.testing.grads import check_grads
+from tests.helpers.beside_jax import assert_same, ours
 
 V = np.array([0.5, -1.2, 2.0], np.float32)
 RNG = np.random.RandomState(0)

@@ -8,7 +8,6 @@ import random
 import jax
 import numpy as np
 import pytest
-from explicit_cases import CASES, LENIENT, F
 
 import shardwise as sw
 from shardwise._src.core.checker import check_program
@@ -23,6 +22,7 @@ from shardwise.sharding import (
     set_mesh,
     use_abstract_mesh,
 )
+from tests.api.explicit_cases import CASES, LENIENT, F
 
 SIZES, NAMES = (4, 2), ("x", "y")
 MESH = AbstractMesh(SIZES, NAMES, axis_types=AxisType.Explicit)

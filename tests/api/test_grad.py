@@ -6,10 +6,10 @@ import jax
 import jax.numpy
 import numpy as np
 import pytest
-from beside_jax import assert_same, ours, sharding, theirs
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from tests.helpers.beside_jax import assert_same, ours, sharding, theirs
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 V = np.array([0.5, -1.0, 2.0], np.float32)

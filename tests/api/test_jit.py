@@ -11,13 +11,14 @@ import jax
 import jax.numpy
 import numpy as np
 import pytest
-from beside_jax import MESH, assert_same, ours, sharding, theirs
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise._src.base import config
 from shardwise._src.runtime.pytree import register_dataclass
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.beside_jax import MESH, assert_same, ours, sharding, theirs
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 W = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -487,19 +488,19 @@ def test_flags_are_part_of_the_key():
     fun, traces = counted(lambda a: jnp.arange(3.0) * a)
     f = sw.jit(fun)
     f(2.0)
-    with sw.base.config.enable_x64(True):
+    with config.enable_x64(True):
         assert f(2.0).dtype == np.float64
     assert f(2.0).dtype == np.float32 and len(traces) == 2
 
 
 def test_disable_jit():
     f = sw.jit(lambda a: a * 2 if float(a.sum()) > -100 else a)
-    with sw.base.config.disable_jit(True):
+    with config.disable_jit(True):
         np.testing.assert_array_equal(np.asarray(f(jnp.asarray(X))), X * 2)
     seen = []
     h = sw.jit(lambda a: seen.append(type(a)) or a)
     h(jnp.asarray(X))
-    with sw.base.config.disable_jit(True):
+    with config.disable_jit(True):
         h(jnp.asarray(X))
         h(jnp.asarray(X))
     h(jnp.asarray(X))

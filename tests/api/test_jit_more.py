@@ -10,14 +10,15 @@ import sys
 import jax
 import numpy as np
 import pytest
-from beside_jax import MESH, assert_same, jax_sharding, ours, sharding, theirs
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise._src.base import context
 from shardwise._src.base.errors import ConcretizationTypeError
 from shardwise._src.runtime.shardy import parsed
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.beside_jax import MESH, assert_same, jax_sharding, ours, sharding, theirs
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 V = np.arange(4, dtype=np.float32)
@@ -526,7 +527,7 @@ def test_looking_at_functions():
     assert sw.eval_shape(lambda a, b: a @ b, t, b=X.T).shape == (8, 8)
     axes = []
     program = sw.make_jaxpr(
-        lambda a: axes.append(sw.base.context.current().axis_size("i")) or a * 2,
+        lambda a: axes.append(context.current().axis_size("i")) or a * 2,
         axis_env=[("i", 4)],
     )(t)
     assert axes == [4] and str(program).startswith("{ lambda ; a:f32[8,4]. let")

@@ -5,12 +5,12 @@ import gc
 import jax
 import numpy as np
 import pytest
-from beside_jax import MESH, ours, sharding
 
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.beside_jax import MESH, ours, sharding
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 W = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)

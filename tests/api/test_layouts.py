@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from beside_jax import MESH, jax_sharding, ours, sharding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental.layout import Format as JaxFormat
@@ -21,6 +20,7 @@ from shardwise.experimental.layout import Format, Layout
 from shardwise.memory import Space
 from shardwise.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.beside_jax import MESH, jax_sharding, ours, sharding
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 COLUMNS = Layout((1, 0))

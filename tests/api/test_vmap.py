@@ -4,10 +4,10 @@ import jax
 import jax.numpy
 import numpy as np
 import pytest
-from beside_jax import assert_same, ours, sharding
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from tests.helpers.beside_jax import assert_same, ours, sharding
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

@@ -3,13 +3,14 @@
 import jax
 import numpy as np
 import pytest
-from beside import JAX, OURS, close, message, same_as_jax
 
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import NamedSharding, P, lax
 from shardwise._src.base.config import disable_jit, poison_padding
 from shardwise.sharding import Mesh
+from tests.helpers.errors import message
+from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 
 MATRICES = np.random.default_rng(0).normal(size=(2, 4, 2, 2)).astype(np.float32)
 

@@ -3,13 +3,13 @@
 import jax
 import numpy as np
 import pytest
-from beside import JAX, OURS, close
 
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
+from tests.helpers.same_as_jax import JAX, OURS, close
 
 X = np.random.default_rng(1).standard_normal((4, 3)).astype(np.float32)
 

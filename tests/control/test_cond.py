@@ -6,7 +6,6 @@ import weakref
 import jax
 import numpy as np
 import pytest
-from beside import JAX, OURS, close, message, same_as_jax
 
 import shardwise as sw
 import shardwise.numpy as swnp
@@ -16,6 +15,8 @@ from shardwise._src.control import bodies
 from shardwise._src.core.checker import check_program
 from shardwise.sharding import AxisType, Mesh, reshard
 from shardwise.testing import check_grads
+from tests.helpers.errors import message
+from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 
 X = np.float32([0.5, 1.0, -0.3])
 W = np.float32([0.9, 0.2, 1.4])

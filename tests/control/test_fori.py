@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from beside import JAX, OURS, close, message, same_as_jax
 
 import shardwise as sw
 import shardwise.numpy as swnp
@@ -10,6 +9,8 @@ from shardwise import lax
 from shardwise._src.base.config import disable_jit
 from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
+from tests.helpers.errors import message
+from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 
 X = np.float32([0.5, 1.0, -0.3])
 W = np.float32([0.9, 0.2, 1.4])

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from beside import JAX, OURS, close, message, same_as_jax
 
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
+from tests.helpers.errors import message
+from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 
 X = np.linspace(-1, 1, 14, dtype=np.float32).reshape(7, 2)
 W = np.float32([0.9, 0.2])

@@ -17,7 +17,7 @@ import shardwise as sw
 from shardwise._src.types.pictures import mesh_html, sharding_html
 from shardwise._src.types.pictures.svg import SLOT, THINNEST
 from shardwise.sharding import NamedSharding
-from tests.explain.layouts import P, mesh, meshes, shardings
+from tests.helpers.layouts import P, mesh, meshes, shardings
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)

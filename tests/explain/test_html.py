@@ -11,7 +11,7 @@ import shardwise as sw
 from shardwise._src.types.pictures import array_html, mesh_html, sharding_html
 from shardwise._src.types.pictures.panels import COLORS
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
-from tests.explain.layouts import NASTY, P, mesh, meshes, shardings, simulated
+from tests.helpers.layouts import NASTY, P, mesh, meshes, shardings, simulated
 
 VOID = {"br", "rect"}
 

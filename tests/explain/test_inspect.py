@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
-from tests.explain.layouts import P, mesh
+from tests.helpers.layouts import P, mesh
 
 ON = mesh(4, 2)
 

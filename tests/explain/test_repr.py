@@ -9,7 +9,7 @@ import shardwise as sw
 from shardwise._src.arrays.conversions import SHARDS_SHOWN, Concrete
 from shardwise._src.types.mesh import Mesh
 from shardwise.sharding import NamedSharding
-from tests.explain.layouts import Device, P, mesh
+from tests.helpers.layouts import Device, P, mesh
 
 
 class Far(Concrete):

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracle import same
 
 import shardwise.numpy as snp
 from shardwise._src.core.infer import type_of
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
+from tests.helpers.oracle import same
 
 CASES = """
 zeros(3)

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from oracle import compare
 
 from shardwise._src.numpy import elementary, floats, ufuncs
 from shardwise._src.running.eager import EAGER
+from tests.helpers.oracle import compare
 
 MODULES = (elementary, floats, ufuncs)
 

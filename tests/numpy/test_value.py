@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from oracle import same
 
 import shardwise.numpy as snp
 from shardwise._src.api.placement import device_put
@@ -24,6 +23,7 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.oracle import same
 
 X = np.array([[1.5, -2.0, 0.25], [4.0, 5.0, -6.0]], np.float32)
 I = np.array([[1, -2, 3], [4, 5, -6]], np.int32)  # noqa: E741

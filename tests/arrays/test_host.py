@@ -1,0 +1,235 @@
+"""Values on the host: fetching, conversions to Python, text, pickles and copies."""
+
+import copy
+import operator
+import pickle
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as snp
+from shardwise._src.arrays.array import Array
+from shardwise._src.runtime import backend, host
+from tests.helpers.placed import DEVICES, DTYPES, PLACES, ROWS, placed
+
+EVERYWHERE = [(p, r) for p in PLACES for r in ROWS]
+
+
+# ------------------------------------------------------------------------------------- fetching
+
+
+@pytest.mark.parametrize("place, rows", EVERYWHERE)
+def test_the_value_is_right_cached_and_read_only(place, rows):
+    values, x = placed(place, rows)
+    found = np.asarray(x)
+    np.testing.assert_array_equal(found, values)
+    assert np.asarray(x) is found and not found.flags.writeable
+    assert np.array(x).flags.writeable and np.array(x) is not found
+    assert np.asarray(x, np.float64).dtype == np.float64
+    assert x.tolist() == values.tolist() and x.tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_comes_back(dtype):
+    for place in ("one", "partly replicated", "sharded"):
+        for rows in ("even", "uneven", "none"):
+            values, x = placed(place, rows, dtype)
+            assert np.asarray(x).dtype == dtype and x.tobytes() == values.tobytes()
+
+
+def test_a_value_on_one_cpu_is_not_copied():
+    for dtype in (np.float32, ml_dtypes.bfloat16, np.bool_, ml_dtypes.float8_e5m2):
+        for device in (DEVICES[0], DEVICES[5]):
+            x = sw.device_put(np.ones((8, 2), dtype), device)
+            assert np.asarray(x).ctypes.data == x.unsafe_buffer_pointer()
+
+
+@pytest.mark.parametrize("place", ["replicated", "partly replicated", "sharded", "reversed"])
+def test_all_copies_start_before_the_first_is_waited_for_each_once(place, monkeypatch):
+    values, x = placed(place, "even")
+    done = []
+    fetch = backend.fetch_one
+    monkeypatch.setattr(Array, "_is_on_cpu", lambda self: False)
+    monkeypatch.setattr(backend, "start_fetch", lambda raw: done.append("start"))
+    monkeypatch.setattr(backend, "fetch_one", lambda *a: done.append("wait") or fetch(*a))
+    distinct = {str(i) for i in x.sharding.devices_indices_map(x.shape).values()}
+    x.copy_to_host_async()
+    assert done == ["start"] * len(distinct)
+    done.clear()
+    np.testing.assert_array_equal(x, values)
+    assert done == ["start"] * len(distinct) + ["wait"] * len(distinct)
+    np.asarray(x), x.copy_to_host_async()
+    assert len(done) == 2 * len(distinct)  # the value is there
+
+
+def test_on_cpu_each_distinct_index_is_read_once(monkeypatch):
+    reads = []
+    real = host.shard_view
+    monkeypatch.setattr(host, "shard_view", lambda *a: reads.append(a[2]) or real(*a))
+    for place, count in (("replicated", 1), ("partly replicated", 4), ("sharded", 8)):
+        reads.clear()
+        np.asarray(placed(place, "even")[1])
+        assert len(reads) == count
+
+
+def test_what_this_process_cannot_read(monkeypatch):
+    _, x = placed("sharded", "even")
+    monkeypatch.setattr(Array, "is_fully_addressable", property(lambda self: False))
+    for use in (np.asarray, np.array, pickle.dumps, lambda v: v.tolist(), lambda v: v.item(0)):
+        with pytest.raises(RuntimeError) as caught:
+            use(x)
+        assert str(caught.value) == (
+            "array of type f32[8,2] spans devices of other processes, so this process cannot read "
+            "its value. Use `process_allgather` to collect it, or `addressable_shards` for the "
+            "local parts."
+        )
+    for text in (repr(x), str(x), f"{x}"):
+        assert text.startswith("Array(shape=(8, 2), dtype=float32) sharded as NamedSharding(")
+    _, y = placed("replicated", "even")
+    np.testing.assert_array_equal(y, placed("one", "even")[0])
+
+
+# ------------------------------------------------------------------------------- Python's scalars
+
+SCALARS = [True, 7, -3, 2.5, 1 - 2j, np.int8(5), np.uint16(9), np.float16(0.5),
+           ml_dtypes.bfloat16(1.5), ml_dtypes.int4(-3), ml_dtypes.uint2(2), np.float32(np.inf)]
+ASKED = {
+    "bool": bool, "int": int, "float": float, "complex": complex, "index": operator.index,
+    "hex": hex, "oct": oct, "__hex__": lambda v: v.__hex__(), "__oct__": lambda v: v.__oct__(),
+    "format": format, "%d": lambda v: f"{v:d}", "%.2f": lambda v: f"{v:.2f}", "str": str,
+    "item": lambda v: v.item(), "tolist": lambda v: v.tolist(),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("value", SCALARS, ids=repr)
+def test_scalars_convert_as_jax_converts_them(value, asked):
+    """The same result, or an error where jax has one."""
+
+    def outcome(x):
+        try:
+            found = ASKED[asked](x)
+        except (TypeError, ValueError, OverflowError) as error:
+            return type(error)
+        return type(found).__name__ if hasattr(found, "dtype") else (type(found), repr(found))
+
+    mine, theirs = outcome(snp.asarray(value)), outcome(jnp.asarray(value))
+    if asked in ("index", "hex", "oct", "__hex__", "__oct__") and "int" in str(type(value)):
+        theirs = outcome(jnp.asarray(int(value)))  # jax knows no narrow integers here
+    assert mine == theirs
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_scalars_convert_wherever_they_are(place):
+    x = sw.device_put(np.float32(2.5), PLACES[place]) if "shard" not in place and (
+        place not in ("partly replicated", "reversed")
+    ) else placed(place, "even")[1].sum() / 10 * 0 + 2.5
+    assert float(x) == 2.5 and int(x) == 2 and complex(x) == 2.5 and bool(x)
+    assert x.item() == 2.5 and x.tolist() == 2.5 and f"{x:.3f}" == "2.500"
+
+
+def test_only_integers_without_dimensions_are_indices():
+    for x, shown in ((snp.ones(1, int), "i32[1]"), (snp.asarray(1.0), "~f32[]")):
+        for use in (operator.index, hex, oct):
+            with pytest.raises(TypeError) as caught:
+                use(x)
+            assert str(caught.value) == (
+                "only an integer array without dimensions can be used as an index; got " + shown
+                + "."
+            )
+
+
+def test_buffers_by_way_of_numpy():
+    values, x = placed("sharded", "uneven")
+    view = memoryview(np.asarray(x))
+    assert view.readonly and view.shape == (9, 2) and bytes(view) == values.tobytes()
+
+
+# --------------------------------------------------------------------------------------- text
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_text_is_that_of_jax_wherever_the_array_is(dtype, rows):
+    values, x = placed("one", rows, dtype)
+    theirs = jnp.asarray(values)
+    assert repr(x) == repr(theirs) and str(x) == str(theirs) and f"{x}" == f"{theirs}"
+    for place in ("another", "partly replicated", "sharded"):
+        y = placed(place, rows, dtype)[1]
+        assert repr(y) == repr(theirs) and str(y) == str(theirs)
+
+
+def test_text_of_weak_and_empty_and_gone_arrays():
+    assert repr(snp.asarray(2)) == "Array(2, dtype=int32, weak_type=True)"
+    assert repr(placed("sharded", "none")[1]) == "Array([], shape=(0, 2), dtype=float32)"
+    x = placed("one", "even")[1]
+    x.delete()
+    assert repr(x) == str(x) == f"{x}" == "Array(deleted, shape=(8, 2), dtype=float32)"
+
+
+# --------------------------------------------------------------------------- pickles and copies
+
+AGAIN = {
+    **{f"pickle {n}": lambda x, n=n: pickle.loads(pickle.dumps(x, n)) for n in range(6)},
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "deepcopy in a tree": lambda x: copy.deepcopy({"x": [x]})["x"][0],
+}
+
+
+@pytest.mark.parametrize("again", AGAIN)
+@pytest.mark.parametrize("place, rows", EVERYWHERE)
+def test_value_and_type_survive_but_not_the_place(place, rows, again):
+    values, x = placed(place, rows)
+    twin = AGAIN[again](x)
+    np.testing.assert_array_equal(np.asarray(twin), values)
+    assert twin.dtype == x.dtype and twin.weak_type == x.weak_type and twin.shape == x.shape
+    assert twin.devices() == {DEVICES[0]} and not twin.committed
+    x.delete()
+    np.testing.assert_array_equal(np.asarray(twin + 0), values)
+
+
+@pytest.mark.parametrize("again", AGAIN)
+def test_every_dtype_survives(again):
+    for dtype in DTYPES:
+        for place in ("one", "sharded"):
+            values, x = placed(place, "uneven", dtype)
+            twin = AGAIN[again](x)
+            assert twin.dtype == dtype and twin.tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("again", AGAIN)
+def test_weak_values_and_keys_survive(again):
+    for weak in (snp.asarray(2), snp.asarray(2.5), snp.asarray(1j)):
+        assert AGAIN[again](weak).aval is weak.aval
+    keys = sw.random.split(sw.random.key(1), 9)
+    for place in PLACES.values():
+        twin = AGAIN[again](sw.device_put(keys, place))
+        assert twin.dtype == keys.dtype and twin.devices() == {DEVICES[0]}
+        np.testing.assert_array_equal(sw.random.key_data(twin), sw.random.key_data(keys))
+    assert repr(AGAIN[again](keys[0])) == repr(jax.random.split(jax.random.key(1), 9)[0])
+
+
+def test_the_default_device_is_that_of_the_reader():
+    x = placed("sharded", "uneven")[1]
+    blob = pickle.dumps(x)
+    with sw.default_device(DEVICES[3]):
+        for twin in (pickle.loads(blob), copy.copy(x), copy.deepcopy(x)):
+            assert twin.devices() == {DEVICES[3]}
+
+
+def test_pickles_can_leave_the_bytes_out():
+    x = snp.arange(1000)
+    buffers = []
+    blob = pickle.dumps(x, 5, buffer_callback=buffers.append)
+    assert len(blob) < 1000 and len(buffers) == 1
+    np.testing.assert_array_equal(pickle.loads(blob, buffers=buffers), x)
+
+
+def test_traced_values_can_be_copied_but_not_pickled():
+    found = sw.jit(lambda x: copy.deepcopy([x, copy.copy(x)])[0] + 1)(snp.ones(2))
+    np.testing.assert_array_equal(found, [2, 2])

@@ -1,0 +1,28 @@
+"""Errors as text. In whole messages, places in the test's own file are shown as FILE:line."""
+
+import re
+import sys
+
+import pytest
+
+
+def message(kind, fun, *args, **kwargs):
+    """The text of the error that `fun(*args, **kwargs)` raises, which is a `kind`."""
+    with pytest.raises(kind) as caught:
+        fun(*args, **kwargs)
+    return str(caught.value)
+
+
+def fails(kind, message, fun, *args, **kwargs):
+    """`fun(*args, **kwargs)` raises exactly `kind` and the message; this call is shown as HERE."""
+    with pytest.raises(kind) as caught:
+        fun(*args, **kwargs)
+    assert type(caught.value) is kind
+    text = str(caught.value).replace(sys._getframe(1).f_code.co_filename, "FILE")
+    assert re.sub(r"at \S+:\d+ \(fails\)", "HERE", text) == message
+
+
+def line(text):
+    """The number of the first line of the caller's file that contains `text`."""
+    with open(sys._getframe(1).f_code.co_filename) as source:
+        return next(i for i, row in enumerate(source, 1) if text in row)
