@@ -8,8 +8,8 @@ from typing import Any
 
 from shardwise._src.api.grad import as_value
 from shardwise._src.api.signatures import names_of
-from shardwise._src.api.statics import exactly
 from shardwise._src.api.trees import argument_names
+from shardwise._src.base.caches import exact
 from shardwise._src.base.context import CURRENT
 from shardwise._src.control.bodies import check_function, leaf, shelf_of, staged
 from shardwise._src.control.call import call
@@ -129,7 +129,7 @@ class _Fixed:
 
     def key(self) -> tuple:
         static = [*self.static.items(), *self.named.items()]
-        return (*static, *[exactly(x) for _, x in static])
+        return (*static, *[exact(x) for _, x in static])
 
 
 def _run(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shardwise._src.api.signatures import Options
+from shardwise._src.base.caches import exact
 from shardwise._src.messages.trees import shown
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer, escaped
@@ -23,10 +24,10 @@ def split_static(
     what: the transform and the function, for messages; parameters: names of the positional ones.
     """
     picked = tuple(
-        (i, exactly(args[i]), args[i]) for i in options.static_argnums if i < len(args)
+        (i, exact(args[i]), args[i]) for i in options.static_argnums if i < len(args)
     )
     named = tuple(
-        (k, exactly(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
+        (k, exact(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
     )
     static = (picked, named)
     try:
@@ -45,13 +46,6 @@ def merged(static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     for i, _, value in sorted(static[0], key=lambda row: row[0]):
         full.insert(i, value)
     return tuple(full), kwargs | {k: v for k, _, v in static[1]}
-
-
-def exactly(value: Any) -> Any:
-    """What tells a static argument from one that is equal: 1, 1.0, True; 0.0 and -0.0."""
-    if value.__class__ is tuple:
-        return tuple, tuple(map(exactly, value))
-    return type(value), repr(value) if isinstance(value, float | complex) else None
 
 
 def _name(where: int | str, parameters: Sequence[str]) -> str:

@@ -12,7 +12,31 @@ from collections.abc import Hashable, Iterable
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
+import numpy as np
+
 T = TypeVar("T")
+
+
+def exact(value: Any) -> Any:
+    """What a key holds beside a value, so that only the same one is found, and not an equal one.
+
+        key = (value, exact(value))
+
+    Equal are 1, 1.0 and True, and 0.0 and -0.0, also as parts of complex numbers and of tuples. A
+    NaN equals nothing, so that a key which is to find it holds a number as `repr(value)` instead.
+    """
+    kind: Any = value.__class__
+    if kind is float:
+        return kind if value else repr(value)
+    if kind is tuple:
+        return kind, *map(exact, value)
+    if isinstance(value, _NUMBERS) and (not value or isinstance(value, _COMPLEX)):
+        return kind, repr(value)
+    return kind
+
+
+_COMPLEX: Any = (complex, np.complexfloating)
+_NUMBERS: Any = (float, complex, np.generic)
 
 
 def make_room(cache: dict[Any, Any], size: int) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import exact, make_room
 from shardwise._src.control.programs import Extension, fit, opened
 from shardwise._src.core.infer import is_value, known, type_of
 from shardwise._src.core.interpreter import name_of
@@ -109,10 +109,8 @@ def recipe_of(fun: Any, depth: int = 3) -> tuple | None:
 def _part(value: Any, depth: int) -> Any:
     """A value as part of a recipe: it and all that can be reached from it stays as it is."""
     kind = value.__class__
-    if value is None or kind in (bool, int, str, bytes):
-        return kind, value
-    if kind in (float, complex):
-        return kind, repr(value)  # 0.0 is not -0.0
+    if value is None or kind in (bool, int, float, complex, str, bytes):
+        return repr(value), exact(value)
     if kind is ModuleType:
         return value if _is_fixed(value.__name__) else None
     if kind is weakref.ref:

@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
 
 VARIADIC = 1 << 30
@@ -70,5 +71,5 @@ def _form(fused: Any, *static: Any, **named: Any) -> object:
 def form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> object:
     """`_form`, which also tells 0.0 from -0.0 (they are equal)."""
     if float in map(type, rest) or float in map(type, static.values()):
-        return _form(fused, *rest, repr((rest, static)), **static)
+        return _form(fused, *rest, exact((*rest, *static.values())), **static)
     return _form(fused, *rest, **static)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise._src.base.caches import exact
 from shardwise._src.core.program import Atom, Literal, Program
 
 
@@ -22,10 +23,7 @@ def structure_of(program: Program) -> tuple[Any, ...] | None:
     for eqn in program.equations:
         key.append(eqn.op)
         for name, value in eqn.params.items():
-            key.append(name)
-            # What is equal need not be the same: 1, 1.0 and True; 0.0 and -0.0.
-            key.append((value.__class__, repr(value)) if value.__class__ is float else value)
-            key.append(value.__class__)
+            key += (name, value, exact(value))
         for atom in eqn.inputs:
             key.append(_form(atom, number))
         for v in eqn.outputs:
@@ -43,5 +41,5 @@ def structure_of(program: Program) -> tuple[Any, ...] | None:
 
 def _form(atom: Atom, number: dict[Any, int]) -> Any:
     if isinstance(atom, Literal):
-        return atom.aval, atom.value.__class__, repr(atom.value)
+        return atom.aval, repr(atom.value), exact(atom.value)
     return number[atom]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.signature import stored_type
+from shardwise._src.base.caches import exact
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Literal, Program, derived
 from shardwise._src.lowering.extended import is_opaque, on_buffers
@@ -61,12 +62,13 @@ def tensor_text(aval: ArrayType) -> str:
 
 def literal_text(value: Any, dtype: Any) -> str:
     """A scalar constant of `dtype`, exact to the bit."""
-    if value and dtype.kind != "c" and value.__class__ is not np.ndarray:
-        return _kept_literal_text(value, dtype)
-    return _literal_text(value, dtype)  # 0.0 and -0.0 are equal, but not the same
+    if value.__class__ is np.ndarray:
+        value = value[()]
+    return _literal_text(value, dtype, exact(value))
 
 
-def _literal_text(value: Any, dtype: Any) -> str:
+@functools.lru_cache(4096)
+def _literal_text(value: Any, dtype: Any, mark: Any) -> str:
     scalar = np.asarray(value).astype(dtype)[()]
     if dtype.kind == "b":
         return "true" if scalar else "false"
@@ -81,9 +83,6 @@ def _literal_text(value: Any, dtype: Any) -> str:
         return text.replace("e", ".0e") if "e" in text and "." not in text else text
     bits = np.asarray(scalar).view(f"u{dtype.itemsize}").item()
     return f"0x{bits:0{dtype.itemsize * 2}X}"
-
-
-_kept_literal_text = functools.lru_cache(4096, typed=True)(_literal_text)
 
 
 class Emitter:
@@ -273,9 +272,7 @@ class Emitter:
 
     def staged(self, fun: Callable, ins: Sequence[ArrayType], **params: Any) -> Program:
         """The program of a Python function over ops; kept."""
-        # Part of the key: parameters that are equal, but not the same (0.0 and -0.0, 1 and True).
-        exact = tuple([repr(v) if v.__class__ is float else v.__class__ for v in params.values()])
-        return _staged(fun, tuple(ins), exact, *params.items())
+        return _staged(fun, tuple(ins), exact(tuple(params.values())), *params.items())
 
     # -- host functions --
 
@@ -390,9 +387,12 @@ def any_constants(program: Program) -> bool:
 
 @functools.lru_cache(4096)
 def _staged(
-    fun: Callable, types: tuple[ArrayType, ...], exact: tuple, *params: tuple[str, Any]
+    fun: Callable, types: tuple[ArrayType, ...], marks: tuple, *params: tuple[str, Any]
 ) -> Program:
-    """Stages a function over ops outside of every interpreter; results may be one or several."""
+    """Stages a function over ops outside of every interpreter; results may be one or several.
+
+    marks: of the parameters' values, which tell equal ones apart.
+    """
     stager = Stage(Ground, "lower", getattr(fun, "__name__", "f"))
     with stager.entered():
         # Without meshes: what is inside is split as the partitioner likes.

@@ -15,6 +15,7 @@ import numpy as np
 from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.arrays.interchange import is_narrow
 from shardwise._src.arrays.signature import Signature, kept_near, signature
+from shardwise._src.base.caches import exact
 from shardwise._src.base.config import default_device
 from shardwise._src.base.context import ROOT, current
 from shardwise._src.compiling.compiled import compiled_for
@@ -106,7 +107,7 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
     a buffer, so the array must not get into the hands of users, who could delete it.
     """
     held = _scalars if near is None else near.ints
-    key = (value.__class__, _exact(value), current().key)
+    key = (value, exact(value), current().key)  # as in `Eager._with_scalars`
     found = held.get(key)
     if found is not None and found._impl.__class__ is not Gone:
         return found
@@ -124,13 +125,6 @@ def kept_scalars() -> list[Array]:
     """The arrays that `scalar` and the eager interpreter keep for use as operands."""
     near = [v for held in kept_near() for v in held.values()]
     return [*_scalars.values(), *near]
-
-
-def _exact(value: Any) -> Any:
-    """What tells a scalar from all others of its class: the signs of zeros count."""
-    if isinstance(value, complex | np.complexfloating):
-        return repr(value)
-    return value or repr(value)
 
 
 def whole_beside(sig: Signature) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import exact
 from shardwise._src.core.infer import opaque_message, type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
@@ -145,7 +146,7 @@ def lit_of(value: Any, dtype: Any) -> Any:
     """A scalar constant in a dtype. An integer must fit into it or into the default integer."""
     if value.__class__ is int and not -(2**31) <= value < 2**31:
         _check_fit(value, dtype)
-    return _literal(value, dtype, not value and str(value))
+    return _literal(value, dtype, exact(value))
 
 
 def _check_fit(value: int, dtype: Any) -> None:
@@ -157,9 +158,8 @@ def _check_fit(value: int, dtype: Any) -> None:
         raise too_large(value, default)
 
 
-@functools.lru_cache(4096, typed=True)
-def _literal(value: Any, dtype: Any, zero: str | bool) -> Any:
-    """zero: the text of a zero: -0.0 equals 0.0, and must not be taken for it."""
+@functools.lru_cache(4096)
+def _literal(value: Any, dtype: Any, mark: Any) -> Any:
     return np.asarray(value).astype(dtype)[()]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.context import current, update_root
 from shardwise._src.core.fused import form_of
 from shardwise._src.core.infer import infer, known, type_of
@@ -88,7 +88,8 @@ class Eager(Interpreter):
         try:
             held = near._sig.ints
             arrays = [
-                a if a.__class__ is Array else held[a.__class__, a or repr(a), here] for a in args
+                a if a.__class__ is Array else held[a, a.__class__ if a else exact(a), here]
+                for a in args
             ]
             return self.cache[(form, here, *[a._sig for a in arrays])], arrays
         except (AttributeError, KeyError, TypeError, ValueError):  # ValueError: NumPy arrays
@@ -189,7 +190,7 @@ class Eager(Interpreter):
         return found
 
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
-        signs = [repr(v) for v in params.values() if v.__class__ is float]  # 0.0 is not -0.0
+        signs = [exact(v) for v in params.values() if v.__class__ is float]
         key = (op, current().key, *[a._sig for a in args], *params, *params.values(), *signs)
         try:
             found = self.cache.get(key)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import infer, known, type_of
 from shardwise._src.core.interpreter import Interpreter
@@ -150,10 +151,7 @@ class Stage(Interpreter):
 
 def _literal(x: Any) -> Literal:
     """The literal of a scalar; those in use are kept, by class, value and context."""
-    # 0.0 and -0.0 are equal, but not the same, also as parts of a complex number.
-    if not x or isinstance(x, complex | np.complexfloating):
-        return _new_literal(x)
-    key = (x.__class__, x, current().key)
+    key = (x, exact(x), current().key)
     found = _literals.get(key)
     if found is None:
         if len(_literals) >= LITERAL_CACHE_SIZE:
