@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.context import current
 from shardwise._src.core.infer import infer
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Atom, Equation, Literal, Program, Var
@@ -108,12 +109,13 @@ _shared: weakref.WeakValueDictionary[tuple, Program] = weakref.WeakValueDictiona
 
 
 def shared(program: Program) -> Program:
-    """The one program that stands for all that have the same equations.
+    """The one program that stands for all that have the same equations, in one context.
 
     Caches compare programs by identity. A body that is staged anew, because its function is a new
-    closure each time, finds what was derived from an equal one.
+    closure each time, finds what was derived from an equal one. Rules of users that equations hold
+    count as equal by function, though they may do something else in another context.
     """
     structure = structure_of(program)
     if structure is None:
         return program
-    return _shared.setdefault((program.name, structure), program)
+    return _shared.setdefault((current().trace_key, program.name, structure), program)

@@ -175,12 +175,13 @@ def derived(make: Callable[..., Any]) -> Callable[..., Any]:
     """Keeps what a function makes of a program, and of hashable parameters, with the program.
 
     `@derived def jvp_program(program, nonzero)`: the result is found again as long as the program
-    lives, and goes with it. Rules of users may run meanwhile, and ask for the named axes in scope.
+    lives, and goes with it. Rules of users may run meanwhile, and ask for what is in scope: what
+    they make is of the context that it was made in.
     """
 
     @functools.wraps(make)
     def found(program: Program, *parameters: Any, **named: Any) -> Any:
-        key = (make, current().axes, *parameters, *named.items())
+        key = (make, current().trace_key, *parameters, *named.items())
         held = program.derived.get(key)
         if held is None:
             held = program.derived[key] = make(program, *parameters, **named)

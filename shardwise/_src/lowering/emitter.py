@@ -17,6 +17,7 @@ import numpy as np
 
 from shardwise._src.arrays.signature import stored_type
 from shardwise._src.base.caches import exact
+from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Literal, Program, derived
 from shardwise._src.lowering.extended import is_opaque, on_buffers
@@ -272,7 +273,8 @@ class Emitter:
 
     def staged(self, fun: Callable, ins: Sequence[ArrayType], **params: Any) -> Program:
         """The program of a Python function over ops; kept."""
-        return _staged(fun, tuple(ins), exact(tuple(params.values())), *params.items())
+        marks = exact(tuple(params.values()))
+        return _staged(fun, current().trace_key, tuple(ins), marks, *params.items())
 
     # -- host functions --
 
@@ -387,7 +389,8 @@ def any_constants(program: Program) -> bool:
 
 @functools.lru_cache(4096)
 def _staged(
-    fun: Callable, types: tuple[ArrayType, ...], marks: tuple, *params: tuple[str, Any]
+    fun: Callable, context: TraceKey, types: tuple[ArrayType, ...], marks: tuple,
+    *params: tuple[str, Any],
 ) -> Program:
     """Stages a function over ops outside of every interpreter; results may be one or several.
 
