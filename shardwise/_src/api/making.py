@@ -20,8 +20,8 @@ import numpy as np
 
 from shardwise._src.api.trees import broadcast_prefix, leaf_paths, tree_text
 from shardwise._src.arrays.array import Array
-from shardwise._src.base.context import ROOT
 from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.core.ground import untraced
 from shardwise._src.core.infer import known
 from shardwise._src.lowering.storage import bare
 from shardwise._src.moving import parts
@@ -195,7 +195,7 @@ def _from_local(
     for part in new.parts:
         here = zip(part.index, offsets, shape, strict=True)
         cut = tuple([parts.local_slice(s, held, n) for s, held, n in here])
-        with ROOT.under(ROOT.interpreter).entered():  # not traced, where it is an `Array`
+        with untraced():  # where it is an `Array`
             value = data[cut]
         new.put(part, part.devices, value)
     return new.finish()

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardwise._src.arrays.interchange import NARROW, Interchange, is_narrow
 from shardwise._src.arrays.signature import Signature, signature
-from shardwise._src.base.context import ROOT
+from shardwise._src.core.ground import ground, untraced
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import slice_
@@ -179,10 +179,10 @@ class Array(Interchange, metaclass=_ArrayMeta):
         return backend.is_gone(self._impl)
 
     def __copy__(self) -> Array:
-        return ROOT.interpreter.copied(self)
+        return ground().copied(self)
 
     def __deepcopy__(self, memo: dict) -> Array:
-        return ROOT.interpreter.copied(self)
+        return ground().copied(self)
 
     def block_until_ready(self) -> Array:
         self._live().block_until_ready()
@@ -305,7 +305,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
 
 def _through_bytes(x: Array) -> np.ndarray:
     """The host value of an array of a narrow type, by way of a wider one."""
-    with ROOT.under(ROOT.interpreter).entered():
+    with untraced():
         wide = convert_element_type(x, dtype=np.dtype(NARROW[x.dtype.name]))
     value = wide._value().astype(x.dtype)
     value.flags.writeable = False
@@ -346,7 +346,7 @@ def _device_part(array: Array, position: int, sig: Signature) -> Array:
         return wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
     padded = signature(array_type(full, stored.dtype), sig.sharding, True, sig.layout)
     whole = wrap(backend.rewrap(raw, padded.physical, padded.placement), padded)
-    with ROOT.under(ROOT.interpreter).entered():
+    with untraced():
         cut = slice_(whole, start_indices=(0,) * stored.ndim, limit_indices=sig.stored.shape)
     plain = signature(sig.type, sig.sharding, True)
     return wrap(backend.rewrap(cut._live(), plain.physical, plain.placement), plain)

@@ -18,7 +18,7 @@ from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharding import reshard, settle
-from shardwise._src.transforms.jvp import Ground
+from shardwise._src.transforms.jvp import DETACHED
 from shardwise._src.transforms.stage import Stage, split_captures
 from shardwise._src.types.array_type import ArrayType, array_type
 
@@ -91,7 +91,7 @@ def any_of(rows: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
 
 def program_of(fun: Callable, types: Sequence[ArrayType], name: str) -> Program:
     """The program of `fun(*values) → list`, a function over ops that takes nothing from outside."""
-    stager = Stage(Ground, "program", name)
+    stager = Stage(DETACHED, "program", name)
     with stager.entered():
         found, captured = stager.finish(fun(*map(stager.new_input, types)))
     return split_captures(found, captured)[0]

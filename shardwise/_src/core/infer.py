@@ -12,8 +12,9 @@ from typing import Any, cast
 import numpy as np
 
 from shardwise._src.base.caches import make_room
-from shardwise._src.base.context import ROOT, TraceKey, current
+from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.explicit import with_specs
+from shardwise._src.core.ground import ground
 from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Op
 from shardwise._src.messages.source import public_call
 from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type
@@ -76,7 +77,7 @@ def known(x: Any) -> Any:
             if not exported:
                 raise
     if exported:  # copied: an operand may be read after its owner has changed it
-        return ROOT.interpreter.from_dlpack(x, None, True)
+        return ground().from_dlpack(x, None, True)
     return x
 
 

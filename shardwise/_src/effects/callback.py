@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardwise._src.base import context
 from shardwise._src.base.context import Context, current
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import ForgetfulCache, Op
@@ -94,7 +94,7 @@ class Callback:
     def __call__(self, values: Values, results: Types) -> list[np.ndarray]:
         """Calls the function with arrays, on the host or not; gives host arrays."""
         with self.context.entered():
-            new_array = current().interpreter.new_array
+            new_array = ground().new_array
             given = iter([new_array(v) if isinstance(v, np.ndarray) else v for v in values])
             count = self.in_tree.num_leaves
             leaves = [self.static[i] if i in self.static else next(given) for i in range(count)]
@@ -149,7 +149,7 @@ def host_context() -> Context:
     Its arrays are on the CPU, whichever device waits for it.
     """
     flags = current().flags | {"default_device": "cpu"}
-    return Context(context.ROOT.interpreter, None, (), flags)
+    return Context(ground(), None, (), flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,15 +248,14 @@ def _dims(*types: ArrayType, callback: Any, results: Any, token: bool) -> Dims:
 
 
 def _eager(args: Values, params: dict[str, Any]) -> list[Any]:
-    interpreter = current().interpreter
-    callback = params["callback"]
-    arrays = interpreter.arrays(args)
+    callback, host = params["callback"], ground()
+    arrays = host.arrays(args)
     token, arrays = arrays[: params["token"]], arrays[params["token"] :]
     outs = callback(arrays, params["results"])
     near = next((a for a in arrays if a.committed), None)
     if near is None:
-        return [*token, *[interpreter.new_array(x) for x in outs]]
-    return [*token, *[interpreter.beside(x, near._sig) for x in outs]]
+        return [*token, *[host.new_array(x) for x in outs]]
+    return [*token, *[host.beside(x, near) for x in outs]]
 
 
 def _sequence(params: dict[str, Any], with_token: Any) -> tuple[dict[str, Any], int, int]:

@@ -23,7 +23,7 @@ from shardwise._src.core.program import Literal, Program, derived
 from shardwise._src.lowering.extended import is_opaque, on_buffers
 from shardwise._src.messages.source import line_of
 from shardwise._src.runtime.callbacks import bits_of
-from shardwise._src.transforms.jvp import Ground
+from shardwise._src.transforms.jvp import DETACHED
 from shardwise._src.transforms.stage import Stage, split_captures
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
@@ -396,7 +396,7 @@ def _staged(
 
     marks: of the parameters' values, which tell equal ones apart.
     """
-    stager = Stage(Ground, "lower", getattr(fun, "__name__", "f"))
+    stager = Stage(DETACHED, "lower", getattr(fun, "__name__", "f"))
     with stager.entered():
         # Without meshes: what is inside is split as the partitioner likes.
         free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import Signature, padding_value, signature
-from shardwise._src.base.context import ROOT
+from shardwise._src.core.ground import untraced
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.words import counted
 from shardwise._src.moving import transfer
@@ -91,7 +91,7 @@ def shards(
     if part.__class__ is not Array:
         raws = _from_host(np.asarray(part, dtype=sigs[0].physical.dtype), sigs)
     else:
-        with ROOT.under(ROOT.interpreter).entered():  # not traced
+        with untraced():
             if part.dtype != dtype:
                 part = convert_element_type(part, dtype=dtype)
             raws = [_from_array(part, sig)._live() for sig in sigs]

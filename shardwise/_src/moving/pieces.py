@@ -14,8 +14,8 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import Signature, padding_value, signature
-from shardwise._src.base.context import ROOT
 from shardwise._src.core.fused import fused
+from shardwise._src.core.ground import untraced
 from shardwise._src.moving.regions import Piece, Region, Shape, holders, regions
 from shardwise._src.ops.shape import concatenate, pad, slice_
 from shardwise._src.runtime import backend
@@ -82,7 +82,7 @@ def _cut_all(x: Array, cuts: list[Cut]) -> dict[Cut, Array]:
         shard = wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
         whole = ((0,) * len(full_shape), full_shape)
         limits = [box for box in by_position[position] if box != whole]
-        with ROOT.under(ROOT.interpreter).entered():
+        with untraced():
             pieces = _cut(shard, limits=tuple(limits)) if limits else []
         out |= {(position, box): piece for box, piece in zip(limits, pieces, strict=True)}
         out[position, whole] = shard
@@ -116,7 +116,7 @@ def _joined(pieces: list[Array], region: Region, tile: Shape, sig: Signature, pl
         there = _single(tile, sig.stored.dtype, place)
         empty = np.full(tile, padding_value(sig.stored.dtype), sig.stored.dtype)
         return wrap(backend.put(there.physical, there.placement, (empty,), (place,)), there)
-    with ROOT.under(ROOT.interpreter).entered():
+    with untraced():
         return _join(*pieces, grid=region.grid, tile=tile)
 
 

@@ -17,8 +17,9 @@ from shardwise._src.arrays.interchange import is_narrow
 from shardwise._src.arrays.signature import Signature, kept_near, signature
 from shardwise._src.base.caches import exact
 from shardwise._src.base.config import default_device
-from shardwise._src.base.context import ROOT, current
+from shardwise._src.base.context import current
 from shardwise._src.compiling.compiled import compiled_for
+from shardwise._src.core.ground import untraced
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, Var
 from shardwise._src.lowering.module import module_text
@@ -160,7 +161,7 @@ def move(x: Any, target: Any) -> Array:
 
 def _by_op(x: Array, target: Any) -> Array:
     """To or from addends: a program needs an op for that."""
-    with ROOT.under(ROOT.interpreter).entered():
+    with untraced():
         return reshard(x, sharding=target)
 
 

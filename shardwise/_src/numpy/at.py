@@ -23,7 +23,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import ufuncs
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.index_pattern import ADVANCED, AT, NEW, SCALAR, parse
-from shardwise._src.numpy.indexing import get, index_dtype, layout, not_wrapped, placed_ints
+from shardwise._src.numpy.indexing import get, index_dtype, layout, not_wrapped, on_one_device
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.index import GatherScatterMode, dynamic_update_slice
 from shardwise._src.ops.scatter import SCATTERS, as_scatter
@@ -153,9 +153,8 @@ def write(
         values = np.asarray(values)
     t = type_of(x)
     _check_values(method, t, type_of(values))
-    sig = interpreter.array(x)._sig if eager else None
     index = parse(
-        idx, t.shape, moving=eager, windows=sig is not None and len(sig.devices) == 1,
+        idx, t.shape, moving=eager, windows=eager and on_one_device(x),
         clip=chosen == "clip", wrap=wrap_negative_indices,
     )
     if index.outside:
@@ -169,7 +168,7 @@ def write(
     if out_sharding is not None:
         return placed(update, out_sharding, x, values, *index.operands, **static)
     if eager:
-        operands = placed_ints(interpreter, index, sig)
+        operands = interpreter.index_operands(index.operands, x)
         return interpreter.call(_UPDATE, (x, values, *operands), static)
     return update(x, values, *index.operands, **static)
 

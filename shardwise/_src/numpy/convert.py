@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.config import numpy_rank_promotion
-from shardwise._src.base.context import ROOT
 from shardwise._src.base.errors import (
     BroadcastError,
     ConcretizationTypeError,
@@ -168,13 +167,3 @@ def unknown_count(about: str, x: Any, argument: str) -> ConcretizationTypeError:
         f"{about} depends on the values of a traced {type_of(x).str_short(True)}{why} Say it with "
         f"`{argument}=`."
     )
-
-
-def device_array(x: Any) -> Any:
-    """A host value as an uncommitted array on the default device."""
-    return ROOT.interpreter.new_array(x)
-
-
-def place(x: Any, device: Any) -> Any:
-    """`x` committed to a device or sharding."""
-    return ROOT.interpreter.place(x, device)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_value, known, type_of
-from shardwise._src.numpy.convert import broadcast_to, cast, device_array, place
+from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.shapes import shape_of as given_shape
 from shardwise._src.ops import create, elementwise
 from shardwise._src.ops.basis import reshape
@@ -75,7 +76,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     if out_sharding is not None:
         return placed(zeros, out_sharding, shape, dtype)
     made = _zeros(shape_of(shape), dtype_of(dtype, "zeros"))
-    return made if device is None else place(made, device)
+    return made if device is None else ground().place(made, device)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
@@ -83,7 +84,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
     if out_sharding is not None:
         return placed(ones, out_sharding, shape, dtype)
     made = _ones(shape_of(shape), dtype_of(dtype, "ones"))
-    return made if device is None else place(made, device)
+    return made if device is None else ground().place(made, device)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
@@ -91,7 +92,7 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     if out_sharding is not None:
         return placed(empty, out_sharding, shape, dtype)
     made = _zeros(shape_of(shape), dtype_of(dtype, "empty"))
-    return made if device is None else place(made, device)
+    return made if device is None else ground().place(made, device)
 
 
 def full(
@@ -108,7 +109,7 @@ def full(
     t = type_of(value)
     weak = dtype is None and t.weak_type
     made = _full(value, shape_of(shape), dtype_of(dtype, "full", t.dtype), weak)
-    return made if device is None else place(made, device)
+    return made if device is None else ground().place(made, device)
 
 
 def zeros_like(
@@ -148,7 +149,7 @@ def _filled_like(a: Any, make: Callable, args: tuple, device: Any, out_sharding:
     if out_sharding is not None:
         return placed(make, out_sharding, *args)
     made = make(*args)
-    return made if device is None else place(made, device)
+    return made if device is None else ground().place(made, device)
 
 
 def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bool]:
@@ -184,7 +185,7 @@ def array(
         made = _copy(made)
     if made.ndim < ndmin:
         made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
-    return made if device is None else place(made, device)
+    return made if device is None else ground().place(made, device)
 
 
 def asarray(
@@ -207,9 +208,9 @@ def _array(x: Any, dtype: Any) -> Any:
     if is_value(x):
         return x if dtype is None else cast(x, dtype)
     if isinstance(x, np.ndarray | np.generic) and x.dtype != object:
-        return device_array(_host(x, dtype or canonicalize(x.dtype)))
+        return ground().new_array(_host(x, dtype or canonicalize(x.dtype)))
     if isinstance(x, bool | int | float | complex):
-        return device_array(x) if dtype is None else device_array(_host(x, dtype))
+        return ground().new_array(x) if dtype is None else ground().new_array(_host(x, dtype))
     if isinstance(x, list | tuple | range):
         return _from_sequence(x, dtype)
     return _from_foreign(x, dtype)
@@ -245,7 +246,7 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
 def _from_numpy(x: np.ndarray, dtype: Any) -> Any:
     if x.dtype == object:
         return _from_sequence(x.tolist(), dtype)
-    return device_array(_host(x, dtype or canonicalize(x.dtype)))
+    return ground().new_array(_host(x, dtype or canonicalize(x.dtype)))
 
 
 def _from_sequence(rows: Sequence[Any], dtype: Any) -> Any:
@@ -259,8 +260,8 @@ def _from_sequence(rows: Sequence[Any], dtype: Any) -> Any:
         if kinds:
             dtype = lattice_join(*[dtype_and_weak(k(0)) for k in kinds])[0]
     if float in kinds and not np.issubdtype(dtype, np.inexact):
-        return device_array(np.asarray(rows).astype(dtype))
-    return device_array(np.asarray(rows, dtype))
+        return ground().new_array(np.asarray(rows).astype(dtype))
+    return ground().new_array(np.asarray(rows, dtype))
 
 
 _PLAIN = {bool, int, float, complex}
@@ -283,8 +284,8 @@ def _from_mixed(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
     if any(hasattr(v, "aval") for v in values):
         return _stacked(rows, values, dtype)
     if all(np.ndim(v) == 0 for v in values):
-        return device_array(np.asarray(rows).astype(dtype))
-    return device_array(np.asarray(_nested(rows, lambda v: np.asarray(v)), dtype))
+        return ground().new_array(np.asarray(rows).astype(dtype))
+    return ground().new_array(np.asarray(_nested(rows, lambda v: np.asarray(v)), dtype))
 
 
 def _pair(x: Any) -> tuple[Any, bool]:
@@ -354,7 +355,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
         made = _copy(x) if copy else x
     else:
         made = _astype(as_operand(x), wanted)
-    return made if device is None else place(made, device)
+    return made if device is None else ground().place(made, device)
 
 
 @fused(arrays=1)

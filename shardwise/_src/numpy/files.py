@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.context import ROOT
-from shardwise._src.numpy.convert import place, whole
+from shardwise._src.core.ground import ground
+from shardwise._src.numpy.convert import whole
 from shardwise._src.numpy.creation import asarray, ones
 from shardwise._src.numpy.searching import nonzero
 from shardwise._src.numpy.value import Value
@@ -51,13 +51,13 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """
     if isinstance(x, Value):
         made = asarray(x, copy=True) if copy else x
-        return made if device is None else place(made, device)
+        return made if device is None else ground().place(made, device)
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(
             "from_dlpack takes an object with `__dlpack__` and `__dlpack_device__`; got one of "
             f"type {type(x).__name__}. The capsules of older libraries do not say where they are."
         )
-    return ROOT.interpreter.from_dlpack(x, device, copy)
+    return ground().from_dlpack(x, device, copy)
 
 
 def mask_indices(

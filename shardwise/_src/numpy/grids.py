@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import device_array
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.shapes import reshape
@@ -30,11 +30,11 @@ class Grid:
     def __getitem__(self, key: Any) -> Any:
         _refuse_traced(key, "ogrid" if self.sparse else "mgrid")
         if not self.sparse:
-            return device_array(np.mgrid[key])
+            return ground().new_array(np.mgrid[key])
         made = np.ogrid[key]
         if isinstance(made, np.ndarray):
-            return device_array(made)
-        return [device_array(x) for x in made]
+            return ground().new_array(made)
+        return [ground().new_array(x) for x in made]
 
     def __repr__(self) -> str:
         return "ogrid" if self.sparse else "mgrid"
@@ -67,7 +67,7 @@ class Joined:
         return concatenate([self._part(p, ndmin, first) for p in parts], axis=axis)
 
     def _part(self, part: Any, ndmin: int, first: int) -> Any:
-        x = device_array(np.r_[part]) if isinstance(part, slice) else asarray(part)
+        x = ground().new_array(np.r_[part]) if isinstance(part, slice) else asarray(part)
         shape = type_of(x).shape
         extra = ndmin - len(shape)
         if extra <= 0:

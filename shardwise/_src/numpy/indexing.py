@@ -10,7 +10,6 @@ dimensions where NumPy puts them without being transposed. `at` writes with the 
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +44,6 @@ from shardwise._src.ops.shape import concatenate, rev, slice_, split
 from shardwise._src.ops.sharding import placed
 from shardwise._src.types.dtypes import is_unsigned
 
-BOOL = np.dtype(bool)
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 CHUNK = 64  # rows that one program of `unstack` gives
 
@@ -54,104 +52,9 @@ def getitem(x: Any, idx: Any) -> Any:
     """`x[idx]` for every form of index that NumPy has; indices out of bounds are moved inside."""
     interpreter = current().interpreter
     if interpreter.eager:
-        found = _quickly(interpreter, x, idx)
-        return found if found is not None else _eagerly(interpreter, x, idx)
+        return interpreter.getitem(x, idx)
     index = parse(idx, type_of(x).shape)
     return read(x, *index.operands, pattern=index.pattern)
-
-
-def _quickly(interpreter: Any, x: Any, idx: Any) -> Any:
-    """The commonest indices: an integer, a slice of step 1, an array. None for others."""
-    try:
-        sig = x._sig
-    except AttributeError:
-        return None
-    kind = idx.__class__
-    if kind is x.__class__:
-        t = idx._sig.type
-        if t.dtype == INT32 and sig.type.ndim:
-            return interpreter.call(_ROWS, (x, idx), _NONE)
-        return None
-    shape = sig.type.shape
-    if not shape:
-        return None
-    n = shape[0]
-    if kind is int:
-        start = idx if idx >= 0 else idx + n
-        if not 0 <= start < n:
-            return None
-        read = _ROW
-    elif kind is slice and idx.step is None and len(sig.devices) == 1:
-        try:
-            start, stop, _ = idx.indices(n)
-        except TypeError:
-            return None
-        if start >= stop:
-            return None
-        if stop - start == n:
-            return x
-        read = _window(stop - start)
-    else:
-        return None
-    try:
-        place = sig.ints[start]
-    except KeyError:
-        place = interpreter.index(start, sig)
-    return interpreter.call(read, (x, place), _NONE)
-
-
-def _eagerly(interpreter: Any, x: Any, idx: Any) -> Any:
-    sig = interpreter.array(x)._sig
-    if getattr(idx, "dtype", None) == BOOL and _is_on_host(sig, idx):
-        return interpreter.beside(np.asarray(x)[np.asarray(idx)], sig)
-    index = parse(idx, sig.type.shape, moving=True, windows=len(sig.devices) == 1)
-    if index.pattern == (ALL,) * len(sig.type.shape):
-        return x
-    operands = placed_ints(interpreter, index, sig)
-    return interpreter.call(_READ, (x, *operands), {"pattern": index.pattern})
-
-
-def _is_on_host(sig: Any, mask: Any) -> bool:
-    """Whether NumPy applies a mask: a program would be compiled for each count of elements."""
-    return (
-        len(sig.devices) == 1 and sig.devices[0].platform == "cpu"
-        and isinstance(sig.type.dtype, np.dtype)
-        and mask.ndim > 0 and mask.shape == sig.type.shape[: mask.ndim]
-    )
-
-
-def placed_ints(interpreter: Any, index: Index, sig: Any) -> list[Any]:
-    """Operands with Python integers as arrays that live where the indexed array does."""
-    ints = sig.ints
-    operands = index.operands
-    for k, v in enumerate(operands):
-        if v.__class__ is int:
-            operands[k] = ints[v] if v in ints else interpreter.index(v, sig)
-    return operands
-
-
-_NONE: dict[str, Any] = {}
-
-
-@fused(arrays=2)
-def _row(x: Any, i: Any) -> Any:
-    return read(x, i, pattern=(AT, *[ALL] * (type_of(x).ndim - 1)))
-
-
-@fused(arrays=2)
-def _rows(x: Any, i: Any) -> Any:
-    kind = ARRAY if type_of(i).ndim else SCALAR
-    return read(x, i, pattern=(kind, *[ALL] * (type_of(x).ndim - 1)))
-
-
-@functools.lru_cache(1024)
-def _window(size: int) -> Any:
-    """The first `size` rows from `start` on, as a fused function of its own."""
-
-    def window(x: Any, start: Any) -> Any:
-        return read(x, start, pattern=(("window", size), *[ALL] * (type_of(x).ndim - 1)))
-
-    return fused(window, arrays=2).fused
 
 
 def read(
@@ -168,9 +71,7 @@ def read(
     return _read_window(x, operands, pattern)
 
 
-# Indexing is on every program's way: these go to the interpreter without a wrapper.
-_read = fused(read)
-_READ, _ROW, _ROWS = _read.fused, _row.fused, _rows.fused
+READ = fused(read).fused  # for `call` of an interpreter: one wrapper less on the way
 
 
 # -- integers and slices: a window, then strides, reversal and shape --
@@ -247,6 +148,12 @@ def index_dtype(operands: Any, shape: tuple) -> np.dtype:
     """int32, unless an index or the array needs more."""
     wide = any(type_of(i).dtype.itemsize > 4 for i in operands)
     return INT64 if wide or any(n > 2**31 - 1 for n in shape) else INT32
+
+
+def on_one_device(x: Any) -> bool:
+    """Whether a slice of an eager array may start at an operand: over several it is fixed."""
+    sharding = getattr(x, "sharding", None)  # NumPy's arrays have none
+    return sharding is None or sharding.num_devices == 1
 
 
 def index_scalar(i: Any, n: int, wrap: bool) -> Any:
@@ -465,8 +372,8 @@ def get(
     if out_sharding is not None:
         return placed(read, out_sharding, x, *index.operands, **static)
     if eager:
-        operands = placed_ints(interpreter, index, interpreter.array(x)._sig)
-        return interpreter.call(_READ, (x, *operands), static)
+        operands = interpreter.index_operands(index.operands, x)
+        return interpreter.call(READ, (x, *operands), static)
     return read(x, *index.operands, **static)
 
 
@@ -499,12 +406,11 @@ def unstack(x: Any) -> Any:
     """The rows `x[0]`, `x[1]`, …, computed some at a time; an iterator."""
     n = type_of(x).shape[0]
     interpreter = current().interpreter
-    sig = x._sig if interpreter.eager else None
     for start in range(0, n, CHUNK):
         size = min(CHUNK, n - start)
-        if sig is not None:
-            place = sig.ints[start] if start in sig.ints else interpreter.index(start, sig)
-            yield from interpreter.call(_CHUNK, (x, place, size, len(sig.devices) > 1), _NONE)
+        if interpreter.eager:
+            (place,) = interpreter.index_operands((start,), x)
+            yield from interpreter.call(_CHUNK, (x, place, size, not on_one_device(x)), {})
         else:
             rows = read(x, pattern=(("slice", start, size, 1), *[ALL] * (type_of(x).ndim - 1)))
             yield from _chunk.fused.fun(rows, 0, size, False)

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import shardwise._src.numpy as modules
-from shardwise._src.numpy.convert import place
+from shardwise._src.core.ground import ground
 from shardwise._src.types.array_type import ArrayType
 
 
@@ -100,7 +100,7 @@ class Methods:
         """Committed to a device or sharding. `stream` must be None: transfers need no stream."""
         if stream is not None:
             raise NotImplementedError(f"to_device takes no stream; got {stream!r}. Leave it out.")
-        return place(self, device)
+        return ground().place(self, device)
 
     # -- shape --
 

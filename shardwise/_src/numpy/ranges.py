@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise._src.base.errors import TracerArrayConversionError
 from shardwise._src.core.fused import fused
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import ufuncs
 from shardwise._src.numpy.convert import (
@@ -16,8 +17,6 @@ from shardwise._src.numpy.convert import (
     broadcast_to,
     cast,
     constant,
-    device_array,
-    place,
     promote,
     promote_inexact,
     refuse_traced,
@@ -77,7 +76,7 @@ def arange(
     if out_sharding is not None:
         return placed(_range, out_sharding, *bounds, wanted)
     made = _range(*bounds, wanted)
-    return made if device is None else place(made, device)
+    return made if device is None else ground().place(made, device)
 
 
 def _number(x: Any, argument: str) -> Any:
@@ -103,7 +102,7 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
         return _steps(*[np.asarray(v).astype(dtype)[()] for v in (start, step)], size)
     narrow = is_float(dtype) and dtype.itemsize < 4
     kind: Any = np.dtype("float32") if narrow else dtype
-    return device_array(np.arange(start, stop, step, dtype=kind).astype(dtype))
+    return ground().new_array(np.arange(start, stop, step, dtype=kind).astype(dtype))
 
 
 def linspace(
@@ -123,7 +122,7 @@ def linspace(
     how = count, bool(endpoint), wanted, axis
     numbers = _linspace(as_operand(start), as_operand(stop), *how)
     if device is not None:
-        numbers = place(numbers, device)
+        numbers = ground().place(numbers, device)
     return (numbers, _distance(start, stop, *how)) if retstep else numbers
 
 
@@ -296,7 +295,7 @@ def eye(
     """A matrix with ones on the k-th diagonal and zeros elsewhere."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
     made = _eye(rows, columns, int(k), dtype_of(dtype, "eye"))
-    return made if device is None else place(made, device)
+    return made if device is None else ground().place(made, device)
 
 
 def identity(n: int, dtype: Any = None) -> Any:
@@ -338,7 +337,7 @@ def triu(m: Any, k: int = 0) -> Any:
 
 def _index_arrays(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     dtype: Any = canonicalize(INT)
-    return tuple(device_array(i.astype(dtype)) for i in found)
+    return tuple(ground().new_array(i.astype(dtype)) for i in found)
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:

@@ -10,10 +10,11 @@ import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise._src.core.fused import fused
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import ufuncs
 from shardwise._src.numpy.at import At
-from shardwise._src.numpy.convert import broadcast_to, cast, device_array, strong, whole
+from shardwise._src.numpy.convert import broadcast_to, cast, strong, whole
 from shardwise._src.numpy.index_pattern import HOST
 from shardwise._src.numpy.indexing import INT32, read
 from shardwise._src.numpy.shapes import Shape, axes_of, moveaxis, no_lists, ravel, reshape
@@ -214,7 +215,7 @@ def repeat(
         counts = repeats if hasattr(repeats, "aval") else np.asarray(repeats)
         _check_counts(type_of(counts).shape, n)
         if not n:
-            return device_array(a) if not hasattr(a, "aval") else a
+            return ground().new_array(a) if not hasattr(a, "aval") else a
         if type_of(counts).ndim == 0 or type_of(counts).shape == (1,):
             counts = reshape(counts, (1,))
         return _repeat_each(a, counts, axis, total)
@@ -331,7 +332,7 @@ def _of_rank(values: Any, ndim: int) -> Any:
 def trim_zeros(filt: Any, trim: str = "fb") -> Any:
     """Without the zeros at the front ("f") and the back ("b") of a vector of known values."""
     no_lists("trim_zeros", filt)
-    filt = filt if hasattr(filt, "aval") else device_array(filt)
+    filt = filt if hasattr(filt, "aval") else ground().new_array(filt)
     nonzero = np.flatnonzero(known(filt, "trim_zeros: the array"))
     n = type_of(filt).size
     if not len(nonzero):

@@ -10,10 +10,11 @@ import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise._src.core.fused import fused
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import known, type_of
 from shardwise._src.messages.source import public_call
 from shardwise._src.numpy import ufuncs
-from shardwise._src.numpy.convert import broadcast, cast, device_array, promote, unknown_count
+from shardwise._src.numpy.convert import broadcast, cast, promote, unknown_count
 from shardwise._src.numpy.indexing import INT32
 from shardwise._src.numpy.shapes import no_lists, ravel
 from shardwise._src.ops import basis
@@ -88,7 +89,7 @@ def nonzero(
     if size is None:
         found = np.nonzero(_value(a, "nonzero"))
         dtype: Any = canonicalize(int)
-        return tuple(device_array(i.astype(dtype)) for i in found)
+        return tuple(ground().new_array(i.astype(dtype)) for i in found)
     fill = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * t.ndim
     if len(fill) != t.ndim:
         raise ValueError(f"nonzero: fill_value must have {t.ndim} parts; got {fill_value}.")
@@ -115,7 +116,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     if not t.ndim:
         count = operator.index(size) if size is not None else int(bool(_value(a, "argwhere")))
         dtype: Any = canonicalize(int)
-        return device_array(np.zeros((count, 0), dtype))
+        return ground().new_array(np.zeros((count, 0), dtype))
     columns = nonzero(a, size=size, fill_value=fill_value)
     return _columns(*columns)
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
-from shardwise._src.numpy.convert import device_array, promote_inexact, whole
+from shardwise._src.core.ground import ground
+from shardwise._src.numpy.convert import promote_inexact, whole
 from shardwise._src.numpy.creation import as_operand, ones
 from shardwise._src.numpy.elementary import i0
 from shardwise._src.numpy.ufuncs import divide, multiply
@@ -18,22 +19,22 @@ from shardwise._src.numpy.ufuncs import divide, multiply
 
 def bartlett(M: int) -> Any:
     """A triangle of M points, zero at both ends."""
-    return device_array(np.bartlett(whole(M, "bartlett: M")))
+    return ground().new_array(np.bartlett(whole(M, "bartlett: M")))
 
 
 def blackman(M: int) -> Any:
     """The Blackman window of M points: three cosine terms."""
-    return device_array(np.blackman(whole(M, "blackman: M")))
+    return ground().new_array(np.blackman(whole(M, "blackman: M")))
 
 
 def hamming(M: int) -> Any:
     """The Hamming window of M points: a raised cosine on a pedestal."""
-    return device_array(np.hamming(whole(M, "hamming: M")))
+    return ground().new_array(np.hamming(whole(M, "hamming: M")))
 
 
 def hanning(M: int) -> Any:
     """The Hann window of M points: a raised cosine, zero at both ends."""
-    return device_array(np.hanning(whole(M, "hanning: M")))
+    return ground().new_array(np.hanning(whole(M, "hanning: M")))
 
 
 def kaiser(M: int, beta: Any) -> Any:

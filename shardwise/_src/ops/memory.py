@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.core.ground import ground
 from shardwise._src.core.op import Op
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import default_memory_kind, memory_kinds
@@ -82,7 +83,7 @@ def _batch(size: int, args: Any, dims: Any, *, space: Space, **named: Any) -> tu
 
 def _eager(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     (x,), space = args, params["space"]
-    return current().interpreter.place(x, space.over(x.sharding))
+    return ground().place(x, space.over(x.sharding))
 
 
 to_memory = Op(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops.sharding import with_dim
@@ -59,7 +60,7 @@ def _batch(
 
 def _eager(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     (x,), target = args, params["sharding"]
-    return current().interpreter.place(x, placed_over(target, getattr(x, "sharding", None)))
+    return ground().place(x, placed_over(target, getattr(x, "sharding", None)))
 
 
 def placed_over(target: Any, own: Any) -> Any:

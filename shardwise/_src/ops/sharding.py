@@ -15,6 +15,7 @@ import numpy as np
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.fused import VARIADIC, fused
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.messages.words import listed
@@ -145,7 +146,7 @@ def _reshard_batch(
 def _reshard_eager(args: tuple, params: dict) -> Any:
     """A transfer: the type of an array says what its sharding does."""
     (x,), target = args, params["sharding"]
-    place, t = current().interpreter.place, type_of(x)
+    place, t = ground().place, type_of(x)
     if _sums_of(t) or (target is not None and target.spec.unreduced):
         return _compiled_reshard(x, sharding=target)
     own = getattr(x, "sharding", None)

@@ -25,11 +25,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.base.context import current
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_value, known, type_of
 from shardwise._src.messages.source import describe, user_site
 from shardwise._src.messages.trees import shown
 from shardwise._src.numpy.at import write
-from shardwise._src.numpy.convert import broadcast_to, cast, device_array
+from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.index_pattern import parse
 from shardwise._src.numpy.indexing import getitem
 from shardwise._src.ops.basis import zeros
@@ -234,7 +235,7 @@ def new_ref(init_val: Any) -> Ref:
             "same value, pass `ref[...]`."
         )
     x = known(init_val)
-    value = x if is_value(x) else device_array(x)
+    value = x if is_value(x) else ground().new_array(x)
     t = type_of(value)
     return Ref(cast(value, t.dtype, False) if t.weak_type else value)
 
@@ -313,13 +314,12 @@ def put(ref: Ref, value: Any) -> None:
 
 def _beside(old: Any, value: Any) -> Any:
     """A new value in the place of the old one; traced, with the sharding in its type."""
-    interpreter = current().interpreter
-    if not interpreter.eager:
+    if not current().interpreter.eager:
         return settle(value, type_of(old))
-    value = interpreter.array(value)
+    value = ground().array(value)
     if not old.committed or (value.committed and value.sharding == old.sharding):
         return value
-    return interpreter.place(value, old.sharding)
+    return ground().place(value, old.sharding)
 
 
 def _stage_of(ref: Ref) -> Stage | None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array
-from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.context import current, update_root
 from shardwise._src.core.fused import form_of
@@ -23,16 +22,16 @@ from shardwise._src.moving.transfer import default_place, move, put_host, scalar
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.running.executable import Executable, build
+from shardwise._src.running.indexing import Indexing
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
 from shardwise._src.transforms.tracer import Tracer, escaped
 from shardwise._src.types.array_type import array_type
 
 CACHE_SIZE = 8192
-INDEX_CACHE_SIZE = 4096
 
 
-class Eager(Interpreter):
+class Eager(Interpreter, Indexing):
     """Where every chain of interpreters ends. Caches programs by op and signatures."""
 
     eager = True
@@ -165,17 +164,8 @@ class Eager(Interpreter):
         """Another library's array, on its memory where that is possible."""
         return from_dlpack(x, as_sharding(target, "device"), copy)
 
-    def index(self, i: int, sig: Signature) -> Array:
-        """An integer as an uncommitted scalar on the devices of a signature, kept in its `ints`."""
-        if len(sig.ints) >= INDEX_CACHE_SIZE:
-            sig.ints.clear()
-        dtype = np.dtype(np.int32 if -(2**31) <= i < 2**31 else np.int64)
-        placed = put_host(np.asarray(i, dtype), whole_beside(sig), False, array_type((), dtype))
-        sig.ints[i] = placed
-        return placed
-
-    def beside(self, value: np.ndarray, sig: Signature) -> Array:
-        """A host value where an array of the given signature is, and as weak and committed."""
+    def beside(self, value: np.ndarray, near: Array) -> Array:
+        sig = near._sig
         t = array_type(value.shape, sig.type.dtype, sig.type.weak_type)
         return put_host(value, whole_beside(sig), sig.committed, t)
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.config import debug_infs, debug_nans
-from shardwise._src.base.context import ROOT, Context, current
+from shardwise._src.base.context import Context, current
 from shardwise._src.core.fused import fused
+from shardwise._src.core.ground import ground
 from shardwise._src.core.program import Equation, Literal, Program
 from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.ops.cast import convert_element_type
@@ -64,7 +65,7 @@ def _unwatched() -> Any:
     """What holds while values are looked at: the flags of here but for these, and no transform."""
     here = current()
     kept = {k: v for k, v in here.flags.items() if k not in (debug_nans.name, debug_infs.name)}
-    return Context(ROOT.interpreter, here.mesh, here.axes, kept).entered()
+    return Context(ground(), here.mesh, here.axes, kept).entered()
 
 
 def _bad_among(values: Iterable[Any]) -> str:
@@ -103,7 +104,7 @@ class _Search:
         self.program, self.what, self.site = program, what, site
 
     def run(self, args: Sequence[Any]) -> NoReturn:
-        arrays = current().interpreter.arrays(args)
+        arrays = ground().arrays(args)
         self.through(self.program, arrays)
         raise FloatingPointError(
             f"invalid value ({self.what}) encountered in a result of {self.program.name}, which no "
@@ -136,7 +137,7 @@ class _Search:
             self.through(eqn.params["program"], values)
 
     def found(self, eqn: Equation, values: Sequence[Any], outs: Sequence[Any]) -> Exception:
-        arrays = current().interpreter.arrays(values)
+        arrays = ground().arrays(values)
         bad = [i for i, a in enumerate(arrays) if self.is_bad([a])]
         types = ", ".join(a.aval.str_short(True) for a in arrays) or "none"
         results = ", ".join(x.aval.str_short(True) for x in outs)
@@ -155,7 +156,7 @@ def _scan(
     end = num_consts + num_carry
     carry = values[num_consts:end]
     for i in reversed(range(length)) if reverse else range(length):
-        slices = [x[i] for x in current().interpreter.arrays(values[end:])]
+        slices = [x[i] for x in ground().arrays(values[end:])]
         carry = search.through(body, [*values[:num_consts], *carry, *slices])[:num_carry]
 
 

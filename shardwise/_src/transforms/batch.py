@@ -23,7 +23,7 @@ from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
 from shardwise._src.ops.sharding import settle
-from shardwise._src.transforms.jvp import Ground, evaluate_flat
+from shardwise._src.transforms.jvp import DETACHED, evaluate_flat
 from shardwise._src.transforms.stage import Stage, split_captures
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
@@ -287,7 +287,7 @@ def batch_program(
     force: results that must be batched even where they do not depend on a batched argument.
     Returns the program and which results are batched (at dimension 0).
     """
-    stager = Stage(Ground, "vmap", program.name)
+    stager = Stage(DETACHED, "vmap", program.name)
     size, hidden = axis.size, axis.hidden
     with stager.entered():
         args = [

@@ -116,7 +116,7 @@ def jvp_program(program: Program, nonzero: tuple[bool, ...]) -> tuple[Program, t
     tangents of those; it gives the results and then the tangents that are not zero, which the
     second result marks.
     """
-    stager = Stage(Ground, "jvp", program.name)
+    stager = Stage(DETACHED, "jvp", program.name)
     marks: list[bool] = []
     with stager.entered():
         primals = [stager.new_input(v.aval) for v in program.arguments]
@@ -137,8 +137,8 @@ def evaluate_flat(program: Program, *args: Any) -> list[Any]:
     return evaluate(program, args)
 
 
-class _Ground(Interpreter):
-    """The parent of stagers that see only programs: nothing reaches it."""
+class _Detached(Interpreter):
+    """The parent of stagers that see only programs: no op reaches it."""
 
     __slots__ = ()
 
@@ -146,4 +146,4 @@ class _Ground(Interpreter):
         super().__init__(None, "program", "f")
 
 
-Ground = _Ground()
+DETACHED = _Detached()

@@ -17,7 +17,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, derived, evaluate
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.numpy.convert import strong
-from shardwise._src.transforms.jvp import JVP, Ground, push_forward
+from shardwise._src.transforms.jvp import DETACHED, JVP, push_forward
 from shardwise._src.transforms.stage import Stage, StageTracer, split_captures
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
@@ -171,7 +171,7 @@ class Split:
 @derived
 def split_program(program: Program, unknown: tuple[bool, ...]) -> Split:
     """Splits a program by which arguments are unknown."""
-    stager = Stage(Ground, "split", program.name)
+    stager = Stage(DETACHED, "split", program.name)
     with stager.entered():
         interpreter = Linearize(stager, "split", program.name)
         known_in = [

@@ -12,7 +12,7 @@ from shardwise._src.core.program import Equation, Literal, Program, Var, derived
 from shardwise._src.messages.source import replay, replays
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharding import cotangent_type, free, settle
-from shardwise._src.transforms.jvp import Ground
+from shardwise._src.transforms.jvp import DETACHED
 from shardwise._src.transforms.stage import Stage, split_captures
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
@@ -180,7 +180,7 @@ def transpose_program(
 
     Returns it with marks of the linear arguments whose cotangents (its results) are not zero.
     """
-    stager = Stage(Ground, "transpose", program.name)
+    stager = Stage(DETACHED, "transpose", program.name)
     with stager.entered():
         values = [stager.new_input(v.aval) for v in program.arguments[:known]]
         cts = [
