@@ -26,7 +26,7 @@ from shardwise._src.core.program import Program, Var, evaluate
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
 from shardwise._src.ops.elementwise import add, cos, mul, sin
 from shardwise._src.running.eager import EAGER
-from shardwise._src.running.executable import build
+from shardwise._src.running.plan import build
 from shardwise._src.transforms.batch import batch
 from shardwise._src.transforms.jvp import push_forward
 from shardwise._src.transforms.linearize import linearize

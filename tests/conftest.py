@@ -37,6 +37,6 @@ def programs_go_with_their_module() -> Iterator[None]:
     yield
     if eager := sys.modules.get("shardwise._src.running.eager"):
         eager.EAGER.cache.clear()
-        sys.modules["shardwise._src.compiling.compiled"]._compiled.clear()
+        sys.modules["shardwise._src.compiling.module_cache"]._modules.clear()
     if jax := sys.modules.get("jax"):
         jax.clear_caches()

@@ -6,7 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import NamedSharding, P
-from shardwise._src.running import executable
+from shardwise._src.running import plan
 from shardwise.sharding import AbstractMesh, AxisType, Mesh
 
 
@@ -18,13 +18,13 @@ def mesh_of(devices, *sizes, axis_types=AxisType.Auto):
 def lowered(monkeypatch):
     """How many modules have been written."""
     written = []
-    make = executable.module_and_results
+    make = plan.module_and_results
 
     def counted(program, *args):
         written.append(program.name)
         return make(program, *args)
 
-    monkeypatch.setattr(executable, "module_and_results", counted)
+    monkeypatch.setattr(plan, "module_and_results", counted)
     return written
 
 

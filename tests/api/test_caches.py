@@ -16,9 +16,9 @@ from shardwise._src.api import jit as jit_module
 from shardwise._src.api import misses
 from shardwise._src.base import context
 from shardwise._src.base.context import ROOT
-from shardwise._src.compiling import compiled
+from shardwise._src.compiling import module_cache
 from shardwise._src.running.eager import EAGER
-from shardwise._src.runtime import backend, program
+from shardwise._src.runtime import backend, modules
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH
@@ -54,9 +54,9 @@ def test_clear_caches():
 
     kept = f.lower(X).compile()
     before = np.asarray(f(X)), np.asarray(jnp.cos(jnp.asarray(X)))
-    assert EAGER.cache and compiled._compiled and f._cache and f._traces
+    assert EAGER.cache and module_cache._modules and f._cache and f._traces
     sw.clear_caches()
-    assert not (EAGER.cache or compiled._compiled or f._cache or f._traces)
+    assert not (EAGER.cache or module_cache._modules or f._cache or f._traces)
     np.testing.assert_array_equal(np.asarray(kept(X)), before[0])
     np.testing.assert_array_equal(np.asarray(f(X)), before[0])
     np.testing.assert_array_equal(np.asarray(jnp.cos(jnp.asarray(X))), before[1])
@@ -82,13 +82,13 @@ def test_functions_that_are_made_again_leave_nothing_behind():
     step(2.0)
     gc.collect()
     functions = len(jit_module._alive)
-    sizes = len(compiled._compiled), len(EAGER.cache)
+    sizes = len(module_cache._modules), len(EAGER.cache)
     for _ in range(50):
         step(2.0)
         sw.grad(lambda a: step_sum(a))(1.0)
     gc.collect()
     assert len(jit_module._alive) <= functions + 1  # `step_sum`
-    assert len(compiled._compiled) <= sizes[0] + 4 and len(EAGER.cache) <= sizes[1] + 4
+    assert len(module_cache._modules) <= sizes[0] + 4 and len(EAGER.cache) <= sizes[1] + 4
 
 
 @sw.jit
@@ -98,16 +98,16 @@ def step_sum(a):
 
 def test_the_caches_are_bounded(monkeypatch):
     monkeypatch.setattr(jit_module, "CACHE_SIZE", 3)
-    monkeypatch.setattr(compiled, "CACHE_SIZE", 4)
+    monkeypatch.setattr(module_cache, "CACHE_SIZE", 4)
     f = sw.jit(lambda a: a + 1)
     for n in range(1, 8):
         f(np.ones(n, np.float32))
     assert len(f._traces) <= 3 and len(f._cache) <= 4  # two keys for calls with arrays
-    assert len(compiled._compiled) >= 4
+    assert len(module_cache._modules) >= 4
     sw.clear_caches()
     for n in range(1, 8):
         f(np.ones(n, np.float32))
-    assert len(compiled._compiled) <= 4
+    assert len(module_cache._modules) <= 4
     np.testing.assert_array_equal(np.asarray(f(np.ones(2, np.float32))), [2, 2])
 
 
@@ -367,13 +367,13 @@ def test_values_that_are_equal_but_of_another_type_are_other_options():
 
 def test_options_of_a_compilation_go_before_those_of_the_function(monkeypatch):
     seen = []
-    compile_options = program.compile_options
+    compile_options = modules.compile_options
 
     def spy(*args, overrides, **kwargs):
         seen.append(overrides)
         return compile_options(*args, overrides=overrides, **kwargs)
 
-    monkeypatch.setattr(compiled, "compile_options", spy)
+    monkeypatch.setattr(module_cache, "compile_options", spy)
     options = {"xla_cpu_enable_fast_math": True, "xla_backend_optimization_level": 1}
     sw.jit(lambda a: a * 9, compiler_options=options)(X)
     assert seen == [options]

@@ -408,7 +408,7 @@ def test_programs_write_to_host_memory(place):
     np.testing.assert_array_equal(np.asarray(y), X * 2)
     compiled = f.lower(sw.device_put(X, near)).compile()
     assert compiled.output_shardings == (place, near)
-    kinds = compiled.executable.compiled.raw.get_output_memory_kinds()
+    kinds = compiled.executable.module.raw.get_output_memory_kinds()
     assert kinds == [[place.memory_kind, "device"]]
 
 

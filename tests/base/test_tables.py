@@ -13,7 +13,7 @@ from shardwise._src.arrays.signature import signature
 from shardwise._src.base.caches import Interned
 from shardwise._src.core.op import OPS
 from shardwise._src.running.eager import EAGER
-from shardwise._src.runtime import program
+from shardwise._src.runtime import modules
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -108,7 +108,7 @@ def test_tables_stay_small(small_tables):
         if i % 100 == 0:
             f.clear_cache()  # holds the types that it was traced for, up to its own bound
     f.clear_cache()
-    program.result_handler.cache_clear()  # holds types, up to its bound
+    modules.result_handler.cache_clear()  # holds types, up to its bound
     gc.collect()
     # Two or more came into each table for each round. Tables of N / 10 hold what is in others.
     assert {k for k in grown(before, N) if not is_bounded(k)} == set()

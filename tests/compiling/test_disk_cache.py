@@ -18,11 +18,11 @@ import shardwise.numpy as jnp
 from shardwise._src.base import context
 from shardwise._src.base.config import config
 from shardwise._src.base.context import ROOT
-from shardwise._src.compiling import compiled, disk_cache
+from shardwise._src.compiling import disk_cache, module_cache
 from shardwise._src.compiling.disk_cache import FORMAT, DiskCache, default_folder, key_of
 from shardwise._src.runtime import fingerprint
 from shardwise._src.runtime.backend import RuntimeFailure
-from shardwise._src.runtime.program import Compiled
+from shardwise._src.runtime.modules import LoadedModule
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -83,7 +83,7 @@ def test_what_is_loaded_is_what_was_compiled(folder, caplog):
     assert sources(caplog) == ["compiled", "found", "loaded", "found"]
     np.testing.assert_array_equal(np.asarray(y), np.asarray(z))
     assert y.sharding == z.sharding and first.output_shardings == second.output_shardings
-    ours, theirs = first.executable.compiled, second.executable.compiled
+    ours, theirs = first.executable.module, second.executable.module
     assert ours is not theirs and ours.has_collectives and theirs.has_collectives
     assert ours.window is theirs.window is not None
     assert first.as_text().count("all-") == second.as_text().count("all-") > 0
@@ -97,8 +97,8 @@ def test_a_loaded_program_knows_of_its_collectives_without_its_text(folder, monk
     x = sw.device_put(X, NamedSharding(MESH, P("x", "y")))
     sw.jit(poly)(x)
     sw.clear_caches()
-    monkeypatch.setattr("shardwise._src.runtime.program._communicates", None)
-    assert sw.jit(poly).lower(x).compile().executable.compiled.has_collectives
+    monkeypatch.setattr("shardwise._src.runtime.modules._communicates", None)
+    assert sw.jit(poly).lower(x).compile().executable.module.has_collectives
 
 
 def test_donation_survives(folder, caplog):
@@ -166,14 +166,14 @@ def test_programs_that_call_the_host_are_kept_nowhere(folder):
         : (tensor<4xf32>) -> tensor<4xf32>
       return %r : tensor<4xf32> } }"""
     x = sw.device_put(np.arange(4, dtype=np.float32))
-    held, before = len(compiled._compiled), len(programs(folder))
+    held, before = len(module_cache._modules), len(programs(folder))
     for factor in (2, 3):  # each call gets its own function
-        program = compiled.compiled_for(
+        program = module_cache.loaded_for(
             text, tuple(sw.devices()[:1]), (), callbacks=(lambda a, n=factor: (np.asarray(a) * n,),)
         )
         (raw,) = program.launch([x._impl], [x._sig.handler])
         np.testing.assert_array_equal(np.asarray(raw), np.arange(4) * factor)
-    assert (len(compiled._compiled), len(programs(folder))) == (held, before)
+    assert (len(module_cache._modules), len(programs(folder))) == (held, before)
 
 
 # ------------------------------------------------------------------------------- what keys tell
@@ -354,7 +354,7 @@ def test_a_platform_that_cannot_serialize_is_no_error(folder, monkeypatch):
     def refuse(self):
         raise RuntimeFailure("UNIMPLEMENTED")
 
-    monkeypatch.setattr(Compiled, "serialize", refuse)
+    monkeypatch.setattr(LoadedModule, "serialize", refuse)
     sw.jit(poly)(X)
     assert programs(folder) == []
 

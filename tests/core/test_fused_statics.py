@@ -7,7 +7,7 @@ import shardwise as sw
 from shardwise._src.core.fused import fused
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import lit
-from shardwise._src.running import executable
+from shardwise._src.running import plan
 
 runs = []
 
@@ -45,7 +45,7 @@ def test_equal_numbers_of_other_types_are_other_arguments(x):
 def test_small_programs_give_what_optimised_ones_do(monkeypatch):
     host = np.linspace(0.1, 3, 1500).astype("float32")
     small = np.asarray(sw.numpy.exp(sw.device_put(host)))
-    monkeypatch.setattr(executable, "SMALL", 0)
+    monkeypatch.setattr(plan, "SMALL", 0)
     whole = np.asarray(sw.jit(lambda v: sw.numpy.exp(v) * 1)(sw.device_put(host)))
     np.testing.assert_allclose(small, whole, rtol=1e-6)
 

@@ -11,7 +11,7 @@ import pytest
 from shardwise._src.arrays.signature import signature
 from shardwise._src.base.config import config
 from shardwise._src.runtime import backend, cuda
-from shardwise._src.runtime.program import compile_options, compile_text, load
+from shardwise._src.runtime.modules import compile_options, compile_text, load
 from shardwise._src.runtime.window import CPU_WINDOW, LIMIT, Window
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.mesh import Mesh

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardwise._src.api import backward
 from shardwise._src.api.jit import forget_calls
 from shardwise._src.base.caches import release_recent
-from shardwise._src.compiling import compiled
+from shardwise._src.compiling import module_cache
 from shardwise._src.control import bodies
 from shardwise._src.core import fused, infer
 from shardwise._src.core.op import OPS
@@ -13,7 +13,7 @@ from shardwise._src.lowering import emitter
 from shardwise._src.moving import transfer
 from shardwise._src.ops import families
 from shardwise._src.running.eager import EAGER
-from shardwise._src.runtime import program
+from shardwise._src.runtime import modules
 from shardwise._src.transforms import batch, stage, tape
 from shardwise._src.types import promotion
 
@@ -30,14 +30,14 @@ def clear_caches() -> None:
     EAGER.cache.clear()
     tape.forget()
     backward.forget()
-    compiled.forget()
+    module_cache.forget()
     for op in list(OPS.values()):
         op.inferred.clear()
     for table in (infer._scalar_types, promotion._joins_by_key, stage._literals):
         table.clear()
     for function in (
         fused._form, emitter.tensor_text, families._literal, transfer._plan, batch.without_dim,
-        program.result_handler,
+        modules.result_handler,
     ):
         function.cache_clear()
     release_recent()

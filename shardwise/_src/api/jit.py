@@ -26,7 +26,13 @@ from shardwise._src.api.signatures import (
     names_without_static,
     without_static,
 )
-from shardwise._src.api.stages import ShapeDtypeStruct, Traced, compiler_overrides, shapes_of
+from shardwise._src.api.stages import (
+    ShapeDtypeStruct,
+    Traced,
+    compiler_overrides,
+    shapes_of,
+    used_arguments,
+)
 from shardwise._src.api.statics import incomparable, merged, split_static
 from shardwise._src.api.trees import (
     argument_names,
@@ -346,7 +352,7 @@ class Jitted(Generic[P, R]):
             out_shardings=outs,
             donated=self._donated(tree, len(leaves)),
             overrides=self._options.compiler_options,
-            keep_unused=self._options.keep_unused,
+            kept=tuple(range(len(sigs))) if self._options.keep_unused else used_arguments(program),
         )
 
     def _compile(
@@ -361,7 +367,7 @@ class Jitted(Generic[P, R]):
             run = closing_over_refs(self, leaves, tree, static, args, kwargs)
         else:
             compiled = traced.lower().compile()
-            run = compiled.run
+            run = compiled.runner()
             self._warn_of_donations(compiled.executable)
         make_room(self._cache, CACHE_SIZE)
         self._cache[key] = run

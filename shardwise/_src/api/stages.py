@@ -14,10 +14,11 @@ from shardwise._src.lowering.storage import bare, order_of, place_in
 from shardwise._src.messages.words import listed
 from shardwise._src.moving.targets import as_placement
 from shardwise._src.running.eager import EAGER
-from shardwise._src.running.executable import Executable, Lowering, lower
+from shardwise._src.running.executable import Executable
+from shardwise._src.running.plan import ModulePlan, plan_module
 from shardwise._src.running.watch import watched, watching
 from shardwise._src.runtime.backend import client
-from shardwise._src.runtime.program import estimated_cost, hlo_computation
+from shardwise._src.runtime.modules import estimated_cost, hlo_computation
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.shardy import parsed
 from shardwise._src.transforms.tracer import Tracer
@@ -138,70 +139,31 @@ class ArgInfo:
     dtype = property(lambda self: self.aval.dtype)
 
 
-class _Stage:
-    """What all stages know of their arguments and results."""
-
-    __slots__ = ()
-    _traced: Any
-
-    @property
-    def in_tree(self) -> Any:
-        return self._traced._in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        return self._traced._out_tree
-
-    @property
-    def in_avals(self) -> Any:
-        """The types of the arguments, as (positional, named)."""
-        return self.in_tree.unflatten(self._traced.program.in_types)
-
-    @property
-    def args_info(self) -> Any:
-        """An `ArgInfo` for each argument, as (positional, named)."""
-        traced = self._traced
-        pairs = enumerate(traced.program.in_types)
-        return self.in_tree.unflatten([ArgInfo(t, i in traced._donated) for i, t in pairs])
-
-    @property
-    def donate_argnums(self) -> tuple[int, ...]:
-        """The donated arguments, counted flat."""
-        return self._traced._donated
-
-    @property
-    def out_info(self) -> Any:
-        """The types of the results, in their tree."""
-        return shapes_of(self._traced.program, self.out_tree)
-
-
 _PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}  # as devices name theirs
 
 
-class Traced(_Stage):
-    """A staged call: the program and everything that lowering needs."""
+@dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
+class Traced:
+    """A staged call: the program and everything that lowering needs.
 
-    __slots__ = (
-        "program", "_sigs", "names", "_in_tree", "_out_tree", "_in_shardings", "_out_shardings",
-        "_donated", "_overrides", "kept",
-    )
+    sigs, names: of each argument, counted flat as all that follows.
+    in_tree:  of the arguments, as (positional, named); out_tree: of the results.
+    in_shardings, out_shardings: what was asked for, for each; None where nothing was.
+    donated:  positions of arguments whose memory the program may take.
+    overrides: XLA's options, as (name, value) pairs.
+    kept:     positions of the arguments that the compiled program takes.
+    """
 
-    def __init__(
-        self, program: Program, sigs: Sequence[Signature], names: Sequence[str], *, in_tree: Any,
-        out_tree: Any, in_shardings: Any, out_shardings: Any, donated: tuple, overrides: tuple,
-        keep_unused: bool = False,
-    ):
-        self.program = program
-        self._sigs = sigs
-        self.names = names
-        self._in_tree = in_tree
-        self._out_tree = out_tree
-        self._in_shardings = in_shardings
-        self._out_shardings = out_shardings
-        self._donated = donated
-        self._overrides = overrides
-        everything = tuple(range(len(sigs)))
-        self.kept = everything if keep_unused else used_arguments(program)
+    program: Program
+    sigs: Sequence[Signature]
+    names: Sequence[str]
+    in_tree: Any
+    out_tree: Any
+    in_shardings: Sequence[Any] | None
+    out_shardings: Sequence[Any] | None
+    donated: tuple[int, ...]
+    overrides: tuple[tuple[str, Any], ...]
+    kept: tuple[int, ...]
 
     @property
     def jaxpr(self) -> Program:
@@ -212,13 +174,30 @@ class Traced(_Stage):
         return self.program.name
 
     @property
-    def _traced(self) -> Traced:
-        return self
+    def in_avals(self) -> Any:
+        """The types of the arguments, as (positional, named)."""
+        return self.in_tree.unflatten(self.program.in_types)
 
     @property
     def out_avals(self) -> Any:
         """The types of the results, in their tree."""
         return self.out_tree.unflatten(self.program.out_types)
+
+    @property
+    def args_info(self) -> Any:
+        """An `ArgInfo` for each argument, as (positional, named)."""
+        pairs = enumerate(self.program.in_types)
+        return self.in_tree.unflatten([ArgInfo(t, i in self.donated) for i, t in pairs])
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The donated arguments, counted flat."""
+        return self.donated
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, in their tree."""
+        return shapes_of(self.program, self.out_tree)
 
     def as_text(self) -> str:
         return str(self.program)
@@ -231,30 +210,29 @@ class Traced(_Stage):
         Raises:
           ValueError: if `lowering_platforms` names others.
         """
-        lowered = self._lowered()
-        here = lowered._plan.devices[0].platform
+        plan = self._planned()
+        here = plan.places.devices[0].platform
         others = [p for p in lowering_platforms or () if _PLATFORMS.get(p, p) != here]
         if others:
             raise ValueError(
                 f"{self.program.name} is lowered for the devices of its arguments, of platform "
                 f"{here!r}; lowering_platforms asks for {listed(others)}."
             )
-        return lowered
+        return Lowered(self, plan)
 
-    def _lowered(self) -> Lowered:
-        kept, ins = self.kept, self._in_shardings
+    def _planned(self) -> ModulePlan:
+        kept, ins = self.kept, self.in_shardings
         program = self.program
-        if len(kept) < len(self._sigs):
+        if len(kept) < len(self.sigs):
             program = without_others(program, kept)
-        plan = lower(
+        return plan_module(
             program,
-            self.pick(self._sigs),
+            self.pick(self.sigs),
             names=self.pick(self.names),
             in_shardings=None if ins is None else self.pick(ins),
-            out_shardings=self._out_shardings,
-            donated=[kept.index(i) for i in self._donated if i in kept],
+            out_shardings=self.out_shardings,
+            donated=[kept.index(i) for i in self.donated if i in kept],
         )
-        return Lowered(plan, self)
 
     def pick(self, of_arguments: Sequence[Any]) -> Sequence[Any]:
         """What there is for each argument, for those that the compiled program takes."""
@@ -265,17 +243,33 @@ class Traced(_Stage):
     def spread(self, of_kept: Sequence[Any]) -> list[Any]:
         """The reverse of `pick`: None for arguments that are not used."""
         found = dict(zip(self.kept, of_kept, strict=True))
-        return [found.get(i) for i in range(len(self._sigs))]
+        return [found.get(i) for i in range(len(self.sigs))]
 
 
-class Lowered(_Stage):
-    """A program in StableHLO."""
+class _OfTraced:
+    """What the later stages say of their arguments and results: what `Traced` does."""
 
-    __slots__ = ("_plan", "_traced")
+    __slots__ = ()
+    traced: Traced
 
-    def __init__(self, plan: Lowering, traced: Traced):
-        self._plan = plan
-        self._traced = traced
+    in_tree = property(lambda self: self.traced.in_tree)
+    out_tree = property(lambda self: self.traced.out_tree)
+    in_avals = property(lambda self: self.traced.in_avals)
+    args_info = property(lambda self: self.traced.args_info)
+    donate_argnums = property(lambda self: self.traced.donated)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, in their tree."""
+        return self.traced.out_info
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
+class Lowered(_OfTraced):
+    """A program in StableHLO. plan: the module, and how its calls are to be made."""
+
+    traced: Traced
+    plan: ModulePlan
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The module.
@@ -288,7 +282,7 @@ class Lowered(_Stage):
             raise ValueError(
                 f"as_text: unknown dialect {dialect!r}; known are 'stablehlo' and 'hlo'."
             )
-        text = self._plan.located() if debug_info else self._plan.text
+        text = self.plan.located() if debug_info else self.plan.text
         if dialect != "hlo":
             return text
         found = hlo_computation(text)
@@ -301,19 +295,17 @@ class Lowered(_Stage):
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimate for the whole program, before it is partitioned and optimised."""
-        return estimated_cost(client(self._plan.devices[0].platform), self._plan.text)
+        return estimated_cost(client(self.plan.places.devices[0].platform), self.plan.text)
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
         """The program for its devices; `compiler_options` go before those of `jit`."""
-        traced = self._traced
+        traced = self.traced
         more = compiler_overrides(traced.program.name, compiler_options)
-        overrides = tuple(sorted(dict((*traced._overrides, *more)).items()))
+        overrides = tuple(sorted(dict((*traced.overrides, *more)).items()))
         tree = traced.out_tree
         one_array = tree.num_nodes == 1 and tree.num_leaves == 1
-        exe = self._plan.compile(
-            out_tree=None if one_array else tree, overrides=overrides
-        )
-        return Compiled(exe, traced)
+        executable = self.plan.load(out_tree=None if one_array else tree, overrides=overrides)
+        return Compiled(traced, executable)
 
 
 def _struct(sig: Signature) -> ShapeDtypeStruct:
@@ -345,20 +337,19 @@ def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
     return Format(layout or Layout(range(t.ndim)), sharding)
 
 
-class Compiled(_Stage):
+@dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
+class Compiled(_OfTraced):
     """A compiled program. Callable with arguments of exactly the types it was compiled for."""
 
-    __slots__ = ("executable", "run", "_traced")
+    traced: Traced
+    executable: Executable
 
-    def __init__(self, executable: Executable, traced: Traced):
-        self.executable = executable
-        self._traced = traced
-        self.run: Callable[[Sequence[Any]], Any] = executable.run
-        if len(traced.kept) < len(traced.names):
-            self.run = self._run_with_used
-
-    def _run_with_used(self, args: Sequence[Any]) -> Any:
-        return self.executable.run([args[i] for i in self._traced.kept])
+    def runner(self) -> Callable[[Sequence[Any]], Any]:
+        """What runs it on all arguments, as arrays of exactly its signatures."""
+        run, kept = self.executable.runner(), self.traced.kept
+        if len(kept) == len(self.traced.sigs):
+            return run
+        return lambda args: run([args[i] for i in kept])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((args, kwargs))
@@ -370,7 +361,7 @@ class Compiled(_Stage):
             )
         arrays = [self._array(x, i) for i, x in enumerate(leaves)]
         self._check_types(arrays)
-        exe, used = self.executable, self._traced.pick(arrays)
+        exe, used = self.executable, self.traced.pick(arrays)
         self._check_places(used)
         rows = zip(used, exe.in_shardings, exe.in_layouts, strict=True)
         placed = [self._placed(*row) for row in rows]
@@ -381,25 +372,25 @@ class Compiled(_Stage):
 
     @property
     def _what(self) -> str:
-        return f"compiled {self._traced.program.name}"
+        return f"compiled {self.traced.program.name}"
 
     def _array(self, x: Any, i: int) -> Array:
         if x.__class__ is Array:
             return x
         if isinstance(x, Tracer):
             raise TypeError(
-                f"{self._what}: {self._traced.names[i]} is a traced value, but what is compiled "
+                f"{self._what}: {self.traced.names[i]} is a traced value, but what is compiled "
                 "runs on arrays only and cannot be transformed. Call the jitted function instead."
             )
         try:
             return EAGER.array(x)
         except TypeError as error:
-            raise TypeError(f"{self._what}: {self._traced.names[i]}: {error}") from None
+            raise TypeError(f"{self._what}: {self.traced.names[i]}: {error}") from None
 
     def _check_types(self, arrays: list[Array]) -> None:
         rows = [
             f"{name} must be of type {t.str_short(True)}; got {a.aval.str_short(True)}"
-            for name, a, t in zip(self._traced.names, arrays, self._traced.program.in_types,
+            for name, a, t in zip(self.traced.names, arrays, self.traced.program.in_types,
                                   strict=True)
             if (a.shape, a.dtype) != (t.shape, t.dtype)
         ]
@@ -437,12 +428,12 @@ class Compiled(_Stage):
 
     def runtime_executable(self) -> Any:
         """The runtime's own object."""
-        return self.executable.compiled.raw
+        return self.executable.module.raw
 
     @property
     def input_shardings(self) -> Any:
         """Shardings of the arguments, as (positional, named); None for those that are not used."""
-        return self.in_tree.unflatten(self._traced.spread(self.executable.in_shardings))
+        return self.in_tree.unflatten(self.traced.spread(self.executable.in_shardings))
 
     @property
     def output_shardings(self) -> Any:
@@ -453,7 +444,7 @@ class Compiled(_Stage):
         """Formats of the arguments, as `input_shardings`: what to `device_put` them to."""
         exe = self.executable
         rows = zip(exe.in_layouts, exe.in_shardings, exe.program.in_types, strict=True)
-        return self.in_tree.unflatten(self._traced.spread([_format(*row) for row in rows]))
+        return self.in_tree.unflatten(self.traced.spread([_format(*row) for row in rows]))
 
     @property
     def output_formats(self) -> Any:
@@ -462,12 +453,12 @@ class Compiled(_Stage):
 
     def as_text(self) -> str:
         """The compiled module, in HLO."""
-        return self.executable.compiled.hlo_text()
+        return self.executable.module.hlo_text()
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimate: flops, bytes accessed and so on, per device."""
-        return self.executable.compiled.cost()
+        return self.executable.module.cost()
 
     def memory_analysis(self) -> Any:
         """Sizes in bytes per device: arguments, results, temporaries, aliased."""
-        return self.executable.compiled.memory()
+        return self.executable.module.memory()

@@ -18,7 +18,7 @@ from shardwise._src.arrays.signature import Signature, kept_near, signature
 from shardwise._src.base.caches import exact
 from shardwise._src.base.config import default_device
 from shardwise._src.base.context import current
-from shardwise._src.compiling.compiled import compiled_for
+from shardwise._src.compiling.module_cache import loaded_for
 from shardwise._src.core.ground import untraced
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, Var
@@ -30,7 +30,7 @@ from shardwise._src.moving.tiles import by_host, from_host, is_large
 from shardwise._src.moving.tiles import put_parts as put_parts
 from shardwise._src.ops.sharding import reshard
 from shardwise._src.runtime import backend
-from shardwise._src.runtime.program import Compiled
+from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize, too_large
 from shardwise._src.types.layout import AutoLayout, Format
@@ -254,7 +254,7 @@ def _relabelled(x: Array, target: Any) -> Array:
 
 
 @functools.lru_cache(1024)
-def _resharder(sig: Signature, target: Signature) -> Compiled:
+def _resharder(sig: Signature, target: Signature) -> LoadedModule:
     """A compiled identity between two places over the same devices, in one order."""
     var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")
@@ -263,7 +263,7 @@ def _resharder(sig: Signature, target: Signature) -> Compiled:
     if len(sig.devices) == 1:
         ins, outs = [None], [None]
     text = module_text(program, sig.devices, [], ins, outs, storage=storage)
-    return compiled_for(text, sig.devices, (False,))
+    return loaded_for(text, sig.devices, (False,))
 
 
 def _reshard(x: Array, target: Any) -> Array:

@@ -21,8 +21,9 @@ from shardwise._src.moving.targets import as_sharding
 from shardwise._src.moving.transfer import default_place, move, put_host, scalar, whole_beside
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.sharding import sharding_constraint
-from shardwise._src.running.executable import Executable, build
+from shardwise._src.running.executable import Executable
 from shardwise._src.running.indexing import Indexing
+from shardwise._src.running.plan import build
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
 from shardwise._src.transforms.tracer import Tracer, escaped
@@ -107,7 +108,7 @@ class Eager(Interpreter, Indexing):
         if found is None:
             tree = flatten([0] * len(program.outputs))[1]
             exe = build(program, [a._sig for a in arrays], out_tree=tree, quick=True)
-            found = program.derived[key] = exe.run
+            found = program.derived[key] = exe.runner()
         return found(arrays)
 
     # -- what the caches do not know yet --
@@ -176,7 +177,7 @@ class Eager(Interpreter, Indexing):
         key = (op, current().key, *[a._sig for a in args], *params, *params.values())
         found = kept.get(key)
         if found is None:
-            found = kept[key] = self._executable(op, args, params).run
+            found = kept[key] = self._executable(op, args, params).runner()
         return found
 
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
@@ -232,8 +233,8 @@ class Eager(Interpreter, Indexing):
 
     def _keep(self, key: tuple, exe: Executable) -> Callable:
         make_room(self.cache, CACHE_SIZE)
-        self.cache[key] = exe.run
-        return exe.run
+        run = self.cache[key] = exe.runner()
+        return run
 
 
 def _hashable(x: Any) -> Any:

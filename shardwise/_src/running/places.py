@@ -6,7 +6,8 @@ constraints; then the mesh in scope; else where the first array is, or the defau
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.lowering.storage import bare, order_in
 from shardwise._src.moving.transfer import aligned, default_place
 from shardwise._src.runtime import placement
+from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.layout import AutoLayout
 from shardwise._src.types.mesh import AbstractMesh, Mesh
@@ -29,6 +31,49 @@ from shardwise._src.types.sharding import (
     spec_from_tiles,
 )
 from shardwise._src.types.tiling import Tiling
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Places:
+    """Where a program runs, and where what it takes and gives is.
+
+    devices:   in the program's order; committed: whether its results must stay on them.
+    meshes:    that it meets, the leading one first; None among them where there need be none.
+    constants, arguments: the sharding of each, as the program takes it.
+    results:   the sharding of each; None where the partitioner chooses.
+    """
+
+    devices: tuple
+    committed: bool
+    meshes: list[Any]
+    constants: list[Any]
+    arguments: list[Any]
+    results: list[Any]
+
+
+def places_for(
+    program: Program, sigs: Sequence[Signature], names: Sequence[str], ins: Iterable[Any],
+    outs: Iterable[Any], constants: Sequence[Any],
+) -> Places:
+    """The places for arguments of these signatures.
+
+    names: of the arguments, for messages; ins, outs: the shardings that are asked for, or None.
+    constants: hidden arguments of the program.
+    """
+    wanted, outs = list(ins), list(outs)
+    held = [c._sig for c in constants if c.__class__ is Array]
+    devices, committed = _choose_devices(program, sigs, names, wanted, outs, held)
+    shardings = [s.sharding for s in (*sigs, *held)]
+    named = [*wanted, *shardings, *outs, *constraint_shardings(program)]
+    meshes = _meshes_of([getattr(s, "mesh", None) for s in named], devices)
+    for sharding in filter(is_abstract, named):
+        _concrete_mesh(sharding.mesh, meshes)  # raises where there is none
+    mesh = meshes[0]
+    pairs = zip(outs, program.out_types, strict=True)
+    results = [over_devices(_wanted_by_type(s, t), t, devices, meshes) for s, t in pairs]
+    arguments = [_target_of(s, w, devices, mesh) for s, w in zip(sigs, wanted, strict=True)]
+    hidden = [_place_of(c, devices, mesh) for c in constants]
+    return Places(devices, committed, meshes, hidden, arguments, results)
 
 
 def check_committed(
@@ -69,7 +114,7 @@ def _alike(sig: Signature, sharding: Any) -> bool:
     return aligned(sharding, sig.devices, ndim).is_equivalent_to(sig.sharding, ndim)
 
 
-def wanted_by_type(asked: Any, t: Any) -> Any:
+def _wanted_by_type(asked: Any, t: Any) -> Any:
     """What a result's sharding is to be: as asked, or what its type says (Explicit axes)."""
     if asked is not None or t.mesh is None or not t.mesh.are_all_axes_explicit:
         return asked
@@ -81,12 +126,12 @@ def over_devices(sharding: Any, t: Any, devices: tuple, meshes: Sequence[Any]) -
     if sharding is None:
         return None
     if is_abstract(sharding):
-        mesh = concrete_mesh(sharding.mesh, meshes)
+        mesh = _concrete_mesh(sharding.mesh, meshes)
         return NamedSharding(mesh, sharding.spec, sharding.memory_kind)
     return sharding if set(sharding.devices) != set(devices) else aligned(sharding, devices, t.ndim)
 
 
-def concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
+def _concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
     """The mesh among those of a program that an abstract one stands for."""
     alike = [m for m in meshes if m is not None and m.shape_tuple == abstract.shape_tuple]
     if not alike:
@@ -100,7 +145,7 @@ def concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
     return exact[0] if exact else alike[0].update(axis_types=abstract.axis_types)
 
 
-def place_of(constant: Any, devices: tuple, mesh: Any) -> Any:
+def _place_of(constant: Any, devices: tuple, mesh: Any) -> Any:
     """Where a constant goes: it stays, where it is on the program's devices."""
     if constant.__class__ is Array and constant._sig.devices == devices:
         return constant._sig.sharding
@@ -112,7 +157,7 @@ def order_of_held(constant: Any, place: Any) -> Any:
     return order_in(None, constant._sig, place) if constant.__class__ is Array else None
 
 
-def target_of(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:
+def _target_of(sig: Signature, wanted: Any, devices: tuple, mesh: Any) -> Any:
     if wanted is not None:
         return aligned(wanted, devices, sig.type.ndim)
     if sig.devices == devices:
@@ -128,7 +173,7 @@ def _replicated(devices: tuple, mesh: Any) -> Any:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def choose_devices(
+def _choose_devices(
     program: Program, sigs: Sequence[Signature], names: Sequence[str], wanted: Sequence[Any],
     outs: Sequence[Any], held: Sequence[Signature] = (),
 ) -> tuple[tuple, bool]:
@@ -207,22 +252,22 @@ def constraint_shardings(program: Program) -> list[Any]:
 
 
 def result_shardings(
-    compiled: Any, types: Sequence[ArrayType], asked: Sequence[Any], devices: tuple,
-    meshes: Sequence[Any],
+    module: LoadedModule, types: Sequence[ArrayType], places: Places
 ) -> list[Any]:
-    """The shardings of the results of a compiled program: as asked, else as it has them."""
+    """The shardings of the results of a loaded module: as asked, else as it has them."""
+    asked, devices, meshes = places.results, places.devices, places.meshes
     if len(devices) == 1 or not asked:
         mesh = meshes[0]  # of one device, if arguments are over one
         whole = _replicated(devices, mesh)
         return [a if a is not None else whole for a in asked]
-    actual = compiled.output_shardings() or [None] * len(asked)
+    actual = module.output_shardings() or [None] * len(asked)
     return [
         a if a is not None else _read_back(s, t.ndim, meshes, devices)
         for a, s, t in zip(asked, actual, types, strict=True)
     ]
 
 
-def meshes_of(meshes: Sequence[Any], devices: tuple) -> list[Any]:
+def _meshes_of(meshes: Sequence[Any], devices: tuple) -> list[Any]:
     """The meshes that a program meets, the leading one first; None where there need be none."""
     met = [m for m in (*meshes, current().mesh) if isinstance(m, Mesh)]
     found = dict.fromkeys(m for m in met if m.flat_devices == devices)

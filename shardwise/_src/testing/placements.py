@@ -245,7 +245,7 @@ class _Placed:
         exe, args = self.placed(splits)
         arrays, count = exe(args), len(self.expected or ())
         groups = [arrays[i : i + count] for i in range(0, len(arrays), count)]
-        return exe.compiled.has_collectives, groups
+        return exe.module.has_collectives, groups
 
     def same_values(self, split: _Split, arrays: list[Any]) -> bool:
         return all([
@@ -281,7 +281,7 @@ class _Placed:
             return
         for split in splits:
             exe, _ = self.placed([split])
-            if exe.compiled.has_collectives:
+            if exe.module.has_collectives:
                 self.report.add(f"placement: {split.label} needs communication",
                                 _collectives(exe), "none: `dims` says results are split alike")
 
@@ -330,7 +330,7 @@ class _Placed:
                    for a in arrays):
                 continue
             exe, _ = self.placed([split])
-            if not exe.compiled.has_collectives:
+            if not exe.module.has_collectives:
                 self.report.add(
                     f"missing rule: {split.label}", "None in `dims`",
                     "a factor: XLA splits it without communication, with results "
@@ -345,7 +345,7 @@ def _half(x: np.ndarray, dims: frozenset[int], half: int) -> np.ndarray:
 
 
 def _collectives(exe: Executable) -> str:
-    lines = exe.compiled.hlo_text().splitlines()
+    lines = exe.module.hlo_text().splitlines()
     kinds = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
     found = [next((k for k in kinds if f"{k}(" in line or f"{k}-start(" in line), None)
              for line in lines]

@@ -12,7 +12,8 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, evaluate
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.running.eager import EAGER
-from shardwise._src.running.executable import Executable, build
+from shardwise._src.running.executable import Executable
+from shardwise._src.running.plan import build
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.testing.sample import Report
 from shardwise._src.transforms.stage import stage

@@ -1,4 +1,4 @@
-"""Compiled modules, kept by their text: equal programs are compiled once.
+"""Loaded modules, kept by their text: equal programs are compiled once.
 
 A function made again, or another function with the same program, finds what is there; another
 process finds it on disk, where the program took longer to compile than a moment.
@@ -19,17 +19,17 @@ from shardwise._src.compiling.disk_cache import DiskCache, disk_cache, key_of
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.callbacks import PATIENCE
 from shardwise._src.runtime.fingerprint import dumps, fingerprint
-from shardwise._src.runtime.program import Compiled, compile_options, compile_text, load
+from shardwise._src.runtime.modules import LoadedModule, compile_options, compile_text, load
 
 CACHE_SIZE = 2048
 # Devices wait for the one that calls a host function, which may take its time.
 _PATIENT = ("xla_cpu_collective_call_terminate_timeout_seconds", PATIENCE)
 
-_compiled: OrderedDict[tuple, Compiled] = OrderedDict()
+_modules: OrderedDict[tuple, LoadedModule] = OrderedDict()
 _log = logging.getLogger("shardwise.jit")
 
 
-def compiled_for(
+def loaded_for(
     text: str,
     devices: tuple,
     free_outputs: tuple[bool, ...],
@@ -38,11 +38,11 @@ def compiled_for(
     overrides: tuple = (),
     callbacks: tuple[Callable[..., Any], ...] = (),
     ordered: bool = False,
-) -> Compiled:
-    """The compiled form of a module.
+) -> LoadedModule:
+    """The module of a text, compiled for its devices.
 
     free_outputs: the results whose sharding the partitioner chooses.
-    quick, small: what allows a faster compilation (see `runtime.program.compile_options`).
+    quick, small: what allows a faster compilation (see `runtime.modules.compile_options`).
     overrides:    XLA options as (name, value) pairs.
     callbacks:    host functions that the module calls, by number. A program with any is kept
                   nowhere: it would keep them, and they exist in this process only.
@@ -50,10 +50,10 @@ def compiled_for(
     """
     begin = time.perf_counter()
     key = (text, devices, free_outputs, quick, small, repr(overrides))  # repr: 1 is not True
-    found = None if callbacks else _compiled.get(key)
+    found = None if callbacks else _modules.get(key)
     if found is not None:
         with suppress(KeyError):  # another thread may have made room just now
-            _compiled.move_to_end(key)
+            _modules.move_to_end(key)
         _report("found %s in memory in %.1f ms", text, begin)
         return found
     if callbacks and len(devices) > 1 and devices[0].platform == "cpu":
@@ -63,19 +63,19 @@ def compiled_for(
     )
     if callbacks:
         return _compile(text, devices, options, callbacks, ordered)
-    new = _compiled[key] = _kept(disk_cache(), text, devices, options)
-    make_room(_compiled, CACHE_SIZE + 1)
+    new = _modules[key] = _kept(disk_cache(), text, devices, options)
+    make_room(_modules, CACHE_SIZE + 1)
     return new
 
 
 def forget() -> None:
-    """Forgets all compiled modules in memory."""
-    _compiled.clear()
+    """Forgets all loaded modules in memory."""
+    _modules.clear()
 
 
 def _compile(
     text: str, devices: tuple, options: Any, callbacks: tuple = (), ordered: bool = False
-) -> Compiled:
+) -> LoadedModule:
     begin = time.perf_counter()
     client = backend.client(devices[0].platform)
     new = compile_text(client, text, devices, options, callbacks, ordered)
@@ -83,7 +83,7 @@ def _compile(
     return new
 
 
-def _kept(files: DiskCache | None, text: str, devices: tuple, options: Any) -> Compiled:
+def _kept(files: DiskCache | None, text: str, devices: tuple, options: Any) -> LoadedModule:
     """The program from its file; else compiled, and kept there if that took its time."""
     if files is None or dumps(options):
         return _compile(text, devices, options)
@@ -106,7 +106,7 @@ def _kept(files: DiskCache | None, text: str, devices: tuple, options: Any) -> C
     return new
 
 
-def _loaded(content: bytes, devices: tuple, options: Any) -> Compiled | None:
+def _loaded(content: bytes, devices: tuple, options: Any) -> LoadedModule | None:
     client = backend.client(devices[0].platform)
     try:
         return load(client, content[1:], devices, options, bool(content[0]))

@@ -1,7 +1,7 @@
-"""Compiled programs: made from StableHLO text, launched on raw buffers.
+"""Loaded modules: compiled from StableHLO text, launched on raw buffers.
 
-The runtime below checks byte sizes and devices only. Whoever calls `Compiled.launch` has checked
-types and placements; dispatch does so by looking the program up under exactly those.
+The runtime below checks byte sizes and devices only. Whoever calls `LoadedModule.launch` has
+checked types and placements; dispatch does so by looking the program up under exactly those.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def compile_options(
     return options
 
 
-class Compiled:
-    """One executable on its devices.
+class LoadedModule:
+    """A module as XLA compiled it, on its devices. It knows buffers, and neither types nor trees.
 
     collectives: whether its devices talk to each other, where that is known already.
     """
@@ -153,7 +153,7 @@ def _communicates(hlo: str) -> bool:
 def compile_text(
     client: Any, text: str, devices: tuple[Any, ...], options: Any,
     callbacks: Sequence[Callable[..., Any]] = (), ordered: bool = False,
-) -> Compiled:
+) -> LoadedModule:
     """Compiles a module; `callbacks` are the host functions that it calls, by number."""
     where = _jax.DeviceList(devices)
     calls = HostCalls(callbacks, len(devices), ordered) if callbacks else None
@@ -165,7 +165,7 @@ def compile_text(
             raw = client.compile_and_load(text, where, options)
     except _jax.JaxRuntimeError as error:
         _explain(error)
-    return Compiled(raw, devices, calls=calls)
+    return LoadedModule(raw, devices, calls=calls)
 
 
 def hlo_computation(text: str) -> Any:
@@ -208,10 +208,10 @@ def _option_names() -> list[str]:
 def load(
     client: Any, blob: bytes, devices: tuple[Any, ...], options: Any,
     collectives: bool | None = None,
-) -> Compiled:
-    """A program that `Compiled.serialize` wrote. The caller vouches for an equal `fingerprint`."""
+) -> LoadedModule:
+    """What `LoadedModule.serialize` wrote. The caller vouches for an equal `fingerprint`."""
     raw = client.deserialize_executable(blob, _jax.DeviceList(devices), options)
-    return Compiled(raw, devices, collectives)
+    return LoadedModule(raw, devices, collectives)
 
 
 @functools.lru_cache(4096)

@@ -1,0 +1,310 @@
+"""Plans: what is decided about a program before it is compiled, and the text of its module.
+
+    plan = plan_module(program, signatures)    # devices, shardings, layouts; what is donated; text
+    executable = plan.load()                   # compiled, or found compiled, and ready to run
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.base.context import current
+from shardwise._src.compiling.module_cache import loaded_for
+from shardwise._src.core.ordering import ORDERED, sequenced
+from shardwise._src.core.program import Program
+from shardwise._src.effects.callback import host_functions
+from shardwise._src.lowering.module import hoisted_constants, module_and_results
+from shardwise._src.lowering.storage import (
+    Storage,
+    bare,
+    order_in,
+    order_of,
+    place_in,
+    result_kinds,
+    settled,
+    stated_kind,
+    storage_of,
+)
+from shardwise._src.moving.transfer import move
+from shardwise._src.ops.inspect import INSPECT
+from shardwise._src.running.executable import Executable
+from shardwise._src.running.inspection import report_shardings
+from shardwise._src.running.places import (
+    Places,
+    check_committed,
+    constraint_shardings,
+    is_abstract,
+    order_of_held,
+    over_devices,
+    places_for,
+    result_shardings,
+)
+from shardwise._src.running.watch import watching
+from shardwise._src.runtime.modules import LoadedModule
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.sharding import NamedSharding
+
+
+class Orders(NamedTuple):
+    """The order of elements (see `storage.Order`) of each argument and result; kinds: of memory."""
+
+    arguments: list[Any]
+    results: list[Any]
+    kinds: list[str | None]
+
+
+class Asked(NamedTuple):
+    """What a module's text says of constants and arguments, and of results.
+
+    ins, outs: shardings, each None on a single device; None of a result: the partitioner chooses.
+    donated:   of each argument, whether its memory may be reused.
+    """
+
+    ins: Sequence[Any]
+    outs: Sequence[Any]
+    donated: tuple[bool, ...]
+    storage: Storage
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class ModulePlan:
+    """A program with all that is decided about it before it is compiled, and its module's text.
+
+    program:   as it is compiled: with ordered effects in sequence.
+    sigs:      of the arguments that calls give; names: of the arguments, for messages.
+    constants: those that are hidden arguments, before the others.
+    donated:   positions of the arguments whose memory the program takes; unfit: of those that no
+               result could use.
+    places:    where everything is; the results, too, as far as that is known.
+    """
+
+    program: Program
+    sigs: Sequence[Signature]
+    names: Sequence[str]
+    constants: list[Any]
+    donated: tuple[int, ...]
+    unfit: tuple[int, ...]
+    places: Places
+    orders: Orders
+    asked: Asked
+    text: str
+
+    def load(
+        self, *, out_tree: Any = None, quick: bool = False, overrides: tuple = ()
+    ) -> Executable:
+        """The executable. Without a tree its result is the one array that the program gives.
+
+        quick: for eager ops and fused functions, which are small and many.
+        """
+        places, module = self.places, self._module(quick, overrides)
+        layouts = self.orders.arguments
+        if any(layouts):
+            layouts = settled(layouts, module.parameter_layouts()[len(self.constants) :])
+        rows = zip(layouts, self.sigs, places.arguments, strict=True)
+        targets = [place_in(*row) for row in rows]
+        pairs = zip(self.constants, places.constants, strict=True)
+        out_sigs = self._result_signatures(module)
+        executable = Executable(
+            module=module,
+            program=self.program,
+            text=self.text,
+            names=self.names,
+            in_shardings=places.arguments,
+            in_layouts=layouts,
+            moves=tuple((i, place) for i, place in enumerate(targets) if place is not None),
+            hidden=[move(c, place)._live() for c, place in pairs],
+            donated=self.donated,
+            unfit=self.unfit,
+            out_sigs=out_sigs,
+            handlers=[s.handler for s in out_sigs],
+            out_tree=out_tree,
+            eager=quick,
+        )
+        if INSPECT in self.program.effects:
+            report_shardings(self.program, self._executable_of)
+        return executable
+
+    def _module(self, quick: bool, overrides: tuple) -> LoadedModule:
+        program, places = self.program, self.places
+        free = tuple(s is None for s in places.results)
+        quick = quick or _is_single(program)
+        if "stablehlo.scatter" in self.text:  # it has to be in a fusion
+            quick = False
+        small = quick and _is_small(program)
+        called = tuple(host_functions(program))
+        rest = called, ORDERED in program.effects
+        return loaded_for(self.text, places.devices, free, quick, small, overrides, *rest)
+
+    def _result_signatures(self, module: LoadedModule) -> list[Signature]:
+        """The signatures of the results, from what the compiler says of them."""
+        types, places = self.program.out_types, self.places
+        layouts = self.orders.results
+        shardings = result_shardings(module, types, places)
+        pairs = zip(shardings, self.orders.kinds, strict=True)
+        shardings = [s if kind is None else s.with_memory_kind(kind) for s, kind in pairs]
+        if any(layouts):
+            layouts = settled(layouts, module.output_layouts())
+        rows = zip(types, shardings, layouts, strict=True)
+        return [signature(t, s, places.committed, layout) for t, s, layout in rows]
+
+    def located(self) -> str:
+        """The text with the lines of the user's program that it comes from."""
+        here = self.places.devices
+        return module_and_results(
+            self.program, here, self.constants, *self.asked, located=True
+        )[0]
+
+    def _executable_of(self, wider: Program) -> Executable:
+        """A program with more results, compiled as this one is."""
+        results = self.places.results
+        outs = [*results, *[None] * (len(wider.outputs) - len(results))]
+        tree = flatten([0] * len(outs))[1]
+        given = {"in_shardings": self.places.arguments, "out_shardings": outs}
+        return build(wider, self.sigs, out_tree=tree, **given)
+
+
+def build(
+    program: Program, sigs: Sequence[Signature], *, out_tree: Any = None, quick: bool = False,
+    **plan: Any,
+) -> Executable:
+    """Plans and loads; `plan` as for `plan_module`, the rest as for `ModulePlan.load`."""
+    return plan_module(program, sigs, **plan).load(out_tree=out_tree, quick=quick)
+
+
+def plan_module(
+    program: Program,
+    sigs: Sequence[Signature],
+    *,
+    names: Sequence[str] = (),
+    in_shardings: Sequence[Any] | None = None,
+    out_shardings: Sequence[Any] | None = None,
+    donated: Sequence[int] = (),
+) -> ModulePlan:
+    """The plan of a program for arguments of the given signatures.
+
+    names:         of the arguments, for messages.
+    in_shardings:  per argument, the sharding or format that it must have; None where it stays as
+                   it is.
+    out_shardings: per result; None where the partitioner chooses.
+    donated:       positions of arguments whose memory the program may take.
+    """
+    unfit = _unfit(program, donated)
+    donated = () if watching() else tuple([i for i in donated if i not in unfit])
+    ins = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
+    outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
+    if ORDERED in program.effects:
+        program = sequenced(program)
+    check_committed(program, sigs, names, ins)
+    constants = hoisted_constants(program)
+    places = places_for(program, sigs, names, map(bare, ins), map(bare, outs), constants)
+    orders = _orders(program, sigs, places, ins, outs)
+    asked = _asked(places, orders, constants, [i in donated for i in range(len(sigs))])
+    text, chosen = _text_for(program, constants, places, asked)
+    if len(places.devices) > 1:
+        places = dataclasses.replace(places, results=chosen)
+    return ModulePlan(
+        program, sigs, names, constants, donated, unfit, places, orders, asked, text
+    )
+
+
+def _unfit(program: Program, donated: Sequence[int]) -> tuple[int, ...]:
+    """The donated arguments that no result is like in shape and dtype: they are left alone."""
+    free = Counter((t.shape, t.dtype) for t in program.out_types)
+    found = []
+    for i in donated:
+        t = program.in_types[i]
+        free[t.shape, t.dtype] -= 1
+        if free[t.shape, t.dtype] < 0:
+            found.append(i)
+    return tuple(found)
+
+
+def _orders(
+    program: Program, sigs: Sequence[Signature], places: Places, ins: Sequence[Any],
+    outs: Sequence[Any],
+) -> Orders:
+    """How all lies in memory, by the formats that are asked for: `ins` and `outs`."""
+    rows = zip(ins, sigs, places.arguments, strict=True)
+    arguments = [order_in(*row) for row in rows]
+    results = [order_of(f, t) for f, t in zip(outs, program.out_types, strict=True)]
+    rows = zip(outs, places.results, result_kinds(program), strict=True)
+    kinds = [kind if bare(f) is None else stated_kind(s) for f, s, kind in rows]
+    return Orders(arguments, results, kinds)
+
+
+def _asked(
+    places: Places, orders: Orders, constants: Sequence[Any], donated: Sequence[bool]
+) -> Asked:
+    ins, outs = places.constants + places.arguments, places.results
+    held = [order_of_held(c, s) for c, s in zip(constants, places.constants, strict=True)]
+    storage = storage_of(ins, held + orders.arguments, orders.kinds, orders.results)
+    if len(places.devices) == 1:
+        ins, outs = [None] * len(ins), [None] * len(outs)
+    return Asked(ins, outs, tuple(donated), storage)
+
+
+def _text_for(
+    program: Program, constants: Sequence[Any], places: Places, asked: Asked
+) -> tuple[str, list[Any]]:
+    """The module's text and the results' shardings; made once for all meshes of equal shape."""
+    devices = places.devices
+
+    def make() -> tuple[str, list[Any]]:
+        return module_and_results(program, devices, constants, *asked)
+
+    def over(chosen: Sequence[Any]) -> list[Any]:
+        pairs = zip(chosen, program.out_types, strict=True)
+        return [over_devices(s, t, devices, places.meshes) for s, t in pairs]
+
+    forms = [_form(s, devices) for s in (*asked.ins, *asked.outs)]
+    if False in forms or not all(map(is_abstract, constraint_shardings(program))):
+        text, chosen = make()
+        return text, over(chosen)
+    platform, count = devices[0].platform, len(devices)
+    rest = asked.donated, asked.storage
+    key = (module_and_results, current().trace_key, platform, count, *forms, *rest)
+    kept = program.derived
+    if key not in kept:
+        text, chosen = make()
+        found = [_form(s, devices) for s in chosen]
+        if False in found:
+            return text, over(chosen)
+        kept[key] = text, found
+    text, found = kept[key]
+    return text, over(found)
+
+
+def _form(sharding: Any, devices: tuple) -> Any:
+    """A sharding as all meshes of its shape have it; False where it is tied to its devices."""
+    if sharding is None or is_abstract(sharding):
+        return sharding
+    if not isinstance(sharding, NamedSharding) or sharding.devices != devices:
+        return False
+    return NamedSharding(sharding.mesh.abstract_mesh, sharding.spec, sharding.memory_kind)
+
+
+def _is_single(program: Program) -> bool:
+    """Whether a program is one op, the least that XLA can be given."""
+    equations = program.equations
+    return len(equations) == 1 and not equations[0].op.programs
+
+
+SMALL = 2048  # elements; an unoptimised kernel loses at most a few ns on each
+
+
+def _is_small(program: Program) -> bool:
+    """Whether a program does little work: few elements, and a fixed amount of work for each."""
+    if any(v.aval.size > SMALL for v in program.inputs):
+        return False
+    return all(
+        eqn.op.family in ("", "elementwise", "reduction") and eqn.op.name not in _LONG
+        and not eqn.op.programs and all(v.aval.size <= SMALL for v in eqn.outputs)
+        for eqn in program.equations
+    )
+
+
+_LONG = ("sort", "top_k")  # more work for each element, the more there are
