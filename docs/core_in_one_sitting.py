@@ -22,7 +22,7 @@ from shardwise._src.core.checker import check_program
 from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.core.program import Program, Var, evaluate
+from shardwise._src.core.program import Program, Var
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
 from shardwise._src.ops.elementwise import add, cos, mul, sin
 from shardwise._src.running.eager import EAGER
@@ -219,7 +219,7 @@ assert str(program) == """\
     c:f32[3] = mul b 2.0:~f32[]
   in (c,) }"""
 check_program(program)
-assert np.allclose(np.asarray(evaluate(program, [x])[0]), 2 * np.sin(np.asarray(x)))
+assert np.allclose(np.asarray(program(x)[0]), 2 * np.sin(np.asarray(x)))
 
 # A pass is a function from programs to programs. This one computes equal things once.
 

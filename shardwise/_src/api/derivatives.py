@@ -12,10 +12,10 @@ from shardwise._src.api.jit import jit
 from shardwise._src.api.signatures import as_tuple, check_argnums, check_function
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import shared
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.program import Program, Var
+from shardwise._src.core.structure import shared
 from shardwise._src.custom.common import filled, is_value
 from shardwise._src.custom.vjp import CustomVJPPrimal, custom_vjp
 from shardwise._src.messages.tracebacks import hides_frames

@@ -13,10 +13,10 @@ from shardwise._src.base.caches import exact
 from shardwise._src.base.context import CURRENT
 from shardwise._src.control.bodies import check_function, leaf, shelf_of, staged
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import shared
 from shardwise._src.core.infer import is_value, known, type_of
 from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.program import Literal, Program, Var
+from shardwise._src.core.structure import shared
 from shardwise._src.custom.common import is_value as is_operand
 from shardwise._src.messages.source import describe
 from shardwise._src.messages.tracebacks import hides_frames

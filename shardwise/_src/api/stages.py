@@ -9,7 +9,8 @@ from typing import Any
 from shardwise._src.api.trees import tree_difference, tree_text
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.core.program import Program, derived
+from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import derived
 from shardwise._src.lowering.storage import bare, order_of, place_in
 from shardwise._src.messages.words import listed
 from shardwise._src.moving.targets import as_placement
@@ -124,8 +125,7 @@ def used_arguments(program: Program) -> tuple[int, ...]:
 def without_others(program: Program, kept: tuple[int, ...]) -> Program:
     """The program as a function of some of its arguments: the others are not used."""
     inputs = [*program.constant_vars, *[program.arguments[i] for i in kept]]
-    rest = program.outputs, program.equations, program.constants
-    return Program(inputs, *rest, name=program.name)
+    return program.replace(inputs=inputs)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,13 +18,13 @@ import numpy as np
 from shardwise._src.base.errors import Documented
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import cond
-from shardwise._src.control.programs import program_of
 from shardwise._src.control.scan import parts, scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import ForgetfulCache, Op
-from shardwise._src.core.program import Equation, Literal, Program, derived
-from shardwise._src.messages.source import Site, describe, replay, replays
+from shardwise._src.core.program import Equation, Program, replayed
+from shardwise._src.core.toolbox import derived
+from shardwise._src.messages.source import Site, describe
 from shardwise._src.numpy.reductions import argmax
 from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape, zeros
 from shardwise._src.ops.cast import convert_element_type
@@ -32,6 +32,7 @@ from shardwise._src.ops.logical import bitwise_or, eq, gt, lt, ne, select_n
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.scatter import window_sizes
 from shardwise._src.ops.shape import concatenate
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_inexact
@@ -161,20 +162,9 @@ class Checked:
         self.slots: list[Any] = []
         self.code: Any = convert_element_type(np.int32(0), dtype=CODE.dtype, weak=False)
 
-    @replays
     def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
         """The results of a program, whose checks are added to these."""
-        inputs = (*program.constants, *args)
-        env: dict[Any, Any] = dict(zip(program.inputs, inputs, strict=True))
-        outer = replay.site
-        try:
-            for eqn in program.equations:
-                replay.site = eqn.site
-                values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-                env.update(zip(eqn.outputs, self.equation(eqn, values), strict=True))
-        finally:
-            replay.site = outer
-        return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
+        return replayed(program, args, self.equation)
 
     def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
         if eqn.op is check_op:

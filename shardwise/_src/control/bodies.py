@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.caches import exact, make_room
-from shardwise._src.control.programs import Extension, fit, opened
+from shardwise._src.control.programs import Extension, fit
 from shardwise._src.core.infer import is_value, known, type_of
 from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, Var
+from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.calls import refuse_call
 from shardwise._src.messages.trees import path_in, shown, tree_difference
 from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
@@ -226,7 +227,7 @@ def together(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:
         held = [own.get(i) or Var(type_of(x)) for i, x in outside.items()]
         p, count = body.program, len(body.outside)
         inputs = [*held, *p.inputs[count:]]
-        programs.append(Program(inputs, p.outputs, p.equations, (), p.name))
+        programs.append(p.replace(inputs=inputs))
     return programs, list(outside.values())
 
 
@@ -240,7 +241,7 @@ def threading(body: Body, refs: Sequence[Ref]) -> Body:
     last = dict(zip(body.refs, p.outputs[len(outputs) :], strict=True))
     starts = [held.get(r) or Var(r.type) for r in refs]
     ends = [last.get(r) or start for r, start in zip(refs, starts, strict=True)]
-    new = Program([*inputs, *starts], [*outputs, *ends], p.equations, p.constants, p.name)
+    new = p.replace(inputs=[*inputs, *starts], outputs=[*outputs, *ends])
     return Body(new, body.outside, body.tree, body.captures, refs)
 
 
@@ -268,9 +269,10 @@ def with_types(program: Program, types: Sequence[ArrayType]) -> Program:
     """The program with its first results in exactly these types."""
     if all(a.aval is t for a, t in zip(program.outputs, types, strict=False)):
         return program
-    new = Extension(program)
+    new = Extension(program.equations)
     fitted = [new.fitted(a, t) for a, t in zip(program.outputs, types, strict=False)]
-    return new.program(program.inputs, [*fitted, *program.outputs[len(types) :]])
+    outputs = [*fitted, *program.outputs[len(types) :]]
+    return program.replace(outputs=outputs, equations=new.equations)
 
 
 def check_carry(

@@ -11,7 +11,8 @@ from typing import Any
 
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.ordering import through_program
-from shardwise._src.core.program import Program, derived
+from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import derived
 from shardwise._src.ops.sharding import settle
 from shardwise._src.transforms.batch import MappedAxis, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
@@ -73,7 +74,7 @@ def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
     pairs = list(zip(program.arguments, linear, strict=True))
     ordered = [v for v, is_lin in pairs if not is_lin] + [v for v, is_lin in pairs if is_lin]
     inputs = [*program.constant_vars, *ordered]
-    return Program(inputs, program.outputs, program.equations, program.constants, program.name)
+    return program.replace(inputs=inputs)
 
 
 def _batch(

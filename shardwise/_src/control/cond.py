@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.call import known_first
-from shardwise._src.control.programs import Extension, any_of, fit, program_of, with_results
+from shardwise._src.control.programs import Extension, any_of, fit, with_results
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.ordering import ORDERED
-from shardwise._src.core.program import Program, Var, derived, without_dead_code
+from shardwise._src.core.program import Program, Var
+from shardwise._src.core.toolbox import derived, pruned
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.collective import pmax
 from shardwise._src.ops.families import add, lit
@@ -30,6 +31,7 @@ from shardwise._src.ops.sharding import cotangent_type, settle
 from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import Split, split_program
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.array_type import ArrayType
 
@@ -146,15 +148,14 @@ class CondSplit:
         return taken
 
     def _known(self, part: Split, taken: list[int]) -> Program:
-        new = Extension(part.known)
+        new = Extension(part.known.equations)
         count = self.unknown_out.count(False)
         found = dict(zip(taken, part.known.outputs[count:], strict=True))
         residuals = [
             found[n] if n in found else new.zeros(t) for n, t in enumerate(self._places)
         ]
         outputs = [*part.known.outputs[:count], *residuals]
-        p = part.known
-        return Program(p.inputs, outputs, new.equations, p.constants, p.name)
+        return part.known.replace(outputs=outputs, equations=new.equations)
 
     def _rest(self, part: Split, taken: list[int]) -> Program:
         count = len(part.forwarded)
@@ -169,7 +170,7 @@ class CondSplit:
         computed = [by_place.get(n) or Var(t) for n, t in enumerate(self._places)]
         p = part.rest
         inputs = [*p.constant_vars, *passed, *computed, *p.arguments[count:]]
-        return Program(inputs, p.outputs, p.equations, p.constants, p.name)
+        return p.replace(inputs=inputs)
 
 
 def _with_unknown(part: Split, wanted: Marks) -> Split:
@@ -193,9 +194,8 @@ def _with_unknown(part: Split, wanted: Marks) -> Split:
     n = len(rest.constants) + len(part.forwarded)
     inputs = [*rest.inputs[:n], *extra, *rest.inputs[n:]]
     return Split(
-        Program(known.inputs, [*kept, *known.outputs[count:], *moved], known.equations,
-                known.constants, known.name),
-        Program(inputs, outputs, rest.equations, rest.constants, rest.name),
+        known.replace(outputs=[*kept, *known.outputs[count:], *moved]),
+        rest.replace(inputs=inputs, outputs=outputs),
         wanted, (*part.forwarded, *[None] * len(moved)),
     )
 
@@ -249,9 +249,7 @@ def _split_whole(interpreter: Any, args: Any, branches: Branches, unknown: Marks
 @derived
 def _leading(program: Program, count: int) -> Program:
     """The program with its first results only."""
-    outs = program.outputs[:count]
-    kept = without_dead_code(outs, program.equations)
-    return Program(program.inputs, outs, kept, program.constants, program.name)
+    return pruned(program, program.outputs[:count])
 
 
 # -- transpose --

@@ -29,9 +29,9 @@ from shardwise._src.control.bodies import (
     with_types,
 )
 from shardwise._src.control.cond import cond as cond_op
-from shardwise._src.control.programs import shared
 from shardwise._src.core.infer import is_value, known, type_of
 from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.structure import shared
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in, shown, tree_difference
 from shardwise._src.numpy.convert import cast

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.context import current
-from shardwise._src.control.programs import shared
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Literal, Program
+from shardwise._src.core.structure import shared
+from shardwise._src.core.toolbox import walk
 from shardwise._src.effects.callback import CALLBACK
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import reduce as ops
@@ -238,11 +239,7 @@ def _start(value: Any, t: ArrayType) -> Any:
 
 def _host_calls(body: Program) -> list[str]:
     """The names of the ops that call the host, of held programs too."""
-    found = [e.op.name for e in body.equations if e.op.family == CALLBACK]
-    for eqn in body.equations:
-        for program in eqn.programs():
-            found += _host_calls(program)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(e.op.name for e in walk(body) if e.op.family == CALLBACK))
 
 
 def _known(body: Program, inits: list, scalars: list[ArrayType]) -> Op | None:

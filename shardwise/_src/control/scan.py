@@ -19,7 +19,8 @@ from shardwise._src.control.programs import Extension, fit
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.core.program import Program, Var, derived
+from shardwise._src.core.program import Program, Var
+from shardwise._src.core.toolbox import derived
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
 from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
@@ -128,7 +129,7 @@ def jvp_body(
               parts(found, num_consts, num_carry), strict=True)
     moving = iter(both.outputs[results:])
     outs = [next(moving) if m else None for m in marks]
-    new = Extension(both)
+    new = Extension(both.equations)
     carried = []
     for var, tangent, has in zip(body.arguments[num_consts:], outs, carry, strict=False):
         if has:
@@ -139,7 +140,7 @@ def jvp_body(
         inputs += [*values, *given(ts)]
     outputs = [*both.outputs[:num_carry], *carried, *both.outputs[num_carry:results],
                *given(outs[num_carry:])]
-    program = Program(inputs, outputs, new.equations, both.constants, body.name)
+    program = both.replace(inputs=inputs, outputs=outputs, equations=new.equations)
     return program, carry, marks[num_carry:]
 
 
@@ -226,7 +227,7 @@ def transposed_body(
     known = back.arguments[: known_consts + known_xs]
     cts = back.arguments[known_consts + known_xs :]
     ct_carry, ct_ys = cts[: sum(carry)], cts[sum(carry) :]
-    new = Extension(back)
+    new = Extension(back.equations)
     results = iter(back.outputs)
     sums = [next(results) for m in const_marks if m]
     grown = [next(results) if m else None for m in moved]
@@ -242,7 +243,7 @@ def transposed_body(
     inputs = [*back.constant_vars, *known[:known_consts], *held, *ct_carry,
               *known[known_consts:], *ct_ys]
     outputs = [*total, *carried, *ct_xs]
-    program = Program(inputs, outputs, new.equations, back.constants, body.name)
+    program = back.replace(inputs=inputs, outputs=outputs, equations=new.equations)
     return program, const_marks, carry, x_marks
 
 

@@ -29,13 +29,13 @@ from shardwise._src.control.bodies import (
     widened,
     with_types,
 )
-from shardwise._src.control.programs import shared
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.scan import sliced_type
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.program import Program
+from shardwise._src.core.structure import shared
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in, shown
 from shardwise._src.ops.basis import reshape
@@ -254,7 +254,7 @@ def _carrying(program: Program, at: int, out: int, body: Body) -> Program:
     first, last = len(ins) - count, len(outs) - count
     inputs = [*ins[:at], *ins[first:], *ins[at:first]]
     outputs = [*outs[:out], *outs[last:], *outs[out:last]]
-    return Program(inputs, outputs, program.equations, program.constants, program.name)
+    return program.replace(inputs=inputs, outputs=outputs)
 
 
 def _array(x: Any) -> Any:

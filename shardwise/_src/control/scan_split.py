@@ -12,7 +12,8 @@ from typing import Any
 
 from shardwise._src.control.call import call
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Literal, Program, Var, derived
+from shardwise._src.core.program import Literal, Program, Var
+from shardwise._src.core.toolbox import derived
 from shardwise._src.transforms.linearize import Split, split_program
 
 Marks = tuple[bool, ...]
@@ -102,9 +103,7 @@ class SplitPlan:
         self.sources = [self._source(p) for p in self._residual_results()]
         self.settled = {i: self._source(r) for i, r in self.settled.items()}
         inputs = [*rest.constant_vars, *consts, *extra, *self.changing]
-        self.loop = Program(
-            inputs, carried + self.stacked, rest.equations, rest.constants, rest.name
-        )
+        self.loop = rest.replace(inputs=inputs, outputs=carried + self.stacked)
         self.loop_consts = len(consts) + len(extra)
 
     def _stack(self, atom: Any) -> int:
@@ -158,9 +157,7 @@ class SplitPlan:
         carry = sum(self.unknown_in[self.counts[0] : sum(self.counts)])
         inputs = [*[v for v, _ in fixed], *unknown_vars[: consts + carry],
                   *[v for v, _ in moving], *unknown_vars[consts + carry :]]
-        self.rest = Program(
-            [*rest.constant_vars, *inputs], outputs, rest.equations, rest.constants, rest.name
-        )
+        self.rest = rest.replace(inputs=[*rest.constant_vars, *inputs], outputs=outputs)
         self.fixed = [s for _, s in fixed]
         self.moving = [s for _, s in moving]
         self.rest_counts = len(fixed) + consts, carry

@@ -31,13 +31,13 @@ from shardwise._src.control.bodies import (
     with_types,
 )
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import fit, program_of, shared
+from shardwise._src.control.programs import fit
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.while_loop import flag_programs
 from shardwise._src.control.while_loop import while_loop as while_op
 from shardwise._src.core.infer import known, type_of
 from shardwise._src.core.interpreter import name_of
-from shardwise._src.core.program import Program
+from shardwise._src.core.structure import shared
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import paths_in
 from shardwise._src.numpy.convert import cast, constant
@@ -45,6 +45,7 @@ from shardwise._src.ops.families import add
 from shardwise._src.ops.logical import lt
 from shardwise._src.refs.refs import values_of, write_back
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_integer
@@ -218,7 +219,7 @@ def _asking(test: Body) -> Body:
                 f"while_loop: {p.name}, which says whether to go on, writes to {ref.short}. It "
                 "may only read refs: write in the body."
             )
-    new = Program(p.inputs, p.outputs[:-count], p.equations, p.constants, p.name)
+    new = p.replace(outputs=p.outputs[:-count])
     return Body(new, test.outside, test.tree, test.captures)
 
 

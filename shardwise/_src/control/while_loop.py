@@ -18,17 +18,19 @@ import numpy as np
 
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import chosen, refuse_ordered, shown
-from shardwise._src.control.programs import fit, program_of
+from shardwise._src.control.programs import fit
 from shardwise._src.control.scan import batched_body, given, jvp_body, parts
 from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import ignoring_token
-from shardwise._src.core.program import Equation, Program, Var, derived
+from shardwise._src.core.program import Equation, Program, Var
+from shardwise._src.core.toolbox import derived
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.sharding import settle
 from shardwise._src.transforms.batch import MappedAxis, batch_program, to_dim
 from shardwise._src.transforms.linearize import split_program
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 
 Marks = tuple[bool, ...]
@@ -94,8 +96,7 @@ def _lower(
 
 def _with_more(test: Program, types: Sequence[ArrayType]) -> Program:
     """The test with arguments after its own that it does not look at."""
-    inputs = [*test.inputs, *map(Var, types)]
-    return Program(inputs, test.outputs, test.equations, test.constants, test.name)
+    return test.replace(inputs=[*test.inputs, *map(Var, types)])
 
 
 # -- jvp --
@@ -164,11 +165,9 @@ def _known_part(
     known values.
     """
     known = split_program(body, (*body_marks, *carry)).known
-    outs = known.outputs[: carry.count(False)]
-    known = Program(known.inputs, outs, known.equations, known.constants, known.name)
+    known = known.replace(outputs=known.outputs[: carry.count(False)])
     known_test = split_program(test, (*test_marks, *carry)).known
-    known_test = Program(known_test.inputs, known_test.outputs[:1], known_test.equations,
-                         known_test.constants, known_test.name)
+    known_test = known_test.replace(outputs=known_test.outputs[:1])
     rest = _without_known_effects(body, (*body_marks, *carry))
     return known, known_test, rest, _without_known_effects(test, (*test_marks, *carry))
 
@@ -184,7 +183,7 @@ def _without_known_effects(program: Program, unknown: Marks) -> Program:
         elif eqn.effects() and not eqn.outputs:
             continue
         kept.append(eqn)
-    return Program(program.inputs, program.outputs, kept, program.constants, program.name)
+    return program.replace(equations=kept)
 
 
 def _transpose(cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> NoReturn:

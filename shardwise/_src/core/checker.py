@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from shardwise._src.core.infer import infer
 from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.core.toolbox import programs_in
 from shardwise._src.types.array_type import ArrayType
 
 
@@ -18,7 +19,12 @@ class ProgramError(AssertionError):
 
 
 def check_program(program: Program) -> None:
-    """Raises `ProgramError` where the program is not well formed."""
+    """Raises `ProgramError` where the program, or one that it holds, is not well formed."""
+    for found in programs_in(program):
+        _check(found)
+
+
+def _check(program: Program) -> None:
     defined: set[Var] = set()
     for var in program.inputs:
         _define(program, var, defined, "an input")
@@ -28,8 +34,6 @@ def check_program(program: Program) -> None:
         _check_types(program, number, eqn)
         for var in eqn.outputs:
             _define(program, var, defined, f"equation {number} ({eqn.op.name})")
-        for held in eqn.programs():
-            check_program(held)
     for atom in program.outputs:
         _check_use(program, atom, defined, "the outputs")
 

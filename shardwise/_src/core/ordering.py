@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.program import Atom, Equation, Literal, Program, Var, derived
+from shardwise._src.core.program import Atom, Equation, Literal, Program, Var
+from shardwise._src.core.toolbox import derived
 from shardwise._src.types.array_type import array_type
 
 ORDERED = "ordered"  # the effect of what happens in the order of the program
@@ -24,8 +25,7 @@ def sequenced(program: Program) -> Program:
     """The program with a token passed through all of its ordered ops."""
     start = Literal(np.int32(0), TOKEN)
     equations, _ = _chained(program.equations, start)
-    rest = program.outputs, equations, program.constants
-    return Program(program.inputs, *rest, name=program.name)
+    return program.replace(equations=equations)
 
 
 @derived
@@ -36,16 +36,14 @@ def with_token(program: Program, at: int, out: int) -> Program:
     at += len(program.constants)
     inputs = [*program.inputs[:at], token, *program.inputs[at:]]
     outputs = [*program.outputs[:out], last, *program.outputs[out:]]
-    return Program(inputs, outputs, equations, program.constants, program.name)
+    return program.replace(inputs=inputs, outputs=outputs, equations=equations)
 
 
 @derived
 def ignoring_token(program: Program, at: int) -> Program:
     """The program with a token as argument number `at`, which nothing is done with."""
     at += len(program.constants)
-    inputs = [*program.inputs[:at], Var(TOKEN), *program.inputs[at:]]
-    rest = program.outputs, program.equations, program.constants
-    return Program(inputs, *rest, name=program.name)
+    return program.replace(inputs=[*program.inputs[:at], Var(TOKEN), *program.inputs[at:]])
 
 
 def _chained(equations: Sequence[Equation], token: Atom) -> tuple[list[Equation], Atom]:

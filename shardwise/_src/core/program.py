@@ -6,16 +6,15 @@
       in (c,) }
 
 A program carries its constants, the values of its first inputs; callers give the other inputs.
-Programs are immutable and compare by identity.
+Programs are immutable and compare by identity: `replace` makes others of them, and so do the tools
+of `core.toolbox`. To run one is to replay it under the current interpreter.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from shardwise._src.base.context import current
 from shardwise._src.core.op import Op
 from shardwise._src.core.printer import text
 from shardwise._src.messages.source import Site, replay, replays
@@ -71,8 +70,12 @@ class Equation:
         return self.op.effects.union(*[p.effects for p in self.programs()])
 
     def replace(self, **fields: Any) -> Equation:
+        """The equation with other values of some fields."""
         merged = {n: getattr(self, n) for n in self.__slots__} | fields
         return Equation(**merged)
+
+
+_MADE_OF = ("inputs", "outputs", "equations", "constants", "name")
 
 
 class Program:
@@ -124,22 +127,37 @@ class Program:
     out_avals = out_types
     eqns = property(lambda self: self.equations)
 
+    def replace(self, **fields: Any) -> Program:
+        """The program with other values of some of the fields that it is made of."""
+        merged = {n: getattr(self, n) for n in _MADE_OF} | fields
+        return Program(**merged)
+
     def __call__(self, *args: Any) -> list[Any]:
-        return evaluate(self, args)
+        return replayed(self, args)
 
     def __repr__(self) -> str:
         return text(self)
 
 
 @replays
-def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
-    """Runs a program op by op under the current interpreter."""
+def replayed(
+    program: Program, args: Sequence[Any],
+    bind: Callable[[Equation, list[Any]], Sequence[Any]] | None = None,
+) -> list[Any]:
+    """The results of a program that runs again, equation by equation, at the lines of the user's.
+
+    bind: gives the results of an equation for the values of its operands, as a list; by default
+      the current interpreter gets the op.
+    """
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *args), strict=True))
     outer = replay.site
     try:
         for eqn in program.equations:
             replay.site = eqn.site
             values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            if bind is not None:
+                env.update(zip(eqn.outputs, bind(eqn, values), strict=True))
+                continue
             result = eqn.op(*values, **eqn.params)
             if eqn.op.multiple:
                 env.update(zip(eqn.outputs, result, strict=True))
@@ -148,49 +166,3 @@ def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
     finally:
         replay.site = outer
     return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
-
-
-def without_dead_code(
-    outputs: Sequence[Atom], equations: Sequence[Equation]
-) -> list[Equation]:
-    """The equations that outputs or effects need."""
-    needed = {a for a in outputs if a.__class__ is Var}
-    kept: list[Equation] = []
-    for eqn in reversed(equations):
-        op = eqn.op
-        if (
-            needed.isdisjoint(eqn.outputs) and not op.effects
-            and not (op.programs and eqn.effects())
-        ):
-            continue
-        kept.append(eqn)
-        for a in eqn.inputs:
-            if a.__class__ is Var:
-                needed.add(a)
-    kept.reverse()
-    return kept
-
-
-def derived(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Keeps what a function makes of a program, and of hashable parameters, with the program.
-
-    `@derived def jvp_program(program, nonzero)`: the result is found again as long as the program
-    lives, and goes with it. Rules of users may run meanwhile, and ask for what is in scope: what
-    they make is of the context that it was made in.
-    """
-
-    @functools.wraps(make)
-    def found(program: Program, *parameters: Any, **named: Any) -> Any:
-        key = (make, current().trace_key, *parameters, *named.items())
-        held = program.derived.get(key)
-        if held is None:
-            held = program.derived[key] = make(program, *parameters, **named)
-        return held
-
-    return found
-
-
-def equation_count(program: Program) -> int:
-    """Equations, those of held programs included."""
-    inner = sum(equation_count(p) for eqn in program.equations for p in eqn.programs())
-    return len(program.equations) + inner

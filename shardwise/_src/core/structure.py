@@ -6,9 +6,11 @@ be found by its structure.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from shardwise._src.base.caches import exact
+from shardwise._src.base.context import current
 from shardwise._src.core.program import Atom, Literal, Program
 
 
@@ -37,6 +39,22 @@ def structure_of(program: Program) -> tuple[Any, ...] | None:
     except TypeError:
         return None
     return found
+
+
+_shared: weakref.WeakValueDictionary[tuple[Any, ...], Program] = weakref.WeakValueDictionary()
+
+
+def shared(program: Program) -> Program:
+    """The one program that stands for all that have the same equations, in one context.
+
+    Caches compare programs by identity. A body that is staged anew, because its function is a new
+    closure each time, finds what was derived from an equal one. Rules of users that equations hold
+    count as equal by function, though they may do something else in another context.
+    """
+    structure = structure_of(program)
+    if structure is None:
+        return program
+    return _shared.setdefault((current().trace_key, program.name, structure), program)
 
 
 def _form(atom: Atom, number: dict[Any, int]) -> Any:

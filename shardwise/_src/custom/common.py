@@ -12,11 +12,12 @@ import numpy as np
 
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import opened, shared
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter, name_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
+from shardwise._src.core.structure import shared
+from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.trees import path_in
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import zeros

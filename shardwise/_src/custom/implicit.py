@@ -14,11 +14,13 @@ from typing import Any
 from shardwise._src.base.context import CURRENT
 from shardwise._src.control.bodies import Body, check_function, leaf, staged, with_types
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import fit, shared, with_results
+from shardwise._src.control.programs import fit, with_results
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.core.program import Program, derived
+from shardwise._src.core.program import Program
+from shardwise._src.core.structure import shared
+from shardwise._src.core.toolbox import derived, opened
 from shardwise._src.custom.jvp import JvpRule, custom_jvp_call
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in, tree_difference
@@ -363,10 +365,8 @@ class _System:
         count = len(body.outside)
         back, marks = transpose_program(body.program, count, (True,) * len(self.types))
         back = with_results(back, 0, marks, (True,) * len(marks), self.types)
-        if not back.constants:
-            return Body(back, body.outside, self.tree, body.captures)
-        opened = Program(back.inputs, back.outputs, back.equations, (), back.name)
-        return Body(opened, [*back.constants, *body.outside], self.tree, body.captures)
+        back, constants = opened(back)
+        return Body(back, [*constants, *body.outside], self.tree, body.captures)
 
     def function(self, body: Body) -> Callable:
         """A staged function of one tree, to be called."""

@@ -21,13 +21,15 @@ from typing import Any
 from shardwise._src.base.context import CURRENT, current
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import shared, with_results
+from shardwise._src.control.programs import with_results
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import through_program
-from shardwise._src.core.program import Program, derived, without_dead_code
+from shardwise._src.core.program import Program
+from shardwise._src.core.structure import shared
+from shardwise._src.core.toolbox import derived, pruned
 from shardwise._src.custom.common import CustomFunction, Rule, explained, fitted
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import shown, tree_difference
@@ -216,9 +218,7 @@ def derivative(program: Program, nonzero: Marks) -> tuple[Program, Marks]:
     types, count = [t.strong() for t in program.out_types], len(program.outputs)
     smooth = tuple([is_inexact(t.dtype) for t in types])
     whole = with_results(both, count, marks, smooth, types)
-    equations = without_dead_code(whole.outputs[count:], whole.equations)
-    new = Program(whole.inputs, whole.outputs[count:], equations, whole.constants, whole.name)
-    return shared(new), smooth
+    return shared(pruned(whole, whole.outputs[count:])), smooth
 
 
 def _moving_rule(rule: VmapRule, nonzero: Marks, smooth: Marks) -> VmapRule:

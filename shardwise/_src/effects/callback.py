@@ -29,6 +29,7 @@ from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import ForgetfulCache, Op
 from shardwise._src.core.ordering import ORDERED, TOKEN
 from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import walk
 from shardwise._src.messages.source import describe, user_site
 from shardwise._src.ops.basis import move_axis
 from shardwise._src.runtime.pytree import flatten, flatten_with_path
@@ -218,17 +219,10 @@ def _blanks(dtype: np.dtype[Any]) -> tuple[Any, ...]:
 def host_functions(program: Program) -> dict[HostFunction, int]:
     """The functions that a program calls, those of held programs included, with their numbers."""
     found: dict[HostFunction, int] = {}
-    _collect(program, found)
-    return found
-
-
-def _collect(program: Program, found: dict[HostFunction, int]) -> None:
-    for eqn in program.equations:
+    for eqn in walk(program):
         if eqn.op.family == CALLBACK:
             found.setdefault(HostFunction(**eqn.params), len(found))
-        elif eqn.op.programs:
-            for held in eqn.programs():
-                _collect(held, found)
+    return found
 
 
 # -- rules --

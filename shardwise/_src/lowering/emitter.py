@@ -19,12 +19,12 @@ from shardwise._src.arrays.signature import stored_type
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.program import Literal, Program, derived
+from shardwise._src.core.program import Literal, Program
+from shardwise._src.core.toolbox import derived, programs_in
 from shardwise._src.lowering.extended import is_opaque, on_buffers
 from shardwise._src.messages.source import line_of
 from shardwise._src.runtime.callbacks import bits_of
-from shardwise._src.transforms.jvp import DETACHED
-from shardwise._src.transforms.stage import Stage, split_captures
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import AbstractMesh
@@ -145,6 +145,8 @@ class Emitter:
 
     def program(self, program: Program, names: Sequence[str]) -> list[str]:
         """Writes a program's equations in place; returns the names of its results.
+
+        Not `replayed`: nothing runs, and constants and literals have names here as well.
 
         names: of all its inputs, constants first.
         """
@@ -383,8 +385,7 @@ def _follows(out: ArrayType, ins: Sequence[ArrayType]) -> bool:
 @derived
 def any_constants(program: Program) -> bool:
     """Whether the program, or one that it holds, has constants."""
-    held = (p for eqn in program.equations for p in eqn.programs())
-    return bool(program.constants) or any(any_constants(p) for p in held)
+    return any(p.constants for p in programs_in(program))
 
 
 @functools.lru_cache(4096)
@@ -396,14 +397,14 @@ def _staged(
 
     marks: of the parameters' values, which tell equal ones apart.
     """
-    stager = Stage(DETACHED, "lower", getattr(fun, "__name__", "f"))
-    with stager.entered():
-        # Without meshes: what is inside is split as the partitioner likes.
-        free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]
-        result = fun(*[stager.new_input(t) for t in free], **dict(params))
-        outs = list(result) if isinstance(result, list | tuple) else [result]
-        program, captured = stager.finish(outs)
-    return split_captures(program, captured)[0]
+    # Without meshes: what is inside is split as the partitioner likes.
+    free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]
+
+    def flat(*values: Any) -> list[Any]:
+        result = fun(*values, **dict(params))
+        return list(result) if isinstance(result, list | tuple) else [result]
+
+    return program_of(flat, free, getattr(fun, "__name__", "f"), "lower")
 
 
 def sharding_dims(sharding: Any, ndim: int) -> str:

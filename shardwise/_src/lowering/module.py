@@ -11,6 +11,7 @@ import numpy as np
 from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import programs_in
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.emitter import (
     MAX_DENSE,
@@ -142,11 +143,10 @@ class _Meshes:
 def hoisted_constants(program: Program) -> list[Any]:
     """Constants that become hidden arguments: those of the program, and large ones of held ones."""
     found: dict[int, Any] = {id(value): value for value in program.constants}
-    for eqn in program.equations:
-        for held in eqn.programs():
-            for value in hoisted_constants(held):
-                if np.size(value) > MAX_DENSE or not isinstance(value, np.ndarray):
-                    found[id(value)] = value
+    for held in programs_in(program)[1:]:
+        for value in held.constants:
+            if np.size(value) > MAX_DENSE or not isinstance(value, np.ndarray):
+                found[id(value)] = value
     return list(found.values())
 
 

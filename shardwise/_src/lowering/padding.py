@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.arrays.signature import padded_type, padding_value, stored_type
-from shardwise._src.core.program import Literal, Program, Var
+from shardwise._src.core.program import Program, Var
+from shardwise._src.core.toolbox import Rewriting
 from shardwise._src.lowering.emitter import Emitter, tensor_text
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.extended import ExtendedDType
@@ -85,19 +86,11 @@ def _common_sharding(types: Sequence[ArrayType], shardings: Sequence[Any]) -> An
 
 def _resized(program: Program, shape: tuple[int, ...]) -> Program:
     """An elementwise program with all its arrays of another shape."""
-    new: dict[Var, Var] = {}
 
-    def var(v: Var) -> Var:
-        if v not in new:
-            new[v] = Var(v.aval.update(shape=shape)) if v.aval.shape else v
-        return new[v]
+    def resized(v: Var) -> Var:
+        return Var(v.aval.update(shape=shape)) if v.aval.shape else Var(v.aval)
 
-    equations = [
-        e.replace(
-            inputs=[a if isinstance(a, Literal) else var(a) for a in e.inputs],
-            outputs=[var(v) for v in e.outputs],
-        )
-        for e in program.equations
-    ]
-    outputs = [a if isinstance(a, Literal) else var(a) for a in program.outputs]
-    return Program([var(v) for v in program.inputs], outputs, equations, name=program.name)
+    new = Rewriting(fresh=resized)
+    inputs = [resized(v) for v in program.inputs]
+    outputs = new.add(program, inputs)
+    return program.replace(inputs=inputs, outputs=outputs, equations=new.equations)

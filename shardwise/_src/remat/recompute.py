@@ -27,7 +27,8 @@ from shardwise._src.control.cond import cond
 from shardwise._src.control.programs import Extension
 from shardwise._src.control.scan import scan, stacked_type
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Atom, Equation, Literal, Program, Var, derived
+from shardwise._src.core.program import Atom, Equation, Program, Var
+from shardwise._src.core.toolbox import Rewriting, derived, inlined
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.memory import Space, to_memory
 from shardwise._src.transforms.linearize import Split, split_program
@@ -139,7 +140,7 @@ def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equati
 
 
 def _inner(program: Program, policy: Policy) -> tuple[Plan, Program]:
-    program = inlined(program)
+    program = without_calls(program)
     return plan(program.equations, program.outputs, policy), program
 
 
@@ -148,11 +149,8 @@ def _divided_scan(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], E
     if not parts.saved:
         return eqn, [], eqn
     stacked = [Var(stacked_type(v.aval, eqn.params["length"])) for v in parts.saved]
-    first = Program(
-        body.inputs, [*body.outputs, *parts.saved], parts.first, body.constants, body.name
-    )
-    inputs = [*body.inputs, *parts.saved]
-    again = Program(inputs, body.outputs, parts.again, body.constants, body.name)
+    first = body.replace(outputs=[*body.outputs, *parts.saved], equations=parts.first)
+    again = body.replace(inputs=[*body.inputs, *parts.saved], equations=parts.again)
     return (
         eqn.replace(params={**eqn.params, "body": first}, outputs=[*eqn.outputs, *stacked]),
         stacked,
@@ -168,12 +166,12 @@ def _divided_cond(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], E
         return eqn, [], eqn
     first, again = [], []
     for p, branch in parts:
-        new = Extension(branch)
-        new.equations = list(p.first)
+        new = Extension(p.first)
         slots = [v if v in p.saved else new.zeros(v.aval) for v in saved]
-        first.append(_over(branch, branch.inputs, [*branch.outputs, *slots], new.equations))
+        outputs = [*branch.outputs, *slots]
+        first.append(branch.replace(outputs=outputs, equations=new.equations))
         slots = [v if v in p.saved else Var(v.aval) for v in saved]
-        again.append(_over(branch, [*branch.inputs, *slots], branch.outputs, p.again))
+        again.append(branch.replace(inputs=[*branch.inputs, *slots], equations=p.again))
     outs = [Var(v.aval) for v in saved]
     return (
         eqn.replace(params={"branches": tuple(first)}, outputs=[*eqn.outputs, *outs]),
@@ -182,65 +180,12 @@ def _divided_cond(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], E
     )
 
 
-def _over(
-    program: Program, inputs: Sequence[Var], outputs: Sequence[Atom], equations: Sequence[Equation]
-) -> Program:
-    return Program(inputs, outputs, equations, program.constants, program.name)
-
-
-# -- rewriting --
-
-
 @derived
-def inlined(program: Program) -> Program:
+def without_calls(program: Program) -> Program:
     """The program with its calls of held programs written in place."""
     if not any(eqn.op is call for eqn in program.equations):
         return program
-    new = _Inlined()
-    env: dict[Var, Atom] = {}
-    new.add(program.equations, env, False)
-    inputs = [*program.constant_vars, *new.constants, *program.arguments]
-    outputs = [_read(a, env) for a in program.outputs]
-    values = [*program.constants, *new.constants.values()]
-    return Program(inputs, outputs, new.equations, values, program.name)
-
-
-class _Inlined:
-    """Equations, with those of the programs that they call."""
-
-    def __init__(self) -> None:
-        self.equations: list[Equation] = []
-        self.constants: dict[Var, Any] = {}
-
-    def add(self, equations: Iterable[Equation], env: dict[Var, Atom], fresh: bool) -> None:
-        """env: what variables stand for. fresh: whether results become new variables, as a program
-        may be called twice.
-        """
-        for eqn in equations:
-            inputs = [_read(a, env) for a in eqn.inputs]
-            if eqn.op is call:
-                found = self.called(eqn.params["program"], inputs)
-                env.update(zip(eqn.outputs, found, strict=True))
-                continue
-            outs = [Var(v.aval) for v in eqn.outputs] if fresh else eqn.outputs
-            self.equations.append(eqn.replace(inputs=inputs, outputs=outs))
-            env.update(zip(eqn.outputs, outs, strict=True))
-
-    def called(self, program: Program, args: Sequence[Atom]) -> list[Atom]:
-        constants = {Var(v.aval): x for v, x in
-                     zip(program.constant_vars, program.constants, strict=True)}
-        self.constants |= constants
-        env: dict[Var, Atom] = dict(zip(program.inputs, [*constants, *args], strict=True))
-        self.add(program.equations, env, True)
-        return [_read(a, env) for a in program.outputs]
-
-
-def _read(atom: Atom, env: dict[Var, Atom]) -> Atom:
-    return atom if isinstance(atom, Literal) else env.get(atom, atom)
-
-
-def _substituted(equations: Iterable[Equation], env: dict[Var, Atom]) -> list[Equation]:
-    return [e.replace(inputs=[_read(a, env) for a in e.inputs]) for e in equations]
+    return inlined(program, lambda eqn: eqn.params["program"] if eqn.op is call else None)
 
 
 # -- the op --
@@ -257,28 +202,21 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     They are those of the known arguments that are needed, and what the policy saves.
     """
     split = split_program(program, unknown)
-    known = inlined(split.known)
+    known = without_calls(split.known)
     count = split.unknown_out.count(False)
     computed = iter(known.outputs[count:])
     sources = [next(computed) if i is None else known.arguments[i] for i in split.forwarded]
     parts = plan(known.equations, sources, policy or nothing)
-    env = dict(zip(split.rest.arguments, sources, strict=False))
-    equations = [*parts.again, *_substituted(split.rest.equations, env)]
-    outputs = [_read(a, env) for a in split.rest.outputs]
-    used = {a for e in equations for a in e.inputs} | set(outputs)
-    places = [i for i, v in enumerate(known.arguments) if v in used]
-    constants = [
-        (v, x) for p in (known, split.rest)
-        for v, x in zip(p.constant_vars, p.constants, strict=True) if v in used
-    ]
     unknown_vars = split.rest.arguments[len(split.forwarded) :]
-    inputs = [
-        *[v for v, _ in constants], *[known.arguments[i] for i in places], *parts.saved,
-        *unknown_vars,
-    ]
-    rest = Program(inputs, outputs, equations, [x for _, x in constants], program.name)
-    results = [*known.outputs[:count], *parts.saved]
-    first = Program(known.inputs, results, parts.first, known.constants, program.name)
+    new = Rewriting(parts.again)
+    outputs = new.add(split.rest, [*sources, *unknown_vars])
+    used = {a for e in new.equations for a in e.inputs} | set(outputs)
+    places = [i for i, v in enumerate(known.arguments) if v in used]
+    constants = dict(zip(known.constant_vars, known.constants, strict=True)) | new.constants
+    constants = {v: x for v, x in constants.items() if v in used}
+    inputs = [*constants, *[known.arguments[i] for i in places], *parts.saved, *unknown_vars]
+    rest = Program(inputs, outputs, new.equations, constants.values(), program.name)
+    first = known.replace(outputs=[*known.outputs[:count], *parts.saved], equations=parts.first)
     forwarded = (*places, *[None] * len(parts.saved))
     return Split(first, rest, split.unknown_out, forwarded)
 

@@ -16,6 +16,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.context import current
 from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import walk
 from shardwise._src.lowering.storage import bare, order_in
 from shardwise._src.moving.transfer import aligned, default_place
 from shardwise._src.runtime import placement
@@ -242,13 +243,8 @@ def _shown(devices: tuple) -> str:
 
 def constraint_shardings(program: Program) -> list[Any]:
     """The shardings that the program's constraints name, those of held programs included."""
-    found = []
-    for eqn in program.equations:
-        if "sharding" in eqn.params and eqn.params["sharding"] is not None:
-            found.append(eqn.params["sharding"])
-        for held in eqn.programs():
-            found += constraint_shardings(held)
-    return found
+    found = [eqn.params.get("sharding") for eqn in walk(program)]
+    return [s for s in found if s is not None]
 
 
 def result_shardings(

@@ -18,7 +18,7 @@ from shardwise._src.base.config import debug_infs, debug_nans
 from shardwise._src.base.context import Context, current
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
-from shardwise._src.core.program import Equation, Literal, Program
+from shardwise._src.core.program import Equation, Program, replayed
 from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import abs as absolute
@@ -116,17 +116,15 @@ class _Search:
         return bool(_bad(values, self.what == "nan", self.what == "inf"))
 
     def through(self, program: Program, args: Sequence[Any]) -> list[Any]:
-        inputs = (*program.constants, *args)
-        env: dict[Any, Any] = dict(zip(program.inputs, inputs, strict=True))
-        for eqn in program.equations:
-            values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-            result = eqn.op(*values, **eqn.params)
-            outs = list(result) if eqn.op.multiple else [result]
-            if self.is_bad(outs):
-                self.inside(eqn, values)
-                raise self.found(eqn, values, outs)
-            env.update(zip(eqn.outputs, outs, strict=True))
-        return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
+        return replayed(program, args, self.equation)
+
+    def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
+        result = eqn.op(*values, **eqn.params)
+        outs = list(result) if eqn.op.multiple else [result]
+        if self.is_bad(outs):
+            self.inside(eqn, values)
+            raise self.found(eqn, values, outs)
+        return outs
 
     def inside(self, eqn: Equation, values: list[Any]) -> None:
         """Looks into the programs that an equation holds, as it runs them."""

@@ -21,7 +21,6 @@ import numpy as np
 from shardwise._src.base.config import poison_padding
 from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import evaluate
 from shardwise._src.moving.transfer import move
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
@@ -233,7 +232,7 @@ class _Placed:
         def everything(*args: Any) -> list[Any]:
             count = len(self.types)
             return [out for i in range(len(splits))
-                    for out in evaluate(self.program, args[i * count : (i + 1) * count])]
+                    for out in self.program(*args[i * count : (i + 1) * count])]
 
         program = staged(everything, self.given * len(splits), "placements")
         targets = [t for s in splits for t in s.shardings(self.mesh, self.types)]

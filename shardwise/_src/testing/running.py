@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise._src.core.checker import check_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.program import Program, evaluate
+from shardwise._src.core.program import Program
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
@@ -99,7 +99,7 @@ class Bundle:
 
     def _built(self, programs: dict[str, Program]) -> Executable:
         def everything(*args: Any) -> list[Any]:
-            return [out for p in programs.values() for out in evaluate(p, args)]
+            return [out for p in programs.values() for out in p(*args)]
 
         whole = staged(everything, self.types, "check")
         return compiled(whole, self.args)

@@ -18,13 +18,13 @@ from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program, derived
+from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import derived, walk
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
 from shardwise._src.ops.sharding import settle
-from shardwise._src.transforms.jvp import DETACHED, evaluate_flat
-from shardwise._src.transforms.stage import Stage, split_captures
+from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -92,12 +92,9 @@ class Axis:
 def axes_in(program: Program) -> dict[Any, int]:
     """The axes that collectives in a program are over, and their sizes."""
     found: dict[Any, int] = {}
-    for eqn in program.equations:
+    for eqn in walk(program):
         if eqn.op.family == "collective":
             found |= dict(zip(eqn.params["names"], eqn.params["sizes"], strict=True))
-        elif eqn.op.programs:
-            for held in eqn.programs():
-                found |= axes_in(held)
     return found
 
 
@@ -295,9 +292,8 @@ def batch_program(
             for v, b in zip(program.arguments, batched, strict=True)
         ]
         dims = [0 if b else None for b in batched]
-        run = functools.partial(evaluate_flat, program)
         interpreter = Batch(stager, axis, "vmap", program.name)
-        outs, out_dims = run_batched(interpreter, run, args, dims)
+        outs, out_dims = run_batched(interpreter, program, args, dims)
         marks = [d is not None for d in out_dims]
         if force is not None:
             marks = [m or f for m, f in zip(marks, force, strict=True)]

@@ -6,7 +6,6 @@ whose tangents are zero is handed to the parent as it is.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,11 +13,12 @@ from shardwise._src.base.context import CURRENT
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program, derived, evaluate
+from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import derived
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.sharding import settle
-from shardwise._src.transforms.stage import Stage, split_captures
+from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.transforms.tracer import Tracer
 
 
@@ -124,26 +124,9 @@ def jvp_program(program: Program, nonzero: tuple[bool, ...]) -> tuple[Program, t
             stager.new_input(v.aval.strong()) if has else None
             for v, has in zip(program.arguments, nonzero, strict=True)
         ]
-        run = functools.partial(evaluate_flat, program)
-        outs, out_tangents = push_forward(run, primals, tangents, stager, "jvp", program.name)
+        outs, out_tangents = push_forward(program, primals, tangents, stager, "jvp", program.name)
         marks = [t is not None for t in out_tangents]
         flat = outs + [t for t in out_tangents if t is not None]
         new, captured = stager.finish(flat)
     new, _ = split_captures(new, captured)
     return new, tuple(marks)
-
-
-def evaluate_flat(program: Program, *args: Any) -> list[Any]:
-    return evaluate(program, args)
-
-
-class _Detached(Interpreter):
-    """The parent of stagers that see only programs: no op reaches it."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__(None, "program", "f")
-
-
-DETACHED = _Detached()

@@ -14,11 +14,12 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program, derived, evaluate
+from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import derived
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.numpy.convert import strong
-from shardwise._src.transforms.jvp import DETACHED, JVP, push_forward
-from shardwise._src.transforms.stage import Stage, StageTracer, split_captures
+from shardwise._src.transforms.jvp import JVP, push_forward
+from shardwise._src.transforms.stage import DETACHED, Stage, StageTracer, split_captures
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
 
@@ -102,7 +103,7 @@ class LinearFunction:
     def __call__(self, tangents: Sequence[Any]) -> list[Any]:
         """Output tangents (None for zero) for input tangents; inactive inputs are ignored."""
         given = [strong(t) for t, active in zip(tangents, self.active_in, strict=True) if active]
-        outs = iter(evaluate(self.program, [*self.captured, *given]))
+        outs = iter(self.program(*self.captured, *given))
         return [next(outs) if active else None for active in self.active_out]
 
 
@@ -183,7 +184,7 @@ def split_program(program: Program, unknown: tuple[bool, ...]) -> Split:
                 interpreter.new_input(v.aval) if k is None else k
                 for v, k in zip(program.arguments, known_in, strict=True)
             ]
-            outs = evaluate(program, args)
+            outs = program(*args)
             marks = tuple(interpreter.is_unknown(x) for x in outs)
             unknown_outs = [x for x, u in zip(outs, marks, strict=True) if u]
             rest, residuals = interpreter.finish(unknown_outs)

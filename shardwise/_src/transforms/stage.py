@@ -12,7 +12,8 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import infer, known, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Equation, Literal, Program, Var, without_dead_code
+from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.core.toolbox import without_dead_code
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.numpy.value import Value
@@ -213,6 +214,29 @@ def split_captures(program: Program, captured: Sequence[Any]) -> tuple[Program, 
     tracers = [(v, x) for v, x in pairs if isinstance(x, Tracer)]
     inputs = [v for v, _ in constants] + [v for v, _ in tracers] + [*program.inputs[len(pairs) :]]
     values = [x for _, x in constants]
-    new = Program(inputs, program.outputs, program.equations, values, program.name)
-    return new, [x for _, x in tracers]
+    return program.replace(inputs=inputs, constants=values), [x for _, x in tracers]
 
+
+# -- programs of functions over ops, which see no values --
+
+
+class _Detached(Interpreter):
+    """The parent of stagers that see only programs: no op reaches it."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(None, "program", "f")
+
+
+DETACHED = _Detached()
+
+
+def program_of(
+    fun: Callable, types: Sequence[ArrayType], name: str, transform: str = "program"
+) -> Program:
+    """The program of `fun(*values) → list`, a function over ops that takes nothing from outside."""
+    stager = Stage(DETACHED, transform, name)
+    with stager.entered():
+        found, captured = stager.finish(fun(*map(stager.new_input, types)))
+    return split_captures(found, captured)[0]

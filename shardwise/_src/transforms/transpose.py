@@ -8,12 +8,12 @@ from typing import Any
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Linear, Op, is_linear
-from shardwise._src.core.program import Equation, Literal, Program, Var, derived
+from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.core.toolbox import derived
 from shardwise._src.messages.source import replay, replays
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharding import cotangent_type, free, settle
-from shardwise._src.transforms.jvp import DETACHED
-from shardwise._src.transforms.stage import Stage, split_captures
+from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 
