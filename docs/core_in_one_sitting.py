@@ -56,11 +56,11 @@ assert type_of(x) is array_type((3,), np.dtype("float32"))
 # (ops/families.py: `sin = unary("sin", INEXACT, hlo="sine", jvp=lambda t, x, out: ...)`). Here is
 # one written out: the outer product of two vectors, which shardwise does not have as an op.
 #
-# Rules are functions of the op's arguments: arrays by position, static metadata by keyword. They
+# Rules get the op itself, then its arguments: arrays by position, static metadata by keyword. They
 # call ops, never operators, for they run wherever the op was used: eagerly, or in a trace.
 
 
-def outer_type(x, y):
+def outer_type(op, x, y):
     """Types in, type out; what is wrong begins with the op's name."""
     if x.ndim != 1 or y.ndim != 1 or x.dtype != y.dtype:
         raise TypeError(
@@ -70,12 +70,12 @@ def outer_type(x, y):
     return array_type((*x.shape, *y.shape), x.dtype)
 
 
-def outer_dims(x, y):
+def outer_dims(op, x, y):
     """Which dimensions belong together, as einsum says it: i,j->ij. Shardings follow from it."""
     return Dims((("i",), ("j",)), (("i", "j"),))
 
 
-def outer_lower(e, ins, outs, x, y):
+def outer_lower(op, e, ins, outs, x, y):
     """StableHLO text. `e` is the emitter, x and y are the names of SSA values."""
     a, b, out = e.ty(ins[0]), e.ty(ins[1]), e.ty(outs[0])
     rows = e.let(f"stablehlo.broadcast_in_dim {x}, dims = [0] : ({a}) -> {out}")
@@ -83,7 +83,7 @@ def outer_lower(e, ins, outs, x, y):
     return e.let(f"stablehlo.multiply {rows}, {columns} : {out}")
 
 
-def outer_jvp(primals, tangents):
+def outer_jvp(op, primals, tangents):
     """(result, tangent). A tangent of None is zero, and stays out of the program."""
     (x, y), (tx, ty) = primals, tangents
     terms = []
@@ -94,7 +94,7 @@ def outer_jvp(primals, tangents):
     return outer(x, y), terms[0] if len(terms) == 1 else add(*terms)
 
 
-def outer_transpose(ct, x, y):
+def outer_transpose(op, ct, x, y):
     """Cotangents of the arguments in which this use is linear; they arrive as `Linear(type)`."""
     if is_linear(x):
         across = broadcast_in_dim(y, shape=type_of(ct).shape, dims=(1,))
@@ -103,14 +103,14 @@ def outer_transpose(ct, x, y):
     return [None, reduce_sum(mul(ct, down), axes=(0,))]
 
 
-def outer_batch(size, args, dims):
+def outer_batch(op, mapped, args, dims):
     """The op on values with one hidden dimension each (None: it has none); see step 7."""
     (x, y), (dx, dy) = args, dims
     x = move_axis(x, dx, 0) if dx is not None else broadcast_in_dim(
-        x, shape=(size, *type_of(x).shape), dims=(1,))  # fmt: skip
+        x, shape=(mapped.size, *type_of(x).shape), dims=(1,))  # fmt: skip
     y = move_axis(y, dy, 0) if dy is not None else broadcast_in_dim(
-        y, shape=(size, *type_of(y).shape), dims=(1,))  # fmt: skip
-    shape = (size, type_of(x).shape[1], type_of(y).shape[1])
+        y, shape=(mapped.size, *type_of(y).shape), dims=(1,))  # fmt: skip
+    shape = (mapped.size, type_of(x).shape[1], type_of(y).shape[1])
     wide_x = broadcast_in_dim(x, shape=shape, dims=(0, 1))
     wide_y = broadcast_in_dim(y, shape=shape, dims=(0, 2))
     return mul(wide_x, wide_y), 0

@@ -40,7 +40,7 @@ def spaces():
 
 
 def sizes():
-    found = {f"op {name}": len(op.inferred) for name, op in OPS.items()}
+    found = {f"op {name}": len(op.inferred or ()) for name, op in OPS.items()}
     found["eager"] = len(EAGER.cache)
     for where, space in spaces():
         for k, v in list(space.items()):

@@ -48,7 +48,7 @@ def counted():
     """An op that counts how often its type rule runs."""
     calls: list[tuple] = []
 
-    def rule(x: ArrayType, **params: Any) -> ArrayType:
+    def rule(op: Op, x: ArrayType, **params: Any) -> ArrayType:
         calls.append((x, params))
         return x
 

@@ -310,7 +310,7 @@ def test_an_exception_in_a_rule_restores_the_context():
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError
 
-    op = Op("broken", type_rule=lambda x: x, jvp=broken, batch=broken)
+    op = Op("broken", type_rule=lambda op, x: x, jvp=broken, batch=broken)
     try:
         for attempt in (
             lambda: push_forward(lambda a: [op(a)], [array(X)], [array(X)], EAGER),
@@ -335,7 +335,7 @@ def test_an_exception_in_a_rule_restores_the_context():
     ],
 )
 def test_missing_rules(run: Callable, message: str):
-    op = Op("bare", type_rule=lambda x: x)
+    op = Op("bare", type_rule=lambda op, x: x)
     try:
         with pytest.raises(NotImplementedError) as caught:
             run(op)
@@ -345,7 +345,7 @@ def test_missing_rules(run: Callable, message: str):
 
 
 def test_missing_transpose():
-    op = Op("bare", type_rule=lambda x: x, jvp=lambda ps, ts: (op(*ps), op(*ts)))
+    op = Op("bare", type_rule=lambda op, x: x, jvp=lambda op, ps, ts: (op(*ps), op(*ts)))
     try:
         def outer(x: Any) -> list:
             with pytest.raises(NotImplementedError) as caught:
@@ -364,7 +364,7 @@ def test_missing_transpose():
 
 def test_an_op_can_be_named_once():
     with pytest.raises(ValueError) as caught:
-        Op("sin", type_rule=lambda x: x)
+        Op("sin", type_rule=lambda op, x: x)
     assert str(caught.value) == "there is an op named 'sin' already"
 
 

@@ -138,7 +138,7 @@ def test_dead_code_goes_and_effects_stay():
     live, dead = Equation(sin, [x], [y], {}, None), Equation(cos, [x], [z], {}, None)
     assert without_dead_code([y], [live, dead]) == [live]
     assert without_dead_code([x], [live, dead]) == []
-    shout = Op("shout", type_rule=lambda x: x, effects=frozenset({"noise"}))
+    shout = Op("shout", type_rule=lambda op, x: x, effects=frozenset({"noise"}))
     try:
         noisy = Equation(shout, [z], [Var(VECTOR)], {}, None)
         assert without_dead_code([], [live, dead, noisy]) == [dead, noisy]

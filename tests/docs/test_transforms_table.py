@@ -27,7 +27,7 @@ def test_the_table_is_current(tool):
 
 def test_what_is_missing_needs_a_reason(tool, monkeypatch):
     monkeypatch.setattr("shardwise._src.core.op.OPS", {})
-    odd = Op("odd", type_rule=lambda x: x)
+    odd = Op("odd", type_rule=lambda op, x: x)
     with pytest.raises(SystemExit) as error:
         list(tool.table([tool.row_of(odd, [])]))
     assert str(error.value) == f"odd has no 'jvp': say why in REASONS of {TOOL}."

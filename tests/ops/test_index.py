@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardwise._src.ops import index as ix
-from shardwise._src.ops import scatter as sc
+from shardwise._src.ops import windows as win
 from shardwise._src.running.eager import EAGER
 from shardwise._src.testing.check_op import check_op
 from shardwise._src.testing.sample import Sample
@@ -71,10 +71,10 @@ def test_dynamic_update_slice():
 
 # -- gather --
 
-ROWS = ix.GatherDimensionNumbers((1,), (0,), (0,))
-POINTS = ix.GatherDimensionNumbers((), (0, 1), (0, 1))
-PAIRED = ix.GatherDimensionNumbers((), (1,), (1,), (0,), (0,))
-WINDOWS = ix.GatherDimensionNumbers((0, 2), (), (1,))
+ROWS = win.GatherDimensionNumbers((1,), (0,), (0,))
+POINTS = win.GatherDimensionNumbers((), (0, 1), (0, 1))
+PAIRED = win.GatherDimensionNumbers((), (1,), (1,), (0,), (0,))
+WINDOWS = win.GatherDimensionNumbers((0, 2), (), (1,))
 GATHERS = [
     (ROWS, (1, 4), i32([0], [2], [2])),
     (POINTS, (1, 1), i32([[0, 3], [2, 1]])),
@@ -100,7 +100,7 @@ def test_gather(numbers, sizes, indices, mode):
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "bool", "float32", "complex64", "bfloat16"])
 def test_gather_fill_value(dtype):
     x = np.ones(3).astype(jax.numpy.dtype(dtype))
-    numbers = ix.GatherDimensionNumbers((), (0,), (0,))
+    numbers = win.GatherDimensionNumbers((), (0,), (0,))
     params = {"dimension_numbers": numbers, "slice_sizes": (1,), "mode": "fill"}
     indices = i32([0], [3], [-1])
     found = np.asarray(ix.gather(EAGER.array(x), EAGER.array(indices), **params))
@@ -111,7 +111,7 @@ def test_gather_fill_value(dtype):
 
 
 def test_gather_of_nothing():
-    numbers = ix.GatherDimensionNumbers((1,), (0,), (0,))
+    numbers = win.GatherDimensionNumbers((1,), (0,), (0,))
     params = {"dimension_numbers": numbers, "slice_sizes": (1, 3)}
     found = ix.gather(EAGER.array(f32(2, 3)), EAGER.array(np.zeros((0, 1), np.int32)), **params)
     assert found.shape == (0, 3)
@@ -125,7 +125,7 @@ SCATTERS = [
     (PAIRED, i32([[0]], [[1]], [[3]]), (3, 1)),
     (WINDOWS, i32([0], [2]), (3, 2, 2)),
 ]
-ALL = [sc.scatter, sc.scatter_add, sc.scatter_sub, sc.scatter_mul, sc.scatter_min, sc.scatter_max]
+ALL = [ix.scatter, ix.scatter_add, ix.scatter_sub, ix.scatter_mul, ix.scatter_min, ix.scatter_max]
 
 
 @pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
@@ -133,7 +133,7 @@ def test_scatter(op):
     samples = []
     for k, (numbers, indices, shape) in enumerate(SCATTERS):
         mode = "clip" if k == 3 else "fill"
-        make = functools.partial(sample, op, dimension_numbers=sc.as_scatter(numbers), mode=mode,
+        make = functools.partial(sample, op, dimension_numbers=win.as_scatter(numbers), mode=mode,
                                  unique_indices=True)
         updates = (f32(*shape)[::-1] + np.float32(0.3)).copy()
         samples.append(make(f32(3, 4), indices, updates))
@@ -147,7 +147,7 @@ def test_scatter(op):
 def test_scatter_where_updates_meet(op):
     """Values, and derivatives against jax where jax has them."""
     x, indices, updates = f32(3), i32([1], [1], [0]), f32(3) + np.float32(0.6)
-    numbers = sc.ScatterDimensionNumbers((), (0,), (0,))
+    numbers = win.ScatterDimensionNumbers((), (0,), (0,))
     params = {"dimension_numbers": numbers, "mode": "fill"}
     reference = jaxs(op.name, **params)
     found = op(*map(EAGER.array, (x, indices, updates)), **params)
@@ -158,12 +158,12 @@ def test_scatter_keeps_one_tangent_where_updates_meet():
     from shardwise._src.transforms.linearize import linearize
     from shardwise._src.transforms.transpose import transpose
 
-    numbers = sc.ScatterDimensionNumbers((), (0,), (0,))
+    numbers = win.ScatterDimensionNumbers((), (0,), (0,))
     params = {"dimension_numbers": numbers, "mode": "fill"}
     indices = EAGER.array(i32([1], [1], [0]))
 
     def f(x, u):
-        return [sc.scatter(x, indices, u, **params)]
+        return [ix.scatter(x, indices, u, **params)]
 
     x, u = EAGER.array(f32(3)), EAGER.array(f32(3) + 1)
     _, linear = linearize(f, [x, u])
@@ -176,11 +176,11 @@ def test_scatter_keeps_one_tangent_where_updates_meet():
 def test_scatter_mul_refuses_the_derivative_where_updates_may_meet():
     from shardwise._src.transforms.linearize import linearize
 
-    numbers = sc.ScatterDimensionNumbers((), (0,), (0,))
+    numbers = win.ScatterDimensionNumbers((), (0,), (0,))
     indices = EAGER.array(i32([1], [1]))
     with pytest.raises(NotImplementedError) as caught:
         linearize(
-            lambda x, u: [sc.scatter_mul(x, indices, u, dimension_numbers=numbers)],
+            lambda x, u: [ix.scatter_mul(x, indices, u, dimension_numbers=numbers)],
             [EAGER.array(f32(3)), EAGER.array(f32(2))],
         )
     assert str(caught.value) == (
@@ -213,14 +213,14 @@ def test_batching(name, dims):
             return rng.integers(-1, 4, full).astype(np.int32)
         return rng.normal(size=full).astype(np.float32)
 
-    gather = ix.GatherDimensionNumbers((1,), (0,), (0,))
-    params = {"dimension_numbers": sc.as_scatter(gather)}
+    gather = win.GatherDimensionNumbers((1,), (0,), (0,))
+    params = {"dimension_numbers": win.as_scatter(gather)}
     calls = {
         "gather": (lambda x, i: ix.gather(x, i, dimension_numbers=gather, slice_sizes=(1, 2)),
                    [((3, 2), ""), ((3, 1), "index")]),
-        "scatter": (lambda x, i, u: sc.scatter(x, i, u, **params),
+        "scatter": (lambda x, i, u: ix.scatter(x, i, u, **params),
                     [((4, 2), ""), ((1, 1), "index"), ((1, 2), "")]),
-        "scatter_add": (lambda x, i, u: sc.scatter_add(x, i, u, **params),
+        "scatter_add": (lambda x, i, u: ix.scatter_add(x, i, u, **params),
                         [((4, 2), ""), ((3, 1), "index"), ((3, 2), "")]),
         "slice": (lambda x, i, j: ix.dynamic_slice(x, i, j, slice_sizes=(2, 1)),
                   [((3, 2), ""), ((), "index"), ((), "index")]),
@@ -252,9 +252,9 @@ ERRORS = [
     (lambda x: ix.gather(x, f32(2, 1), dimension_numbers=ROWS, slice_sizes=(1, 3)),
      "[gather] indices must be integer vectors; got operands f32[2,3] and f32[2,1], "
      f"{ROWS} and slice_sizes (1, 3)."),
-    (lambda x: sc.scatter(x, i32([0]), f32(1, 2), dimension_numbers=sc.as_scatter(POINTS)),
+    (lambda x: ix.scatter(x, i32([0]), f32(1, 2), dimension_numbers=win.as_scatter(POINTS)),
      "[scatter] scatter_dims_to_operand_dims must go with the components of an index vector; got "
-     f"f32[2,3], i32[1,1] and f32[1,2] and {sc.as_scatter(POINTS)}."),
+     f"f32[2,3], i32[1,1] and f32[1,2] and {win.as_scatter(POINTS)}."),
 ]
 
 
@@ -266,7 +266,7 @@ def test_errors(call, message):
 
 
 def test_modes():
-    mode = ix.GatherScatterMode
+    mode = win.GatherScatterMode
     assert mode.from_any("drop") is mode.from_any(None) is mode.FILL_OR_DROP
     assert mode.from_any(mode.CLIP) is mode.from_any("clip") is mode.CLIP
     with pytest.raises(ValueError) as caught:

@@ -129,7 +129,7 @@ def test_reshape(before, after):
     ((5,), (5, 1), ("a",), ("a", None)),
 ])
 def test_reshape_factors(before, after, ins, outs):
-    dims = reshape.dims(array_type(before, F32), shape=after)
+    dims = reshape.dims(reshape, array_type(before, F32), shape=after)
 
     def names(groups):
         seen = {}

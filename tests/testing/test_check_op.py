@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,19 +36,16 @@ def removed_after() -> Iterator[None]:
 
 def copy_of(op: Op, name: str = "wrong", **changed: Any) -> Op:
     """An op like another, with some of its fields changed. Rules that bind the op see the copy."""
-    fields = {f: getattr(op, f) for f in Op.__slots__ if f not in ("name", "inferred")}
     with removed_after():
-        return Op(name, **{**fields, **changed})
+        return dataclasses.replace(op, name=name, **changed)
 
 
 def wrong_sine(**changed: Any) -> Op:
     with removed_after():
-        op = families.unary(
-            "wrong", families.INEXACT, hlo="sine", jvp=lambda t, x, out: mul(t, cos(x))
+        return families.unary(
+            "wrong", families.INEXACT, hlo="sine",
+            **{"jvp": lambda t, x, out: mul(t, cos(x)), **changed},
         )
-    for field, value in changed.items():
-        setattr(op, field, value)
-    return op
 
 
 def wrong_sum(**changed: Any) -> Op:
@@ -91,7 +89,7 @@ def test_the_whole_report():
 
 
 def test_wrong_jvp():
-    def jvp(primals: Any, tangents: Any) -> tuple:
+    def jvp(op: Op, primals: Any, tangents: Any) -> tuple:
         return sin(*primals), mul(tangents[0], sin(*primals))
 
     assert checks_of(wrong_sine(jvp=jvp), SIN) == {"jvp", "transpose"}
@@ -101,7 +99,7 @@ def test_wrong_second_derivative():
     """The first derivative is right, but is itself made by an op whose derivative is wrong."""
     wrong_cosine = copy_of(cos, jvp=lambda ps, ts: (cos(*ps), mul(ts[0], sin(*ps))))
 
-    def jvp(primals: Any, tangents: Any) -> tuple:
+    def jvp(op: Op, primals: Any, tangents: Any) -> tuple:
         return sin(*primals), mul(tangents[0], wrong_cosine(*primals))
 
     assert checks_of(wrong_sine(jvp=jvp), SIN) == {"jvp of jvp"}
@@ -110,20 +108,24 @@ def test_wrong_second_derivative():
 def test_missing_and_raising_jvp():
     assert checks_of(wrong_sine(jvp=None), SIN) == {"missing field"}
 
-    def jvp(primals: Any, tangents: Any) -> tuple:
+    def jvp(op: Op, primals: Any, tangents: Any) -> tuple:
         raise RuntimeError("not today")
 
     report = report_of(wrong_sine(jvp=jvp), SIN)
     assert "jvp: sample 0 (f32[2,4])\n      came:     RuntimeError: not today" in report
 
 
+def itself(op: Op, ps: list, ts: list, **p: Any) -> tuple:
+    """The jvp rule of a linear op."""
+    return op(*ps, **p), op(*ts, **p)
+
+
 def test_wrong_transpose():
-    def transpose(ct: Any, x: Any, *, axes: tuple) -> list:
+    def transpose(op: Op, ct: Any, x: Any, *, axes: tuple) -> list:
         kept = tuple(i for i in range(x.aval.ndim) if i not in axes)
         return [neg(broadcast_in_dim(ct, shape=x.aval.shape, dims=kept))]
 
-    op = wrong_sum(transpose=transpose, batch=None)
-    op.jvp = lambda ps, ts, **p: (op(*ps, **p), op(*ts, **p))
+    op = wrong_sum(transpose=transpose, batch=None, jvp=itself)
     found = checks_of(op, [Sample((X,), {"axes": (0,)})])
     assert found == {"missing field", "transpose", "transpose of operands"}
 
@@ -137,8 +139,7 @@ def test_transpose_that_leaves_an_operand_out():
 
 
 def test_missing_transpose():
-    op = wrong_sum(transpose=None)
-    op.jvp = lambda ps, ts, **p: (op(*ps, **p), op(*ts, **p))
+    op = wrong_sum(transpose=None, jvp=itself)
     report = report_of(op, [Sample((X,), {"axes": (0,)})])
     assert (
         "missing field: (f32[2,4]) axes=(0,)\n"
@@ -148,22 +149,17 @@ def test_missing_transpose():
 
 
 def test_transposed_cotangent_of_wrong_shape():
-    op = wrong_sum(transpose=lambda ct, x, *, axes: [ct])
+    op = wrong_sum(transpose=lambda op, ct, x, *, axes: [ct])
     assert "transpose of operands" in checks_of(op, [Sample((X,), {"axes": (0,)})])
 
 
-def batch_at_front(op: Op) -> Callable:
+def batch_at_front(op: Op, mapped: Any, args: list, dims: list, **params: Any) -> tuple:
     """Wrong: takes the hidden dimension to be the first, wherever it is."""
-
-    def rule(size: int, args: list, dims: list, **params: Any) -> tuple:
-        return op(*args, **params), 0
-
-    return rule
+    return op(*args, **params), 0
 
 
 def test_wrong_batch():
-    op = copy_of(mul)
-    op.batch = batch_at_front(op)
+    op = copy_of(mul, batch=batch_at_front)
     square = np.arange(9, dtype=np.float32).reshape(3, 3)  # so that no shape gives it away
     found = checks_of(op, [Sample((square, square + 1))])
     assert found == {
@@ -172,8 +168,7 @@ def test_wrong_batch():
 
 
 def test_batch_that_is_wrong_only_when_the_dimension_is_last():
-    op = wrong_sine()
-    op.batch = batch_at_front(op)
+    op = wrong_sine(batch=batch_at_front)
     report = report_of(op, SIN)
     assert "batch with hidden dimensions (2,)" in report
     assert "batch with hidden dimensions (0,)" not in report
@@ -186,47 +181,45 @@ def test_missing_batch():
 def test_dims_that_share_what_is_not_shared():
     """A reversal works along its dimension; saying otherwise needs communication."""
 
-    def lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+    def lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
         return e.let(f"stablehlo.reverse {x}, dims = [0] : {e.ty(outs[0])}")
 
     with removed_after():
         op = families.unary("wrong", families.INEXACT, lower=lower, jvp="linear",
-                            transpose=lambda ct, x: op(ct))
-    op.batch = None
+                            transpose=lambda ct, x: op(ct), batch=None)
     report = report_of(op, [Sample((np.arange(8, dtype=np.float32),), batched=False, why="-")])
     assert "factor 'a' needs communication: sample 0 (f32[8])" in report
     assert "came:     all-to-all" in report or "came:     collective-permute" in report
 
 
 def test_missing_rule_in_dims():
-    op = wrong_sine(dims=lambda x: Dims((("a", None),), (("a", None),)))
+    op = wrong_sine(dims=lambda op, x: Dims((("a", None),), (("a", None),)))
     report = report_of(op, SIN)
     assert "missing rule: operand 0, dimension 1: sample 0 (f32[2,4])" in report
     check_op(op, [Sample((X,), reference=np.sin, unnamed=((0, 1),), why="a test")])
 
 
 def test_dims_that_drop_a_factor():
-    op = wrong_sine(dims=lambda x: Dims((("a", "b"),), (("a", None),), "add"))
+    op = wrong_sine(dims=lambda op, x: Dims((("a", "b"),), (("a", None),), "add"))
     report = report_of(op, SIN)
     assert "combine='add' over factor 'b'" in report or "placement: factor 'b'" in report
 
 
 def test_dims_that_swap_factors_of_the_result():
     square = np.arange(16, dtype=np.float32).reshape(4, 4)
-    op = wrong_sine(dims=lambda x: Dims((("a", "b"),), (("b", "a"),)))
+    op = wrong_sine(dims=lambda op, x: Dims((("a", "b"),), (("b", "a"),)))
     report = report_of(op, [Sample((square,))])
     assert "placement: factor 'a', sharding of result 0" in report
 
 
 def test_wrong_combine():
-    op = wrong_sum()
-    op.dims = lambda x, *, axes: Dims((("a", "b"),), (("b",),), "max")
+    op = wrong_sum(dims=lambda op, x, *, axes: Dims((("a", "b"),), (("b",),), "max"))
     found = checks_of(op, [Sample((X,), {"axes": (0,)})])
     assert found == {"dims: combine='max' over factor 'a'"}
 
 
 def test_contraction_without_combine():
-    op = wrong_sum(dims=lambda x, *, axes: Dims((("a", "b"),), (("b",),)))
+    op = wrong_sum(dims=lambda op, x, *, axes: Dims((("a", "b"),), (("b",),)))
     assert checks_of(op, [Sample((X,), {"axes": (0,)})]) == {"dims: contracted factor 'a'"}
 
 
@@ -239,7 +232,7 @@ def test_contraction_without_combine():
     ],
 )
 def test_malformed_dims(dims: Dims, check: str):
-    assert checks_of(wrong_sine(dims=lambda x: dims), SIN) == {check}
+    assert checks_of(wrong_sine(dims=lambda op, x: dims), SIN) == {check}
 
 
 def test_missing_dims():
@@ -248,7 +241,8 @@ def test_missing_dims():
 
 @pytest.mark.parametrize(
     "rule",
-    [lambda x: array_type(x.shape[::-1], x.dtype), lambda x: array_type(x.shape, np.dtype("i4"))],
+    [lambda op, x: array_type(x.shape[::-1], x.dtype),
+     lambda op, x: array_type(x.shape, np.dtype("i4"))],
 )
 def test_wrong_type(rule: Callable):
     """Inference and lowering disagree: nothing compiles."""

@@ -44,7 +44,7 @@ def test_complex():
 def wrong():
     """The sine with a wrong derivative: of the right sign, but too large."""
     op = Op("wrong", type_rule=sin.type_rule, lower=sin.lower,
-            jvp=lambda ps, ts: (sin(*ps), mul(ts[0], add(cos(*ps), np.float32(1)))))
+            jvp=lambda op, ps, ts: (sin(*ps), mul(ts[0], add(cos(*ps), np.float32(1)))))
     yield op
     del OPS["wrong"]
 
@@ -63,7 +63,7 @@ def test_wrong_derivatives(wrong: Op, mode: str, message: str):
 
 def test_wrong_second_derivative(wrong: Op):
     op = Op("outer", type_rule=sin.type_rule, lower=sin.lower,
-            jvp=lambda ps, ts: (sin(*ps), mul(ts[0], wrong(add(*ps, np.float32(np.pi / 2))))))
+            jvp=lambda op, ps, ts: (sin(*ps), mul(ts[0], wrong(add(*ps, np.float32(np.pi / 2))))))
     try:
         check_grads(op, (X,), order=1)
         with pytest.raises(AssertionError, match=r"^(jvp|vjp) of (jvp|vjp) of f, "):

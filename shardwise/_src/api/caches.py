@@ -32,7 +32,8 @@ def clear_caches() -> None:
     backward.forget()
     module_cache.forget()
     for op in list(OPS.values()):
-        op.inferred.clear()
+        if op.inferred is not None:
+            op.inferred.clear()
     for table in (infer._scalar_types, promotion._joins_by_key, stage._literals):
         table.clear()
     for function in (

@@ -95,7 +95,7 @@ def _check_linear(name: str, program: Program, linear: set[Any]) -> None:
             _check_linear(name, held, {held.arguments[i] for i in places})
         elif eqn.op.dims is not None:
             types = [a.aval for a in eqn.inputs]
-            groups = eqn.op.dims(*types, **eqn.params).linear
+            groups = eqn.op.dims(eqn.op, *types, **eqn.params).linear
             if groups and not any({*places} <= {*group} for group in groups):
                 raise TypeError(
                     f"linear_transpose of {name}: it is not linear, as [{eqn.op.name}] is not in "

@@ -21,7 +21,7 @@ from shardwise._src.control.cond import cond
 from shardwise._src.control.scan import parts, scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import ForgetfulCache, Op
+from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, replayed
 from shardwise._src.core.toolbox import derived
 from shardwise._src.messages.source import Site, describe
@@ -30,8 +30,8 @@ from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape, zer
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.logical import bitwise_or, eq, gt, lt, ne, select_n
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.ops.scatter import window_sizes
 from shardwise._src.ops.shape import concatenate
+from shardwise._src.ops.windows import window_sizes
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
@@ -93,11 +93,11 @@ def text_of(places: Sequence[Place], code: int, slots: Sequence[Any]) -> str:
 # -- the op --
 
 
-def _type(pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> tuple[()]:
+def _type(op: Op, pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> tuple[()]:
     return ()
 
 
-def _dims(pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> Dims:
+def _dims(op: Op, pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> Dims:
     names = letters(sum(t.ndim for t in (pred, *values)))
     rows, start = [], 0
     for t in (pred, *values):
@@ -106,7 +106,7 @@ def _dims(pred: ArrayType, *values: ArrayType, message: Message, levels: int) ->
     return Dims(tuple(rows), ())
 
 
-def _lower(*_: Any, message: Message, levels: int) -> list[str]:
+def _lower(op: Op, *_: Any, message: Message, levels: int) -> list[str]:
     if message.optional:
         return []
     raise ValueError(
@@ -116,7 +116,7 @@ def _lower(*_: Any, message: Message, levels: int) -> list[str]:
     )
 
 
-def _eager(args: Any, params: dict[str, Any]) -> list[Any]:
+def _eager(op: Op, args: Any, params: dict[str, Any]) -> list[Any]:
     failed = np.logical_not(np.asarray(args[0]))
     if not params["message"].optional and failed.any():
         first = np.unravel_index(failed.argmax(), failed.shape)
@@ -129,22 +129,21 @@ class CheckError(Documented, ValueError):
     """A check that failed. (`checkify.JaxRuntimeError` is another name of it.)"""
 
 
-def _jvp(primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
-    return check_op(*primals, **p), []
+def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
+    return op(*primals, **p), []
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, message: Message, levels: int
+    op: Op, mapped: Any, args: Any, dims: Any, *, message: Message, levels: int
 ) -> tuple[list[Any], list[Any]]:
-    moved = [batch_first(size, x, d) for x, d in zip(args, dims, strict=True)]
-    return check_op(*moved, message=message, levels=levels + 1), []
+    moved = [batch_first(mapped.size, x, d) for x, d in zip(args, dims, strict=True)]
+    return op(*moved, message=message, levels=levels + 1), []
 
 
 check_op = Op(
     "check", type_rule=_type, dims=_dims, lower=_lower, eager=_eager, jvp=_jvp, batch=_batch,
-    effects=frozenset({CHECK}), multiple=True,
+    effects=frozenset({CHECK}), multiple=True, cached=False,
 )
-check_op.inferred = ForgetfulCache()
 
 
 # -- making programs say what failed --

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,11 +19,11 @@ from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.transpose import transpose_program
 
 
-def _type(*types: Any, program: Program, **p: Any) -> tuple:
+def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
     return program.out_types
 
 
-def _lower(e: Any, ins: Any, outs: Any, *xs: str, program: Program) -> list[str]:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program) -> list[str]:
     return e.call(program, *xs)
 
 
@@ -40,7 +39,7 @@ def _jvp(
     return results[:count], [next(moving) if m else None for m in marks]
 
 
-def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """Partial evaluation: the known part runs now, the rest is recorded with residuals."""
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
@@ -78,7 +77,7 @@ def known_first(program: Program, linear: tuple[bool, ...]) -> Program:
 
 
 def _batch(
-    op: Op, size: int, args: Any, dims: Any, *, mapped: MappedAxis, program: Program, **p: Any
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, program: Program, **p: Any
 ) -> tuple[list, list]:
     batched = tuple(d is not None for d in dims)
     new, marks = batch_program(program, mapped.of(args, dims), batched)
@@ -88,19 +87,18 @@ def _batch(
 
 def calling(name: str, lower: Callable[..., Any], split: Callable[..., Any]) -> Op:
     """An op that calls its parameter `program`; other parameters are passed on as they are."""
-    op = Op(
+    return Op(
         name,
         type_rule=_type,
         lower=lower,
+        jvp=_jvp,
+        transpose=_transpose,
+        batch=_batch,
         split=split,
         sequence=through_program,
         multiple=True,
         programs=("program",),
     )
-    op.jvp, op.transpose, op.batch = [
-        functools.partial(rule, op) for rule in (_jvp, _transpose, _batch)
-    ]
-    return op
 
 
 call = calling("jit", _lower, _split)

@@ -41,7 +41,7 @@ Branches = tuple[Program, ...]
 BOOL, INDEX = np.dtype(bool), np.dtype("int32")
 
 
-def _type(which: ArrayType, *types: ArrayType, branches: Branches) -> tuple[ArrayType, ...]:
+def _type(op: Op, which: ArrayType, *types: ArrayType, branches: Branches) -> tuple[ArrayType, ...]:
     if which.shape or which.dtype not in (BOOL, INDEX):
         raise TypeError(
             f"[cond] chooses by a boolean or int32 scalar; got {which.str_short(True)}."
@@ -68,7 +68,7 @@ def shown(types: Sequence[ArrayType]) -> str:
 
 
 def _lower(
-    e: Any, ins: Any, outs: Any, which: str, *xs: str, branches: Branches
+    op: Op, e: Any, ins: Any, outs: Any, which: str, *xs: str, branches: Branches
 ) -> list[str]:
     index, types = e.ty(ins[0].update(dtype=INDEX)), ", ".join(map(e.ty, outs))
     if ins[0].dtype == BOOL:
@@ -97,7 +97,7 @@ def _jvp_branches(first: Program, branches: Branches, nonzero: Marks) -> tuple[B
     return tuple([with_results(b, count, m, wanted, types) for b, m in pairs]), wanted
 
 
-def _jvp(primals: Any, tangents: Any, *, branches: Branches) -> tuple[list, list]:
+def _jvp(op: Op, primals: Any, tangents: Any, *, branches: Branches) -> tuple[list, list]:
     nonzero = tuple([t is not None for t in tangents[1:]])
     both, marks = _jvp_branches(branches[0], branches, nonzero)
     which, *args = [*primals, *[t for t in tangents if t is not None]]
@@ -207,7 +207,7 @@ def _among(marks: Marks, wanted: Marks) -> list[bool]:
 split_branches = derived(CondSplit)
 
 
-def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """With a known predicate, what is known runs now; the rest is recorded, with residuals."""
     which, *operands = args
     if interpreter.is_unknown(which):
@@ -291,7 +291,7 @@ def _zeros(branch: Program) -> Program:
     return program_of(lambda *_: map(zeros, branch.out_types), branch.in_types, branch.name)
 
 
-def _transpose(cts: Any, which: Any, *args: Any, branches: Branches) -> list[Any]:
+def _transpose(op: Op, cts: Any, which: Any, *args: Any, branches: Branches) -> list[Any]:
     linear = tuple([is_linear(a) for a in args])
     nonzero = tuple([ct is not None for ct in cts])
     backward, marks = _transposed_branches(branches[0], branches, linear, nonzero)
@@ -320,7 +320,7 @@ def _batched_branches(
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, branches: Branches
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, branches: Branches
 ) -> tuple[list, list]:
     batched = tuple([d is not None for d in dims[1:]])
     chosen_by_row = dims[0] is not None
@@ -354,7 +354,7 @@ def refuse_ordered(programs: Sequence[Program], name: str, why: str) -> None:
         )
 
 
-def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
     """The token is the first operand that branches take."""
     return {"branches": tuple([with_token(b, 0, 0) for b in params["branches"]])}, 1, 0
 

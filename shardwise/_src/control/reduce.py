@@ -47,7 +47,7 @@ from shardwise._src.types.dtypes import max_value, min_value
 # -- the op: operands, then as many scalars to start from --
 
 
-def _type(*types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayType, ...]:
+def _type(op: Op, *types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayType, ...]:
     half = len(types) // 2
     xs, inits = types[:half], types[half:]
     check_axes("reduce", xs[0], axes)
@@ -65,14 +65,14 @@ def _type(*types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayType, ...
     return tuple([array_type(reduced(t, axes), t.dtype) for t in xs])
 
 
-def _dims(*types: ArrayType, body: Program, axes: tuple) -> Dims:
+def _dims(op: Op, *types: ArrayType, body: Program, axes: tuple) -> Dims:
     half = len(types) // 2
     names = along(types[0], axes)
     out = tuple(n for i, n in enumerate(names) if i not in axes)
     return Dims((names,) * half + ((),) * half, (out,) * half, worked="dropped")
 
 
-def _lower(e: Any, ins: Any, outs: Any, *xs: str, body: Program, axes: tuple) -> list[str]:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, body: Program, axes: tuple) -> list[str]:
     half = len(ins) // 2
     region = region_text(
         e, ins[:half], lambda e, types, *names: e.inline(body, *names)
@@ -87,11 +87,11 @@ def _lower(e: Any, ins: Any, outs: Any, *xs: str, body: Program, axes: tuple) ->
 
 
 def _batch(
-    size: int, args: Any, ds: Any, *, mapped: MappedAxis, body: Program, axes: tuple
+    op: Op, mapped: MappedAxis, args: Any, ds: Any, *, body: Program, axes: tuple
 ) -> tuple:
     half = len(args) // 2
     xs = [
-        broadcast_in_dim(x, shape=(size, *type_of(x).shape),
+        broadcast_in_dim(x, shape=(mapped.size, *type_of(x).shape),
                          dims=tuple(range(1, type_of(x).ndim + 1)))
         if d is None else move_axis(x, d, 0)
         for x, d in zip(args[:half], ds[:half], strict=True)
@@ -136,7 +136,7 @@ def _elementwise(body: Program, low: list, high: list) -> list:
     return [reshape(x, shape=shape) for x in wide(*flat)]
 
 
-def _jvp(primals: Any, tangents: Any, *, body: Program, axes: tuple) -> tuple[list, list]:
+def _jvp(op: Op, primals: Any, tangents: Any, *, body: Program, axes: tuple) -> tuple[list, list]:
     half = len(primals) // 2
     outs = reduce_op(*primals, body=body, axes=axes)
 

@@ -82,7 +82,7 @@ def sliced_type(aval: ArrayType) -> ArrayType:
 
 
 def _type(
-    *types: ArrayType, body: Program, num_consts: int, num_carry: int, length: int, **p: Any
+    op: Op, *types: ArrayType, body: Program, num_consts: int, num_carry: int, length: int, **p: Any
 ) -> tuple[ArrayType, ...]:
     consts, carry, xs = parts(types, num_consts, num_carry)
     for x in xs:
@@ -145,7 +145,7 @@ def jvp_body(
 
 
 def _jvp(
-    primals: Any, tangents: Any, *, body: Program, num_consts: int, num_carry: int, **p: Any
+    op: Op, primals: Any, tangents: Any, *, body: Program, num_consts: int, num_carry: int, **p: Any
 ) -> tuple[list, list]:
     nonzero = tuple([t is not None for t in tangents])
     both, carry_marks, y_marks = jvp_body(body, num_consts, num_carry, nonzero)
@@ -171,7 +171,7 @@ def _jvp(
 # -- partial evaluation --
 
 
-def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """What is known runs now, in a scan of its own; the rest is recorded, with residuals."""
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     plan = split_plan(params["body"], params["num_consts"], params["num_carry"], unknown)
@@ -183,7 +183,7 @@ def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
 # -- transpose --
 
 
-def _transpose(cts: Any, *args: Any, **params: Any) -> list[Any]:
+def _transpose(op: Op, cts: Any, *args: Any, **params: Any) -> list[Any]:
     linear = tuple([is_linear(a) for a in args])
     counts = params["num_consts"], params["num_carry"]
     carry = parts(linear, *counts)[1]
@@ -200,7 +200,7 @@ def _transpose_rest(cts: Any, args: Any, linear: Marks, params: dict) -> list[An
         return op(*values, **p)
 
     _, rest_args, rest = plan.run(now, scan, args, params)
-    results = _transpose(picked(cts, plan.unknown_out), *rest_args, **rest)
+    results = _transpose(scan, picked(cts, plan.unknown_out), *rest_args, **rest)
     found = iter([results[i] for i in plan.rest_positions])
     return [next(found) if u else None for u in plan.unknown_in]
 
@@ -305,7 +305,7 @@ def batched_body(
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, body: Program, num_consts: int,
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, body: Program, num_consts: int,
     num_carry: int, **p: Any,
 ) -> tuple[list, list]:
     batched = tuple([d is not None for d in dims])
@@ -314,13 +314,13 @@ def _batch(
     wanted = [0 if b else None for b in batched[:num_consts]]
     wanted += [0 if m else None for m in carry_marks]
     wanted += [1 if b else None for b in batched[num_consts + num_carry :]]
-    moved = [to_dim(a, d, w, size) for a, d, w in zip(args, dims, wanted, strict=True)]
+    moved = [to_dim(a, d, w, mapped.size) for a, d, w in zip(args, dims, wanted, strict=True)]
     moved = settled_into(new, moved, num_consts + num_carry, p["length"])
     outs = scan(*moved, **with_counts(p, new, num_consts, num_carry))
     return outs, [0 if m else None for m in carry_marks] + [1 if m else None for m in y_marks]
 
 
-def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
     """The token is the first carry."""
     at, body = params["num_consts"], with_token(params["body"], params["num_consts"], 0)
     return params | {"body": body, "num_carry": params["num_carry"] + 1}, at, 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
@@ -21,7 +22,7 @@ _INDEX_TYPE = array_type((), INDEX)
 
 
 def lower_scan(
-    e: Any, ins: Any, outs: Any, *xs: str, body: Program, num_consts: int, num_carry: int,
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, body: Program, num_consts: int, num_carry: int,
     length: int, reverse: bool, unroll: int,
 ) -> list[str]:
     end = num_consts + num_carry

@@ -39,7 +39,7 @@ FLAG = array_type((), np.dtype(bool))
 
 
 def _type(
-    *types: ArrayType, test: Program, body: Program, num_test: int, num_body: int
+    op: Op, *types: ArrayType, test: Program, body: Program, num_test: int, num_body: int
 ) -> tuple[ArrayType, ...]:
     test_types, body_types, carry = parts(types, num_test, num_body)
     if test.in_types != (*test_types, *carry):
@@ -69,7 +69,7 @@ def _flag_like(t: ArrayType) -> ArrayType:
 
 
 def _lower(
-    e: Any, ins: Any, outs: Any, *xs: str, test: Program, body: Program, num_test: int,
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, test: Program, body: Program, num_test: int,
     num_body: int,
 ) -> list[str]:
     test_consts, body_consts, carry = parts(xs, num_test, num_body)
@@ -113,7 +113,8 @@ def _jvp_programs(
 
 
 def _jvp(
-    primals: Any, tangents: Any, *, test: Program, body: Program, num_test: int, num_body: int
+    op: Op, primals: Any, tangents: Any, *, test: Program, body: Program, num_test: int,
+    num_body: int
 ) -> tuple[list, list]:
     nonzero = tuple([t is not None for t in tangents[num_test:]])
     both, new_test, marks = _jvp_programs(body, test, num_body, nonzero)
@@ -136,7 +137,7 @@ def _jvp(
 # -- partial evaluation --
 
 
-def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """Carries that depend on nothing unknown are computed now; the rest repeats the whole loop."""
     num_test, num_body = params["num_test"], params["num_body"]
     unknown = [interpreter.is_unknown(a) for a in args]
@@ -186,7 +187,7 @@ def _without_known_effects(program: Program, unknown: Marks) -> Program:
     return program.replace(equations=kept)
 
 
-def _transpose(cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> NoReturn:
+def _transpose(op: Op, cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> NoReturn:
     raise ValueError(
         "while_loop and fori_loop with traced bounds have no reverse-mode derivative (grad, vjp, "
         f"jacrev), here the loop of {body.name}: the number of turns is not known before it runs, "
@@ -200,7 +201,7 @@ def _transpose(cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> 
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, test: Program, body: Program,
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, test: Program, body: Program,
     num_test: int, num_body: int,
 ) -> tuple[list, list]:
     axis = mapped.of(args, dims)
@@ -216,7 +217,7 @@ def _batch(
         new_test, _ = batch_program(test, axis, (*test_marks, *every))
     wanted = [*test_marks, *body_marks, *carry]
     rows = zip(args, dims, wanted, strict=True)
-    moved = [to_dim(a, d, 0 if w else None, size) for a, d, w in rows]
+    moved = [to_dim(a, d, 0 if w else None, mapped.size) for a, d, w in rows]
     types = [*new_test.in_types[:num_test], *new.in_types]
     moved = [settle(a, t) for a, t in zip(moved, types, strict=True)]
     if by_row:
@@ -282,7 +283,7 @@ def _testing(body: Program, test: Program, num_test: int, num_body: int, by_row:
     return program_of(turn, [*consts, flag, *carry], body.name)
 
 
-def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
     """The token is the first carry."""
     num_test, num_body = params["num_test"], params["num_body"]
     body, test = with_token(params["body"], num_body, 0), params["test"]

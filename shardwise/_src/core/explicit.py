@@ -30,7 +30,7 @@ def with_specs(
     mesh = _common_mesh(op, types)
     if op.dims is None:
         raise op.missing("dims", "explicit sharding")
-    dims: Dims = op.dims(*types, **params)
+    dims: Dims = op.dims(op, *types, **params)
     unreduced, reduced = _sums(op, types, dims)
     specs = _specs(op, types, outs, dims) if dims.specs is None else dims.specs
     found: list[ArrayType] = []

@@ -88,24 +88,25 @@ def is_value(x: Any) -> bool:
 
 def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     """The type of the result, or the tuple of types where the op has several."""
-    if op.programs:  # a cache would keep the program, and the arrays in it
+    kept = op.inferred
+    if kept is None:
         return _infer(op, types, params)
     try:
         key = (types, *params, *params.values()) if params else types
-        found = op.inferred.get(key)
+        found = kept.get(key)
         if found is not None:
             return found
     except TypeError:  # a parameter that cannot be hashed
         return _infer(op, types, params)
     result = _infer(op, types, params)
-    if len(op.inferred) >= INFERENCE_CACHE_SIZE:
-        op.inferred.clear()
-    op.inferred[key] = result
+    if len(kept) >= INFERENCE_CACHE_SIZE:
+        kept.clear()
+    kept[key] = result
     return result
 
 
 def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
-    result = op.type_rule(*types, **params)
+    result = op.type_rule(op, *types, **params)
     if any(isinstance(t.dtype, ExtendedDType) for t in types):
         _check_opaque(op, types, result)
     if all(t.mesh is None and not t.varying for t in types):

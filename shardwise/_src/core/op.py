@@ -1,87 +1,74 @@
-"""`Op`: one primitive operation, with everything the system knows about it in one record.
+"""`Op`: one primitive operation, with everything the system knows about it in one frozen record.
 
     sin = unary("sin", FLOATING, hlo="sine", jvp=lambda t, x, out: mul(t, cos(x)))
 
 Calling an op binds it: the current interpreter receives it. Arrays are positional, static metadata
 is keyword and hashable. A rule that is missing raises an error that names op, transform and field.
 
-The fields, and how they are called (`**p` are the op's parameters):
+Rules are functions that get the op first, as methods get their object, so that ops of a kind share
+theirs. How they are called (`**p` are the op's parameters):
 
-    type_rule(*types, **p)            → ArrayType, or a tuple of them when `multiple`
-    dims(*types, **p)                 → Dims: how dimensions belong together (types/dims.py)
-    lower(e, ins, outs, *xs, **p)     → SSA values. `e` is the emitter, `ins` and `outs` the types.
-    jvp(primals, tangents, **p)       → (result, tangent). A tangent of None is a symbolic zero.
-    transpose(ct, *args, **p)         → one cotangent (or None) per argument; linear arguments
-                                        arrive as `Linear(type)`, the others as values.
-    batch(size, args, dims, **p)      → (result, dim). A dim of None is an unbatched operand.
-    split(interpreter, op, args, p)   → results; for ops that hold programs: partial evaluation.
-    stage(interpreter, args, p)       → (args, p), with the functions it holds staged to programs.
-    eager(args, p)                    → results; for ops that run user functions when eager.
-    sequence(p, with_token)           → (params, at, out): the op with a token of ordered effects
-                                        (core/ordering.py) as operand `at` and result `out`.
+    type_rule(op, *types, **p)            → ArrayType, or a tuple of them when `multiple`
+    dims(op, *types, **p)                 → Dims: how dimensions belong together (types/dims.py)
+    lower(op, e, ins, outs, *xs, **p)     → SSA values. `e` is the emitter, `ins`, `outs` the types.
+    jvp(op, primals, tangents, **p)       → (result, tangent). A tangent of None is a symbolic zero.
+    transpose(op, ct, *args, **p)         → one cotangent (or None) per argument; linear arguments
+                                            arrive as `Linear(type)`, the others as values.
+    batch(op, mapped, args, dims, **p)    → (result, dim). `mapped` is the axis, of size
+                                            `mapped.size`. A dim of None is an unbatched operand.
+    split(op, interpreter, args, p)       → results; for ops that hold programs: partial evaluation.
+    stage(op, interpreter, args, p)       → (args, p), with the functions it holds staged to
+                                            programs.
+    eager(op, args, p)                    → results; for ops that run user functions when eager.
+    sequence(op, p, with_token)           → (params, at, out): the op with a token of ordered
+                                            effects (core/ordering.py) as operand `at` and result
+                                            `out`.
 
-The `batch` rules of ops that hold programs, and of the families "custom" and "collective", also get
-`mapped`, the axis (transforms/batch.py).
 With `multiple`, results, tangents, cotangents and dims are lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from shardwise._src.base.context import current
 from shardwise._src.types.array_type import ArrayType
 
 INFERENCE_CACHE_SIZE = 8192
+Rule = Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Op:
-    """One primitive operation. See the module's text for the fields."""
+    """One primitive operation. See the module's text for the rules."""
 
-    __slots__ = (
-        "name", "type_rule", "dims", "lower", "jvp", "transpose", "batch", "split", "stage",
-        "eager", "sequence", "effects", "multiple", "programs", "family", "inferred",
-    )
+    name: str
+    _: KW_ONLY
+    type_rule: Rule
+    dims: Rule | None = None
+    lower: Rule | None = None
+    jvp: Rule | None = None
+    transpose: Rule | None = None
+    batch: Rule | None = None
+    split: Rule | None = None
+    stage: Rule | None = None
+    eager: Rule | None = None
+    sequence: Rule | None = None
+    effects: frozenset[Any] = frozenset()
+    multiple: bool = False
+    programs: tuple[str, ...] = ()
+    family: str = ""
+    cached: bool = True
+    inferred: dict[tuple[Any, ...], Any] | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        type_rule: Callable[..., Any],
-        lower: Callable[..., Any] | None = None,
-        dims: Callable[..., Any] | None = None,
-        jvp: Callable[..., Any] | None = None,
-        transpose: Callable[..., Any] | None = None,
-        batch: Callable[..., Any] | None = None,
-        split: Callable[..., Any] | None = None,
-        stage: Callable[..., Any] | None = None,
-        eager: Callable[..., Any] | None = None,
-        sequence: Callable[..., Any] | None = None,
-        effects: frozenset[Any] = frozenset(),
-        multiple: bool = False,
-        programs: tuple[str, ...] = (),
-        family: str = "",
-    ):
-        if name in OPS:
-            raise ValueError(f"there is an op named {name!r} already")
-        self.name = name
-        self.type_rule = type_rule
-        self.dims = dims
-        self.lower = lower
-        self.jvp = jvp
-        self.transpose = transpose
-        self.batch = batch
-        self.split = split
-        self.stage = stage
-        self.eager = eager
-        self.sequence = sequence
-        self.effects = effects
-        self.multiple = multiple
-        self.programs = programs
-        self.family = family
-        self.inferred: dict[tuple[Any, ...], Any] = {}
-        OPS[name] = self
+    def __post_init__(self) -> None:
+        if self.name in OPS:
+            raise ValueError(f"there is an op named {self.name!r} already")
+        if self.cached and not self.programs:
+            object.__setattr__(self, "inferred", {})
+        OPS[self.name] = self
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         return current().interpreter.process(self, args, params)
@@ -97,13 +84,6 @@ class Op:
         return NotImplementedError(
             f"[{self.name}] cannot be used under {transform}: its record has no `{field}` rule."
         )
-
-
-class ForgetfulCache(dict[Any, Any]):
-    """Keeps nothing: for `Op.inferred` of ops whose parameters hold user functions."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
 
 
 OPS: dict[str, Op] = {}

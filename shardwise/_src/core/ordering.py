@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.op import Op
 from shardwise._src.core.program import Atom, Equation, Literal, Program, Var
 from shardwise._src.core.toolbox import derived
 from shardwise._src.types.array_type import array_type
@@ -59,7 +60,7 @@ def _chained(equations: Sequence[Equation], token: Atom) -> tuple[list[Equation]
 def _passing(eqn: Equation, token: Atom) -> tuple[Equation, Var]:
     if eqn.op.sequence is None:
         raise eqn.op.missing("sequence", "ordered effects")
-    params, at, out = eqn.op.sequence(eqn.params, with_token)
+    params, at, out = eqn.op.sequence(eqn.op, eqn.params, with_token)
     following = Var(TOKEN)
     inputs = [*eqn.inputs[:at], token, *eqn.inputs[at:]]
     outputs = [*eqn.outputs[:out], following, *eqn.outputs[out:]]
@@ -67,7 +68,7 @@ def _passing(eqn: Equation, token: Atom) -> tuple[Equation, Var]:
 
 
 def through_program(
-    params: dict[str, Any], add: Callable[..., Program]
+    op: Op, params: dict[str, Any], add: Callable[..., Program]
 ) -> tuple[dict[str, Any], int, int]:
     """The `sequence` rule of ops that call one held program, their parameter `program`."""
     return params | {"program": add(params["program"], 0, 0)}, 0, 0

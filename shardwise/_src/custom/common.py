@@ -252,18 +252,18 @@ def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> t
 
 
 def type_rule(
-    *types: ArrayType, rule: Rule, program: Program, num_consts: int
+    op: Op, *types: ArrayType, rule: Rule, program: Program, num_consts: int
 ) -> tuple[ArrayType, ...]:
     return program.out_types
 
 
 def lower_program(
-    e: Any, ins: Any, outs: Any, *xs: str, rule: Rule, program: Program, num_consts: int
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, rule: Rule, program: Program, num_consts: int
 ) -> list[str]:
     return e.call(program, *xs)
 
 
-def run_eagerly(args: tuple, params: dict) -> list[Any]:
+def run_eagerly(op: Op, args: tuple, params: dict) -> list[Any]:
     program = params.get("program")
     if program is None:
         return params["rule"].fun(*args)
@@ -271,10 +271,10 @@ def run_eagerly(args: tuple, params: dict) -> list[Any]:
 
 
 def transpose_program_rule(
-    cts: Any, *args: Any, rule: Rule, program: Program, num_consts: int
+    op: Op, cts: Any, *args: Any, rule: Rule, program: Program, num_consts: int
 ) -> list[Any]:
     transpose: Any = call.transpose
-    return transpose(cts, *args, program=program)
+    return transpose(call, cts, *args, program=program)
 
 
 @contextmanager

@@ -52,16 +52,20 @@ def _groups(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
     return [*found, values[start:]]
 
 
-def _type(*types: ArrayType, programs: tuple, counts: tuple) -> tuple[ArrayType, ...]:
+def _type(op: Op, *types: ArrayType, programs: tuple, counts: tuple) -> tuple[ArrayType, ...]:
     return programs[1].out_types
 
 
-def _lower(e: Any, ins: Any, outs: Any, *xs: str, programs: tuple, counts: tuple) -> list[str]:
+def _lower(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, programs: tuple, counts: tuple
+) -> list[str]:
     groups = _groups(xs, counts)
     return e.call(programs[1], *groups[1], *groups[-1])
 
 
-def _jvp(primals: Any, tangents: Any, *, programs: tuple, counts: tuple) -> tuple[list, list]:
+def _jvp(
+    op: Op, primals: Any, tangents: Any, *, programs: tuple, counts: tuple
+) -> tuple[list, list]:
     """d(A x) = db, so A dx = db - dA x."""
     outs = linear_solve(*primals, programs=programs, counts=counts)
     consts, moving = _groups(primals, counts), _groups(tangents, counts)
@@ -94,7 +98,7 @@ def tangents_of(program: Program, primals: Sequence[Any], tangents: Sequence[Any
     return [next(moving) if m else None for m in marks]
 
 
-def _transpose(cts: Any, *args: Any, programs: tuple, counts: tuple) -> list[Any]:
+def _transpose(op: Op, cts: Any, *args: Any, programs: tuple, counts: tuple) -> list[Any]:
     known = sum(counts)
     if len(programs) == 2:
         raise TypeError(
@@ -131,7 +135,7 @@ def _batched(
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, programs: tuple, counts: tuple
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, programs: tuple, counts: tuple
 ) -> tuple:
     axis = mapped.of(args, dims)
     *marks, _ = _groups([d is not None for d in dims], counts)
@@ -143,7 +147,7 @@ def _batch(
     wanted = [0 if m else None for group in marks for m in group]
     wanted += [0] * (len(args) - len(wanted))
     rows = zip(args, dims, wanted, strict=True)
-    moved = [to_dim(a, d, w, size) for a, d, w in rows]
+    moved = [to_dim(a, d, w, mapped.size) for a, d, w in rows]
     types = [t for p, n in zip(new, counts, strict=True) for t in p.in_types[:n]]
     types += new[1].in_types[counts[1] :]
     moved = [settle(a, t) for a, t in zip(moved, types, strict=True)]
@@ -151,7 +155,7 @@ def _batch(
     return outs, [0 if m else None for m in found[1][1]]
 
 
-def _sequence(params: dict, with_token: Any) -> tuple[dict, int, int]:
+def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
     """The token is the first constant of the solver, which is what runs."""
     (matvec, solve, *back), (first, count, *rest) = params["programs"], params["counts"]
     programs = (matvec, with_token(solve, 0, 0), *back)

@@ -20,8 +20,7 @@ from typing import Any
 
 from shardwise._src.base.context import CURRENT
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import Interpreter
-from shardwise._src.core.op import ForgetfulCache, Op
+from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.custom.common import (
@@ -179,12 +178,8 @@ def _sum(total: Any, term: Any, result: Any) -> Any:
     return term if total is None else add(total, term)
 
 
-def _stage(interpreter: Interpreter, args: tuple, params: dict) -> tuple:
-    return stage_rule(custom_jvp_call, interpreter, args, params)
-
-
 def _jvp(
-    primals: Any, tangents: Any, *, rule: JvpRule, program: Program | None = None,
+    op: Op, primals: Any, tangents: Any, *, rule: JvpRule, program: Program | None = None,
     num_consts: int = 0,
 ) -> tuple[list, list]:
     refuse_outside(rule, "custom_jvp", tangents[:num_consts])
@@ -196,7 +191,7 @@ def _jvp(
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, rule: JvpRule,
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, rule: JvpRule,
     program: Program | None = None, num_consts: int = 0,
 ) -> tuple[list, list]:
     if program is None:
@@ -244,10 +239,9 @@ custom_jvp_call = Op(
     jvp=_jvp,
     transpose=transpose_program_rule,
     batch=_batch,
-    stage=_stage,
+    stage=stage_rule,
     eager=run_eagerly,
     sequence=through_program,
     multiple=True,
     programs=("program",),
 )
-custom_jvp_call.inferred = ForgetfulCache()

@@ -42,17 +42,19 @@ def _groups(values: Sequence[Any], counts: tuple[int, int, int]) -> list[Sequenc
             values[ends[2] :]]
 
 
-def _type(*types: ArrayType, programs: Programs, counts: tuple) -> tuple[ArrayType, ...]:
+def _type(op: Op, *types: ArrayType, programs: Programs, counts: tuple) -> tuple[ArrayType, ...]:
     return programs[0].out_types
 
 
-def _lower(e: Any, ins: Any, outs: Any, *xs: str, programs: Programs, counts: tuple) -> list[str]:
+def _lower(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, programs: Programs, counts: tuple
+) -> list[str]:
     consts, _, residuals, given = _groups(xs, counts)
     return e.call(programs[0], *consts, *residuals, *given)
 
 
 def _jvp(
-    primals: Any, tangents: Any, *, programs: Programs, counts: tuple
+    op: Op, primals: Any, tangents: Any, *, programs: Programs, counts: tuple
 ) -> tuple[list, list]:
     """Linear in x; by the residuals, the derivative is that of what `fun` does."""
     outs = linear_call_op(*primals, programs=programs, counts=counts)
@@ -72,7 +74,7 @@ def _jvp(
     return outs, moved
 
 
-def _transpose(cts: Any, *args: Any, programs: Programs, counts: tuple) -> list[Any]:
+def _transpose(op: Op, cts: Any, *args: Any, programs: Programs, counts: tuple) -> list[Any]:
     if any(is_linear(a) for a in args[: sum(counts)]):
         raise TypeError(
             f"linear_call: {programs[0].name} is linear in its second argument only, so that it "
@@ -89,7 +91,7 @@ def _transpose(cts: Any, *args: Any, programs: Programs, counts: tuple) -> list[
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, programs: Programs, counts: tuple
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, programs: Programs, counts: tuple
 ) -> tuple[list, list]:
     """Both programs over values that all have a hidden dimension, but for the residuals."""
     axis = mapped.of(args, dims)
@@ -102,7 +104,7 @@ def _batch(
         new.append(batch_program(program, axis, marked, force)[0])
     known = sum(counts)
     wanted = [None if d is None else 0 for d in dims[:known]] + [0] * len(given)
-    moved = [to_dim(a, d, w, size) for a, d, w in zip(args, dims, wanted, strict=True)]
+    moved = [to_dim(a, d, w, mapped.size) for a, d, w in zip(args, dims, wanted, strict=True)]
     first, second = new
     types = [*first.in_types[: counts[0]], *second.in_types[: counts[1]],
              *first.in_types[counts[0] :]]

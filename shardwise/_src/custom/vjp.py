@@ -25,8 +25,8 @@ from typing import Any, NoReturn
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import Interpreter, name_of
-from shardwise._src.core.op import ForgetfulCache, Op
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.custom.common import (
@@ -271,12 +271,8 @@ def _is_none(x: Any) -> bool:
 # -- the call --
 
 
-def _stage(interpreter: Interpreter, args: tuple, params: dict) -> tuple:
-    return stage_rule(custom_vjp_call, interpreter, args, params)
-
-
 def _jvp(
-    primals: Any, tangents: Any, *, rule: VjpRule, program: Program | None = None,
+    op: Op, primals: Any, tangents: Any, *, rule: VjpRule, program: Program | None = None,
     num_consts: int = 0,
 ) -> tuple[list, list]:
     refuse_outside(rule, "custom_vjp", tangents[:num_consts])
@@ -296,7 +292,7 @@ def _jvp(
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, rule: VjpRule,
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, rule: VjpRule,
     program: Program | None = None, num_consts: int = 0,
 ) -> tuple[list, list]:
     if program is None:
@@ -382,13 +378,12 @@ custom_vjp_call = Op(
     jvp=_jvp,
     transpose=transpose_program_rule,
     batch=_batch,
-    stage=_stage,
+    stage=stage_rule,
     eager=run_eagerly,
     sequence=through_program,
     multiple=True,
     programs=("program",),
 )
-custom_vjp_call.inferred = ForgetfulCache()
 
 
 # -- the linear part: only its transpose exists --
@@ -403,26 +398,30 @@ def _refuse(backward: Backward) -> NoReturn:
 
 
 def _linear_type(
-    *types: ArrayType, backward: Backward, num_residuals: int, moving: tuple, out_types: tuple,
+    op: Op, *types: ArrayType, backward: Backward, num_residuals: int, moving: tuple,
+    out_types: tuple,
     smooth: tuple,
 ) -> tuple[ArrayType, ...]:
     return tuple([t for t, s in zip(out_types, smooth, strict=True) if s])
 
 
-def _linear_lower(e: Any, ins: Any, outs: Any, *xs: str, backward: Backward, **p: Any) -> NoReturn:
+def _linear_lower(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, backward: Backward, **p: Any
+) -> NoReturn:
     _refuse(backward)
 
 
-def _linear_jvp(primals: Any, tangents: Any, *, backward: Backward, **p: Any) -> NoReturn:
+def _linear_jvp(op: Op, primals: Any, tangents: Any, *, backward: Backward, **p: Any) -> NoReturn:
     _refuse(backward)
 
 
-def _linear_eager(args: tuple, params: dict) -> NoReturn:
+def _linear_eager(op: Op, args: tuple, params: dict) -> NoReturn:
     _refuse(params["backward"])
 
 
 def _linear_transpose(
-    cts: Any, *args: Any, backward: Backward, num_residuals: int, moving: tuple, smooth: tuple,
+    op: Op, cts: Any, *args: Any, backward: Backward, num_residuals: int, moving: tuple,
+    smooth: tuple,
     out_types: tuple,
 ) -> list[Any]:
     given = iter(cts)
@@ -432,13 +431,13 @@ def _linear_transpose(
 
 
 def _linear_batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, backward: Backward, num_residuals: int,
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, backward: Backward, num_residuals: int,
     moving: tuple, out_types: tuple, smooth: tuple,
 ) -> tuple[list, list]:
-    wide = [to_dim(a, d, 0, size) for a, d in zip(args, dims, strict=True)][num_residuals:]
+    wide = [to_dim(a, d, 0, mapped.size) for a, d in zip(args, dims, strict=True)][num_residuals:]
     in_dims = tuple([0 if m else None for m in moving])
     new = _batched_backward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
-    types = tuple([with_dim(t, size, 0, mapped.hidden) for t in out_types])
+    types = tuple([with_dim(t, mapped.size, 0, mapped.hidden) for t in out_types])
     outs = custom_vjp_linear(
         *args[:num_residuals], *wide, backward=new, num_residuals=num_residuals, moving=moving,
         out_types=types, smooth=smooth,
@@ -456,5 +455,5 @@ custom_vjp_linear = Op(
     batch=_linear_batch,
     eager=_linear_eager,
     multiple=True,
+    cached=False,
 )
-custom_vjp_linear.inferred = ForgetfulCache()

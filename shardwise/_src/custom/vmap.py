@@ -163,38 +163,38 @@ def sequential_vmap(f: Callable) -> custom_vmap:
 # -- the op: (values from outside…, values…) → results --
 
 
-def _type(*types: Any, program: Program, **p: Any) -> tuple:
+def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
     return program.out_types
 
 
-def _lower(e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any) -> list[str]:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any) -> list[str]:
     return e.call(program, *xs)
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, mapped: MappedAxis, rule: VmapRule, program: Program,
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, rule: VmapRule, program: Program,
     num_consts: int,
 ) -> tuple[list, list]:
     marks = [d is not None for d in dims]
     if not any(marks):  # a collective is why it is mapped
         batch: Any = call.batch
-        return batch(size, args, dims, mapped=mapped, program=program)
+        return batch(call, mapped, args, dims, program=program)
     if any(marks[:num_consts]):
         raise TypeError(
             f"custom_vmap function {rule.name} uses a mapped value from outside, which its rule "
             f"does not know of: pass the value to {rule.name} as an argument."
         )
     rows = zip(args[num_consts:], dims[num_consts:], strict=True)
-    moved = [to_dim(x, d, None if d is None else 0, size) for x, d in rows]
+    moved = [to_dim(x, d, None if d is None else 0, mapped.size) for x, d in rows]
     with explained(rule, "custom_vmap", num_consts):
-        outs, found = rule.batched(size, marks[num_consts:], moved)
+        outs, found = rule.batched(mapped.size, marks[num_consts:], moved)
     pairs = zip(program.out_types, found, strict=True)
-    types = [with_dim(t, size, 0, mapped.hidden) if m else t for t, m in pairs]
+    types = [with_dim(t, mapped.size, 0, mapped.hidden) if m else t for t, m in pairs]
     return fitted(outs, types, "custom_vmap", rule), [0 if m else None for m in found]
 
 
 def _jvp(
-    primals: Any, tangents: Any, *, rule: VmapRule, program: Program, num_consts: int
+    op: Op, primals: Any, tangents: Any, *, rule: VmapRule, program: Program, num_consts: int
 ) -> tuple[list, list]:
     """Two calls: of the function, and of its derivative, which has a rule made of the rule."""
     outs = custom_vmap_call(*primals, rule=rule, program=program, num_consts=num_consts)
@@ -257,15 +257,15 @@ def _widened(x: Any, has: bool, wanted: bool, size: int) -> Any:
     return to_dim(x, 0 if has else None, 0 if wanted else None, size)
 
 
-def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """What is left of a derivative is an ordinary linear function."""
     split: Any = call.split
-    return split(interpreter, call, args, {"program": params["program"]})
+    return split(call, interpreter, args, {"program": params["program"]})
 
 
-def _transpose(cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
+def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:
     transpose: Any = call.transpose
-    return transpose(cts, *args, program=program)
+    return transpose(call, cts, *args, program=program)
 
 
 custom_vmap_call = Op(

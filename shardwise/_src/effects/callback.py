@@ -15,7 +15,6 @@ The ordered ones also have the effect `ORDERED`: see `core.ordering`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -26,7 +25,7 @@ from shardwise._src.base.context import Context, current
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import name_of
-from shardwise._src.core.op import ForgetfulCache, Op
+from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import ORDERED, TOKEN
 from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import walk
@@ -228,20 +227,22 @@ def host_functions(program: Program) -> dict[HostFunction, int]:
 # -- rules --
 
 
-def _type(*types: ArrayType, callback: Any, results: Any, token: bool) -> tuple[ArrayType, ...]:
+def _type(
+    op: Op, *types: ArrayType, callback: Any, results: Any, token: bool
+) -> tuple[ArrayType, ...]:
     return (TOKEN, *results) if token else results
 
 
-def _dims(*types: ArrayType, callback: Any, results: Any, token: bool) -> Dims:
+def _dims(op: Op, *types: ArrayType, callback: Any, results: Any, token: bool) -> Dims:
     """No dimension of a result is related to anything: results are whole."""
-    outs = _type(callback=callback, results=results, token=token)
+    outs = _type(op, callback=callback, results=results, token=token)
     sizes = [t.ndim for t in (*types, *outs)]
     names = iter(letters(sum(sizes)))
     rows = [tuple([next(names) for _ in range(n)]) for n in sizes]
     return Dims(tuple(rows[: len(types)]), tuple(rows[len(types) :]))
 
 
-def _eager(args: Values, params: dict[str, Any]) -> list[Any]:
+def _eager(op: Op, args: Values, params: dict[str, Any]) -> list[Any]:
     callback, host = params["callback"], ground()
     arrays = host.arrays(args)
     token, arrays = arrays[: params["token"]], arrays[params["token"] :]
@@ -252,21 +253,22 @@ def _eager(args: Values, params: dict[str, Any]) -> list[Any]:
     return [*token, *[host.beside(x, near) for x in outs]]
 
 
-def _sequence(params: dict[str, Any], with_token: Any) -> tuple[dict[str, Any], int, int]:
+def _sequence(op: Op, params: dict[str, Any], with_token: Any) -> tuple[dict[str, Any], int, int]:
     return params | {"token": True}, 0, 0
 
 
 def _lower(
-    e: Any, ins: Any, outs: Any, *xs: str, callback: Any, results: Any, token: bool, pure: bool
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, callback: Any, results: Any, token: bool
 ) -> list[str]:
-    return e.host_call(HostFunction(callback, results, token), ins, outs, xs, pure)
+    function = HostFunction(callback, results, token)
+    return e.host_call(function, ins, outs, xs, pure=not op.effects)
 
 
 def _pass_by(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
     return op(*primals, **p), []
 
 
-def _refuse_jvp(primals: Any, tangents: Any, *, callback: Any, **p: Any) -> NoReturn:
+def _refuse_jvp(op: Op, primals: Any, tangents: Any, *, callback: Any, **p: Any) -> NoReturn:
     raise ValueError(
         f"{callback.title}: it has no derivative, as nothing is known of what the function "
         "computes. Give it one: wrap the call in a function with `custom_jvp` or `custom_vjp`. Or "
@@ -275,12 +277,13 @@ def _refuse_jvp(primals: Any, tangents: Any, *, callback: Any, **p: Any) -> NoRe
 
 
 def _looped(
-    op: Op, size: int, args: Any, dims: Any, *, callback: Any, results: Any, token: bool
+    op: Op, mapped: Any, args: Any, dims: Any, *, callback: Any, results: Any, token: bool
 ) -> tuple[list[Any], list[Any]]:
     marks = tuple([d is not None for d in dims])
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
     outs = op(
-        *moved, callback=Looped(callback, size, marks), results=_batched(results, size), token=token
+        *moved, callback=Looped(callback, mapped.size, marks),
+        results=_batched(results, mapped.size), token=token,
     )
     return outs, [0] * len(outs)
 
@@ -289,7 +292,9 @@ def _batched(results: Types, size: int) -> tuple[ArrayType, ...]:
     return tuple([t.update(shape=(size, *t.shape)) for t in results])
 
 
-def _refuse_batch(size: int, args: Any, dims: Any, *, callback: Any, **p: Any) -> NoReturn:
+def _refuse_batch(
+    op: Op, mapped: Any, args: Any, dims: Any, *, callback: Any, **p: Any
+) -> NoReturn:
     raise ValueError(
         f"{callback.title}: it is ordered, and calls for the elements of a batch have no order: it "
         "cannot be used under vmap. Use ordered=False, or `lax.map` in place of vmap."
@@ -300,7 +305,7 @@ METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", 
 
 
 def _batch_pure(
-    op: Op, size: int, args: Any, dims: Any, *, callback: Any, results: Any, token: bool
+    op: Op, mapped: Any, args: Any, dims: Any, *, callback: Any, results: Any, token: bool
 ) -> tuple[list[Any], list[Any]]:
     method = callback.method
     if method is None:
@@ -311,9 +316,10 @@ def _batch_pure(
         )
     if method.startswith("sequential"):
         rest = {"callback": callback, "results": results, "token": token}
-        return _looped(op, size, args, dims, **rest)
-    moved = [_arranged(a, d, method, size) for a, d in zip(args, dims, strict=True)]
-    outs = op(*moved, callback=callback, results=_batched(results, size), token=token)
+        return _looped(op, mapped, args, dims, **rest)
+    moved = [_arranged(a, d, method, mapped.size) for a, d in zip(args, dims, strict=True)]
+    results = _batched(results, mapped.size)
+    outs = op(*moved, callback=callback, results=results, token=token)
     return outs, [0] * len(outs)
 
 
@@ -324,25 +330,22 @@ def _arranged(x: Any, dim: int | None, method: str, size: int) -> Any:
     return to_dim(x, None, 0, 1) if method == "expand_dims" else x
 
 
-def _record(
-    name: str, effects: tuple[str, ...], jvp: Callable[..., Any] | None, batch: Callable[..., Any]
-) -> Op:
-    """One of the ops. The rules `_pass_by`, `_looped` and `_batch_pure` take the op itself."""
-    op = Op(
+def _record(name: str, effects: tuple[str, ...], jvp: Callable, batch: Callable) -> Op:
+    """One of the ops."""
+    return Op(
         name,
         family=CALLBACK,
         type_rule=_type,
         dims=_dims,
-        lower=functools.partial(_lower, pure=not effects),
+        lower=_lower,
+        jvp=jvp,
+        batch=batch,
         eager=_eager,
         sequence=_sequence,
         multiple=True,
         effects=frozenset(effects),
+        cached=False,
     )
-    op.jvp = functools.partial(_pass_by, op) if jvp is _pass_by else jvp
-    op.batch = batch if batch is _refuse_batch else functools.partial(batch, op)
-    op.inferred = ForgetfulCache()
-    return op
 
 
 _IN_ORDER = (CALLBACK, ORDERED)

@@ -13,12 +13,11 @@ from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.lax.shapes import index_in_dim
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops import index, shape
-from shardwise._src.ops import scatter as scatters
 from shardwise._src.ops.families import add, lit
-from shardwise._src.ops.index import GatherDimensionNumbers as GatherDimensionNumbers
-from shardwise._src.ops.index import GatherScatterMode as GatherScatterMode
 from shardwise._src.ops.logical import lt, where
-from shardwise._src.ops.scatter import ScatterDimensionNumbers as ScatterDimensionNumbers
+from shardwise._src.ops.windows import GatherDimensionNumbers as GatherDimensionNumbers
+from shardwise._src.ops.windows import GatherScatterMode as GatherScatterMode
+from shardwise._src.ops.windows import ScatterDimensionNumbers as ScatterDimensionNumbers
 
 # -- windows at dynamic places: moved inside where they reach over the edge --
 
@@ -144,7 +143,7 @@ def scatter(
         them out, "promise_in_bounds".
     """
     return _scattered(
-        scatters.scatter, operand, scatter_indices, updates, dimension_numbers,
+        index.scatter, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
     )
 
@@ -156,7 +155,7 @@ def scatter_add(
 ) -> Any:
     """The operand with windows added to what is there; arguments as for `scatter`."""
     return _scattered(
-        scatters.scatter_add, operand, scatter_indices, updates, dimension_numbers,
+        index.scatter_add, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
     )
 
@@ -168,7 +167,7 @@ def scatter_sub(
 ) -> Any:
     """The operand with windows subtracted from what is there; arguments as for `scatter`."""
     return _scattered(
-        scatters.scatter_sub, operand, scatter_indices, updates, dimension_numbers,
+        index.scatter_sub, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
     )
 
@@ -180,7 +179,7 @@ def scatter_mul(
 ) -> Any:
     """The operand with windows multiplied with what is there; arguments as for `scatter`."""
     return _scattered(
-        scatters.scatter_mul, operand, scatter_indices, updates, dimension_numbers,
+        index.scatter_mul, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
     )
 
@@ -192,7 +191,7 @@ def scatter_min(
 ) -> Any:
     """The operand with windows put in where they are smaller; arguments as for `scatter`."""
     return _scattered(
-        scatters.scatter_min, operand, scatter_indices, updates, dimension_numbers,
+        index.scatter_min, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
     )
 
@@ -204,6 +203,6 @@ def scatter_max(
 ) -> Any:
     """The operand with windows put in where they are larger; arguments as for `scatter`."""
     return _scattered(
-        scatters.scatter_max, operand, scatter_indices, updates, dimension_numbers,
+        index.scatter_max, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
     )

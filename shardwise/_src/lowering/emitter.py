@@ -186,7 +186,7 @@ class Emitter:
                                params=tuple(eqn.params.items()))
             results = self.inline(held, *xs)
         else:
-            found = op.lower(self, ins, outs, *xs, **eqn.params)
+            found = op.lower(op, self, ins, outs, *xs, **eqn.params)
             results = found if op.multiple else [found]
         if self.devices > 1 and not (op.family == "elementwise" and _follows(outs[0], ins)):
             results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]

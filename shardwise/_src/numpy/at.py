@@ -25,10 +25,10 @@ from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.index_pattern import ADVANCED, AT, NEW, SCALAR, parse
 from shardwise._src.numpy.indexing import get, index_dtype, layout, not_wrapped, on_one_device
 from shardwise._src.ops.basis import reshape
-from shardwise._src.ops.index import GatherScatterMode, dynamic_update_slice
-from shardwise._src.ops.scatter import SCATTERS, as_scatter
+from shardwise._src.ops.index import SCATTERS, dynamic_update_slice
 from shardwise._src.ops.shape import rev
 from shardwise._src.ops.sharding import placed, settle
+from shardwise._src.ops.windows import GatherScatterMode, as_scatter
 from shardwise._src.types.dtypes import is_bool
 from shardwise._src.types.promotion import lattice_join
 

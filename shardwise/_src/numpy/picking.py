@@ -18,11 +18,11 @@ from shardwise._src.numpy.searching import flatnonzero, nonzero, ranks, truth
 from shardwise._src.numpy.shapes import no_lists, ravel, reshape
 from shardwise._src.ops import basis
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.index import GatherDimensionNumbers, GatherScatterMode, gather
+from shardwise._src.ops.index import gather, scatter
 from shardwise._src.ops.logical import clamp, where
-from shardwise._src.ops.scatter import as_scatter, scatter
 from shardwise._src.ops.shape import canonical_axis, tile
 from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.windows import GatherDimensionNumbers, GatherScatterMode, as_scatter
 from shardwise._src.types.dtypes import is_integer
 
 

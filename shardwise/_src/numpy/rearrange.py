@@ -21,10 +21,10 @@ from shardwise._src.numpy.shapes import Shape, axes_of, moveaxis, no_lists, rave
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.cumulative import cumsum
-from shardwise._src.ops.index import dynamic_slice
-from shardwise._src.ops.scatter import ScatterDimensionNumbers, scatter_add
+from shardwise._src.ops.index import dynamic_slice, scatter_add
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.windows import ScatterDimensionNumbers
 from shardwise._src.types.dtypes import is_bool, is_integer
 
 MAX_RUNS = 16  # pieces that a rearrangement known beforehand is put together from

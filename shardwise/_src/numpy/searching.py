@@ -23,8 +23,9 @@ from shardwise._src.ops import shape as ops
 from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.elementwise import add, div, mul, rem
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.index import scatter
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.ops.scatter import ScatterDimensionNumbers, scatter
+from shardwise._src.ops.windows import ScatterDimensionNumbers
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_integer
 
 BOOL = np.dtype(bool)

@@ -14,11 +14,11 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims, letters
 
 
-def _type(*xs: ArrayType) -> tuple[ArrayType, ...]:
+def _type(op: Op, *xs: ArrayType) -> tuple[ArrayType, ...]:
     return tuple(x.update(spec=None, mesh=None) for x in xs)
 
 
-def _dims(*xs: ArrayType) -> Dims:
+def _dims(op: Op, *xs: ArrayType) -> Dims:
     names = letters(sum(x.ndim for x in xs))
     parts, start = [], 0
     for x in xs:
@@ -27,25 +27,25 @@ def _dims(*xs: ArrayType) -> Dims:
     return Dims(tuple(parts), tuple(parts))
 
 
-def _lower(e: Any, ins: Any, outs: Any, *xs: str) -> list[str]:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str) -> list[str]:
     if not xs:
         return []
     types = ", ".join(e.ty(t) for t in ins)
     return e.lets(f"stablehlo.optimization_barrier {', '.join(xs)} : {types}", len(xs))
 
 
-def _jvp(primals: Any, tangents: Any) -> tuple[list, list]:
+def _jvp(op: Op, primals: Any, tangents: Any) -> tuple[list, list]:
     given = [t for t in tangents if t is not None]
     moved = iter(optimization_barrier(*given) if given else [])
     return optimization_barrier(*primals), [None if t is None else next(moved) for t in tangents]
 
 
-def _transpose(cts: Any, *xs: Any) -> list[Any]:
+def _transpose(op: Op, cts: Any, *xs: Any) -> list[Any]:
     given = [zeros(x.aval) if ct is None else ct for ct, x in zip(cts, xs, strict=True)]
     return optimization_barrier(*given)
 
 
-def _batch(size: int, args: Any, dims: Any) -> tuple[list, list]:
+def _batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[list, list]:
     return optimization_barrier(*args), list(dims)
 
 

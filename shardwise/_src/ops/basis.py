@@ -31,7 +31,7 @@ def zeros(t: ArrayType) -> Any:
 # -- broadcast_in_dim: operand dimension i becomes result dimension dims[i]; sizes 1 are repeated --
 
 
-def _broadcast_type(x: ArrayType, *, shape: tuple, dims: tuple) -> ArrayType:
+def _broadcast_type(op: Op, x: ArrayType, *, shape: tuple, dims: tuple) -> ArrayType:
     fits = len(dims) == x.ndim and all(
         0 <= d < len(shape) and n in (1, shape[d]) for n, d in zip(x.shape, dims, strict=False)
     )
@@ -43,7 +43,7 @@ def _broadcast_type(x: ArrayType, *, shape: tuple, dims: tuple) -> ArrayType:
     return array_type(shape, x.dtype, x.weak_type)
 
 
-def _broadcast_dims(x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
+def _broadcast_dims(op: Op, x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
     out = letters(len(shape))
     given = tuple(
         out[d] if n == shape[d] else None for n, d in zip(x.shape, dims, strict=True)
@@ -51,16 +51,18 @@ def _broadcast_dims(x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
     return Dims((given,), (out,), linear=((0,),))
 
 
-def _broadcast_lower(e: Any, ins: Any, outs: Any, x: str, *, shape: tuple, dims: tuple) -> str:
+def _broadcast_lower(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, shape: tuple, dims: tuple
+) -> str:
     ty, out = e.ty(ins[0]), e.ty(outs[0])
     return e.let(f"stablehlo.broadcast_in_dim {x}, dims = {ints(dims)} : ({ty}) -> {out}")
 
 
-def _broadcast_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+def _broadcast_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     return broadcast_in_dim(primals[0], **p), broadcast_in_dim(tangents[0], **p)
 
 
-def _broadcast_transpose(ct: Any, x: Any, *, shape: tuple, dims: tuple) -> list[Any]:
+def _broadcast_transpose(op: Op, ct: Any, x: Any, *, shape: tuple, dims: tuple) -> list[Any]:
     aval = x.aval
     repeated = {d for n, d in zip(aval.shape, dims, strict=True) if n != shape[d]}
     new = [d for d in range(len(shape)) if d not in dims or d in repeated]
@@ -68,10 +70,12 @@ def _broadcast_transpose(ct: Any, x: Any, *, shape: tuple, dims: tuple) -> list[
     return [reshape(summed, shape=aval.shape) if repeated else summed]
 
 
-def _broadcast_batch(size: int, args: Any, ds: Any, *, shape: tuple, dims: tuple) -> tuple:
+def _broadcast_batch(
+    op: Op, mapped: Any, args: Any, ds: Any, *, shape: tuple, dims: tuple
+) -> tuple:
     x = move_axis(args[0], ds[0], 0)
     shifted = (0, *[d + 1 for d in dims])
-    return broadcast_in_dim(x, shape=(size, *shape), dims=shifted), 0
+    return broadcast_in_dim(x, shape=(mapped.size, *shape), dims=shifted), 0
 
 
 broadcast_in_dim = Op(
@@ -88,7 +92,7 @@ broadcast_in_dim = Op(
 # -- transpose: result dimension i is operand dimension perm[i] --
 
 
-def _transpose_type(x: ArrayType, *, perm: tuple) -> ArrayType:
+def _transpose_type(op: Op, x: ArrayType, *, perm: tuple) -> ArrayType:
     if sorted(perm) != list(range(x.ndim)):
         raise TypeError(
             f"[transpose] perm must be a permutation of the {x.ndim} dimensions of "
@@ -97,26 +101,26 @@ def _transpose_type(x: ArrayType, *, perm: tuple) -> ArrayType:
     return array_type(tuple(x.shape[i] for i in perm), x.dtype, x.weak_type)
 
 
-def _transpose_dims(x: ArrayType, *, perm: tuple) -> Dims:
+def _transpose_dims(op: Op, x: ArrayType, *, perm: tuple) -> Dims:
     names = letters(x.ndim)
     return Dims((names,), (tuple(names[i] for i in perm),), linear=((0,),))
 
 
-def _transpose_lower(e: Any, ins: Any, outs: Any, x: str, *, perm: tuple) -> str:
+def _transpose_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, perm: tuple) -> str:
     ty, out = e.ty(ins[0]), e.ty(outs[0])
     return e.let(f"stablehlo.transpose {x}, dims = {ints(perm)} : ({ty}) -> {out}")
 
 
-def _transpose_jvp(primals: Any, tangents: Any, *, perm: tuple) -> tuple[Any, Any]:
+def _transpose_jvp(op: Op, primals: Any, tangents: Any, *, perm: tuple) -> tuple[Any, Any]:
     return transpose(primals[0], perm=perm), transpose(tangents[0], perm=perm)
 
 
-def _transpose_transpose(ct: Any, x: Any, *, perm: tuple) -> list[Any]:
+def _transpose_transpose(op: Op, ct: Any, x: Any, *, perm: tuple) -> list[Any]:
     inverse = sorted(range(len(perm)), key=perm.__getitem__)
     return [transpose(ct, perm=tuple(inverse))]
 
 
-def _transpose_batch(size: int, args: Any, ds: Any, *, perm: tuple) -> tuple[Any, int]:
+def _transpose_batch(op: Op, mapped: Any, args: Any, ds: Any, *, perm: tuple) -> tuple[Any, int]:
     (d,) = ds
     rest = tuple(i + (i >= d) for i in perm)
     return transpose(args[0], perm=(d, *rest)), 0
@@ -153,7 +157,7 @@ def batch_first(size: int, x: Any, dim: int | None) -> Any:
 # -- reshape: the elements in row-major order, in another shape --
 
 
-def _reshape_type(x: ArrayType, *, shape: tuple) -> ArrayType:
+def _reshape_type(op: Op, x: ArrayType, *, shape: tuple) -> ArrayType:
     if math.prod(shape) != x.size or any(n < 0 for n in shape):
         raise TypeError(
             f"[reshape] cannot reshape {x.str_short(True)} ({x.size} elements) to shape {shape} "
@@ -162,7 +166,7 @@ def _reshape_type(x: ArrayType, *, shape: tuple) -> ArrayType:
     return array_type(shape, x.dtype, x.weak_type)
 
 
-def _reshape_dims(x: ArrayType, *, shape: tuple) -> Dims:
+def _reshape_dims(op: Op, x: ArrayType, *, shape: tuple) -> Dims:
     """Groups of dimensions with equal products belong together, major factor first."""
     ins: list[Any] = []
     outs: list[Any] = []
@@ -262,20 +266,20 @@ def _carried(before: list[tuple[int, tuple]], after: tuple, mesh: Any) -> list[t
     return None if axes else found
 
 
-def _reshape_lower(e: Any, ins: Any, outs: Any, x: str, *, shape: tuple) -> str:
+def _reshape_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, shape: tuple) -> str:
     return e.let(f"stablehlo.reshape {x} : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
 
 
-def _reshape_jvp(primals: Any, tangents: Any, *, shape: tuple) -> tuple[Any, Any]:
+def _reshape_jvp(op: Op, primals: Any, tangents: Any, *, shape: tuple) -> tuple[Any, Any]:
     return reshape(primals[0], shape=shape), reshape(tangents[0], shape=shape)
 
 
-def _reshape_transpose(ct: Any, x: Any, *, shape: tuple) -> list[Any]:
+def _reshape_transpose(op: Op, ct: Any, x: Any, *, shape: tuple) -> list[Any]:
     return [reshape(ct, shape=x.aval.shape)]
 
 
-def _reshape_batch(size: int, args: Any, ds: Any, *, shape: tuple) -> tuple[Any, int]:
-    return reshape(move_axis(args[0], ds[0], 0), shape=(size, *shape)), 0
+def _reshape_batch(op: Op, mapped: Any, args: Any, ds: Any, *, shape: tuple) -> tuple[Any, int]:
+    return reshape(move_axis(args[0], ds[0], 0), shape=(mapped.size, *shape)), 0
 
 
 reshape = Op(
@@ -306,7 +310,7 @@ def reduced(x: ArrayType, axes: tuple) -> tuple[int, ...]:
 
 
 def reduce_dims(combine: Any) -> Any:
-    def dims(x: ArrayType, *, axes: tuple, **params: Any) -> Dims:
+    def dims(op: Op, x: ArrayType, *, axes: tuple, **params: Any) -> Dims:
         names = letters(x.ndim)
         out = tuple(n for i, n in enumerate(names) if i not in axes)
         return Dims((names,), (out,), combine, linear=((0,),) if combine == "add" else ())
@@ -326,31 +330,29 @@ def reduce_text(
     )
 
 
-def batch_axes(op: Op) -> Any:
+def batch_axes(
+    op: Op, mapped: Any, args: Any, ds: Any, *, axes: tuple, **params: Any
+) -> tuple[Any, int]:
     """The batch rule of an op with a parameter `axes` that it removes."""
-
-    def rule(size: int, args: Any, ds: Any, *, axes: tuple, **params: Any) -> tuple[Any, int]:
-        (d,) = ds
-        out = op(args[0], axes=tuple(a + (a >= d) for a in axes), **params)
-        return out, d - sum(a < d for a in axes)
-
-    return rule
+    (d,) = ds
+    out = op(args[0], axes=tuple(a + (a >= d) for a in axes), **params)
+    return out, d - sum(a < d for a in axes)
 
 
-def _sum_type(x: ArrayType, *, axes: tuple) -> ArrayType:
+def _sum_type(op: Op, x: ArrayType, *, axes: tuple) -> ArrayType:
     check_axes("reduce_sum", x, axes)
     return array_type(reduced(x, axes), x.dtype, x.weak_type)
 
 
-def _sum_lower(e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
+def _sum_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
     return reduce_text(e, ins, outs, x, axes, "add", e.literal(0, ins[0].dtype))
 
 
-def _sum_jvp(primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any, Any]:
+def _sum_jvp(op: Op, primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any, Any]:
     return reduce_sum(primals[0], axes=axes), reduce_sum(tangents[0], axes=axes)
 
 
-def _sum_transpose(ct: Any, x: Any, *, axes: tuple) -> list[Any]:
+def _sum_transpose(op: Op, ct: Any, x: Any, *, axes: tuple) -> list[Any]:
     kept = tuple(i for i in range(x.aval.ndim) if i not in axes)
     return [broadcast_in_dim(ct, shape=x.aval.shape, dims=kept)]
 
@@ -363,5 +365,5 @@ reduce_sum = Op(
     lower=_sum_lower,
     jvp=_sum_jvp,
     transpose=_sum_transpose,
+    batch=batch_axes,
 )
-reduce_sum.batch = batch_axes(reduce_sum)

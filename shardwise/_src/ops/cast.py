@@ -9,7 +9,7 @@ from shardwise._src.ops.basis import move_axis
 from shardwise._src.ops.families import (
     FLOATING,
     check_domain,
-    elementwise_batch,
+    elementwise,
     linear_dims,
     unary,
 )
@@ -20,11 +20,13 @@ from shardwise._src.types.dtypes import is_bool, is_complex, is_inexact
 # -- convert_element_type: to another dtype; complex to real drops the imaginary part --
 
 
-def _convert_type(x: ArrayType, *, dtype: Any, weak: bool = False) -> ArrayType:
+def _convert_type(op: Op, x: ArrayType, *, dtype: Any, weak: bool = False) -> ArrayType:
     return array_type(x.shape, dtype, weak)
 
 
-def _convert_lower(e: Any, ins: Any, outs: Any, x: str, *, dtype: Any, weak: bool = False) -> str:
+def _convert_lower(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, dtype: Any, weak: bool = False
+) -> str:
     t, out = ins[0], outs[0]
     if t.dtype == dtype:
         return x
@@ -42,27 +44,25 @@ def real_part_dtype(dtype: Any) -> Any:
     return dtype.type(0).real.dtype
 
 
-def _convert_jvp(primals: Any, tangents: Any, *, dtype: Any, weak: bool = False) -> tuple:
+def _convert_jvp(op: Op, primals: Any, tangents: Any, *, dtype: Any, weak: bool = False) -> tuple:
     out = convert_element_type(primals[0], dtype=dtype, weak=weak)
     if not is_inexact(dtype):
         return out, None
     return out, convert_element_type(tangents[0], dtype=dtype, weak=False)
 
 
-def _convert_transpose(ct: Any, x: Any, *, dtype: Any, weak: bool = False) -> list[Any]:
+def _convert_transpose(op: Op, ct: Any, x: Any, *, dtype: Any, weak: bool = False) -> list[Any]:
     return [convert_element_type(ct, dtype=x.aval.dtype, weak=False)]
 
 
-convert_element_type = Op(
+convert_element_type = elementwise(
     "convert_element_type",
-    family="elementwise",
     type_rule=_convert_type,
     dims=linear_dims((0,)),
     lower=_convert_lower,
     jvp=_convert_jvp,
     transpose=_convert_transpose,
 )
-convert_element_type.batch = elementwise_batch(convert_element_type)
 
 
 # -- bitcast_convert_type: the same bits as another dtype. Where the widths differ, the parts of an
@@ -78,7 +78,7 @@ def bit_width(dtype: Any) -> int:
 _NARROW = {"bool": 1, "int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
 
 
-def _bitcast_type(x: ArrayType, *, dtype: Any) -> ArrayType:
+def _bitcast_type(op: Op, x: ArrayType, *, dtype: Any) -> ArrayType:
     old, new = bit_width(x.dtype), bit_width(dtype)
     if x.dtype != dtype and any(is_bool(d) or is_complex(d) for d in (x.dtype, dtype)):
         raise TypeError(
@@ -97,7 +97,7 @@ def _bitcast_type(x: ArrayType, *, dtype: Any) -> ArrayType:
     return array_type(x.shape[:-1], dtype)
 
 
-def _bitcast_dims(x: ArrayType, *, dtype: Any) -> Dims:
+def _bitcast_dims(op: Op, x: ArrayType, *, dtype: Any) -> Dims:
     names = letters(x.ndim)
     old, new = bit_width(x.dtype), bit_width(dtype)
     if old == new:
@@ -107,17 +107,17 @@ def _bitcast_dims(x: ArrayType, *, dtype: Any) -> Dims:
     return Dims(((*names[:-1], None),), (names[:-1],))
 
 
-def _bitcast_lower(e: Any, ins: Any, outs: Any, x: str, *, dtype: Any) -> str:
+def _bitcast_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, dtype: Any) -> str:
     if ins[0].dtype == dtype:
         return x
     return e.let(f"stablehlo.bitcast_convert {x} : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
 
 
-def _bitcast_jvp(primals: Any, tangents: Any, *, dtype: Any) -> tuple[Any, Any]:
+def _bitcast_jvp(op: Op, primals: Any, tangents: Any, *, dtype: Any) -> tuple[Any, Any]:
     return bitcast_convert_type(primals[0], dtype=dtype), None
 
 
-def _bitcast_batch(size: int, args: Any, ds: Any, *, dtype: Any) -> tuple[Any, int]:
+def _bitcast_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dtype: Any) -> tuple[Any, int]:
     return bitcast_convert_type(move_axis(args[0], ds[0], 0), dtype=dtype), 0
 
 
@@ -133,8 +133,8 @@ bitcast_convert_type = Op(
 # -- reduce_precision: rounds as if the dtype had fewer bits --
 
 
-def _reduce_type(x: ArrayType, *, exponent_bits: int, mantissa_bits: int) -> ArrayType:
-    check_domain("reduce_precision", FLOATING, (x,))
+def _reduce_type(op: Op, x: ArrayType, *, exponent_bits: int, mantissa_bits: int) -> ArrayType:
+    check_domain(op.name, FLOATING, (x,))
     if exponent_bits < 1 or mantissa_bits < 0:
         raise ValueError(
             "[reduce_precision] takes at least 1 bit of exponent and 0 of mantissa; "
@@ -144,14 +144,13 @@ def _reduce_type(x: ArrayType, *, exponent_bits: int, mantissa_bits: int) -> Arr
 
 
 def _reduce_lower(
-    e: Any, ins: Any, outs: Any, x: str, *, exponent_bits: int, mantissa_bits: int
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, exponent_bits: int, mantissa_bits: int
 ) -> str:
     bits = f"format = e{exponent_bits}m{mantissa_bits}"
     return e.let(f"stablehlo.reduce_precision {x}, {bits} : {e.ty(ins[0])}")
 
 
 reduce_precision = unary(
-    "reduce_precision", FLOATING, lower=_reduce_lower, jvp="linear",
+    "reduce_precision", FLOATING, type_rule=_reduce_type, lower=_reduce_lower, jvp="linear",
     transpose=lambda ct, x, **p: reduce_precision(ct, **p),
 )
-reduce_precision.type_rule = _reduce_type

@@ -17,7 +17,6 @@ forms that add or remove one (`lax.parallel`) are reshapes around them.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -31,11 +30,12 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import div, mul
 from shardwise._src.ops.families import ANY, NUMERIC, add, check_domain, lit
-from shardwise._src.ops.index import GatherDimensionNumbers, GatherScatterMode, gather
+from shardwise._src.ops.index import gather
 from shardwise._src.ops.logical import eq, where
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
 from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.windows import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
 from shardwise._src.types.dims import Dims, letters
 
@@ -64,15 +64,17 @@ def collective(
     positions: the parameters that are dimensions of the operand.
     """
 
-    def lower(e: Any, ins: Any, outs: Any, *xs: str, names: tuple, **p: Any) -> NoReturn:
-        raise unbound(name, names)
+    fields = {
+        "type_rule": type_rule, "dims": dims, "lower": _lower, "jvp": _linear_jvp,
+        "batch": _batch(alone, tuple(positions)),
+    }
+    return Op(name, family="collective", **fields | rules)
 
-    new = Op(name, type_rule=type_rule, dims=dims, lower=lower, family="collective")
-    new.jvp = functools.partial(_linear_jvp, new)
-    new.batch = functools.partial(_batch, new, alone, tuple(positions))
-    for field, rule in rules.items():
-        setattr(new, field, rule)
-    return new
+
+def _lower(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, names: tuple, **p: Any
+) -> NoReturn:
+    raise unbound(op.name, names)
 
 
 def unbound(op: str, names: Sequence[Any]) -> NameError:
@@ -87,22 +89,24 @@ def _linear_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any
     return op(primals[0], **p), op(tangents[0], **p)
 
 
-def _batch(
-    op: Op, alone: Callable, positions: tuple[str, ...], size: int, args: Any, ds: Any, *,
-    mapped: Any, names: tuple, sizes: tuple, **p: Any,
-) -> tuple[Any, int | None]:
-    (x,), (d,), name = args, ds, mapped.axis.name
-    if name is None or name not in names:
-        x, shifted = batch_first(size, x, d), {k: p[k] + 1 for k in positions}
-        return op(x, names=names, sizes=sizes, **{**p, **shifted}), 0
-    at = names.index(name)
-    fixed = {"groups": None} if "groups" in p else {}
-    rest = [_axes(names[s], sizes[s], fixed) for s in (slice(at), slice(at + 1, None))]
-    if d is None:
-        x, d = batch_first(size, x, None), 0
-    if p.get("groups"):
-        return _grouped(alone, move_axis(x, d, 0), **p), 0
-    return alone(x, d, size, *rest, **p)
+def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
+    def rule(
+        op: Op, mapped: Any, args: Any, ds: Any, *, names: tuple, sizes: tuple, **p: Any
+    ) -> tuple[Any, int | None]:
+        (x,), (d,), name = args, ds, mapped.axis.name
+        if name is None or name not in names:
+            x, shifted = batch_first(mapped.size, x, d), {k: p[k] + 1 for k in positions}
+            return op(x, names=names, sizes=sizes, **{**p, **shifted}), 0
+        at = names.index(name)
+        fixed = {"groups": None} if "groups" in p else {}
+        rest = [_axes(names[s], sizes[s], fixed) for s in (slice(at), slice(at + 1, None))]
+        if d is None:
+            x, d = batch_first(mapped.size, x, None), 0
+        if p.get("groups"):
+            return _grouped(alone, move_axis(x, d, 0), **p), 0
+        return alone(x, d, mapped.size, *rest, **p)
+
+    return rule
 
 
 def _axes(names: tuple, sizes: tuple, fixed: dict[str, Any]) -> dict[str, Any] | None:
@@ -144,11 +148,11 @@ def _merged(x: Any, axis: int) -> Any:
     return reshape(x, shape=(*shape[:axis], size, *shape[axis + 2 :]))
 
 
-def _shape_kept(x: ArrayType, **p: Any) -> ArrayType:
+def _shape_kept(op: Op, x: ArrayType, **p: Any) -> ArrayType:
     return array_type(x.shape, x.dtype, x.weak_type)
 
 
-def _each_alone(x: ArrayType, **p: Any) -> Dims:
+def _each_alone(op: Op, x: ArrayType, **p: Any) -> Dims:
     return Dims((letters(x.ndim),), (letters(x.ndim),), linear=((0,),))
 
 
@@ -158,9 +162,9 @@ def _each_alone(x: ArrayType, **p: Any) -> Dims:
 def _reduction(name: str, domain: Any, reduce: Op, repeated: Callable, **rules: Any) -> Op:
     """repeated: `(x, size)` → the result for as many equal values."""
 
-    def type_rule(x: ArrayType, **p: Any) -> ArrayType:
-        check_domain(name, domain, (x,))
-        return _shape_kept(x)
+    def type_rule(op: Op, x: ArrayType, **p: Any) -> ArrayType:
+        check_domain(op.name, domain, (x,))
+        return _shape_kept(op, x)
 
     def alone(x: Any, d: int, size: int, before: Any, after: Any, **p: Any) -> tuple[Any, None]:
         for rest in (before, after):
@@ -168,28 +172,27 @@ def _reduction(name: str, domain: Any, reduce: Op, repeated: Callable, **rules: 
                 x = new(x, **rest)
         return reduce(x, axes=(d,)), None
 
-    new = collective(name, type_rule=type_rule, dims=_each_alone, alone=alone, **rules)
-    plain: Any = new.batch
-
-    def batch(size: int, args: Any, ds: Any, **p: Any) -> tuple[Any, int | None]:
+    def batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int | None]:
         """A value that is not mapped is not repeated, nor are its dimensions moved."""
-        (x,), (d,), own = args, ds, p["mapped"].axis.name
+        (x,), (d,), own = args, ds, mapped.axis.name
         names, sizes, groups = p["names"], p["sizes"], p["groups"]
         if own not in names:
-            return new(x, names=names, sizes=sizes, groups=groups), d
+            return op(x, names=names, sizes=sizes, groups=groups), d
         if d is not None or len({*map(len, groups or ())}) > 1:
-            return plain(size, args, ds, **p)
+            return taken_apart(op, mapped, args, ds, **p)
         at = names.index(own)
         others = names[:at] + names[at + 1 :], sizes[:at] + sizes[at + 1 :]
         rest = _axes(*others, {"groups": None})
-        x = new(x, **rest) if rest else x
-        return repeated(x, span((size,), groups)), None
+        x = op(x, **rest) if rest else x
+        return repeated(x, span((mapped.size,), groups)), None
 
-    new.batch = batch
+    taken_apart = _batch(alone, ())
+    fields = {"type_rule": type_rule, "dims": _each_alone, "alone": alone, "batch": batch}
+    new = collective(name, **fields | rules)
     return new
 
 
-def _psum_transpose(ct: Any, x: Any, **p: Any) -> list[Any]:
+def _psum_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
     """Each value was added to all results."""
     return [psum(ct, **p)]
 
@@ -205,23 +208,21 @@ def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, An
 psum = _reduction(
     "psum", NUMERIC, reduce_sum, lambda x, size: mul(x, lit(size, x)), transpose=_psum_transpose
 )
-pmax = _reduction("pmax", ANY, reduce_max, lambda x, size: x)
-pmin = _reduction("pmin", ANY, reduce_min, lambda x, size: x)
-pmax.jvp = functools.partial(_extreme_jvp, pmax)
-pmin.jvp = functools.partial(_extreme_jvp, pmin)
+pmax = _reduction("pmax", ANY, reduce_max, lambda x, size: x, jvp=_extreme_jvp)
+pmin = _reduction("pmin", ANY, reduce_min, lambda x, size: x, jvp=_extreme_jvp)
 
 
 # -- all_gather: the values one after another along `axis`, for all --
 
 
 def _gather_type(
-    x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, axis: int
+    op: Op, x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, axis: int
 ) -> ArrayType:
     size = x.shape[axis] * span(sizes, groups)
     return array_type((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype, x.weak_type)
 
 
-def _axis_dims(x: ArrayType, *, axis: int, **p: Any) -> Dims:
+def _axis_dims(op: Op, x: ArrayType, *, axis: int, **p: Any) -> Dims:
     kept = along(x, (axis,))
     return Dims((kept,), (kept,), linear=((0,),))
 
@@ -236,7 +237,7 @@ def _gather_alone(
     return (all_gather(x, axis=axis, **before) if before else x), None
 
 
-def _gather_transpose(ct: Any, x: Any, **p: Any) -> list[Any]:
+def _gather_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
     return [reduce_scatter(ct, **p)]
 
 
@@ -249,7 +250,7 @@ all_gather = collective(
 
 
 def _scatter_type(
-    x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, axis: int
+    op: Op, x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, axis: int
 ) -> ArrayType:
     check_domain("reduce_scatter", NUMERIC, (x,))
     size = _part("reduce_scatter", x, axis, span(sizes, groups))
@@ -276,7 +277,7 @@ def _scatter_alone(
     return (reduce_scatter(x, axis=axis + 1, **after) if after else x), axis
 
 
-def _scatter_transpose(ct: Any, x: Any, **p: Any) -> list[Any]:
+def _scatter_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
     return [all_gather(ct, **p)]
 
 
@@ -289,7 +290,7 @@ reduce_scatter = collective(
 
 
 def _exchange_type(
-    x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, split: int, concat: int
+    op: Op, x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, split: int, concat: int
 ) -> ArrayType:
     parts = span(sizes, groups)
     shape = list(x.shape)
@@ -298,7 +299,7 @@ def _exchange_type(
     return array_type(tuple(shape), x.dtype, x.weak_type)
 
 
-def _exchange_dims(x: ArrayType, *, split: int, concat: int, **p: Any) -> Dims:
+def _exchange_dims(op: Op, x: ArrayType, *, split: int, concat: int, **p: Any) -> Dims:
     kept = along(x, (split, concat))
     return Dims((kept,), (kept,), linear=((0,),))
 
@@ -330,7 +331,7 @@ def _exchange_alone(
     return reshape(x, shape=shape[:lead] + shape[lead + 1 :]), 0
 
 
-def _exchange_transpose(ct: Any, x: Any, *, split: int, concat: int, **p: Any) -> list[Any]:
+def _exchange_transpose(op: Op, ct: Any, x: Any, *, split: int, concat: int, **p: Any) -> list[Any]:
     return [all_to_all(ct, split=concat, concat=split, **p)]
 
 
@@ -375,7 +376,7 @@ def _apart(number: int, size: int, inner: int) -> tuple[int, int]:
     return own, outer * inner + last
 
 
-def _permute_transpose(ct: Any, x: Any, *, perm: tuple, **p: Any) -> list[Any]:
+def _permute_transpose(op: Op, ct: Any, x: Any, *, perm: tuple, **p: Any) -> list[Any]:
     return [ppermute(ct, perm=tuple([(to, source) for source, to in perm]), **p)]
 
 
@@ -397,7 +398,7 @@ def _broadcast_alone(
     return (pbroadcast(x, source=other, **rest) if rest else x), None
 
 
-def _broadcast_transpose(ct: Any, x: Any, *, source: int, **p: Any) -> list[Any]:
+def _broadcast_transpose(op: Op, ct: Any, x: Any, *, source: int, **p: Any) -> list[Any]:
     total = psum(ct, groups=None, **p)
     return [where(eq(number(**p), np.int32(source)), total, lit(0, ct))]
 
@@ -410,23 +411,19 @@ pbroadcast = collective(
 # -- axis_index: the number along one axis --
 
 
-def _index_type(*, names: tuple, sizes: tuple) -> ArrayType:
+def _index_type(op: Op, *, names: tuple, sizes: tuple) -> ArrayType:
     return array_type((), INT32)
 
 
 def _index_batch(
-    size: int, args: Any, ds: Any, *, mapped: Any, names: tuple, sizes: tuple
+    op: Op, mapped: Any, args: Any, ds: Any, *, names: tuple, sizes: tuple
 ) -> tuple[Any, int]:
-    found = iota(dtype=INT32, shape=(size,), dimension=0)
+    found = iota(dtype=INT32, shape=(mapped.size,), dimension=0)
     return settle(found, with_sharding(type_of(found), mapped.hidden)), 0
 
 
-def _index_lower(e: Any, ins: Any, outs: Any, *, names: tuple, sizes: tuple) -> NoReturn:
-    raise unbound("axis_index", names)
-
-
 axis_index = Op(
-    "axis_index", type_rule=_index_type, dims=lambda **p: Dims((), ((),)), lower=_index_lower,
+    "axis_index", type_rule=_index_type, dims=lambda op, **p: Dims((), ((),)), lower=_lower,
     batch=_index_batch, family="collective",
 )
 

@@ -155,7 +155,7 @@ def _check_pairs(what: str, lhs: ArrayType, rhs: ArrayType, ls: tuple, rs: tuple
 
 
 def _type(
-    lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers,
+    op: Op, lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers,
     precision: Any = None, preferred_element_type: Any = None,
 ) -> ArrayType:
     (lc, rc), (lb, rb) = dimension_numbers
@@ -196,7 +196,7 @@ def _result_dtype(lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
 
 
 def _dims(
-    lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers, **params: Any
+    op: Op, lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers, **params: Any
 ) -> Dims:
     (lc, rc), (lb, rb) = dimension_numbers
     left = list(letters(lhs.ndim))
@@ -213,7 +213,7 @@ def _dims(
 
 
 def _lower(
-    e: Any, ins: Any, outs: Any, x: str, y: str, *, dimension_numbers: DimensionNumbers,
+    op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, *, dimension_numbers: DimensionNumbers,
     precision: Any = None, preferred_element_type: Any = None,
 ) -> str:
     (lc, rc), (lb, rb) = dimension_numbers
@@ -250,7 +250,7 @@ def _as(e: Any, x: str, t: ArrayType, dtype: Any) -> str:
 # -- transforms --
 
 
-def _jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
     (x, y), (tx, ty) = primals, tangents
     out = dot_general(x, y, **params)
     first = None if tx is None else dot_general(tx, y, **params)
@@ -260,7 +260,9 @@ def _jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
     return out, add(first, second)
 
 
-def _transpose(ct: Any, x: Any, y: Any, *, dimension_numbers: Any, **params: Any) -> list[Any]:
+def _transpose(
+    op: Op, ct: Any, x: Any, y: Any, *, dimension_numbers: Any, **params: Any
+) -> list[Any]:
     params["preferred_element_type"] = None
     if is_linear(x):
         return [_transpose_lhs(ct, x.aval, y, dimension_numbers, False, params), None]
@@ -301,7 +303,9 @@ def _transpose_lhs(
     return product
 
 
-def _batch(size: int, args: Any, ds: Any, *, dimension_numbers: Any, **params: Any) -> tuple:
+def _batch(
+    op: Op, mapped: Any, args: Any, ds: Any, *, dimension_numbers: Any, **params: Any
+) -> tuple:
     """Two batched operands get a batch dimension; one keeps it as a free dimension."""
     (lc, rc), (lb, rb) = dimension_numbers
     ld, rd = ds

@@ -16,7 +16,7 @@ from shardwise._src.types.dtypes import is_bool, short_name
 # -- iota: the index along `dimension`, as a number --
 
 
-def _iota_type(*, dtype: Any, shape: tuple, dimension: int) -> ArrayType:
+def _iota_type(op: Op, *, dtype: Any, shape: tuple, dimension: int) -> ArrayType:
     if is_bool(dtype):
         raise TypeError(f"[iota] makes numbers; got dtype {short_name(dtype)}.")
     if not 0 <= dimension < len(shape):
@@ -24,12 +24,12 @@ def _iota_type(*, dtype: Any, shape: tuple, dimension: int) -> ArrayType:
     return array_type(shape, dtype)
 
 
-def _iota_dims(*, dtype: Any, shape: tuple, dimension: int) -> Dims:
+def _iota_dims(op: Op, *, dtype: Any, shape: tuple, dimension: int) -> Dims:
     return Dims((), (letters(len(shape)),))
 
 
 def _iota_lower(
-    e: Any, ins: Any, outs: Any, *, dtype: Any, shape: tuple, dimension: int
+    op: Op, e: Any, ins: Any, outs: Any, *, dtype: Any, shape: tuple, dimension: int
 ) -> str:
     return e.let(f"stablehlo.iota dim = {dimension} : {e.ty(outs[0])}")
 

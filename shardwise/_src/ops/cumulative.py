@@ -43,7 +43,7 @@ def cumulative(
     combine:  `(earlier, later) → pair`, on values with tangents; None for a linear op.
     """
 
-    def type_rule(x: ArrayType, *, axis: int, reverse: bool = False) -> ArrayType:
+    def type_rule(op: Op, x: ArrayType, *, axis: int, reverse: bool = False) -> ArrayType:
         check_domain(name, domain, (x,))
         if not 0 <= axis < x.ndim:
             raise ValueError(
@@ -52,28 +52,32 @@ def cumulative(
             )
         return array_type(x.shape, x.dtype, x.weak_type)
 
-    def dims(x: ArrayType, *, axis: int, reverse: bool = False) -> Dims:
+    def dims(op: Op, x: ArrayType, *, axis: int, reverse: bool = False) -> Dims:
         names = along(x, (axis,))
         return Dims((names,), (names,))
 
-    def lower(e: Any, ins: Any, outs: Any, x: str, *, axis: int, reverse: bool = False) -> str:
+    def lower(
+        op: Op, e: Any, ins: Any, outs: Any, x: str, *, axis: int, reverse: bool = False
+    ) -> str:
         return x if ins[0].size == 0 else _window_text(e, ins[0], x, axis, reverse, body, identity)
 
-    def jvp(primals: Any, tangents: Any, *, axis: int, reverse: bool = False) -> Pair:
+    def jvp(op: Op, primals: Any, tangents: Any, *, axis: int, reverse: bool = False) -> Pair:
         out = op(primals[0], axis=axis, reverse=reverse)
         if combine is None:
             return out, op(tangents[0], axis=axis, reverse=reverse)
         pair = (primals[0], tangents[0])
         return out, _scanned(combine, pair, axis, reverse)[1]
 
-    def transpose(ct: Any, x: Any, *, axis: int, reverse: bool = False) -> list[Any]:
+    def transpose(op: Op, ct: Any, x: Any, *, axis: int, reverse: bool = False) -> list[Any]:
         return [op(ct, axis=axis, reverse=not reverse)]
 
-    def batch(size: int, args: Any, ds: Any, *, axis: int, reverse: bool = False) -> tuple:
+    def batch(
+        op: Op, mapped: Any, args: Any, ds: Any, *, axis: int, reverse: bool = False
+    ) -> tuple:
         (d,) = ds
         return op(args[0], axis=axis + (axis >= d), reverse=reverse), d
 
-    op = Op(
+    return Op(
         name,
         family="cumulative",
         type_rule=type_rule,
@@ -83,7 +87,6 @@ def cumulative(
         transpose=transpose if combine is None else None,
         batch=batch,
     )
-    return op
 
 
 def _window_text(
@@ -159,7 +162,7 @@ def _combined_by(op: Op) -> Callable:
         if op.jvp is None:
             raise op.missing("jvp", "forward-mode differentiation")
         (x, tx), (y, ty) = earlier, later
-        return op.jvp((x, y), (tx, ty))
+        return op.jvp(op, (x, y), (tx, ty))
 
     return combine
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import (
     ANY,
@@ -25,6 +26,7 @@ from shardwise._src.ops.families import (
     Domain,
     add,
     binary,
+    common_shape,
     lit,
     operand,
     shown,
@@ -87,7 +89,7 @@ rem = binary(  # the sign is that of x; x - y * trunc(x / y)
 )
 square = unary(
     "square", NUMERIC,
-    lower=lambda e, ins, outs, x: e.let(f"stablehlo.multiply {x}, {x} : {e.ty(ins[0])}"),
+    lower=lambda op, e, ins, outs, x: e.let(f"stablehlo.multiply {x}, {x} : {e.ty(ins[0])}"),
     jvp=lambda t, x, out: mul(t, mul(lit(2, x), x)),
 )
 
@@ -100,7 +102,7 @@ def _truncated(x: Any) -> Any:
 
 
 def _extremum_text(hlo: str, direction: str) -> Any:
-    def lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+    def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
         out = outs[0]
         x, y = operand(e, x, ins[0], out), operand(e, y, ins[1], out)
         ty = e.ty(out)
@@ -143,7 +145,7 @@ min = binary(
 # -- sign, magnitude, neighbours --
 
 
-def _sign_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+def _sign_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     ty = e.ty(ins[0])
     if not is_unsigned(ins[0].dtype):
         return e.let(f"stablehlo.sign {x} : {ty}")
@@ -175,7 +177,7 @@ nextafter = binary(
 # -- rounding --
 
 
-def _round_type(x: ArrayType, *, rounding_method: int = 0) -> ArrayType:
+def _round_type(op: Op, x: ArrayType, *, rounding_method: int = 0) -> ArrayType:
     if not FLOATING[1](x.dtype):
         raise TypeError(f"[round] takes floating operands; got {shown((x,))}.")
     if rounding_method not in (0, 1):
@@ -186,27 +188,26 @@ def _round_type(x: ArrayType, *, rounding_method: int = 0) -> ArrayType:
     return x
 
 
-def _round_lower(e: Any, ins: Any, outs: Any, x: str, *, rounding_method: int = 0) -> str:
+def _round_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, rounding_method: int = 0) -> str:
     ending = "even" if rounding_method == 1 else "afz"
     return e.let(f"stablehlo.round_nearest_{ending} {x} : {e.ty(ins[0])}")
 
 
 floor = unary("floor", FLOATING, jvp="zero")
 ceil = unary("ceil", FLOATING, jvp="zero")
-round = unary("round", FLOATING, jvp="zero", lower=_round_lower)
-round.type_rule = _round_type
+round = unary("round", FLOATING, jvp="zero", type_rule=_round_type, lower=_round_lower)
 is_finite = unary("is_finite", FLOATING, dtype=lambda d: BOOL, jvp="zero")
 
 # -- exponentials and logarithms --
 
 
-def _exp2_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+def _exp2_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     ty = e.ty(ins[0])
     scaled = e.let(f"stablehlo.multiply {x}, {e.constant(math.log(2), ins[0])} : {ty}")
     return e.let(f"stablehlo.exponential {scaled} : {ty}")
 
 
-def _logistic_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+def _logistic_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     ty, one = e.ty(ins[0]), e.constant(1, ins[0])
     power = e.let(f"stablehlo.exponential {e.let(f'stablehlo.negate {x} : {ty}')} : {ty}")
     return e.let(f"stablehlo.divide {one}, {e.let(f'stablehlo.add {one}, {power} : {ty}')} : {ty}")
@@ -225,17 +226,17 @@ logistic = unary("logistic", INEXACT, lower=_logistic_lower,
 # -- powers and roots --
 
 
-def _pow_type(x: ArrayType, y: ArrayType) -> ArrayType:
+def _pow_type(op: Op, x: ArrayType, y: ArrayType) -> ArrayType:
     fits = is_inexact(x.dtype) and (y.dtype == x.dtype or is_integer(y.dtype))
     if not fits:
         raise TypeError(
             "[pow] takes a floating or complex base, and an exponent of its dtype or integer; "
             f"got {shown((x, y))}. For integer bases use integer_pow."
         )
-    return _pow_shape(x, y.update(dtype=x.dtype))
+    return array_type(common_shape("pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
 
 
-def _pow_lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+def _pow_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
     out, t = outs[0], ins[1]
     if t.dtype != out.dtype:
         new = t.update(dtype=out.dtype)
@@ -256,11 +257,13 @@ def _pow_tangent_exponent(t: Any, x: Any, y: Any, out: Any) -> Any:
     return mul(t, mul(log(where(eq(x, lit(0, x)), lit(1, x), x)), out))
 
 
-pow = binary("pow", ANY, lower=_pow_lower, jvp=(_pow_tangent_base, _pow_tangent_exponent))
-_pow_shape, pow.type_rule = pow.type_rule, _pow_type
+pow = binary(
+    "pow", ANY, type_rule=_pow_type, lower=_pow_lower,
+    jvp=(_pow_tangent_base, _pow_tangent_exponent),
+)
 
 
-def _integer_pow_type(x: ArrayType, *, y: int) -> ArrayType:
+def _integer_pow_type(op: Op, x: ArrayType, *, y: int) -> ArrayType:
     if is_bool(x.dtype) or (y < 0 and is_integer(x.dtype)):
         raise TypeError(
             f"[integer_pow] takes numbers, and integers to powers of at least 0; got {shown((x,))} "
@@ -269,7 +272,7 @@ def _integer_pow_type(x: ArrayType, *, y: int) -> ArrayType:
     return array_type(x.shape, x.dtype, x.weak_type)
 
 
-def _integer_pow_lower(e: Any, ins: Any, outs: Any, x: str, *, y: int) -> str:
+def _integer_pow_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, y: int) -> str:
     """By repeated squaring."""
     ty, result, left = e.ty(ins[0]), "", -y if y < 0 else y
     while left:
@@ -288,8 +291,10 @@ def _integer_pow_tangent(t: Any, x: Any, out: Any, *, y: int) -> Any:
     return None if y == 0 else mul(t, mul(lit(y, x), integer_pow(x, y=y - 1)))
 
 
-integer_pow = unary("integer_pow", NUMERIC, lower=_integer_pow_lower, jvp=_integer_pow_tangent)
-integer_pow.type_rule = _integer_pow_type
+integer_pow = unary(
+    "integer_pow", NUMERIC, type_rule=_integer_pow_type, lower=_integer_pow_lower,
+    jvp=_integer_pow_tangent,
+)
 sqrt = unary("sqrt", INEXACT, jvp=lambda t, x, out: mul(t, div(lit(0.5, out), out)))
 rsqrt = unary("rsqrt", INEXACT, jvp=lambda t, x, out: mul(t, mul(lit(-0.5, x), div(out, x))))
 cbrt = unary("cbrt", FLOATING, jvp=lambda t, x, out: div(mul(t, lit(1 / 3, x)), mul(out, out)))
@@ -335,7 +340,7 @@ atanh = unary("atanh", INEXACT, hlo="chlo.atanh",
 # -- complex numbers; cotangents pair with tangents without conjugation --
 
 
-def _conj_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+def _conj_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     t, out = e.ty(ins[0]), e.ty(outs[0])
     part_type = ins[0].update(dtype=real_dtype(ins[0].dtype))
     if not is_complex(ins[0].dtype):
@@ -350,7 +355,7 @@ def _conj_transpose(ct: Any, x: Any) -> Any:
     return conj(ct) if is_complex(x.aval.dtype) else real(ct)
 
 
-def _complex_lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+def _complex_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
     wide = outs[0].update(dtype=ins[0].dtype)
     x, y = operand(e, x, ins[0], wide), operand(e, y, ins[1], wide)
     return e.let(f"stablehlo.complex {x}, {y} : {e.ty(outs[0])}")
@@ -371,7 +376,7 @@ complex = binary(
 # -- identities --
 
 
-def _same(e: Any, ins: Any, outs: Any, x: str) -> str:
+def _same(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     return x
 
 

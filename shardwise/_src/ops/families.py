@@ -87,7 +87,7 @@ def common_dtype(name: str, types: Any) -> Any:
     return dtype
 
 
-def elementwise_dims(*types: ArrayType, **params: Any) -> Dims:
+def elementwise_dims(op: Op, *types: ArrayType, **params: Any) -> Dims:
     names = letters(max((t.ndim for t in types), default=0))
     return Dims(tuple(names if t.ndim else () for t in types), (names,))
 
@@ -95,35 +95,33 @@ def elementwise_dims(*types: ArrayType, **params: Any) -> Dims:
 def linear_dims(*linear: tuple[int, ...]) -> Callable[..., Dims]:
     """The dims rule of an elementwise op that is linear in each of these groups of operands."""
 
-    def dims(*types: ArrayType, **params: Any) -> Dims:
-        return dataclasses.replace(elementwise_dims(*types), linear=linear)
+    def dims(op: Op, *types: ArrayType, **params: Any) -> Dims:
+        return dataclasses.replace(elementwise_dims(op, *types), linear=linear)
 
     return dims if linear else elementwise_dims
 
 
-def elementwise_batch(op: Op) -> Callable:
+def elementwise_batch(
+    op: Op, mapped: Any, args: list, dims: list, **params: Any
+) -> tuple[Any, Any]:
     """The batch rule of an elementwise op: bring hidden dimensions to one place."""
-
-    def rule(size: int, args: list, dims: list, **params: Any) -> tuple[Any, int]:
-        if len(args) == 1:
-            return op(*args, **params), dims[0]
-        types = [type_of(a) for a in args]
-        ranks = [t.ndim - (d is not None) for t, d in zip(types, dims, strict=True)]
-        rank = max(ranks)
-        at = next((d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank), 0)
-        shape = next(
-            (t.shape for t, d, r in zip(types, dims, ranks, strict=True) if r == rank and d == at),
-            None,
-        )
-        if shape is None:  # only scalars carry the dimension: it goes first
-            logical = next(t.shape for t, r in zip(types, ranks, strict=True) if r == rank)
-            shape = (size, *logical)
-        aligned = [
-            _aligned(a, d, r, rank, at, shape) for a, d, r in zip(args, dims, ranks, strict=True)
-        ]
-        return op(*aligned, **params), at
-
-    return rule
+    if len(args) == 1:
+        return op(*args, **params), dims[0]
+    types = [type_of(a) for a in args]
+    ranks = [t.ndim - (d is not None) for t, d in zip(types, dims, strict=True)]
+    rank = max(ranks)
+    at = next((d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank), 0)
+    shape = next(
+        (t.shape for t, d, r in zip(types, dims, ranks, strict=True) if r == rank and d == at),
+        None,
+    )
+    if shape is None:  # only scalars carry the dimension: it goes first
+        logical = next(t.shape for t, r in zip(types, ranks, strict=True) if r == rank)
+        shape = (mapped.size, *logical)
+    aligned = [
+        _aligned(a, d, r, rank, at, shape) for a, d, r in zip(args, dims, ranks, strict=True)
+    ]
+    return op(*aligned, **params), at
 
 
 def _aligned(x: Any, dim: int | None, rank: int, full: int, at: int, shape: tuple) -> Any:
@@ -190,7 +188,7 @@ def unbroadcast(ct: Any, aval: ArrayType) -> Any:
 def linear_transpose(*rules: Callable | None) -> Callable:
     """A transpose rule from one function `(ct, *args) → ct` for each linear operand."""
 
-    def rule(ct: Any, *args: Any, **params: Any) -> list[Any]:
+    def rule(op: Op, ct: Any, *args: Any, **params: Any) -> list[Any]:
         return [
             unbroadcast(f(ct, *args, **params), a.aval) if f is not None and is_linear(a) else None
             for f, a in zip(rules, args, strict=True)
@@ -206,27 +204,28 @@ def unary(
     hlo: str | None = None,
     jvp: Callable | str | None = None,
     dtype: Callable[[Any], Any] | None = None,
-    lower: Callable | None = None,
     transpose: Callable | None = None,
+    **rules: Any,
 ) -> Op:
     """An op `f(x)` on each element.
 
     hlo:   name in StableHLO (default: the op's), or `chlo.name`.
     jvp:   `(t, x, out) → tangent`; "linear" for a linear op; "zero" where it is flat.
     dtype: the result's dtype from the operand's, where it differs.
+    rules: fields of the record that are not as they are for most.
     """
 
-    def type_rule(x: ArrayType, **params: Any) -> ArrayType:
-        check_domain(name, domain, (x,))
+    def type_rule(op: Op, x: ArrayType, **params: Any) -> ArrayType:
+        check_domain(op.name, domain, (x,))
         if dtype is None:
             return array_type(x.shape, x.dtype, x.weak_type)
         new = dtype(x.dtype)
         return array_type(x.shape, new, x.weak_type and new != BOOL)
 
-    def lower_one(e: Any, ins: Any, outs: Any, x: str, **params: Any) -> str:
-        return e.let(_unary_text(e, hlo or name, x, ins[0], outs[0]))
+    def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, **params: Any) -> str:
+        return e.let(_unary_text(e, hlo or op.name, x, ins[0], outs[0]))
 
-    def jvp_rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+    def jvp_rule(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
         out = op(x, **params)
         if t is None:
@@ -235,17 +234,19 @@ def unary(
             return out, jvp(t, x, out, **params)
         return out, op(t, **params) if jvp == "linear" else None
 
-    op = Op(
-        name,
-        family="elementwise",
-        type_rule=type_rule,
-        dims=linear_dims((0,)) if transpose is not None else elementwise_dims,
-        lower=lower or lower_one,
-        jvp=jvp_rule if jvp is not None else None,
-        transpose=linear_transpose(transpose) if transpose is not None else None,
-    )
-    op.batch = elementwise_batch(op)
-    return op
+    fields = {
+        "type_rule": type_rule,
+        "dims": linear_dims((0,)) if transpose is not None else elementwise_dims,
+        "lower": lower,
+        "jvp": jvp_rule if jvp is not None else None,
+        "transpose": linear_transpose(transpose) if transpose is not None else None,
+    }
+    return elementwise(name, **fields | rules)
+
+
+def elementwise(name: str, **fields: Any) -> Op:
+    """An op on each element, from the other fields of its record."""
+    return Op(name, family="elementwise", batch=elementwise_batch, **fields)
 
 
 def _unary_text(e: Any, hlo: str, x: str, t: ArrayType, out: ArrayType) -> str:
@@ -264,8 +265,8 @@ def binary(
     jvp: tuple[Callable | None, Callable | None] | str | None = None,
     transpose: tuple[Callable | None, Callable | None] | None = None,
     dtype: Callable[[Any], Any] | None = None,
-    lower: Callable | None = None,
     bilinear: bool = False,
+    **rules: Any,
 ) -> Op:
     """An op `f(x, y)` on each pair of elements of one dtype.
 
@@ -274,32 +275,30 @@ def binary(
     transpose: for each operand in which the op is linear `(ct, x, y) → ct`.
     dtype:     the result's dtype from the operands', where it differs.
     bilinear:  whether it is linear in each operand, rather than in both together.
+    rules:     fields of the record that are not as they are for most.
     """
 
-    def type_rule(x: ArrayType, y: ArrayType, **params: Any) -> ArrayType:
-        check_domain(name, domain, (x, y))
-        common = common_dtype(name, (x, y))
+    def type_rule(op: Op, x: ArrayType, y: ArrayType, **params: Any) -> ArrayType:
+        check_domain(op.name, domain, (x, y))
+        common = common_dtype(op.name, (x, y))
         result = common if dtype is None else dtype(common)
-        return array_type(common_shape(name, (x, y)), result, x.weak_type and y.weak_type)
+        return array_type(common_shape(op.name, (x, y)), result, x.weak_type and y.weak_type)
 
-    def lower_one(e: Any, ins: Any, outs: Any, x: str, y: str, **params: Any) -> str:
+    def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, **params: Any) -> str:
         x, y = operand(e, x, ins[0], outs[0]), operand(e, y, ins[1], outs[0])
         ty = e.ty(outs[0])
         if hlo is not None and hlo.startswith("chlo."):
             return e.let(f"{hlo} {x}, {y} : {ty}, {ty} -> {ty}")
-        return e.let(f"stablehlo.{hlo or name} {x}, {y} : {ty}")
+        return e.let(f"stablehlo.{hlo or op.name} {x}, {y} : {ty}")
 
-    op = Op(
-        name,
-        family="elementwise",
-        type_rule=type_rule,
-        dims=linear_dims(*_linear_groups(transpose or (None, None), bilinear)),
-        lower=lower or lower_one,
-        transpose=linear_transpose(*transpose) if transpose is not None else None,
-    )
-    op.jvp = nary_jvp(op, jvp) if jvp is not None else None
-    op.batch = elementwise_batch(op)
-    return op
+    fields = {
+        "type_rule": type_rule,
+        "dims": linear_dims(*_linear_groups(transpose or (None, None), bilinear)),
+        "lower": lower,
+        "jvp": nary_jvp(jvp) if jvp is not None else None,
+        "transpose": linear_transpose(*transpose) if transpose is not None else None,
+    }
+    return elementwise(name, **fields | rules)
 
 
 def _linear_groups(rules: Sequence[Callable | None], bilinear: bool) -> list[tuple[int, ...]]:
@@ -307,10 +306,10 @@ def _linear_groups(rules: Sequence[Callable | None], bilinear: bool) -> list[tup
     return [(i,) for i in linear] if bilinear else [tuple(linear)] if linear else []
 
 
-def nary_jvp(op: Op, rules: tuple[Callable | None, ...] | str) -> Callable:
+def nary_jvp(rules: tuple[Callable | None, ...] | str) -> Callable:
     """The jvp rule of an elementwise op from one rule `(t, *primals, out)` per operand."""
 
-    def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+    def rule(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
         out = op(*primals, **params)
         if isinstance(rules, str):  # "zero"
             return out, None
@@ -328,28 +327,21 @@ def nary_jvp(op: Op, rules: tuple[Callable | None, ...] | str) -> Callable:
 def comparison(name: str, direction: str) -> Op:
     """An op on pairs of elements of one dtype with boolean results."""
 
-    def type_rule(x: ArrayType, y: ArrayType) -> ArrayType:
+    def type_rule(op: Op, x: ArrayType, y: ArrayType) -> ArrayType:
         if direction not in ("EQ", "NE"):
-            check_domain(name, ORDERED, (x, y))
-        common_dtype(name, (x, y))
-        return array_type(common_shape(name, (x, y)), BOOL)
+            check_domain(op.name, ORDERED, (x, y))
+        common_dtype(op.name, (x, y))
+        return array_type(common_shape(op.name, (x, y)), BOOL)
 
-    def lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+    def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
         wide = outs[0].update(dtype=ins[0].dtype)
         x, y = operand(e, x, ins[0], wide), operand(e, y, ins[1], wide)
         ty = e.ty(wide)
         return e.let(f"stablehlo.compare {direction}, {x}, {y} : ({ty}, {ty}) -> {e.ty(outs[0])}")
 
-    op = Op(
-        name,
-        family="elementwise",
-        type_rule=type_rule,
-        dims=elementwise_dims,
-        lower=lower,
+    return elementwise(
+        name, type_rule=type_rule, dims=elementwise_dims, lower=lower, jvp=nary_jvp("zero")
     )
-    op.jvp = nary_jvp(op, "zero")
-    op.batch = elementwise_batch(op)
-    return op
 
 
 # The sum of two tangents or cotangents: every rule with two operands ends in it.

@@ -43,7 +43,7 @@ from shardwise._src.ops.families import (
     check_domain,
     common_dtype,
     common_shape,
-    elementwise_batch,
+    elementwise,
     elementwise_dims,
     lit,
     nary_jvp,
@@ -84,7 +84,7 @@ def kept(active: Any, new: Sequence[Any], old: Sequence[Any]) -> list[Any]:
 def widened(lower: Callable) -> Callable:
     """A lowering `lower(e, type, *operands)` on operands of one shape, of 32 bits at least."""
 
-    def rule(e: Any, ins: Any, outs: Any, *xs: str) -> str:
+    def rule(op: Op, e: Any, ins: Any, outs: Any, *xs: str) -> str:
         out = outs[0]
         args = [operand(e, x, t, out) for x, t in zip(xs, ins, strict=True)]
         if out.dtype.itemsize >= 4:
@@ -252,7 +252,7 @@ def random_gamma_grad(a: Any, x: Any) -> Any:
 # -- regularized_incomplete_beta(a, b, x): I_x(a, b), by Lentz's method for the fraction --
 
 
-def _beta_type(a: ArrayType, b: ArrayType, x: ArrayType) -> ArrayType:
+def _beta_type(op: Op, a: ArrayType, b: ArrayType, x: ArrayType) -> ArrayType:
     types = (a, b, x)
     check_domain("regularized_incomplete_beta", FLOATING, types)
     dtype = common_dtype("regularized_incomplete_beta", types)
@@ -336,16 +336,14 @@ def _beta_tangent(t: Any, a: Any, b: Any, x: Any, out: Any) -> Any:
     return mul(t, exp(add(scale, powers)))
 
 
-regularized_incomplete_beta = Op(
+regularized_incomplete_beta = elementwise(
     "regularized_incomplete_beta",
-    family="elementwise",
     type_rule=_beta_type,
     dims=elementwise_dims,
     lower=_beta_lower,
+    jvp=nary_jvp((
+        no_derivative("regularized_incomplete_beta", "a"),
+        no_derivative("regularized_incomplete_beta", "b"),
+        _beta_tangent,
+    )),
 )
-regularized_incomplete_beta.jvp = nary_jvp(regularized_incomplete_beta, (
-    no_derivative("regularized_incomplete_beta", "a"),
-    no_derivative("regularized_incomplete_beta", "b"),
-    _beta_tangent,
-))
-regularized_incomplete_beta.batch = elementwise_batch(regularized_incomplete_beta)

@@ -1,118 +1,59 @@
-"""Reading at places that are known when the program runs: dynamic_slice and gather.
+"""Reading and writing at places that are known when the program runs.
 
-`gather` cuts a window of `slice_sizes` out of the operand for every index vector. The last
-dimension of `indices` holds the vectors; `GatherDimensionNumbers` says how dimensions correspond.
-Indices beyond the bounds follow `mode`: "clip" moves the window inside, "fill" gives `fill_value`
-in its place, "promise_in_bounds" says that there are none.
+`dynamic_slice` reads one window and `dynamic_update_slice` replaces one. `gather` cuts a window of
+`slice_sizes` out of the operand for every index vector; a scatter combines a window of its updates
+for every vector with what is there: `scatter` replaces, `scatter_add` adds, and so on. Where several
+windows meet, all of them count, except that `scatter` keeps one of them.
+
+Windows that are not wholly inside the operand follow `mode`: "clip" moves them inside; "fill" gives
+`fill_value` in their place, and drops what would be written there; "promise_in_bounds" says that
+there are none. Reading and writing are each other's transposes, and so the ops are in one file.
 """
 
 from __future__ import annotations
 
-import enum
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops.basis import batch_first, broadcast_in_dim, ints, move_axis, reshape, zeros
-from shardwise._src.ops.families import lit, shown
-from shardwise._src.ops.logical import bitwise_and, ge, le, where
-from shardwise._src.ops.shape import along, concatenate, slice_in_dim
-from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dims import Dims, letters
-from shardwise._src.types.dtypes import (
-    is_bool,
-    is_inexact,
-    is_integer,
-    is_signed,
-    max_value,
-    min_value,
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.elementwise import add, div, mul, neg
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.logical import bitwise_and, eq, ge, le, where
+from shardwise._src.ops.shape import concatenate, slice_in_dim
+from shardwise._src.ops.windows import (
+    GatherDimensionNumbers,
+    ScatterDimensionNumbers,
+    as_gather,
+    as_scatter,
+    attribute,
+    dynamic_slice_dims,
+    dynamic_slice_type,
+    fill_value_for,
+    flag,
+    gather_dims,
+    gather_type,
+    scatter_dims,
+    scatter_lower,
+    scatter_type,
+    shifted,
+    update_dims,
+    update_type,
+    window_sizes,
 )
-
-
-class GatherScatterMode(enum.StrEnum):
-    """What happens to windows that are not wholly inside the operand."""
-
-    CLIP = "clip"
-    FILL_OR_DROP = "fill"
-    PROMISE_IN_BOUNDS = "promise_in_bounds"
-
-    @staticmethod
-    def from_any(mode: str | GatherScatterMode | None) -> GatherScatterMode:
-        if isinstance(mode, GatherScatterMode):
-            return mode
-        if mode in ("fill", "drop", None):
-            return GatherScatterMode.FILL_OR_DROP
-        if mode in ("clip", "promise_in_bounds"):
-            return GatherScatterMode(mode)
-        raise ValueError(
-            f"unknown mode {mode!r} for indices out of bounds; expected 'fill' (or 'drop'), "
-            "'clip' or 'promise_in_bounds'."
-        )
-
-
-class GatherDimensionNumbers(NamedTuple):
-    """How the dimensions of a gather's operands and result correspond.
-
-    offset_dims:              dimensions of the result that come from the windows.
-    collapsed_slice_dims:     dimensions of the operand, of window size 1, that the result lacks.
-    start_index_map:          the operand dimension of each component of an index vector.
-    operand_batching_dims:    dimensions of the operand that go, one by one, with
-    start_indices_batching_dims: these dimensions of the indices.
-    """
-
-    offset_dims: tuple[int, ...]
-    collapsed_slice_dims: tuple[int, ...]
-    start_index_map: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...] = ()
-    start_indices_batching_dims: tuple[int, ...] = ()
-
-
-def attribute(name: str, fields: dict[str, tuple], vector_dim: int) -> str:
-    """`#stablehlo.gather<…>`: dimension numbers as text; empty lists are left out."""
-    parts = [f"{field} = {ints(dims)}" for field, dims in fields.items() if dims]
-    return f"#stablehlo.{name}<{', '.join([*parts, f'index_vector_dim = {vector_dim}'])}>"
-
-
-def flag(value: bool) -> str:
-    return "true" if value else "false"
-
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.dtypes import is_signed, max_value
 
 # -- dynamic_slice: the window of slice_sizes at the start indices, moved inside the operand --
 
 
-def check_starts(name: str, x: ArrayType, starts: tuple) -> None:
-    fits = len(starts) == x.ndim and all(
-        not t.shape and is_integer(t.dtype) and t.dtype == starts[0].dtype for t in starts
-    )
-    if not fits:
-        raise TypeError(
-            f"[{name}] takes an integer scalar, all of one dtype, for each dimension of "
-            f"{x.str_short(True)}; got {shown(starts) if starts else 'none'}."
-        )
-
-
-def _dynamic_slice_type(x: ArrayType, *starts: ArrayType, slice_sizes: tuple) -> ArrayType:
-    check_starts("dynamic_slice", x, starts)
-    fits = len(slice_sizes) == x.ndim and all(
-        0 <= n <= size for n, size in zip(slice_sizes, x.shape, strict=True)
-    )
-    if not fits:
-        raise TypeError(
-            f"[dynamic_slice] slice_sizes must be within the shape of {x.str_short(True)}; "
-            f"got {slice_sizes}."
-        )
-    return array_type(slice_sizes, x.dtype, x.weak_type)
-
-
-def _dynamic_slice_dims(x: ArrayType, *starts: ArrayType, slice_sizes: tuple) -> Dims:
-    names = along(x, [i for i in range(x.ndim) if slice_sizes[i] != x.shape[i]])
-    return Dims((names, *[()] * x.ndim), (names,), linear=((0,),), worked="kept")
-
-
 def _dynamic_slice_lower(
-    e: Any, ins: Any, outs: Any, x: str, *starts: str, slice_sizes: tuple
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *starts: str, slice_sizes: tuple
 ) -> str:
     # XLA's partitioner gathers an array for a dynamic_slice, but not for a gather.
     moving = tuple(i for i, n in enumerate(slice_sizes) if n != ins[0].shape[i])
@@ -134,26 +75,30 @@ def _window_gathered(x: Any, *starts: Any, moving: tuple, slice_sizes: tuple) ->
     return gather(x, vector, dimension_numbers=numbers, slice_sizes=slice_sizes, mode="clip")
 
 
-def _dynamic_slice_jvp(primals: Any, tangents: Any, *, slice_sizes: tuple) -> tuple[Any, Any]:
+def _dynamic_slice_jvp(
+    op: Op, primals: Any, tangents: Any, *, slice_sizes: tuple
+) -> tuple[Any, Any]:
     out = dynamic_slice(*primals, slice_sizes=slice_sizes)
     if tangents[0] is None:
         return out, None
     return out, dynamic_slice(tangents[0], *primals[1:], slice_sizes=slice_sizes)
 
 
-def _dynamic_slice_transpose(ct: Any, x: Any, *starts: Any, slice_sizes: tuple) -> list[Any]:
+def _dynamic_slice_transpose(
+    op: Op, ct: Any, x: Any, *starts: Any, slice_sizes: tuple
+) -> list[Any]:
     empty = zeros(x.aval.update(dtype=type_of(ct).dtype))
     return [dynamic_update_slice(empty, ct, *starts), *[None] * len(starts)]
 
 
 def _dynamic_slice_batch(
-    size: int, args: Any, ds: Any, *, slice_sizes: tuple
+    op: Op, mapped: Any, args: Any, ds: Any, *, slice_sizes: tuple
 ) -> tuple[Any, int]:
     x, *starts = args
     if all(d is None for d in ds[1:]):
         first = move_axis(x, ds[0], 0)
         zero = lit(0, starts[0]) if starts else np.int32(0)
-        return dynamic_slice(first, zero, *starts, slice_sizes=(size, *slice_sizes)), 0
+        return dynamic_slice(first, zero, *starts, slice_sizes=(mapped.size, *slice_sizes)), 0
     batched = ds[0] is not None
     n = len(slice_sizes)
     dims = GatherDimensionNumbers(
@@ -165,7 +110,7 @@ def _dynamic_slice_batch(
     )
     operand = move_axis(x, ds[0], 0) if batched else x
     sizes = (1, *slice_sizes) if batched else slice_sizes
-    vectors = stacked(size, starts, ds[1:])
+    vectors = stacked(mapped.size, starts, ds[1:])
     return gather(operand, vectors, dimension_numbers=dims, slice_sizes=sizes, mode="clip"), 0
 
 
@@ -179,8 +124,8 @@ def stacked(size: int, starts: Any, ds: Any) -> Any:
 
 dynamic_slice = Op(
     "dynamic_slice",
-    type_rule=_dynamic_slice_type,
-    dims=_dynamic_slice_dims,
+    type_rule=dynamic_slice_type,
+    dims=dynamic_slice_dims,
     lower=_dynamic_slice_lower,
     jvp=_dynamic_slice_jvp,
     transpose=_dynamic_slice_transpose,
@@ -191,30 +136,12 @@ dynamic_slice = Op(
 # -- dynamic_update_slice: the operand with the window at the start indices replaced --
 
 
-def _update_type(x: ArrayType, update: ArrayType, *starts: ArrayType) -> ArrayType:
-    check_starts("dynamic_update_slice", x, starts)
-    fits = update.ndim == x.ndim and all(
-        n <= size for n, size in zip(update.shape, x.shape, strict=True)
-    )
-    if not fits or update.dtype != x.dtype:
-        raise TypeError(
-            "[dynamic_update_slice] the update must have the operand's dtype and rank and fit "
-            f"inside; got {shown((x, update))}."
-        )
-    return x.update(weak_type=x.weak_type and update.weak_type, spec=None, mesh=None)
-
-
-def _update_dims(x: ArrayType, update: ArrayType, *starts: ArrayType) -> Dims:
-    names = along(x, [i for i in range(x.ndim) if update.shape[i] != x.shape[i]])
-    return Dims((names, names, *[()] * x.ndim), (names,), linear=((0, 1),), worked="kept")
-
-
-def _update_lower(e: Any, ins: Any, outs: Any, x: str, update: str, *starts: str) -> str:
+def _update_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, update: str, *starts: str) -> str:
     operands, types = ", ".join([x, update, *starts]), ", ".join(map(e.ty, ins))
     return e.let(f"stablehlo.dynamic_update_slice {operands} : ({types}) -> {e.ty(outs[0])}")
 
 
-def _update_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+def _update_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
     x, update, *starts = primals
     out = dynamic_update_slice(*primals)
     t, tu = tangents[:2]
@@ -225,7 +152,7 @@ def _update_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return out, dynamic_update_slice(t, tu, *starts)
 
 
-def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> list[Any]:
+def _update_transpose(op: Op, ct: Any, x: Any, update: Any, *starts: Any) -> list[Any]:
     window = type_of(update)
     ct_x = ct_update = None
     if is_linear(x):
@@ -236,123 +163,37 @@ def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> list[Any]:
     return [ct_x, ct_update, *[None] * len(starts)]
 
 
+def _update_batch(op: Op, mapped: Any, args: Any, ds: Any) -> tuple[Any, int]:
+    x, update, *starts = args
+    x, update = batch_first(mapped.size, x, ds[0]), batch_first(mapped.size, update, ds[1])
+    if all(d is None for d in ds[2:]):
+        zero = lit(0, starts[0]) if starts else np.int32(0)
+        return dynamic_update_slice(x, update, zero, *starts), 0
+    window = tuple(range(1, len(starts) + 1))
+    numbers = ScatterDimensionNumbers(window, (), window, (0,), (0,))
+    out = scatter(
+        x, stacked(mapped.size, starts, ds[2:]), update, dimension_numbers=numbers,
+        unique_indices=True, mode="clip",
+    )
+    return out, 0
+
+
 dynamic_update_slice = Op(
     "dynamic_update_slice",
-    type_rule=_update_type,
-    dims=_update_dims,
+    type_rule=update_type,
+    dims=update_dims,
     lower=_update_lower,
     jvp=_update_jvp,
     transpose=_update_transpose,
-)  # its batch rule is a scatter: see ops.scatter
+    batch=_update_batch,
+)
 
 
 # -- gather --
 
 
-def fill_value_for(dtype: Any) -> Any:
-    """What "fill" gives by default: NaN, the least signed or greatest unsigned integer, True."""
-    if is_inexact(dtype):
-        return np.nan
-    if is_bool(dtype):
-        return True
-    return min_value(dtype) if is_signed(dtype) else max_value(dtype)
-
-
-def _gather_type(x: ArrayType, indices: ArrayType, *, dimension_numbers: Any, slice_sizes: tuple,
-                 **_: Any) -> ArrayType:
-    dims = dimension_numbers
-    _check_gather(x, indices, dims, slice_sizes)
-    gone = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
-    window = iter([n for i, n in enumerate(slice_sizes) if i not in gone])
-    batch = iter(indices.shape[:-1])
-    rank = len(dims.offset_dims) + indices.ndim - 1
-    shape = tuple(next(window if i in dims.offset_dims else batch) for i in range(rank))
-    return array_type(shape, x.dtype, x.weak_type)
-
-
-def _check_gather(x: ArrayType, indices: ArrayType, dims: Any, slice_sizes: tuple) -> None:
-    def require(holds: bool, what: str) -> None:
-        if not holds:
-            raise TypeError(
-                f"[gather] {what}; got operands {shown((x, indices))}, {dims} and slice_sizes "
-                f"{slice_sizes}."
-            )
-
-    require(is_integer(indices.dtype) and indices.ndim > 0, "indices must be integer vectors")
-    require(
-        len(slice_sizes) == x.ndim
-        and all(0 <= n <= size for n, size in zip(slice_sizes, x.shape, strict=True)),
-        "slice_sizes must be within the operand's shape",
-    )
-    gone = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
-    require(
-        len(set(gone)) == len(gone) and all(0 <= d < x.ndim for d in gone),
-        "collapsed_slice_dims and operand_batching_dims must be distinct operand dimensions",
-    )
-    require(all(slice_sizes[d] <= 1 for d in gone), "these need a slice size of 1")
-    require(
-        len(dims.start_index_map) == indices.shape[-1]
-        and len(set(dims.start_index_map)) == len(dims.start_index_map)
-        and not {*dims.start_index_map} & {*dims.operand_batching_dims}
-        and all(0 <= d < x.ndim for d in dims.start_index_map),
-        "start_index_map must name an operand dimension for each component of an index vector",
-    )
-    rank = x.ndim - len(gone) + indices.ndim - 1
-    require(
-        len(dims.offset_dims) == x.ndim - len(gone)
-        and list(dims.offset_dims) == sorted(set(dims.offset_dims))
-        and all(0 <= d < rank for d in dims.offset_dims),
-        "offset_dims must name, in increasing order, a result dimension for each window dimension",
-    )
-    pairs = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=False)
-    require(
-        len(dims.operand_batching_dims) == len(dims.start_indices_batching_dims)
-        and all(j < indices.ndim - 1 and x.shape[i] == indices.shape[j] for i, j in pairs),
-        "batching dimensions must correspond and have equal sizes",
-    )
-
-
-def window_factors(
-    x: ArrayType, indices: ArrayType, gone: Any, indexed: Any, paired: dict[int, int],
-    sizes: tuple,
-) -> tuple[tuple, tuple, list]:
-    """Factors of the operand, the index batch, and the window dimensions of a gather or scatter."""
-    names = letters(x.ndim + indices.ndim)
-    batch = list(names[x.ndim : x.ndim + indices.ndim - 1])
-    operand: list[Any] = []
-    windows: list[Any] = []
-    for i, n in enumerate(x.shape):
-        if i in paired:
-            operand.append(names[i])
-            batch[paired[i]] = names[i]
-            continue
-        whole = i not in indexed and sizes[i] == n
-        operand.append(names[i] if whole else None)
-        if i not in gone:
-            windows.append(operand[-1])
-    return tuple(operand), tuple(batch), windows
-
-
-def placed(windows: list, batch: tuple, places: tuple, rank: int) -> tuple:
-    """Window factors at `places`, batch factors in between."""
-    w, b = iter(windows), iter(batch)
-    return tuple(next(w if i in places else b) for i in range(rank))
-
-
-def _gather_dims(x: ArrayType, indices: ArrayType, *, dimension_numbers: Any, slice_sizes: tuple,
-                 **_: Any) -> Dims:
-    dims = dimension_numbers
-    paired = dict(zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True))
-    operand, batch, windows = window_factors(
-        x, indices, dims.collapsed_slice_dims, dims.start_index_map, paired, slice_sizes
-    )
-    rank = len(windows) + indices.ndim - 1
-    out = placed(windows, batch, dims.offset_dims, rank)
-    return Dims((operand, (*batch, None)), (out,), linear=((0,),))
-
-
 def _gather_lower(
-    e: Any, ins: Any, outs: Any, x: str, indices: str, *, dimension_numbers: Any,
+    op: Op, e: Any, ins: Any, outs: Any, x: str, indices: str, *, dimension_numbers: Any,
     slice_sizes: tuple, indices_are_sorted: bool = False, unique_indices: bool = False,
     mode: str = "fill", fill_value: Any = None,
 ) -> str:
@@ -418,7 +259,7 @@ def _within(i: Any, limit: int) -> list[Any]:
     return tests
 
 
-def _gather_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+def _gather_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     x, indices = primals
     out = gather(x, indices, **p)
     if tangents[0] is None:
@@ -428,8 +269,17 @@ def _gather_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     return out, gather(tangents[0], indices, **p)
 
 
+def _gather_transpose(
+    op: Op, ct: Any, x: Any, indices: Any, *, dimension_numbers: Any, slice_sizes: tuple,
+    fill_value: Any = None, **p: Any,
+) -> list[Any]:
+    empty = zeros(x.aval.update(dtype=type_of(ct).dtype, weak_type=False))
+    numbers = as_scatter(dimension_numbers)
+    return [scatter_add(empty, indices, ct, dimension_numbers=numbers, **p), None]
+
+
 def _gather_batch(
-    size: int, args: Any, ds: Any, *, dimension_numbers: Any, slice_sizes: tuple, **p: Any
+    op: Op, mapped: Any, args: Any, ds: Any, *, dimension_numbers: Any, slice_sizes: tuple, **p: Any
 ) -> tuple[Any, int]:
     (x, indices), (dx, di) = args, ds
     dims = dimension_numbers
@@ -451,26 +301,226 @@ def _gather_batch(
             offset_dims=(0, *shifted(dims.offset_dims)),
             operand_batching_dims=shifted(dims.operand_batching_dims), **operand,
         )
-        return gather(x, indices, dimension_numbers=new, slice_sizes=(size, *slice_sizes), **p), 0
+        sizes = (mapped.size, *slice_sizes)
+        return gather(x, indices, dimension_numbers=new, slice_sizes=sizes, **p), 0
     new = dims._replace(
         offset_dims=shifted(dims.offset_dims),
         operand_batching_dims=(0, *shifted(dims.operand_batching_dims)),
         start_indices_batching_dims=(0, *shifted(dims.start_indices_batching_dims)), **operand,
     )
-    one = 1 if size else 0
+    one = 1 if mapped.size else 0
     return gather(x, move_axis(indices, di, 0), dimension_numbers=new,
                   slice_sizes=(one, *slice_sizes), **p), 0
 
 
-def shifted(dims: tuple) -> tuple:
-    return tuple(d + 1 for d in dims)
-
-
 gather = Op(
     "gather",
-    type_rule=_gather_type,
-    dims=_gather_dims,
+    type_rule=gather_type,
+    dims=gather_dims,
     lower=_gather_lower,
     jvp=_gather_jvp,
+    transpose=_gather_transpose,
     batch=_gather_batch,
-)  # its transpose rule is a scatter: see ops.scatter
+)
+
+
+# -- rules that all scatters share --
+
+
+def _scatter_batch(
+    op: Op, mapped: Any, args: Any, ds: Any, *, dimension_numbers: Any, **p: Any
+) -> tuple[Any, int]:
+    size, (window, inserted, places, along, paired) = mapped.size, dimension_numbers
+    x, updates = batch_first(size, args[0], ds[0]), batch_first(size, args[2], ds[2])
+    if ds[1] is None:  # the windows become whole along the hidden dimension
+        new = ScatterDimensionNumbers(
+            (0, *shifted(window)), shifted(inserted), shifted(places), shifted(along), paired
+        )
+        return op(x, args[1], updates, dimension_numbers=new, **p), 0
+    new = ScatterDimensionNumbers(
+        shifted(window), shifted(inserted), shifted(places), (0, *shifted(along)),
+        (0, *shifted(paired)),
+    )
+    indices = batch_first(size, args[1], ds[1])
+    return op(x, indices, updates, dimension_numbers=new, **p), 0
+
+
+def read_back(x: Any, indices: Any, updates: Any, dims: Any, p: dict, fill: Any = 0) -> Any:
+    """What `x` holds in the windows of a scatter, in the shape of the updates."""
+    return gather(
+        x, indices, dimension_numbers=as_gather(dims),
+        slice_sizes=window_sizes(type_of(x), type_of(updates), dims),
+        indices_are_sorted=p.get("indices_are_sorted", False),
+        unique_indices=p.get("unique_indices", False),
+        mode=p.get("mode", "fill"), fill_value=fill,
+    )
+
+
+def _scatter_op(name: str, body: str, jvp: Callable, transpose: Callable | None) -> Op:
+    return Op(
+        name,
+        family="scatter",
+        type_rule=scatter_type,
+        dims=scatter_dims,
+        lower=scatter_lower(body),
+        jvp=jvp,
+        transpose=transpose,
+        batch=_scatter_batch,
+    )
+
+
+# -- scatter_add, scatter_sub: linear in operand and updates --
+
+
+def _sum_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    x, indices, _ = primals
+    t, _, tu = tangents
+    out = op(*primals, **p)
+    if tu is None:
+        return out, t
+    t = zeros(type_of(x).strong()) if t is None else t
+    return out, op(t, indices, tu, **p)
+
+
+def _sum_transpose(sign: Callable) -> Callable:
+    """sign: of the updates' part."""
+
+    def rule(
+        op: Op, ct: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **p: Any
+    ) -> list[Any]:
+        ct_updates = None
+        if is_linear(updates):
+            ct_updates = sign(read_back(ct, indices, updates, dimension_numbers, p))
+        return [ct if is_linear(x) else None, None, ct_updates]
+
+    return rule
+
+
+scatter_add = _scatter_op("scatter_add", "add", _sum_jvp, _sum_transpose(lambda ct: ct))
+scatter_sub = _scatter_op("scatter_sub", "subtract", _sum_jvp, _sum_transpose(neg))
+
+
+# -- scatter: replaces --
+
+
+def _scatter_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    x, indices, updates = primals
+    t, _, tu = tangents
+    if t is None and tu is None:
+        return scatter(*primals, **p), None
+    if p.get("unique_indices", False) or tu is None:
+        t = zeros(type_of(x).strong()) if t is None else t
+        tu = zeros(type_of(updates).strong()) if tu is None else tu
+        return scatter(*primals, **p), scatter(t, indices, tu, **p)
+    # Which of several updates for one place stays is up to the device. So that value and tangent
+    # agree on it, it is found out first, and the others are masked.
+    stays = _winners(x, indices, updates, p)
+    out = _replace(x, indices, updates, stays, p)
+    t = zeros(type_of(x).strong()) if t is None else t
+    return out, _replace(t, indices, tu, stays, p)
+
+
+def _winners(x: Any, indices: Any, updates: Any, p: dict) -> Any:
+    """For each element of the updates, whether it is the one that stays."""
+    t, dims = type_of(updates), p["dimension_numbers"]
+    batch = tuple(i for i in range(t.ndim) if i not in dims.update_window_dims)
+    shape = tuple(t.shape[i] for i in batch)
+    numbers = np.arange(1, math.prod(shape) + 1, dtype=np.int32).reshape(shape)
+    ids = broadcast_in_dim(numbers, shape=t.shape, dims=batch)
+    board = zeros(array_type(type_of(x).shape, np.dtype(np.int32)))
+    board = scatter(board, indices, ids, **p)
+    return eq(read_back(board, indices, ids, dims, p), ids)
+
+
+def _replace(x: Any, indices: Any, updates: Any, stays: Any, p: dict) -> Any:
+    cleared = scatter(x, indices, zeros(type_of(updates)), **p)
+    return scatter_add(cleared, indices, where(stays, updates, lit(0, updates)), **p)
+
+
+def _scatter_transpose(
+    op: Op, ct: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **p: Any
+) -> list[Any]:
+    """Linear scatters come from the jvp rule: unique, or with updates of zero."""
+    ct_x = ct_updates = None
+    t = type_of(updates)
+    if is_linear(x):
+        empty = zeros(t.update(dtype=type_of(ct).dtype, weak_type=False))
+        ct_x = scatter(ct, indices, empty, dimension_numbers=dimension_numbers, **p)
+    if is_linear(updates):
+        ct_updates = read_back(ct, indices, updates, dimension_numbers, p)
+    return [ct_x, None, ct_updates]
+
+
+scatter = _scatter_op("scatter", "", _scatter_jvp, _scatter_transpose)
+
+
+# -- scatter_mul: linear in the operand; in the updates where no two meet --
+
+
+def _mul_jvp(
+    op: Op, primals: Any, tangents: Any, *, dimension_numbers: Any, **p: Any
+) -> tuple[Any, Any]:
+    x, indices, updates = primals
+    t, _, tu = tangents
+    numbers = {"dimension_numbers": dimension_numbers}
+    out = scatter_mul(*primals, **numbers, **p)
+    total = None if t is None else scatter_mul(t, indices, updates, **numbers, **p)
+    if tu is not None:
+        _require_unique(p)
+        old = read_back(x, indices, updates, dimension_numbers, p)
+        empty = zeros(type_of(x).strong())
+        part = scatter_add(empty, indices, mul(tu, old), **numbers, **p)
+        total = part if total is None else add(total, part)
+    return out, total
+
+
+def _require_unique(p: dict) -> None:
+    if not p.get("unique_indices", False):
+        raise NotImplementedError(
+            "[scatter_mul] can be differentiated with respect to its updates only where no two "
+            "of them meet. Pass `unique_indices=True` where that holds."
+        )
+
+
+def _mul_transpose(
+    op: Op, ct: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **p: Any
+) -> list[Any]:
+    if is_linear(updates):
+        _require_unique(p)
+        return [None, None, read_back(mul(ct, x), indices, updates, dimension_numbers, p)]
+    numbers = {"dimension_numbers": dimension_numbers}
+    return [scatter_mul(ct, indices, updates, **numbers, **p), None, None]
+
+
+scatter_mul = _scatter_op("scatter_mul", "multiply", _mul_jvp, _mul_transpose)
+
+
+# -- scatter_min, scatter_max: ties share the tangent --
+
+
+def _extremal_jvp(
+    op: Op, primals: Any, tangents: Any, *, dimension_numbers: Any, **p: Any
+) -> tuple[Any, Any]:
+    x, indices, updates = primals
+    t, _, tu = tangents
+    numbers = {"dimension_numbers": dimension_numbers}
+    out = op(*primals, **numbers, **p)
+    if t is None and tu is None:
+        return out, None
+    best = read_back(out, indices, updates, dimension_numbers, p)
+    from_x = convert_element_type(eq(x, out), dtype=type_of(x).dtype)
+    from_updates = convert_element_type(eq(updates, best), dtype=type_of(x).dtype)
+    ties = scatter_add(from_x, indices, from_updates, **numbers, **p)
+    total = zeros(type_of(x).strong()) if t is None else mul(t, from_x)
+    if tu is not None:
+        total = scatter_add(total, indices, mul(tu, from_updates), **numbers, **p)
+    return out, div(total, ties)
+
+
+scatter_min = _scatter_op("scatter_min", "minimum", _extremal_jvp, None)
+scatter_max = _scatter_op("scatter_max", "maximum", _extremal_jvp, None)
+
+SCATTERS = {
+    "set": scatter, "add": scatter_add, "sub": scatter_sub, "mul": scatter_mul,
+    "min": scatter_min, "max": scatter_max,
+}

@@ -15,27 +15,29 @@ from shardwise._src.types.dims import Dims, letters
 INSPECT = "inspect_sharding"
 
 
-def _type(x: ArrayType, *, callback: Any) -> tuple[ArrayType, ...]:
+def _type(op: Op, x: ArrayType, *, callback: Any) -> tuple[ArrayType, ...]:
     return ()
 
 
-def _dims(x: ArrayType, *, callback: Any) -> Dims:
+def _dims(op: Op, x: ArrayType, *, callback: Any) -> Dims:
     return Dims((letters(x.ndim),), ())
 
 
-def _lower(e: Any, ins: Any, outs: Any, x: str, *, callback: Any) -> list[str]:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, callback: Any) -> list[str]:
     return []
 
 
-def _jvp(primals: Any, tangents: Any, *, callback: Any) -> tuple[list[Any], list[Any]]:
+def _jvp(op: Op, primals: Any, tangents: Any, *, callback: Any) -> tuple[list[Any], list[Any]]:
     return inspect_sharding(*primals, callback=callback), []
 
 
-def _batch(size: int, args: Any, dims: Any, *, callback: Any) -> tuple[list[Any], list[Any]]:
+def _batch(
+    op: Op, mapped: Any, args: Any, dims: Any, *, callback: Any
+) -> tuple[list[Any], list[Any]]:
     return inspect_sharding(*args, callback=callback), []
 
 
-def _eager(args: Any, params: dict[str, Any]) -> list[Any]:
+def _eager(op: Op, args: Any, params: dict[str, Any]) -> list[Any]:
     params["callback"](args[0].sharding)
     return []
 

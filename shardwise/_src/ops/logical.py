@@ -17,7 +17,7 @@ from shardwise._src.ops.families import (
     common_dtype,
     common_shape,
     comparison,
-    elementwise_batch,
+    elementwise,
     elementwise_dims,
     fit_tangent,
     linear_dims,
@@ -30,6 +30,7 @@ from shardwise._src.ops.families import (
 )
 from shardwise._src.ops.sharding import unreduced_like
 from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims
 
 # -- comparison: NaN compares unequal to everything --
 
@@ -58,7 +59,7 @@ shift_right_arithmetic = binary("shift_right_arithmetic", INTEGER, jvp="zero")
 # -- select_n: from several cases the one that `which` names; a boolean names the first by False --
 
 
-def _select_type(which: ArrayType, *cases: ArrayType) -> ArrayType:
+def _select_type(op: Op, which: ArrayType, *cases: ArrayType) -> ArrayType:
     if not cases:
         raise TypeError("[select_n] takes at least one case; got none.")
     if which.dtype != BOOL and which.dtype != np.int32:
@@ -70,7 +71,11 @@ def _select_type(which: ArrayType, *cases: ArrayType) -> ArrayType:
     return array_type(shape, dtype, all(c.weak_type for c in cases))
 
 
-def _select_lower(e: Any, ins: Any, outs: Any, which: str, *cases: str) -> str:
+def _select_dims(op: Op, which: ArrayType, *cases: ArrayType) -> Dims:
+    return linear_dims(tuple(range(1, len(cases) + 1)))(op, which, *cases)
+
+
+def _select_lower(op: Op, e: Any, ins: Any, outs: Any, which: str, *cases: str) -> str:
     (out,) = outs
     values = [operand(e, x, t, out) for x, t in zip(cases, ins[1:], strict=True)]
     wide = out.update(dtype=ins[0].dtype)
@@ -96,7 +101,7 @@ def _choose(
     return e.let(f"stablehlo.select {pred}, {low}, {high} : {e.ty(flags)}, {e.ty(out)}")
 
 
-def _select_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+def _select_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
     which, *cases = primals
     out = select_n(*primals)
     if all(t is None for t in tangents[1:]):
@@ -106,7 +111,7 @@ def _select_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return out, fit_tangent(tangent, out)
 
 
-def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
+def _select_transpose(op: Op, ct: Any, which: Any, *cases: Any) -> list[Any]:
     zero = unreduced_like(lit(0, ct), ct)
 
     def part(i: int) -> Any:
@@ -117,16 +122,14 @@ def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
     ]]
 
 
-select_n = Op(
+select_n = elementwise(
     "select_n",
-    family="elementwise",
     type_rule=_select_type,
-    dims=lambda which, *cases: linear_dims(tuple(range(1, len(cases) + 1)))(which, *cases),
+    dims=_select_dims,
     lower=_select_lower,
     jvp=_select_jvp,
     transpose=_select_transpose,
 )
-select_n.batch = elementwise_batch(select_n)
 
 
 def where(pred: Any, x: Any, y: Any) -> Any:
@@ -137,28 +140,26 @@ def where(pred: Any, x: Any, y: Any) -> Any:
 # -- clamp: `x` brought between `low` and `high`; where they cross, `high` --
 
 
-def _clamp_type(low: ArrayType, x: ArrayType, high: ArrayType) -> ArrayType:
+def _clamp_type(op: Op, low: ArrayType, x: ArrayType, high: ArrayType) -> ArrayType:
     types = (low, x, high)
     check_domain("clamp", REAL, types)
     weak = all(t.weak_type for t in types)
     return array_type(common_shape("clamp", types), common_dtype("clamp", types), weak)
 
 
-def _clamp_lower(e: Any, ins: Any, outs: Any, *xs: str) -> str:
+def _clamp_lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str) -> str:
     low, x, high = [operand(e, x, t, outs[0]) for x, t in zip(xs, ins, strict=True)]
     return e.let(f"stablehlo.clamp {low}, {x}, {high} : {e.ty(outs[0])}")
 
 
-clamp = Op(
+clamp = elementwise(
     "clamp",
-    family="elementwise",
     type_rule=_clamp_type,
     dims=elementwise_dims,
     lower=_clamp_lower,
+    jvp=nary_jvp((
+        lambda t, low, x, high, out: where(bitwise_and(gt(low, x), lt(low, high)), t, lit(0, t)),
+        lambda t, low, x, high, out: where(bitwise_and(gt(x, low), lt(x, high)), t, lit(0, t)),
+        lambda t, low, x, high, out: where(lt(high, x), t, lit(0, t)),
+    )),
 )
-clamp.jvp = nary_jvp(clamp, (
-    lambda t, low, x, high, out: where(bitwise_and(gt(low, x), lt(low, high)), t, lit(0, t)),
-    lambda t, low, x, high, out: where(bitwise_and(gt(x, low), lt(x, high)), t, lit(0, t)),
-    lambda t, low, x, high, out: where(lt(high, x), t, lit(0, t)),
-))
-clamp.batch = elementwise_batch(clamp)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
 from shardwise._src.ops.basis import reduce_text
 from shardwise._src.ops.elementwise import abs, rem
 from shardwise._src.ops.families import BOOL, INTEGER, binary, lit, operand
@@ -70,7 +71,7 @@ def _gcd_step(active: Any, x: Any, y: Any) -> list[Any]:
     return [ne(y, lit(0, y)), x, y]
 
 
-def _gcd_lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+def _gcd_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
     t = array_type(outs[0].shape, outs[0].dtype)
     args = [operand(e, a, i, t) for a, i in zip((x, y), ins, strict=True)]
     state = e.via(_gcd_start, (t, t), *args)

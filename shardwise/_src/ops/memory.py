@@ -57,38 +57,40 @@ def in_memory(e: Any, name: str, t: ArrayType, kind: str | None) -> str:
     )
 
 
-def _dims(x: ArrayType, *, space: Space) -> Dims:
+def _dims(op: Op, x: ArrayType, *, space: Space) -> Dims:
     names = letters(x.ndim)
     return Dims((names,), (names,))
 
 
-def _lower(e: Any, ins: Any, outs: Any, x: str, *, space: Space) -> str:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, space: Space) -> str:
     return in_memory(e, x, ins[0], space.wanted)
 
 
-def _jvp(primals: Any, tangents: Any, *, space: Space) -> tuple[Any, Any]:
+def _jvp(op: Op, primals: Any, tangents: Any, *, space: Space) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
     return to_memory(x, space=space), to_memory(t, space=space)
 
 
-def _transpose(ct: Any, x: Any, *, space: Space) -> list[Any]:
+def _transpose(op: Op, ct: Any, x: Any, *, space: Space) -> list[Any]:
     """Cotangents go the other way."""
     back = Space.Host if space is Space.Device else Space.Device
     return [to_memory(ct, space=back)]
 
 
-def _batch(size: int, args: Any, dims: Any, *, space: Space, **named: Any) -> tuple[Any, int]:
+def _batch(
+    op: Op, mapped: Any, args: Any, dims: Any, *, space: Space, **named: Any
+) -> tuple[Any, int]:
     return to_memory(args[0], space=space), dims[0]
 
 
-def _eager(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     (x,), space = args, params["space"]
     return ground().place(x, space.over(x.sharding))
 
 
 to_memory = Op(
     "to_memory",
-    type_rule=lambda x, *, space: x,
+    type_rule=lambda op, x, *, space: x,
     dims=_dims,
     lower=_lower,
     jvp=_jvp,

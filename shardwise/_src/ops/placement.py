@@ -19,19 +19,19 @@ from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 
 
-def _type(x: ArrayType, *, sharding: Any, src: Any) -> ArrayType:
+def _type(op: Op, x: ArrayType, *, sharding: Any, src: Any) -> ArrayType:
     sharding.shard_shape(x.shape)  # raises where the rank does not fit
     return with_sharding(x, sharding)
 
 
-def _lower(e: Any, ins: Any, outs: Any, x: str, *, sharding: Any, src: Any) -> str:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any, src: Any) -> str:
     if e.devices == 1:
         return x
     held = e.sharding(sharding, ins[0].ndim)
     return e.let(f"sdy.sharding_constraint {x} {held} : {e.ty(ins[0])}")
 
 
-def _jvp(primals: Any, tangents: Any, *, sharding: Any, src: Any) -> tuple[Any, Any]:
+def _jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any, src: Any) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
     home = src if src is not None else _home(x)
     return device_put(x, sharding=sharding, src=src), device_put(t, sharding=sharding, src=home)
@@ -43,22 +43,22 @@ def _home(x: Any) -> Any:
     return getattr(value, "sharding", None)
 
 
-def _transpose(ct: Any, x: Any, *, sharding: Any, src: Any) -> list[Any]:
+def _transpose(op: Op, ct: Any, x: Any, *, sharding: Any, src: Any) -> list[Any]:
     return [ct if src is None else device_put(ct, sharding=src, src=sharding)]
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, sharding: Any, src: Any, batch_axes: Any = None
+    op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any, src: Any
 ) -> tuple[Any, int]:
     """The hidden dimension is free, or over the mesh axes that `vmap(spmd_axis_name=)` names."""
     (x,), (d,) = args, dims
     ndim = type_of(x).ndim - 1
-    wide = with_dim(sharding, d, ndim, batch_axes)
-    home = None if src is None else with_dim(src, d, ndim, batch_axes)
+    wide = with_dim(sharding, d, ndim, mapped.split_over)
+    home = None if src is None else with_dim(src, d, ndim, mapped.split_over)
     return device_put(x, sharding=wide, src=home), d
 
 
-def _eager(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     (x,), target = args, params["sharding"]
     return ground().place(x, placed_over(target, getattr(x, "sharding", None)))
 

@@ -56,12 +56,12 @@ def reduction(
     combine:  how partial results are put together (see `Dims`).
     """
 
-    def type_rule(x: ArrayType, *, axes: tuple) -> ArrayType:
-        check_domain(name, domain, (x,))
-        check_axes(name, x, axes)
+    def type_rule(op: Op, x: ArrayType, *, axes: tuple) -> ArrayType:
+        check_domain(op.name, domain, (x,))
+        check_axes(op.name, x, axes)
         return array_type(reduced(x, axes), x.dtype, x.weak_type)
 
-    def lower(e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
+    def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
         dtype = ins[0].dtype
         value = identity(dtype)
         if hlo == "xor":  # XLA's all-reduce knows none on CPU
@@ -70,16 +70,15 @@ def reduction(
             return reduce_text(e, ins, outs, x, axes, hlo, e.literal(value, dtype))
         return reduce_lines(e, ins, outs, [x], [value], axes, body_of(op))[0]
 
-    new = Op(
+    return Op(
         name,
         family="reduction",
         type_rule=type_rule,
         dims=reduce_dims(combine),
         lower=lower,
-        jvp=jvp and (lambda primals, tangents, **p: jvp(new, primals, tangents, **p)),
+        jvp=jvp,
+        batch=batch_axes,
     )
-    new.batch = batch_axes(new)
-    return new
 
 
 def body_of(op: Op) -> Callable:
@@ -89,7 +88,7 @@ def body_of(op: Op) -> Callable:
         if op.lower is None:
             raise op.missing("lower", "compilation")
         (t,) = types
-        return [op.lower(e, (t, t), (t,), x, y)]
+        return [op.lower(op, e, (t, t), (t,), x, y)]
 
     return write
 
@@ -198,9 +197,9 @@ reduce_xor = reduction("reduce_xor", LOGICAL, ew.bitwise_xor, hlo="xor", identit
 
 
 def _place(name: str, direction: str, identity: Callable) -> Op:
-    def type_rule(x: ArrayType, *, axes: tuple, index_dtype: Any) -> ArrayType:
-        check_domain(name, ORDERED, (x,))
-        check_axes(name, x, axes)
+    def type_rule(op: Op, x: ArrayType, *, axes: tuple, index_dtype: Any) -> ArrayType:
+        check_domain(op.name, ORDERED, (x,))
+        check_axes(op.name, x, axes)
         if len(axes) != 1 or x.shape[axes[0]] == 0:
             raise ValueError(
                 f"[{name}] takes one axis, along which there are elements; got axes {axes} of "
@@ -229,7 +228,7 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
             e.let(f"stablehlo.select {earlier}, {i}, {j} : tensor<i1>, {index}"),
         ]
 
-    def lower(e: Any, ins: Any, outs: Any, x: str, *, axes: tuple, index_dtype: Any) -> str:
+    def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, axes: tuple, index_dtype: Any) -> str:
         t = ins[0]
         places = t.update(dtype=index_dtype, weak_type=False)
         iota = e.let(f"stablehlo.iota dim = {axes[0]} : {e.ty(places)}")
@@ -237,21 +236,20 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
         worst = [identity(t.dtype), 0]
         return reduce_lines(e, (t, places), both, [x, iota], worst, axes, body)[1]
 
-    def dims(x: ArrayType, *, axes: tuple, index_dtype: Any) -> Dims:
+    def dims(op: Op, x: ArrayType, *, axes: tuple, index_dtype: Any) -> Dims:
         names = along(x, axes)
         out = tuple(n for i, n in enumerate(names) if i not in axes)
         return Dims((names,), (out,), worked="dropped")
 
-    op = Op(
+    return Op(
         name,
         family="reduction",
         type_rule=type_rule,
         dims=dims,
         lower=lower,
-        jvp=lambda primals, tangents, **p: (op(*primals, **p), None),
+        jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
+        batch=batch_axes,
     )
-    op.batch = batch_axes(op)
-    return op
 
 
 argmax = _place("argmax", "GT", min_value)

@@ -39,7 +39,7 @@ def along(x: ArrayType, worked: Sequence[int]) -> tuple:
 # -- concatenate: operands one after another along `dimension` --
 
 
-def _concatenate_type(*xs: ArrayType, dimension: int) -> ArrayType:
+def _concatenate_type(op: Op, *xs: ArrayType, dimension: int) -> ArrayType:
     if not xs:
         raise TypeError("[concatenate] takes at least one operand; got none.")
     x = xs[0]
@@ -61,20 +61,20 @@ def _concatenate_type(*xs: ArrayType, dimension: int) -> ArrayType:
     return array_type(shape, x.dtype, all(t.weak_type for t in xs))
 
 
-def _concatenate_dims(*xs: ArrayType, dimension: int) -> Dims:
+def _concatenate_dims(op: Op, *xs: ArrayType, dimension: int) -> Dims:
     names = along(xs[0], (dimension,) if len(xs) > 1 else ())
     linear = (tuple(range(len(xs))),)
     return Dims((names,) * len(xs), (names,), linear=linear, worked="kept")
 
 
-def _concatenate_lower(e: Any, ins: Any, outs: Any, *xs: str, dimension: int) -> str:
+def _concatenate_lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension: int) -> str:
     types = ", ".join(e.ty(t) for t in ins)
     return e.let(
         f"stablehlo.concatenate {', '.join(xs)}, dim = {dimension} : ({types}) -> {e.ty(outs[0])}"
     )
 
 
-def _concatenate_jvp(primals: Any, tangents: Any, *, dimension: int) -> tuple[Any, Any]:
+def _concatenate_jvp(op: Op, primals: Any, tangents: Any, *, dimension: int) -> tuple[Any, Any]:
     out = concatenate(*primals, dimension=dimension)
     if all(t is None for t in tangents):
         return out, None
@@ -83,7 +83,7 @@ def _concatenate_jvp(primals: Any, tangents: Any, *, dimension: int) -> tuple[An
     return out, concatenate(*given, dimension=dimension)
 
 
-def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
+def _concatenate_transpose(op: Op, ct: Any, *xs: Any, dimension: int) -> list[Any]:
     cts: list[Any] = []
     start = 0
     for x in xs:
@@ -93,8 +93,10 @@ def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
     return cts
 
 
-def _concatenate_batch(size: int, args: Any, ds: Any, *, dimension: int) -> tuple[Any, int]:
-    xs = [batch_first(size, x, d) for x, d in zip(args, ds, strict=True)]
+def _concatenate_batch(
+    op: Op, mapped: Any, args: Any, ds: Any, *, dimension: int
+) -> tuple[Any, int]:
+    xs = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
     return concatenate(*xs, dimension=dimension + 1), 0
 
 
@@ -113,7 +115,8 @@ concatenate = Op(
 
 
 def _slice_type(
-    x: ArrayType, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None = None
+    op: Op, x: ArrayType, *, start_indices: tuple, limit_indices: tuple,
+    strides: tuple | None = None
 ) -> ArrayType:
     steps = strides if strides is not None else (1,) * x.ndim
     if not len(start_indices) == len(limit_indices) == len(steps) == x.ndim:
@@ -132,17 +135,18 @@ def _slice_type(
 
 
 def _slice_dims(
-    x: ArrayType, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None = None
+    op: Op, x: ArrayType, *, start_indices: tuple, limit_indices: tuple,
+    strides: tuple | None = None
 ) -> Dims:
     t = _slice_type(
-        x, start_indices=start_indices, limit_indices=limit_indices, strides=strides
+        op, x, start_indices=start_indices, limit_indices=limit_indices, strides=strides
     )
     names = along(x, [i for i in range(x.ndim) if t.shape[i] != x.shape[i]])
     return Dims((names,), (names,), linear=((0,),), worked="kept")
 
 
 def _slice_lower(
-    e: Any, ins: Any, outs: Any, x: str, *, start_indices: tuple, limit_indices: tuple,
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, start_indices: tuple, limit_indices: tuple,
     strides: tuple | None = None,
 ) -> str:
     steps = strides if strides is not None else (1,) * len(start_indices)
@@ -151,12 +155,13 @@ def _slice_lower(
     return e.let(f"stablehlo.slice {x} [{texts}] : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
 
 
-def _slice_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+def _slice_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     return slice_(primals[0], **p), slice_(tangents[0], **p)
 
 
 def _slice_transpose(
-    ct: Any, x: Any, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None = None
+    op: Op, ct: Any, x: Any, *, start_indices: tuple, limit_indices: tuple,
+    strides: tuple | None = None
 ) -> list[Any]:
     t = x.aval
     steps = strides if strides is not None else (1,) * t.ndim
@@ -167,7 +172,7 @@ def _slice_transpose(
 
 
 def _slice_batch(
-    size: int, args: Any, ds: Any, *, start_indices: tuple, limit_indices: tuple,
+    op: Op, mapped: Any, args: Any, ds: Any, *, start_indices: tuple, limit_indices: tuple,
     strides: tuple | None = None,
 ) -> tuple[Any, int]:
     (d,) = ds
@@ -178,7 +183,7 @@ def _slice_batch(
     return slice_(
         args[0],
         start_indices=widen(start_indices, 0),
-        limit_indices=widen(limit_indices, size),
+        limit_indices=widen(limit_indices, mapped.size),
         strides=None if strides is None else widen(strides, 1),
     ), d
 
@@ -215,7 +220,7 @@ def _padded(x: ArrayType, config: tuple) -> tuple[int, ...]:
     return tuple(lo + hi + (n + (n - 1) * inner if n else 0) for n, (lo, hi, inner) in rows)
 
 
-def _pad_type(x: ArrayType, value: ArrayType, *, padding_config: tuple) -> ArrayType:
+def _pad_type(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) -> ArrayType:
     if value.shape or value.dtype != x.dtype:
         raise TypeError(
             f"[pad] takes an array and a scalar of its dtype; got {shown((x, value))}."
@@ -234,12 +239,14 @@ def _pad_type(x: ArrayType, value: ArrayType, *, padding_config: tuple) -> Array
     return array_type(shape, x.dtype, x.weak_type and value.weak_type)
 
 
-def _pad_dims(x: ArrayType, value: ArrayType, *, padding_config: tuple) -> Dims:
+def _pad_dims(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) -> Dims:
     names = along(x, [i for i, c in enumerate(padding_config) if c != (0, 0, 0)])
     return Dims((names, ()), (names,), linear=((0,),), worked="kept")
 
 
-def _pad_lower(e: Any, ins: Any, outs: Any, x: str, value: str, *, padding_config: tuple) -> str:
+def _pad_lower(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, value: str, *, padding_config: tuple
+) -> str:
     lo, hi, inner = zip(*padding_config, strict=True) if padding_config else ((), (), ())
     return e.let(
         f"stablehlo.pad {x}, {value}, low = {ints(lo)}, high = {ints(hi)}, interior = "
@@ -247,7 +254,7 @@ def _pad_lower(e: Any, ins: Any, outs: Any, x: str, value: str, *, padding_confi
     )
 
 
-def _pad_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+def _pad_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     t, tv = tangents
     out = pad(*primals, **p)
     if t is None and tv is None:
@@ -256,7 +263,7 @@ def _pad_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     return out, pad(t, lit(0, t) if tv is None else tv, **p)
 
 
-def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: tuple) -> list[Any]:
+def _pad_transpose(op: Op, ct: Any, x: Any, value: Any, *, padding_config: tuple) -> list[Any]:
     cut = tuple((-lo, -hi, 0) for lo, hi, _ in padding_config)
     inner = pad(ct, lit(0, ct), padding_config=cut)
     shape = type_of(inner).shape
@@ -272,12 +279,14 @@ def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: tuple) -> lis
     return [inner if is_linear(x) else None, ct_value]
 
 
-def _pad_batch(size: int, args: Any, ds: Any, *, padding_config: tuple) -> tuple[Any, int]:
+def _pad_batch(
+    op: Op, mapped: Any, args: Any, ds: Any, *, padding_config: tuple
+) -> tuple[Any, int]:
     x, value = args
     if ds[1] is None:
         config = (*padding_config[: ds[0]], (0, 0, 0), *padding_config[ds[0] :])
         return pad(x, value, padding_config=config), ds[0]
-    x = batch_first(size, x, ds[0])
+    x = batch_first(mapped.size, x, ds[0])
     config = ((0, 0, 0), *padding_config)
     shape = type_of(x).shape
     inside = broadcast_in_dim(np.True_, shape=shape, dims=())
@@ -300,29 +309,29 @@ pad = Op(
 # -- rev: the elements in opposite order along `dimensions` --
 
 
-def _rev_type(x: ArrayType, *, dimensions: tuple) -> ArrayType:
+def _rev_type(op: Op, x: ArrayType, *, dimensions: tuple) -> ArrayType:
     check_axes("rev", x, dimensions)
     return x.update(spec=None, mesh=None)
 
 
-def _rev_dims(x: ArrayType, *, dimensions: tuple) -> Dims:
+def _rev_dims(op: Op, x: ArrayType, *, dimensions: tuple) -> Dims:
     names = along(x, dimensions)
     return Dims((names,), (names,), linear=((0,),), worked="kept")
 
 
-def _rev_lower(e: Any, ins: Any, outs: Any, x: str, *, dimensions: tuple) -> str:
+def _rev_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, dimensions: tuple) -> str:
     return e.let(f"stablehlo.reverse {x}, dims = {ints(dimensions)} : {e.ty(ins[0])}")
 
 
-def _rev_jvp(primals: Any, tangents: Any, *, dimensions: tuple) -> tuple[Any, Any]:
+def _rev_jvp(op: Op, primals: Any, tangents: Any, *, dimensions: tuple) -> tuple[Any, Any]:
     return rev(primals[0], dimensions=dimensions), rev(tangents[0], dimensions=dimensions)
 
 
-def _rev_transpose(ct: Any, x: Any, *, dimensions: tuple) -> list[Any]:
+def _rev_transpose(op: Op, ct: Any, x: Any, *, dimensions: tuple) -> list[Any]:
     return [rev(ct, dimensions=dimensions)]
 
 
-def _rev_batch(size: int, args: Any, ds: Any, *, dimensions: tuple) -> tuple[Any, int]:
+def _rev_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dimensions: tuple) -> tuple[Any, int]:
     (d,) = ds
     return rev(args[0], dimensions=tuple(i + (i >= d) for i in dimensions)), d
 
@@ -341,7 +350,7 @@ rev = Op(
 # -- split: parts of the given sizes along `axis` --
 
 
-def _split_type(x: ArrayType, *, sizes: tuple, axis: int) -> tuple[ArrayType, ...]:
+def _split_type(op: Op, x: ArrayType, *, sizes: tuple, axis: int) -> tuple[ArrayType, ...]:
     if not 0 <= axis < x.ndim or sum(sizes) != x.shape[axis] or any(n < 0 for n in sizes):
         raise ValueError(
             f"[split] sizes must add up to the size of dimension {axis} of {x.str_short(True)}; "
@@ -351,12 +360,14 @@ def _split_type(x: ArrayType, *, sizes: tuple, axis: int) -> tuple[ArrayType, ..
     return tuple(array_type(shape, x.dtype, x.weak_type) for shape in shapes)
 
 
-def _split_dims(x: ArrayType, *, sizes: tuple, axis: int) -> Dims:
+def _split_dims(op: Op, x: ArrayType, *, sizes: tuple, axis: int) -> Dims:
     names = along(x, (axis,))
     return Dims((names,), (names,) * len(sizes), linear=((0,),), worked="kept")
 
 
-def _split_lower(e: Any, ins: Any, outs: Any, x: str, *, sizes: tuple, axis: int) -> list[str]:
+def _split_lower(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, sizes: tuple, axis: int
+) -> list[str]:
     parts, start = [], 0
     for out, n in zip(outs, sizes, strict=True):
         starts, limits = [0] * out.ndim, list(ins[0].shape)
@@ -364,25 +375,28 @@ def _split_lower(e: Any, ins: Any, outs: Any, x: str, *, sizes: tuple, axis: int
         start += n
         parts.append(
             _slice_lower(
-                e, ins, (out,), x, start_indices=tuple(starts), limit_indices=tuple(limits)
+                slice_, e, ins, (out,), x, start_indices=tuple(starts),
+                limit_indices=tuple(limits),
             )
         )
     return parts
 
 
-def _split_jvp(primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+def _split_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     outs = split(primals[0], **p)
     return outs, [None] * len(outs) if tangents[0] is None else split(tangents[0], **p)
 
 
-def _split_transpose(cts: Any, x: Any, *, sizes: tuple, axis: int) -> list[Any]:
+def _split_transpose(op: Op, cts: Any, x: Any, *, sizes: tuple, axis: int) -> list[Any]:
     like = next(type_of(ct) for ct in cts if ct is not None)
-    types = _split_type(x.aval.update(dtype=like.dtype), sizes=sizes, axis=axis)
+    types = _split_type(op, x.aval.update(dtype=like.dtype), sizes=sizes, axis=axis)
     pairs = zip(cts, types, strict=True)
     return [concatenate(*[zeros(t) if ct is None else ct for ct, t in pairs], dimension=axis)]
 
 
-def _split_batch(size: int, args: Any, ds: Any, *, sizes: tuple, axis: int) -> tuple[Any, Any]:
+def _split_batch(
+    op: Op, mapped: Any, args: Any, ds: Any, *, sizes: tuple, axis: int
+) -> tuple[Any, Any]:
     (d,) = ds
     return split(args[0], sizes=sizes, axis=axis + (axis >= d)), [d] * len(sizes)
 

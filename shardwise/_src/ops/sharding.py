@@ -28,18 +28,18 @@ from shardwise._src.types.sharding import GSPMDSharding, NamedSharding
 from shardwise._src.types.tiling import Tiling
 
 
-def _type(x: ArrayType, *, sharding: Any) -> ArrayType:
+def _type(op: Op, x: ArrayType, *, sharding: Any) -> ArrayType:
     sharding.shard_shape(x.shape)  # raises where rank or sizes do not fit
     return with_sharding(x, sharding)
 
 
-def _dims(x: ArrayType, *, sharding: Any) -> Dims:
+def _dims(op: Op, x: ArrayType, *, sharding: Any) -> Dims:
     """What the two ops share. Their type rules say how a result is split."""
     names = letters(x.ndim)
     return Dims((names,), (names,))
 
 
-def _lower(e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
     kind = kind_of(sharding)
     if kind is not None:
         x = in_memory(e, x, ins[0], kind)
@@ -49,21 +49,21 @@ def _lower(e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
     return e.let(f"sdy.sharding_constraint {x} {held} : {e.ty(ins[0])}")
 
 
-def _jvp(primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:
+def _jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:
     constrain = sharding_constraint
     return constrain(primals[0], sharding=sharding), constrain(tangents[0], sharding=sharding)
 
 
-def _transpose(ct: Any, x: Any, *, sharding: Any) -> list[Any]:
+def _transpose(op: Op, ct: Any, x: Any, *, sharding: Any) -> list[Any]:
     return [sharding_constraint(ct, sharding=sharding)]
 
 
 def _batch(
-    size: int, args: Any, dims: Any, *, sharding: Any, batch_axes: Any = None
+    op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any
 ) -> tuple[Any, int]:
     """The hidden dimension is free, or over the mesh axes that `vmap(spmd_axis_name=)` names."""
     (x,), (d,) = args, dims
-    return sharding_constraint(x, sharding=with_dim(sharding, d, x.ndim - 1, batch_axes)), d
+    return sharding_constraint(x, sharding=with_dim(sharding, d, x.ndim - 1, mapped.split_over)), d
 
 
 def with_dim(sharding: Any, d: int, ndim: int, axes: Any) -> Any:
@@ -114,23 +114,23 @@ def constrained(x: Any, sharding: Any, name: str) -> Any:
 # -- reshard: to `sharding`, a NamedSharding; None where the result's type has no mesh --
 
 
-def _reshard_type(x: ArrayType, *, sharding: NamedSharding | None) -> ArrayType:
+def _reshard_type(op: Op, x: ArrayType, *, sharding: NamedSharding | None) -> ArrayType:
     return with_sharding(x, sharding)
 
 
-def _reshard_jvp(primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:
+def _reshard_jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:
     return reshard(primals[0], sharding=sharding), reshard(tangents[0], sharding=sharding)
 
 
 def _reshard_batch(
-    size: int, args: Any, dims: Any, *, sharding: Any, batch_axes: Any = None
+    op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any
 ) -> tuple[Any, int]:
     """The hidden dimension stays split as it is, or over the axes that `vmap` found for it."""
     (x,), (d,) = args, dims
     if sharding is None:
         return reshard(x, sharding=None), d
     t = type_of(x)
-    axes = batch_axes if t.spec is None else t.spec.dims(t.ndim)[d]
+    axes = mapped.split_over if t.spec is None else t.spec.dims(t.ndim)[d]
     parts: list[Any] = list(sharding.spec.dims(t.ndim - 1))
     twice = [a for a in sharding.spec.axes if a in (axes or ())]
     if twice:
@@ -143,7 +143,7 @@ def _reshard_batch(
     return reshard(x, sharding=sharding.with_spec(sharding.spec.update(partitions=parts))), d
 
 
-def _reshard_eager(args: tuple, params: dict) -> Any:
+def _reshard_eager(op: Op, args: tuple, params: dict) -> Any:
     """A transfer: the type of an array says what its sharding does."""
     (x,), target = args, params["sharding"]
     place, t = ground().place, type_of(x)
@@ -180,9 +180,9 @@ reshard = Op(
     "reshard",
     type_rule=_reshard_type,
     dims=_dims,
-    lower=lambda e, ins, outs, x, **params: x,  # the result's type has a constraint of its own
+    lower=lambda op, e, ins, outs, x, **params: x,  # the result's type has a constraint of its own
     jvp=_reshard_jvp,
-    transpose=lambda ct, x, **params: [settle(ct, cotangent_type(x.aval))],
+    transpose=lambda op, ct, x, **params: [settle(ct, cotangent_type(x.aval))],
     batch=_reshard_batch,
     eager=_reshard_eager,
     family="sharding",

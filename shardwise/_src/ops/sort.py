@@ -17,8 +17,9 @@ from shardwise._src.core.op import Op
 from shardwise._src.ops.basis import batch_first, move_axis, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import ANY, BOOL, ORDERED, check_domain, shown
-from shardwise._src.ops.index import GatherDimensionNumbers, GatherScatterMode, gather
+from shardwise._src.ops.index import gather
 from shardwise._src.ops.shape import along
+from shardwise._src.ops.windows import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import is_complex, is_float, real_dtype
@@ -45,7 +46,7 @@ def take_along(x: Any, places: Any, axis: int) -> Any:
 
 
 def _sort_type(
-    *xs: ArrayType, dimension: int, is_stable: bool = True, num_keys: int = 1
+    op: Op, *xs: ArrayType, dimension: int, is_stable: bool = True, num_keys: int = 1
 ) -> tuple[ArrayType, ...]:
     if not xs:
         raise TypeError("[sort] takes at least one operand; got none.")
@@ -63,13 +64,14 @@ def _sort_type(
     return tuple(array_type(t.shape, t.dtype, t.weak_type) for t in xs)
 
 
-def _sort_dims(*xs: ArrayType, dimension: int, **params: Any) -> Dims:
+def _sort_dims(op: Op, *xs: ArrayType, dimension: int, **params: Any) -> Dims:
     names = (along(xs[0], (dimension,)),) * len(xs)
     return Dims(names, names)
 
 
 def _sort_lower(
-    e: Any, ins: Any, outs: Any, *xs: str, dimension: int, is_stable: bool = True, num_keys: int = 1
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension: int, is_stable: bool = True,
+    num_keys: int = 1
 ) -> list[str]:
     def body(names: list[str]) -> str:
         keys: list[Key] = []
@@ -140,7 +142,9 @@ def _precedes(e: Any, keys: list[Key]) -> str:
     return found
 
 
-def _sort_jvp(primals: Any, tangents: Any, *, dimension: int, **params: Any) -> tuple[Any, Any]:
+def _sort_jvp(
+    op: Op, primals: Any, tangents: Any, *, dimension: int, **params: Any
+) -> tuple[Any, Any]:
     """Tangents go the way of their values, which a sorted iota tells."""
     if all(t is None for t in tangents):
         return sort(*primals, dimension=dimension, **params), [None] * len(primals)
@@ -151,8 +155,8 @@ def _sort_jvp(primals: Any, tangents: Any, *, dimension: int, **params: Any) -> 
     return outs, moved
 
 
-def _sort_batch(size: int, args: Any, ds: Any, *, dimension: int, **params: Any) -> tuple:
-    xs = [batch_first(size, x, d) for x, d in zip(args, ds, strict=True)]
+def _sort_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dimension: int, **params: Any) -> tuple:
+    xs = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
     return sort(*xs, dimension=dimension + 1, **params), [0] * len(xs)
 
 
@@ -170,7 +174,7 @@ sort = Op(
 # -- top_k: the k largest along the last dimension, in falling order, and where they are --
 
 
-def _top_type(x: ArrayType, *, k: int) -> tuple[ArrayType, ArrayType]:
+def _top_type(op: Op, x: ArrayType, *, k: int) -> tuple[ArrayType, ArrayType]:
     check_domain("top_k", ORDERED, (x,))
     if not x.ndim or not 0 <= k <= x.shape[-1]:
         raise ValueError(
@@ -181,12 +185,12 @@ def _top_type(x: ArrayType, *, k: int) -> tuple[ArrayType, ArrayType]:
     return array_type(shape, x.dtype, x.weak_type), array_type(shape, INT32)
 
 
-def _top_dims(x: ArrayType, *, k: int) -> Dims:
+def _top_dims(op: Op, x: ArrayType, *, k: int) -> Dims:
     names = along(x, (x.ndim - 1,))
     return Dims((names,), (names, names))
 
 
-def _top_lower(e: Any, ins: Any, outs: Any, x: str, *, k: int) -> list[str]:
+def _top_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, k: int) -> list[str]:
     t, values = ins[0], outs[0]
     if t.dtype == BOOL:  # as bytes
         t, values = t.update(dtype=np.dtype(np.uint8)), values.update(dtype=np.dtype(np.uint8))
@@ -221,13 +225,13 @@ def _top_by_sorting(e: Any, t: ArrayType, outs: Any, x: str, k: int) -> list[str
     ]
 
 
-def _top_jvp(primals: Any, tangents: Any, *, k: int) -> tuple[Any, Any]:
+def _top_jvp(op: Op, primals: Any, tangents: Any, *, k: int) -> tuple[Any, Any]:
     values, places = top_k(primals[0], k=k)
     axis = type_of(values).ndim - 1
     return [values, places], [take_along(tangents[0], places, axis), None]
 
 
-def _top_batch(size: int, args: Any, ds: Any, *, k: int) -> tuple[Any, Any]:
+def _top_batch(op: Op, mapped: Any, args: Any, ds: Any, *, k: int) -> tuple[Any, Any]:
     return top_k(move_axis(args[0], ds[0], 0), k=k), [0, 0]
 
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import (
     abs,
@@ -119,7 +120,7 @@ def _principal(z: Any) -> Any:
     return complex(real(z), where(gt(wrapped, half), sub(wrapped, turn), wrapped))
 
 
-def _logaddexp_lower(e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
+def _logaddexp_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
     t = array_type(outs[0].shape, outs[0].dtype)
     args = [operand(e, a, i, t) for a, i in zip((x, y), ins, strict=True)]
     return e.via(_logaddexp, (t, t), *args)[0]
@@ -140,12 +141,12 @@ logaddexp = binary(
 # -- sinc_derivative: the derivative of the given order of sin(x) / x --
 
 
-def _sinc_type(x: ArrayType, *, order: int) -> ArrayType:
-    check_domain("sinc_derivative", INEXACT, (x,))
+def _sinc_type(op: Op, x: ArrayType, *, order: int) -> ArrayType:
+    check_domain(op.name, INEXACT, (x,))
     return x
 
 
-def _sinc_lower(e: Any, ins: Any, outs: Any, x: str, *, order: int) -> str:
+def _sinc_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, order: int) -> str:
     return e.via(_sinc, ins, x, order=order)[0]
 
 
@@ -163,10 +164,9 @@ def _sinc(x: Any, *, order: int) -> Any:
 
 
 sinc_derivative = unary(
-    "sinc_derivative", INEXACT, lower=_sinc_lower,
+    "sinc_derivative", INEXACT, type_rule=_sinc_type, lower=_sinc_lower,
     jvp=lambda t, x, out, *, order: mul(t, sinc_derivative(x, order=order + 1)),
 )
-sinc_derivative.type_rule = _sinc_type
 
 # -- modified Bessel functions of the first kind, scaled by exp(-|x|) --
 
@@ -210,7 +210,7 @@ def _i0e(x: Any) -> Any:
     return where(le(x, lit(8, x)), near, far)
 
 
-def _i0e_lower(e: Any, ins: Any, outs: Any, x: str) -> str:
+def _i0e_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     return e.via(_i0e, ins, x)[0]
 
 

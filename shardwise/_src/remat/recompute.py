@@ -221,7 +221,7 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     return Split(first, rest, split.unknown_out, forwarded)
 
 
-def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
+def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     parts = remat_split(params["program"], unknown, params["policy"])
     known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
@@ -238,14 +238,14 @@ def _split(interpreter: Any, op: Op, args: Any, params: dict) -> list[Any]:
 
 
 def _lower(
-    e: Any, ins: Any, outs: Any, *xs: str, program: Program, prevent_cse: bool,
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, prevent_cse: bool,
     policy: Policy | None, differentiated: bool,
 ) -> list[str]:
     if not (differentiated and prevent_cse and outs):
         return e.call(program, *xs)
     if e.platform != "cpu":
         barrier: Any = optimization_barrier.lower
-        return e.call(program, *barrier(e, ins, ins, *xs))
+        return e.call(program, *barrier(optimization_barrier, e, ins, ins, *xs))
     return _in_branch(e, outs, program, xs)
 
 
@@ -275,21 +275,21 @@ checkpoint = calling("checkpoint", _lower, _split)
 # -- names --
 
 
-def _name_dims(x: ArrayType, *, name: str) -> Dims:
+def _name_dims(op: Op, x: ArrayType, *, name: str) -> Dims:
     names = letters(x.ndim)
     return Dims((names,), (names,))
 
 
-def _name_jvp(primals: Any, tangents: Any, *, name: str) -> tuple[Any, Any]:
+def _name_jvp(op: Op, primals: Any, tangents: Any, *, name: str) -> tuple[Any, Any]:
     return named(primals[0], name=name), tangents[0]
 
 
 named = Op(
     "name",
-    type_rule=lambda x, *, name: x.update(spec=None, mesh=None),
+    type_rule=lambda op, x, *, name: x.update(spec=None, mesh=None),
     dims=_name_dims,
-    lower=lambda e, ins, outs, x, *, name: x,
+    lower=lambda op, e, ins, outs, x, *, name: x,
     jvp=_name_jvp,
-    transpose=lambda ct, x, *, name: [ct],
-    batch=lambda size, args, dims, *, name: (named(args[0], name=name), dims[0]),
+    transpose=lambda op, ct, x, *, name: [ct],
+    batch=lambda op, mapped, args, dims, *, name: (op(args[0], name=name), dims[0]),
 )

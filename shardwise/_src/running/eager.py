@@ -115,7 +115,7 @@ class Eager(Interpreter, Indexing):
 
     def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         with current().under(self).entered():
-            return op.eager(args, params)  # pyright: ignore[reportOptionalCall] (asked before)
+            return op.eager(op, args, params)  # pyright: ignore[reportOptionalCall] (asked before)
 
     def arrays(self, args: Sequence[Any]) -> list[Array]:
         """Arguments as arrays: scalars go where the first array is, other values as by `array`."""

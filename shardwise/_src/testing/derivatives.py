@@ -95,7 +95,7 @@ def check_derivatives(op: Op, sample: Sample, report: Report, rng: np.random.Gen
 
 
 def _out_types(op: Op, point: _Point) -> list[Any]:
-    found = op.type_rule(*[type_of(a) for a in point.args], **point.params)
+    found = op.type_rule(op, *[type_of(a) for a in point.args], **point.params)
     return list(found) if op.multiple else [found]
 
 

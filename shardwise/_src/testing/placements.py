@@ -67,7 +67,7 @@ def check_placements(op: Op, sample: Sample, report: Report) -> None:
         out_types = tuple(outs) if op.multiple else (outs,)
         if op.dims is None:
             raise op.missing("dims", "explicit sharding")
-        dims = op.dims(*types, **sample.params)
+        dims = op.dims(op, *types, **sample.params)
     except Exception as error:
         report.raised("dims", error)
         return
@@ -184,7 +184,7 @@ def check_uneven(op: Op, sample: Sample, report: Report) -> int:
     if not sample.placed or not types:
         return 0
     places = [frozenset({(i, d)}) for i, t in enumerate(types) for d in range(t.ndim)]
-    dims = op.dims(*types, **sample.params) if op.dims is not None else None
+    dims = op.dims(op, *types, **sample.params) if op.dims is not None else None
     groups = [{_major(f) for f in g} for g in dims.inputs] if dims is not None else []
     for factor in sorted({f for g in groups for f in g if f is not None}):
         joint = frozenset((i, d) for i, g in enumerate(dims.inputs if dims else ())

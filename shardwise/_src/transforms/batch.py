@@ -120,15 +120,17 @@ class Batch(Interpreter):
     tag: shared with interpreters that stand in for this one elsewhere (`MappedAxis`): there run
       user functions that an op holds, and these may use this one's tracers from outside.
     depth: how many named axes are in scope outside of this one.
+    mapped: the axis, as rules see it.
     """
 
-    __slots__ = ("axis", "tag", "depth")
+    __slots__ = ("axis", "tag", "depth", "mapped")
 
     def __init__(self, parent: Interpreter, axis: Axis, transform: str, function: str):
         super().__init__(parent, transform, function)
         self.axis = axis
         self.tag = object()
         self.depth = 0
+        self.mapped = MappedAxis(self)
 
     def parent_context(self) -> Context:
         """The context of the parent, in which the name of this axis means nothing."""
@@ -152,19 +154,14 @@ class Batch(Interpreter):
         if not active and not self._is_named_in(op, params):
             if op.stage is None or "program" in params:
                 return self.parent.process(op, args, params)
-            staged, new = op.stage(self, args, params)
+            staged, new = op.stage(op, self, args, params)
             if all(self.unwrap(a)[1] is None for a in staged) and not self._is_named_in(op, new):
                 return self.parent.process(op, staged, new)
         if op.batch is None:
             raise op.missing("batch", self.transform)
-        axis = self.axis
-        if "sharding" in params and (axis.spmd is not None or axis.hidden is not None):
-            params = {**params, "batch_axes": axis.spmd or axes_of(axis.hidden)}
-        if op.programs or op.family in ("custom", "collective"):
-            params = {**params, "mapped": MappedAxis(self)}
         token = CURRENT.set(self.parent_context())
         try:
-            out, dim = op.batch(axis.size, values, dims, **params)
+            out, dim = op.batch(op, self.mapped, values, dims, **params)
         finally:
             CURRENT.reset(token)
         if op.multiple:
@@ -194,20 +191,24 @@ class Batch(Interpreter):
 class MappedAxis:
     """The axis of a batch interpreter, as rules see it; makes interpreters for it elsewhere."""
 
-    __slots__ = ("axis", "_tag", "_names")
+    __slots__ = ("axis", "size", "_tag", "_names")
 
     def __init__(self, interpreter: Batch):
         self.axis = interpreter.axis
+        self.size = interpreter.axis.size
         self._tag = interpreter.tag
         self._names = interpreter.transform, interpreter.function
 
     @property
-    def size(self) -> int:
-        return self.axis.size
-
-    @property
     def hidden(self) -> NamedSharding | None:
         return self.axis.hidden
+
+    @property
+    def split_over(self) -> Any:
+        """The mesh axes that split the hidden dimension; None where nothing says so."""
+        if self.axis.spmd is None and self.axis.hidden is None:
+            return None
+        return self.axis.spmd or axes_of(self.axis.hidden)
 
     def of(self, args: Sequence[Any], dims: Sequence[int | None]) -> Axis:
         """The axis, split as the hidden dimension of these arguments is."""
@@ -216,7 +217,7 @@ class MappedAxis:
     def over_current(self) -> Batch:
         """An interpreter that stands in for the first, over the one that is current."""
         new = Batch(current().interpreter, self.axis, *self._names)
-        new.tag = self._tag
+        new.tag, new.mapped = self._tag, self
         return new
 
 

@@ -66,7 +66,7 @@ class JVP(Interpreter):
             raise op.missing("jvp", self.transform)
         token = CURRENT.set(self.parent_context())
         try:
-            out, tangent = op.jvp(primals, tangents, **params)
+            out, tangent = op.jvp(op, primals, tangents, **params)
         finally:
             CURRENT.reset(token)
         if op.multiple:

@@ -45,9 +45,9 @@ class Linearize(Stage):
         else:
             return self.parent.process(op, args, params)
         if op.split is not None and not self.all_unknown(args):
-            return op.split(self, op, args, params)
+            return op.split(op, self, args, params)
         if op.stage is not None:
-            args, params = op.stage(self, args, params)
+            args, params = op.stage(op, self, args, params)
         return self.record(op, args, params)
 
     def record(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:

@@ -76,7 +76,7 @@ class Stage(Interpreter):
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         if op.stage is not None:
-            args, params = op.stage(self, args, params)
+            args, params = op.stage(op, self, args, params)
         return self.record(op, args, params)
 
     def record(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:

@@ -91,7 +91,7 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
     if op.dims is None:  # it holds programs, which take cotangents of just their types
         cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outputs, strict=True)]
     if op.dims is None or op.family in ("elementwise", "sharding") or not _has_mesh(eqn, cts):
-        return op.transpose(cts if op.multiple else cts[0], *args, **eqn.params)
+        return op.transpose(op, cts if op.multiple else cts[0], *args, **eqn.params)
     known = [a for a in args if not is_linear(a)]
     return _transposed_freely(
         *[ct for ct in cts if ct is not None], *known, op=op, params=tuple(eqn.params.items()),
@@ -120,7 +120,7 @@ def _transposed_freely(*values: Any, op: Op, params: tuple, given: tuple, linear
     cts = [next(freed) if has else None for has in given]
     args = [next(freed) if t is None else Linear(t.update(spec=None, mesh=None)) for t in linear]
     transpose: Any = op.transpose
-    results = transpose(cts if op.multiple else cts[0], *args, **dict(params))
+    results = transpose(op, cts if op.multiple else cts[0], *args, **dict(params))
     types = [type_of(x) for x in values]
     return [
         ct if ct is None or t is None else _settled(ct, cotangent_type(t), types)

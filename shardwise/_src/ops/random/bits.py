@@ -81,7 +81,7 @@ def _check_shape(name: str, shape: tuple) -> None:
 # -- random_wrap, random_unwrap: keys from their integers and back --
 
 
-def _wrap_type(x: ArrayType, *, dtype: KeyDType) -> ArrayType:
+def _wrap_type(op: Op, x: ArrayType, *, dtype: KeyDType) -> ArrayType:
     depth = len(dtype.physical_shape)
     if x.dtype != dtype.physical_dtype or x.shape[x.ndim - depth :] != dtype.physical_shape:
         raise TypeError(
@@ -91,12 +91,12 @@ def _wrap_type(x: ArrayType, *, dtype: KeyDType) -> ArrayType:
     return array_type(x.shape[: x.ndim - depth], dtype)
 
 
-def _wrap_dims(x: ArrayType, *, dtype: KeyDType) -> Dims:
+def _wrap_dims(op: Op, x: ArrayType, *, dtype: KeyDType) -> Dims:
     names = letters(x.ndim - len(dtype.physical_shape))
     return Dims(((*names, *[None] * len(dtype.physical_shape)),), (names,))
 
 
-def _wrap_batch(size: int, args: Any, dims: Any, *, dtype: KeyDType) -> tuple[Any, int]:
+def _wrap_batch(op: Op, mapped: Any, args: Any, dims: Any, *, dtype: KeyDType) -> tuple[Any, int]:
     return random_wrap(move_axis(args[0], dims[0], 0), dtype=dtype), 0
 
 
@@ -105,17 +105,17 @@ random_wrap = Op(
     family=KEYED,
     type_rule=_wrap_type,
     dims=_wrap_dims,
-    lower=lambda e, ins, outs, x, *, dtype: x,
+    lower=lambda op, e, ins, outs, x, *, dtype: x,
     batch=_wrap_batch,
 )
 
 
-def _unwrap_type(keys: ArrayType) -> ArrayType:
+def _unwrap_type(op: Op, keys: ArrayType) -> ArrayType:
     _check_keys("random_unwrap", keys)
     return array_type(keys.shape + keys.dtype.physical_shape, keys.dtype.physical_dtype)
 
 
-def _unwrap_dims(keys: ArrayType) -> Dims:
+def _unwrap_dims(op: Op, keys: ArrayType) -> Dims:
     names = letters(keys.ndim)
     return Dims((names,), ((*names, *[None] * len(keys.dtype.physical_shape)),))
 
@@ -125,21 +125,21 @@ random_unwrap = Op(
     family=KEYED,
     type_rule=_unwrap_type,
     dims=_unwrap_dims,
-    lower=lambda e, ins, outs, keys: keys,
-    batch=lambda size, args, dims: (random_unwrap(args[0]), dims[0]),
+    lower=lambda op, e, ins, outs, keys: keys,
+    batch=lambda op, mapped, args, dims: (op(args[0]), dims[0]),
 )
 
 
 # -- random_seed: one key for each integer --
 
 
-def _seed_type(seeds: ArrayType, *, dtype: KeyDType) -> ArrayType:
+def _seed_type(op: Op, seeds: ArrayType, *, dtype: KeyDType) -> ArrayType:
     if not is_integer(seeds.dtype):
         raise TypeError(f"[random_seed] seeds must be integers; got {seeds.str_short(True)}.")
     return array_type(seeds.shape, dtype)
 
 
-def _seed_lower(e: Any, ins: Any, outs: Any, seeds: str, *, dtype: KeyDType) -> str:
+def _seed_lower(op: Op, e: Any, ins: Any, outs: Any, seeds: str, *, dtype: KeyDType) -> str:
     return e.via(generator(dtype).seed, ins, seeds)[0]
 
 
@@ -149,14 +149,14 @@ random_seed = Op(
     type_rule=_seed_type,
     dims=elementwise_dims,
     lower=_seed_lower,
-    batch=lambda size, args, dims, *, dtype: (random_seed(args[0], dtype=dtype), dims[0]),
+    batch=lambda op, mapped, args, dims, *, dtype: (op(args[0], dtype=dtype), dims[0]),
 )
 
 
 # -- random_fold_in: a key for each key and uint32 --
 
 
-def _fold_type(keys: ArrayType, data: ArrayType) -> ArrayType:
+def _fold_type(op: Op, keys: ArrayType, data: ArrayType) -> ArrayType:
     _check_keys("random_fold_in", keys)
     if data.dtype != threefry.U32:
         raise TypeError(f"[random_fold_in] folds uint32 into keys; got {data.str_short(True)}.")
@@ -167,13 +167,14 @@ def _fold_type(keys: ArrayType, data: ArrayType) -> ArrayType:
     return keys.update(spec=None, mesh=None)
 
 
-def _fold_lower(e: Any, ins: Any, outs: Any, keys: str, data: str) -> str:
-    buffer = _unwrap_type(ins[0])
+def _fold_lower(op: Op, e: Any, ins: Any, outs: Any, keys: str, data: str) -> str:
+    buffer = _unwrap_type(random_unwrap, ins[0])
     return e.via(generator(ins[0].dtype).fold_in, (buffer, ins[1]), keys, data)[0]
 
 
-def _fold_batch(size: int, args: Any, dims: Any) -> tuple[Any, int]:
-    return random_fold_in(*[batch_first(size, x, d) for x, d in zip(args, dims, strict=True)]), 0
+def _fold_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[Any, int]:
+    size = mapped.size
+    return op(*[batch_first(size, x, d) for x, d in zip(args, dims, strict=True)]), 0
 
 
 random_fold_in = Op(
@@ -189,22 +190,23 @@ random_fold_in = Op(
 # -- random_split, random_bits: for each key an array of keys, or of unsigned integers --
 
 
-def _fanned_dims(keys: ArrayType, *, shape: tuple, **params: Any) -> Dims:
+def _fanned_dims(op: Op, keys: ArrayType, *, shape: tuple, **params: Any) -> Dims:
     names = letters(keys.ndim + len(shape))
     return Dims((names[: keys.ndim],), (names,))
 
 
-def _split_type(keys: ArrayType, *, shape: tuple, partitionable: bool = True) -> ArrayType:
+def _split_type(op: Op, keys: ArrayType, *, shape: tuple, partitionable: bool = True) -> ArrayType:
     _check_keys("random_split", keys)
     _check_shape("random_split", shape)
     return array_type(keys.shape + shape, keys.dtype)
 
 
 def _split_lower(
-    e: Any, ins: Any, outs: Any, keys: str, *, shape: tuple, partitionable: bool = True
+    op: Op, e: Any, ins: Any, outs: Any, keys: str, *, shape: tuple, partitionable: bool = True
 ) -> str:
     fun = generator(ins[0].dtype).split
-    return e.via(fun, (_unwrap_type(ins[0]),), keys, shape=shape, partitionable=partitionable)[0]
+    words = _unwrap_type(random_unwrap, ins[0])
+    return e.via(fun, (words,), keys, shape=shape, partitionable=partitionable)[0]
 
 
 random_split = Op(
@@ -213,12 +215,12 @@ random_split = Op(
     type_rule=_split_type,
     dims=_fanned_dims,
     lower=_split_lower,
-    batch=lambda size, args, dims, **p: (random_split(args[0], **p), dims[0]),
+    batch=lambda op, mapped, args, dims, **p: (op(args[0], **p), dims[0]),
 )
 
 
 def _bits_type(
-    keys: ArrayType, *, shape: tuple, bit_width: int, partitionable: bool = True
+    op: Op, keys: ArrayType, *, shape: tuple, bit_width: int, partitionable: bool = True
 ) -> ArrayType:
     _check_keys("random_bits", keys)
     _check_shape("random_bits", shape)
@@ -228,12 +230,12 @@ def _bits_type(
 
 
 def _bits_lower(
-    e: Any, ins: Any, outs: Any, keys: str, *, shape: tuple, bit_width: int,
+    op: Op, e: Any, ins: Any, outs: Any, keys: str, *, shape: tuple, bit_width: int,
     partitionable: bool = True,
 ) -> str:
     fun = generator(ins[0].dtype).bits
     return e.via(
-        fun, (_unwrap_type(ins[0]),), keys, shape=shape, width=bit_width,
+        fun, (_unwrap_type(random_unwrap, ins[0]),), keys, shape=shape, width=bit_width,
         partitionable=partitionable,
     )[0]
 
@@ -244,7 +246,7 @@ random_bits = Op(
     type_rule=_bits_type,
     dims=_fanned_dims,
     lower=_bits_lower,
-    batch=lambda size, args, dims, **p: (random_bits(args[0], **p), dims[0]),
+    batch=lambda op, mapped, args, dims, **p: (op(args[0], **p), dims[0]),
 )
 
 

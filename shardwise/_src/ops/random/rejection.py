@@ -120,7 +120,7 @@ def _keys_type(t: ArrayType) -> ArrayType:
 
 
 def _gamma_type(
-    keys: ArrayType, a: ArrayType, *, log_space: bool, partitionable: bool = True
+    op: Op, keys: ArrayType, a: ArrayType, *, log_space: bool, partitionable: bool = True
 ) -> ArrayType:
     check_domain("random_gamma", FLOATING, (a,))
     if not is_key(keys) or keys.shape != a.shape:
@@ -185,7 +185,8 @@ def _gamma_end(keys: Any, a: Any, cube: Any, *, source: Source, log_space: bool)
 
 
 def _gamma_lower(
-    e: Any, ins: Any, outs: Any, keys: str, a: str, *, log_space: bool, partitionable: bool = True
+    op: Op, e: Any, ins: Any, outs: Any, keys: str, a: str, *, log_space: bool,
+    partitionable: bool = True
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
     k, t = _keys_type(ins[0]), array_type(ins[1].shape, ins[1].dtype)
@@ -195,7 +196,9 @@ def _gamma_lower(
     return e.via(_gamma_end, (k, t, t), keys, a, cube, source=source, log_space=log_space)[0]
 
 
-def _gamma_jvp(primals: Any, tangents: Any, *, log_space: bool, **p: Any) -> tuple[Any, Any]:
+def _gamma_jvp(
+    op: Op, primals: Any, tangents: Any, *, log_space: bool, **p: Any
+) -> tuple[Any, Any]:
     """The derivative of the quantile that the sample is, with respect to `a`."""
     keys, a = primals
     out = random_gamma(keys, a, log_space=log_space, **p)
@@ -209,8 +212,8 @@ def _gamma_jvp(primals: Any, tangents: Any, *, log_space: bool, **p: Any) -> tup
     return out, mul(tangents[1], div(random_gamma_grad(a, sample), sample))
 
 
-def _gamma_batch(size: int, args: Any, dims: Any, **p: Any) -> tuple[Any, int]:
-    keys, a = [batch_first(size, x, d) for x, d in zip(args, dims, strict=True)]
+def _gamma_batch(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, int]:
+    keys, a = [batch_first(mapped.size, x, d) for x, d in zip(args, dims, strict=True)]
     return random_gamma(keys, a, **p), 0
 
 
@@ -240,16 +243,13 @@ def _check_rates(name: str, keys: ArrayType, *rates: ArrayType) -> None:
         )
 
 
-def _rates_dims(keys: ArrayType, *rates: ArrayType, **params: Any) -> Dims:
+def _rates_dims(op: Op, keys: ArrayType, *rates: ArrayType, **params: Any) -> Dims:
     names = letters(rates[0].ndim)
     return Dims((names[: keys.ndim], *[names] * len(rates)), (names,))
 
 
-def _batch_rates(op: Any) -> Any:
-    def rule(size: int, args: Any, dims: Any, **p: Any) -> tuple[Any, int]:
-        return op(*[batch_first(size, x, d) for x, d in zip(args, dims, strict=True)], **p), 0
-
-    return rule
+def _batch_rates(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, int]:
+    return op(*[batch_first(mapped.size, x, d) for x, d in zip(args, dims, strict=True)], **p), 0
 
 
 def _rest(keys: Any, rates: Any) -> tuple[int, ...]:
@@ -276,7 +276,7 @@ def _drawing(active: Any, keys: Any) -> Any:
 
 
 def _poisson_type(
-    keys: ArrayType, rate: ArrayType, *, dtype: Any, partitionable: bool = True
+    op: Op, keys: ArrayType, rate: ArrayType, *, dtype: Any, partitionable: bool = True
 ) -> ArrayType:
     _check_rates("random_poisson", keys, rate)
     if rate.dtype != FLOAT32 or not is_integer(dtype):
@@ -343,7 +343,8 @@ def _poisson_end(rate: Any, knuth: Any, hormann: Any, *, dtype: Any) -> Any:
 
 
 def _poisson_lower(
-    e: Any, ins: Any, outs: Any, keys: str, rate: str, *, dtype: Any, partitionable: bool = True
+    op: Op, e: Any, ins: Any, outs: Any, keys: str, rate: str, *, dtype: Any,
+    partitionable: bool = True
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
     k, t = _keys_type(ins[0]), array_type(ins[1].shape, FLOAT32)
@@ -361,9 +362,9 @@ random_poisson = Op(
     type_rule=_poisson_type,
     dims=_rates_dims,
     lower=_poisson_lower,
-    jvp=lambda primals, tangents, **p: (random_poisson(*primals, **p), None),
+    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
+    batch=_batch_rates,
 )
-random_poisson.batch = _batch_rates(random_poisson)
 
 
 # -- random_binomial: successes among `count` trials of probability `p` up to 1/2 --
@@ -379,7 +380,7 @@ _STIRLING_TAIL = (
 
 
 def _binomial_type(
-    keys: ArrayType, count: ArrayType, p: ArrayType, *, partitionable: bool = True
+    op: Op, keys: ArrayType, count: ArrayType, p: ArrayType, *, partitionable: bool = True
 ) -> ArrayType:
     check_domain("random_binomial", FLOATING, (count, p))
     _check_rates("random_binomial", keys, count, p)
@@ -478,7 +479,8 @@ def _binomial_end(count: Any, p: Any, waiting: Any, btrs: Any) -> Any:
 
 
 def _binomial_lower(
-    e: Any, ins: Any, outs: Any, keys: str, count: str, p: str, *, partitionable: bool = True
+    op: Op, e: Any, ins: Any, outs: Any, keys: str, count: str, p: str, *,
+    partitionable: bool = True
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
     k, t = _keys_type(ins[0]), array_type(ins[1].shape, ins[1].dtype)
@@ -496,6 +498,6 @@ random_binomial = Op(
     type_rule=_binomial_type,
     dims=_rates_dims,
     lower=_binomial_lower,
-    jvp=lambda primals, tangents, **p: (random_binomial(*primals, **p), None),
+    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), None),
+    batch=_batch_rates,
 )
-random_binomial.batch = _batch_rates(random_binomial)

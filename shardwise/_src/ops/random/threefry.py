@@ -54,19 +54,19 @@ _PARITY = 0x1BD11BDA  # of the key schedule; the paper's constant
 # -- threefry2x32: the hash of the words (x1, x2) under the keys (k1, k2), element by element --
 
 
-def _hash_type(*xs: ArrayType) -> tuple[ArrayType, ArrayType]:
+def _hash_type(op: Op, *xs: ArrayType) -> tuple[ArrayType, ArrayType]:
     if len(xs) != 4 or any(t.dtype != U32 for t in xs):
         raise TypeError(f"[threefry2x32] takes four uint32 operands; got {shown(xs)}.")
     out = array_type(common_shape("threefry2x32", xs), U32)
     return out, out
 
 
-def _hash_dims(*xs: ArrayType) -> Any:
-    dims = elementwise_dims(*xs)
+def _hash_dims(op: Op, *xs: ArrayType) -> Any:
+    dims = elementwise_dims(op, *xs)
     return type(dims)(dims.inputs, dims.outputs * 2)
 
 
-def _hash_lower(e: Any, ins: Any, outs: Any, *xs: str) -> list[str]:
+def _hash_lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str) -> list[str]:
     """Five groups of four rounds, unrolled, so that XLA makes one kernel of them."""
     out = outs[0]
     ty = e.ty(out)
@@ -90,8 +90,8 @@ def _hash_lower(e: Any, ins: Any, outs: Any, *xs: str) -> list[str]:
     return [a, b]
 
 
-def _hash_batch(size: int, args: Any, dims: Any) -> tuple[list, list]:
-    out, dim = _batch_both(size, args, dims)
+def _hash_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[list, list]:
+    out, dim = elementwise_batch(op, mapped, args, dims)
     return out, [dim, dim]
 
 
@@ -104,7 +104,6 @@ threefry2x32 = Op(
     lower=_hash_lower,
     batch=_hash_batch,
 )
-_batch_both = elementwise_batch(threefry2x32)
 
 
 # -- streams --
