@@ -42,10 +42,10 @@ def copy_of(op: Op, name: str = "wrong", **changed: Any) -> Op:
 
 def wrong_sine(**changed: Any) -> Op:
     with removed_after():
-        return families.unary(
-            "wrong", families.INEXACT, hlo="sine",
-            **{"jvp": lambda t, x, out: mul(t, cos(x)), **changed},
+        op = families.unary(
+            "wrong", families.INEXACT, hlo="sine", jvp=lambda t, x, out: mul(t, cos(x))
         )
+    return copy_of(op, **changed)
 
 
 def wrong_sum(**changed: Any) -> Op:

@@ -246,7 +246,7 @@ def unary(
 
 def elementwise(name: str, **fields: Any) -> Op:
     """An op on each element, from the other fields of its record."""
-    return Op(name, family="elementwise", batch=elementwise_batch, **fields)
+    return Op(name, **{"family": "elementwise", "batch": elementwise_batch, **fields})
 
 
 def _unary_text(e: Any, hlo: str, x: str, t: ArrayType, out: ArrayType) -> str:

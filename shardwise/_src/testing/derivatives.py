@@ -223,7 +223,7 @@ def _direct_transpose(
             (ct,) = cts
         if rule is None:
             raise point.op.missing("transpose", "reverse-mode differentiation")
-        found = rule(ct, *values, **point.params)
+        found = rule(point.op, ct, *values, **point.params)
         if len(found) != len(values):
             raise ValueError(f"the rule gives {len(found)} cotangents for {len(values)} operands")
         types = [values[i].aval for i in subset]
