@@ -490,7 +490,7 @@ def _known_inside(refs: Sequence[Ref], values: Sequence[Any]) -> Generator[None]
     if not refs:
         yield
         return
-    stage = current().interpreter
+    stage: Stage = current().interpreter
     for ref, value in zip(refs, values, strict=True):
         stage.refs[ref] = [value, value]
     yield

@@ -10,7 +10,7 @@ import numpy as np
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.context import current, update_root
-from shardwise._src.core.fused import form_of
+from shardwise._src.core.fused import Fused, form_of
 from shardwise._src.core.infer import infer, known, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -25,7 +25,7 @@ from shardwise._src.running.executable import Executable
 from shardwise._src.running.indexing import Indexing
 from shardwise._src.running.plan import build
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.transforms.stage import stage
+from shardwise._src.transforms.stage import stage_fused
 from shardwise._src.transforms.tracer import Tracer, escaped
 from shardwise._src.types.array_type import array_type
 
@@ -45,10 +45,10 @@ class Eager(Interpreter, Indexing):
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if op.eager is not None:
             return self._run_user_code(op, args, params)
-        try:
+        try:  # to ask what each argument is would take a tenth longer
             key = (op, current().key, *[a._sig for a in args], *params, *params.values())
-            run = None if float in map(type, params.values()) else self.cache[key]
-        except (AttributeError, KeyError, TypeError):
+            run = None if float in map(type, params.values()) else self.cache.get(key)
+        except (AttributeError, TypeError):  # a host value; a parameter without a hash
             run = None
         if run is None:
             args = self.arrays(args)
@@ -57,68 +57,65 @@ class Eager(Interpreter, Indexing):
             run = self._op_program(op, args, params)
         return run(args)
 
-    def call(self, fused: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
-        n = fused.arrays
-        here = current().key
+    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        n, here = fused.arrays, current().key
         form, given = fused, args
-        try:
-            if static or len(args) > n:
+        if static or len(args) > n:
+            try:
                 form, given = form_of(fused, args[n:], static), args[:n]
-            if given and given[-1].__class__ is not Array:
-                run, given = self._with_scalars(form, here, given)
-            elif len(given) == 1:
-                run = self.cache[(form, here, given[0]._sig)]
-            else:
-                run = self.cache[(form, here, *[a._sig for a in given])]
-        except (KeyError, TypeError):
-            run = None
-        except AttributeError:  # a host value is among the arguments
+            except TypeError:  # a static argument without a hash: it is given one, or refused
+                return self._new_call(fused, args, static)
+        key = None
+        if len(given) == 2:  # to make a list of so few takes as long as all the rest
+            x, y = given
+            if x.__class__ is Array and y.__class__ is Array:
+                key = (form, here, x._sig, y._sig)
+        elif len(given) == 1:
+            if given[0].__class__ is Array:
+                key = (form, here, given[0]._sig)
+        else:
+            sigs = [a._sig for a in given if a.__class__ is Array]
+            if len(sigs) == len(given):
+                key = (form, here, *sigs)
+        if key is None:
             run, given = self._with_scalars(form, here, given)
-        if run is not None:
-            return run(given)
-        args, static = fused.positional(args, static)
-        arrays = self.arrays(args[:n])
-        return self._fused_program(fused, arrays, args[n:], static)(arrays)
+        else:
+            run = self.cache.get(key)
+        return self._new_call(fused, args, static) if run is None else run(given)
 
     def _with_scalars(
         self, form: Any, here: Any, args: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
         """The program and operands of a call with Python scalars; None where one of them is new."""
         near = args[0] if args[0].__class__ is Array else args[-1]
+        if near.__class__ is not Array:
+            return None, args
+        held = near._sig.ints
         try:
-            held = near._sig.ints
             arrays = [
                 a if a.__class__ is Array else held[a, a.__class__ if a else exact(a), here]
                 for a in args
             ]
-            return self.cache[(form, here, *[a._sig for a in arrays])], arrays
-        except (AttributeError, KeyError, TypeError, ValueError):  # ValueError: NumPy arrays
+        except (KeyError, TypeError, ValueError):  # new; without a hash, or truth value: no scalar
             return None, args
+        return self.cache.get((form, here, *[a._sig for a in arrays])), arrays
 
     def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
-        """The results of a program, which is compiled once for arguments like these."""
-        try:
-            found = program.derived[(self, current().key, *[a._sig for a in args])]
-            return found(args)
-        except (AttributeError, KeyError):  # new, or a host value is among the arguments
-            pass
-        arrays = self.arrays(args)
-        key = (self, current().key, *[a._sig for a in arrays])
+        try:  # as in `process`
+            key = (self, current().key, *[a._sig for a in args])
+        except AttributeError:
+            args = self.arrays(args)
+            key = (self, current().key, *[a._sig for a in args])
         found = program.derived.get(key)
         if found is None:
             tree = flatten([0] * len(program.outputs))[1]
-            exe = build(program, [a._sig for a in arrays], out_tree=tree, quick=True)
+            exe = build(program, [a._sig for a in args], out_tree=tree, quick=True)
             found = program.derived[key] = exe.runner()
-        return found(arrays)
+        return found(args)
 
-    # -- what the caches do not know yet --
-
-    def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        with current().under(self).entered():
-            return op.eager(op, args, params)  # pyright: ignore[reportOptionalCall] (asked before)
+    # -- values --
 
     def arrays(self, args: Sequence[Any]) -> list[Array]:
-        """Arguments as arrays: scalars go where the first array is, other values as by `array`."""
         near = next((a._sig for a in args if a.__class__ is Array), None)
         return [
             a if a.__class__ is Array
@@ -128,11 +125,9 @@ class Eager(Interpreter, Indexing):
         ]
 
     def new_array(self, x: Any) -> Array:
-        """A host value as an uncommitted array with memory of its own, to give to users."""
         return put_host(x, default_place(), False)
 
     def array(self, x: Any) -> Array:
-        """A value as an array: a host value is put on the default device, uncommitted."""
         if isinstance(x, Array) and x.__class__ is Array:
             return x
         if isinstance(x, Tracer):
@@ -151,24 +146,27 @@ class Eager(Interpreter, Indexing):
         raise TypeError(f"expected an array or a scalar, got {x!r} of type {type(x).__name__}.")
 
     def place(self, x: Any, target: Any) -> Any:
-        """A value committed to a device or sharding; a traced one is constrained to it."""
         sharding = as_sharding(target, "device")
         if isinstance(x, Tracer):
             return sharding_constraint(x, sharding=sharding)
         return move(self.array(x), sharding)
 
     def copied(self, x: Array) -> Array:
-        """`x` in memory of its own, uncommitted on the default device."""
         return copied(x)
 
     def from_dlpack(self, x: Any, target: Any, copy: bool | None) -> Array:
-        """Another library's array, on its memory where that is possible."""
         return from_dlpack(x, as_sharding(target, "device"), copy)
 
     def beside(self, value: np.ndarray, near: Array) -> Array:
         sig = near._sig
         t = array_type(value.shape, sig.type.dtype, sig.type.weak_type)
         return put_host(value, whole_beside(sig), sig.committed, t)
+
+    # -- what the caches do not know yet --
+
+    def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        with current().under(self).entered():
+            return op.eager(op, args, params)  # pyright: ignore[reportOptionalCall] (asked before)
 
     def _holder(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
         """What runs an op that holds programs: kept with the first of them, and gone with it."""
@@ -201,10 +199,10 @@ class Eager(Interpreter, Indexing):
         out_tree = flatten([0] * len(outs))[1] if op.multiple else None
         return build(program, sigs, out_tree=out_tree, quick=not op.programs)
 
-    def _fused_program(
-        self, fused: Any, arrays: list[Array], rest: Sequence[Any], static: dict[str, Any]
-    ) -> Callable:
-        rest = tuple(_hashable(v) for v in rest)
+    def _new_call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        args, static = fused.positional(args, static)
+        arrays = self.arrays(args[: fused.arrays])
+        rest = tuple(_hashable(v) for v in args[fused.arrays :])
         static = {k: _hashable(v) for k, v in static.items()}
         try:
             form = form_of(fused, rest, static) if rest or static else fused
@@ -215,21 +213,14 @@ class Eager(Interpreter, Indexing):
             raise TypeError(
                 f"{fused.name}: static arguments must be hashable; got {(*rest, *static.items())}."
             ) from None
-        key = (form, current().key, *[a._sig for a in arrays])
-        found = self.cache.get(key)
-        if found is not None:
-            return found
-        tree: list[Any] = []
-
-        def flat(*tracers: Any) -> list[Any]:
-            leaves, treedef = flatten(fused.fun(*tracers, *rest, **static))
-            tree.append(treedef)
-            return leaves
-
-        program, _ = stage(flat, [a.aval for a in arrays], name=fused.name, parent=self)
-        out_tree = None if tree[0].num_nodes == 1 and tree[0].num_leaves == 1 else tree[0]
-        exe = build(program, [a._sig for a in arrays], out_tree=out_tree, quick=True)
-        return self._keep(key, exe)
+        sigs = [a._sig for a in arrays]
+        key = (form, current().key, *sigs)
+        run = self.cache.get(key)
+        if run is None:
+            types = [a.aval for a in arrays]
+            program, out_tree = stage_fused(fused, types, rest, static, self)
+            run = self._keep(key, build(program, sigs, out_tree=out_tree, quick=True))
+        return run(arrays)
 
     def _keep(self, key: tuple, exe: Executable) -> Callable:
         make_room(self.cache, CACHE_SIZE)

@@ -37,7 +37,7 @@ class Indexing(Ground):
     __slots__ = ()
 
     @abstractmethod
-    def call(self, fused: Fused, args: Sequence[Any], static: dict[str, Any]) -> Any:
+    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function, as `Interpreter.call`."""
 
     def getitem(self, x: Any, idx: Any) -> Any:

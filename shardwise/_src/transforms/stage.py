@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
+from shardwise._src.core.fused import Fused
 from shardwise._src.core.infer import infer, known, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -17,6 +18,7 @@ from shardwise._src.core.toolbox import without_dead_code
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.numpy.value import Value
+from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
 from shardwise._src.types.array_type import ArrayType
 
@@ -193,6 +195,26 @@ def stage(
             refs.extend(interpreter.refs)
     refuse_leaks(interpreter)
     return split_captures(program, captured)
+
+
+def stage_fused(
+    fused: Fused, types: Sequence[ArrayType], rest: Sequence[Any], static: dict[str, Any],
+    parent: Interpreter,
+) -> tuple[Program, Any]:
+    """The program of a fused function at given types; the tree of its results, None for an array.
+
+    rest, static: its static arguments, by position and by name.
+    """
+    trees: list[Any] = []
+
+    def flat(*tracers: Any) -> list[Any]:
+        leaves, tree = flatten(fused.fun(*tracers, *rest, **static))
+        trees.append(tree)
+        return leaves
+
+    program, _ = stage(flat, types, name=fused.name, parent=parent)
+    (tree,) = trees
+    return program, None if tree.num_nodes == 1 and tree.num_leaves == 1 else tree
 
 
 def _run(

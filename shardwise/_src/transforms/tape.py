@@ -16,14 +16,14 @@ from typing import Any
 from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import current
 from shardwise._src.core.fused import Fused, form_of
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import infer, known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.messages.source import Site, user_site
-from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.jvp import JVP, JVPTracer, jvp_program
 from shardwise._src.transforms.linearize import Linearize, split_program
-from shardwise._src.transforms.stage import Stage, StageTracer, stage
+from shardwise._src.transforms.stage import Stage, StageTracer, stage_fused
 
 CACHE_SIZE = 8192
 
@@ -128,16 +128,8 @@ class Tape(JVP):
         except TypeError:
             return None
         if found is None:
-            tree: list[Any] = []
-
-            def flat(*tracers: Any) -> list[Any]:
-                leaves, treedef = flatten(fused.fun(*tracers, *rest, **static))
-                tree.append(treedef)
-                return leaves
-
-            program, _ = stage(flat, types, name=fused.name, parent=self.parent.parent)
-            one = tree[0].num_nodes == 1 and tree[0].num_leaves == 1
-            found = _kept(key, Local(program, tuple(marks), None if one else tree[0]))
+            program, tree = stage_fused(fused, types, rest, static, self.parent.parent)
+            found = _kept(key, Local(program, tuple(marks), tree))
         return found
 
     def _record(
@@ -145,12 +137,12 @@ class Tape(JVP):
     ) -> Any:
         values, _, _, tangents = taken
         linearize = self.parent
-        eager, site = linearize.parent, user_site(3)
+        site = user_site(3)
         if local.alone and op is not None:
-            found = eager.process(op, values, params)
+            found = linearize.parent.process(op, values, params)
             found = [*found] if op.multiple else [found]
         else:
-            found = eager.run(local.known, values)
+            found = ground().run(local.known, values)
         computed = iter(found[local.count :])
         residuals = [next(computed) if i is None else values[i] for i in local.forwarded]
         made = linearize.steps.add(local, residuals, tangents, site)
