@@ -12,8 +12,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise._src.api import jit as jit_module
-from shardwise._src.api import misses
+from shardwise._src.api import misses, staging
 from shardwise._src.base import context
 from shardwise._src.base.context import ROOT
 from shardwise._src.compiling import module_cache
@@ -54,9 +53,9 @@ def test_clear_caches():
 
     kept = f.lower(X).compile()
     before = np.asarray(f(X)), np.asarray(jnp.cos(jnp.asarray(X)))
-    assert EAGER.cache and module_cache._modules and f._cache and f._traces
+    assert EAGER.cache and module_cache._modules and f._cache and f._cache_size()
     sw.clear_caches()
-    assert not (EAGER.cache or module_cache._modules or f._cache or f._traces)
+    assert not (EAGER.cache or module_cache._modules or f._cache or f._cache_size())
     np.testing.assert_array_equal(np.asarray(kept(X)), before[0])
     np.testing.assert_array_equal(np.asarray(f(X)), before[0])
     np.testing.assert_array_equal(np.asarray(jnp.cos(jnp.asarray(X))), before[1])
@@ -81,13 +80,13 @@ def test_functions_that_are_made_again_leave_nothing_behind():
 
     step(2.0)
     gc.collect()
-    functions = len(jit_module._alive)
+    functions = len(staging._alive)
     sizes = len(module_cache._modules), len(EAGER.cache)
     for _ in range(50):
         step(2.0)
         sw.grad(lambda a: step_sum(a))(1.0)
     gc.collect()
-    assert len(jit_module._alive) <= functions + 1  # `step_sum`
+    assert len(staging._alive) <= functions + 1  # `step_sum`
     assert len(module_cache._modules) <= sizes[0] + 4 and len(EAGER.cache) <= sizes[1] + 4
 
 
@@ -97,12 +96,12 @@ def step_sum(a):
 
 
 def test_the_caches_are_bounded(monkeypatch):
-    monkeypatch.setattr(jit_module, "CACHE_SIZE", 3)
+    monkeypatch.setattr(staging, "CACHE_SIZE", 3)
     monkeypatch.setattr(module_cache, "CACHE_SIZE", 4)
     f = sw.jit(lambda a: a + 1)
     for n in range(1, 8):
         f(np.ones(n, np.float32))
-    assert len(f._traces) <= 3 and len(f._cache) <= 4  # two keys for calls with arrays
+    assert f._cache_size() <= 3 and len(f._cache) <= 4  # two keys for calls with arrays
     assert len(module_cache._modules) >= 4
     sw.clear_caches()
     for n in range(1, 8):

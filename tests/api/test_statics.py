@@ -162,12 +162,12 @@ def test_what_cannot_be_compared(answer, what):
 
 
 def test_one_that_equals_nothing_is_traced_each_time_and_kept_within_bounds(monkeypatch):
-    monkeypatch.setattr("shardwise._src.api.jit.CACHE_SIZE", 5)
+    monkeypatch.setattr("shardwise._src.api.staging.CACHE_SIZE", 5)
     fun, traces = counting(lambda x, s: x)
     f = sw.jit(fun, static_argnums=1)
     for _ in range(12):
         f(V, Odd(False))
-    assert len(traces) == 12 and len(f._traces) <= 5 and len(f._cache) <= 6
+    assert len(traces) == 12 and f._cache_size() <= 5 and len(f._cache) <= 6
     f(V, math.nan)
     before = len(traces)
     f(V, math.nan)  # the same object

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwise._src.api import backward
-from shardwise._src.api.jit import forget_calls
+from shardwise._src.api.staging import forget_functions
 from shardwise._src.base.caches import release_recent
 from shardwise._src.compiling import module_cache
 from shardwise._src.control import bodies
@@ -25,7 +25,7 @@ def clear_caches() -> None:
     gave stays valid. Programs on disk stay, see `compilation_cache_dir`. What was kept about types,
     meshes and shardings goes, too, as far as nothing else holds them.
     """
-    forget_calls()
+    forget_functions()
     bodies.forget()
     EAGER.cache.clear()
     tape.forget()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.api.callbacks import check_format, is_array
-from shardwise._src.api.jit import Jitted, jit
+from shardwise._src.api.staging import Call, Stageable
 from shardwise._src.checks.checking import (
     DIV,
     ERROR,
@@ -36,7 +36,7 @@ from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_value, type_of
 from shardwise._src.core.interpreter import name_of
 from shardwise._src.ops.logical import eq
-from shardwise._src.refs.refs import is_ref, values_of, with_refs_outside, write_back
+from shardwise._src.refs.refs import is_ref, with_refs_outside
 from shardwise._src.runtime.pytree import flatten, register_node
 from shardwise._src.types.dtypes import is_bool
 
@@ -130,7 +130,7 @@ def checkify(
             f"checkify of {name_of(f)}: errors must be made of the sets of this module, such as "
             f"`user_checks`; got {sorted(map(str, unknown))}."
         )
-    staged: Jitted[..., Any] = jit(f)
+    function = Stageable(f)
 
     @functools.wraps(f)
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
@@ -139,16 +139,14 @@ def checkify(
             flat = functools.wraps(f)(lambda *xs: _called(f, *tree.unflatten(xs)))
             free = [x for x in leaves if not is_ref(x)]
             return checkify(with_refs_outside(flat, leaves), errors)(*free)
-        leaves = staged._checked(leaves, args, kwargs, staged=True)
-        types, refs = tuple([type_of(x) for x in leaves]), []
-        program, out_tree, captured = staged._trace(types, tree, None, args, kwargs, refs)
-        new, places = checked_program(program, frozenset(errors))
-        outs = call(*captured, *leaves, *values_of(refs), program=new)
-        end = len(program.outputs)
-        count = end - len(refs)
-        write_back(refs, outs[count:end])
+        leaves = function.checked(leaves, tree, staged=True)
+        types = tuple([type_of(x) for x in leaves])
+        staged = function.staged(Call(leaves, tree, None), types, refs=True)
+        new, places = checked_program(staged.program, frozenset(errors))
+        outs = call(*staged.inputs(leaves), program=new)
+        end = len(staged.program.outputs)
         error = Error(outs[end], tuple(outs[end + 1 :]), places)
-        return error, out_tree.unflatten(outs[:count])
+        return error, staged.out_tree.unflatten(staged.results(outs[:end]))
 
     return checked
 

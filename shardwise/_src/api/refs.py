@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.api.signatures import Options, names_of
-from shardwise._src.api.statics import merged
+from shardwise._src.api.options import Options
+from shardwise._src.api.signatures import names_of
+from shardwise._src.api.staging import Call, Stageable
 from shardwise._src.api.trees import argument_names
 from shardwise._src.base.caches import make_room
-from shardwise._src.core.infer import type_of
 from shardwise._src.refs.refs import (
     Ref,
     functional,
@@ -26,21 +26,25 @@ FUNCTIONS = 256  # kept per jitted function, by where refs are among its argumen
 
 
 def through_refs(
-    jitted: Any, static: Any, args: tuple, kwargs: dict, closed: tuple[Ref, ...] = ()
+    jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call,
+    closed: tuple[Ref, ...] = (),
 ) -> Any:
-    """A call of a jitted function with refs among its arguments, or from outside (`closed`)."""
-    args, kwargs = merged(static, args, kwargs)
+    """A call of a jitted function with refs among its arguments, or from outside (`closed`).
+
+    jit: makes the jitted function of values that takes its place.
+    """
+    args, kwargs = call.arguments()
     leaves, tree = flatten((args, kwargs))
     at = tuple([i for i, x in enumerate(leaves) if is_ref(x)])
-    passed, who = [leaves[i] for i in at], f"jit of {jitted._name}"
+    passed, who = [leaves[i] for i in at], function.what
     key = (tree, at, closed)
-    inner = jitted._functional.get(key)
+    inner = function.with_values.get(key)
     if inner is None:
-        make_room(jitted._functional, FUNCTIONS)
-        options = _for_values(jitted._options, len(args))
-        pure = functional(jitted._fun, who, at, closed)
-        inner = jitted._functional[key] = type(jitted)(pure, options)
-    names = _names(jitted._fun, args, kwargs)
+        make_room(function.with_values, FUNCTIONS)
+        pure = functional(function.fun, who, at, closed)
+        inner = jit(pure, _for_values(function.options, len(args)))
+        function.with_values[key] = inner
+    names = _names(function.fun, args, kwargs)
     with lent(passed, who, lambda: [names()[i] for i in at]) as values:
         for i, value in zip(at, values, strict=True):
             leaves[i] = value
@@ -51,30 +55,27 @@ def through_refs(
 
 
 def closing_over_refs(
-    jitted: Any, leaves: list[Any], tree: Any, static: Any, args: tuple, kwargs: dict
-) -> Callable:
-    """What runs a call of a jitted function that uses refs from outside."""
-    refs: list[Ref] = []
-    jitted._trace(tuple([type_of(x) for x in leaves]), tree, static, args, kwargs, refs)
-    closed = tuple(refs)
+    jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call,
+    closed: tuple[Ref, ...],
+) -> Callable[[Sequence[Any]], Any]:
+    """What runs calls like this one of a jitted function that uses these refs from outside."""
+    tree, static = call.tree, call.static  # not the call, which holds arrays
 
     def run(leaves: Sequence[Any]) -> Any:
-        moving, named = tree.unflatten(leaves)
-        return through_refs(jitted, static, moving, named, closed)
+        return through_refs(jit, function, Call(leaves, tree, static), closed)
 
     return run
 
 
 def _for_values(options: Options, count: int) -> Options:
     """The options of a function of `count` positional arguments for the one of values."""
-    new = copy.copy(options)
     ins, outs = options.in_shardings, options.out_shardings
     if ins is not None:
         moving = count - sum(i < count for i in options.static_argnums)
-        new.in_shardings = (*(ins if isinstance(ins, tuple | list) else (ins,) * moving), None)
+        ins = (*(ins if isinstance(ins, tuple | list) else (ins,) * moving), None)
     if outs is not None:
-        new.out_shardings = (outs, None)
-    return new
+        outs = (outs, None)
+    return dataclasses.replace(options, in_shardings=ins, out_shardings=outs)
 
 
 def _names(fun: Callable, args: tuple, kwargs: dict) -> Callable[[], list[str]]:

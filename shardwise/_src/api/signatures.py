@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -114,28 +114,6 @@ def _check_names(fun: Callable, found: inspect.Signature, names: tuple, kind: st
             )
 
 
-def check_options(fun: Callable, options: Any, *, device: Any, backend: Any) -> None:
-    """Raises where options of `jit` contradict each other."""
-    what = f"jit of {name_of(fun)}"
-    numbers = set(options.static_argnums) & set(options.donate_argnums)
-    names = set(options.static_argnames) & set(options.donate_argnames)
-    if numbers or names:
-        shown = listed(sorted(names) or sorted(numbers))
-        raise ValueError(
-            f"{what}: {shown} cannot be both static and donated; a static argument has no memory "
-            "on a device."
-        )
-    if device is not None and backend is not None:
-        raise ValueError(f"{what}: got device={device} and backend={backend!r}; give one of them.")
-    if device is None and backend is None:
-        return
-    if options.in_shardings is not None or options.out_shardings is not None:
-        raise ValueError(
-            f"{what}: got {'device' if backend is None else 'backend'} beside in_shardings or "
-            "out_shardings, which say where to run, too. Leave it out."
-        )
-
-
 def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()) -> None:
     """Raises where `argnums` are no numbers of `count` positional arguments."""
     nums = as_tuple(argnums)
@@ -178,37 +156,3 @@ def _fits(found: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any])
     except TypeError:
         return False
     return True
-
-
-class JitOptions(TypedDict, total=False):
-    """The keyword arguments of `jit`, for type checkers."""
-
-    in_shardings: Any
-    out_shardings: Any
-    static_argnums: int | Sequence[int] | None
-    static_argnames: str | Iterable[str] | None
-    donate_argnums: int | Sequence[int] | None
-    donate_argnames: str | Iterable[str] | None
-    keep_unused: bool
-    device: Any
-    backend: str | None
-    inline: bool
-    compiler_options: dict[str, Any] | None
-
-
-class Options:
-    """The arguments of `jit`, in canonical form."""
-
-    __slots__ = (
-        "in_shardings", "out_shardings", "static_argnums", "static_argnames", "donate_argnums",
-        "donate_argnames", "inline", "compiler_options", "device", "keep_unused",
-    )
-
-
-def without_static(nums: tuple, static: tuple) -> list[int]:
-    """Argument numbers, counted without the static arguments."""
-    return [n - sum(s < n for s in static) for n in nums if n not in static]
-
-
-def names_without_static(parameters: tuple, static: tuple) -> list[str]:
-    return [p for i, p in enumerate(parameters) if i not in static]

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.api.options import compiler_overrides
 from shardwise._src.api.trees import tree_difference, tree_text
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
@@ -88,25 +89,6 @@ def shapes_of(program: Program, out_tree: Any) -> Any:
     types = program.out_types
     leaves = [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
     return out_tree.unflatten(leaves)
-
-
-def compiler_overrides(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
-    """XLA's options in a fixed order; what each may be, XLA says when it compiles.
-
-    name: of the function, for messages.
-    """
-    what = f"jit of {name}: compiler_options"
-    if not isinstance(options, dict | None):
-        raise TypeError(f"{what} must be a dict of XLA options by name; got {options!r}.")
-    for option, value in (options or {}).items():
-        if not isinstance(option, str):
-            raise TypeError(f"{what} has the name {option!r}; names of options are strings.")
-        if not isinstance(value, bool | int | float | str):
-            raise TypeError(
-                f"{what}[{option!r}] must be a bool, an int, a float or a string; got {value!r} "
-                f"of type {type(value).__name__}."
-            )
-    return tuple(sorted((options or {}).items()))
 
 
 def used_arguments(program: Program) -> tuple[int, ...]:

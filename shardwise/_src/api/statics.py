@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shardwise._src.api.signatures import Options
+from shardwise._src.api.options import Options
 from shardwise._src.base.caches import exact
 from shardwise._src.messages.trees import shown
 from shardwise._src.runtime.pytree import flatten

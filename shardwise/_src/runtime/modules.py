@@ -92,14 +92,12 @@ class LoadedModule:
         self.raw = raw
         self.calls = calls  # of host functions
         self.devices = devices
-        self.window: Window | None = None
         self._smallest: int | None = None  # the result that the window holds
         platform = devices[0].platform
         if collectives is None:
             collectives = len(devices) > 1 and _communicates(raw.get_hlo_text())
         self.has_collectives = collectives
-        if collectives and platform == "cpu":
-            self.window = CPU_WINDOW
+        self.window: Window | None = CPU_WINDOW if collectives and platform == "cpu" else None
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         """Starts the program; the results may still be computed when this returns."""

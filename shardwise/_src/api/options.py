@@ -1,0 +1,167 @@
+"""The options of `jit`: what they may be, and what they say of the arguments of a call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypedDict
+
+from shardwise._src.api.signatures import both
+from shardwise._src.api.trees import broadcast_prefix, broadcast_to_arguments
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.messages.words import listed
+from shardwise._src.moving.targets import as_boundary, is_sharding_leaf
+from shardwise._src.runtime.backend import devices
+from shardwise._src.runtime.pytree import flatten
+
+
+class JitOptions(TypedDict, total=False):
+    """The keyword arguments of `jit`, for type checkers."""
+
+    in_shardings: Any
+    out_shardings: Any
+    static_argnums: int | Sequence[int] | None
+    static_argnames: str | Iterable[str] | None
+    donate_argnums: int | Sequence[int] | None
+    donate_argnames: str | Iterable[str] | None
+    keep_unused: bool
+    device: Any
+    backend: str | None
+    inline: bool
+    compiler_options: dict[str, Any] | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Options:
+    """The arguments of `jit`, in canonical form.
+
+    Trees of calls are those of the arguments that are not static, as (positional, named).
+    """
+
+    in_shardings: Any = None
+    out_shardings: Any = None
+    static_argnums: tuple[int, ...] = ()
+    static_argnames: tuple[str, ...] = ()
+    donate_argnums: tuple[int, ...] = ()
+    donate_argnames: tuple[str, ...] = ()
+    keep_unused: bool = False
+    device: Any = None
+    inline: bool = False
+    compiler_options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def has_static(self) -> bool:
+        return bool(self.static_argnums or self.static_argnames)
+
+    def moving(self, parameters: Sequence[str]) -> list[str]:
+        """The positional parameters that are not static."""
+        return [p for i, p in enumerate(parameters) if i not in self.static_argnums]
+
+    def shardings_in(
+        self, what: str, tree: Any, parameters: Sequence[str]
+    ) -> list[Any] | None:
+        """The sharding or format that is asked for of each argument, if any is.
+
+        what: the transform and the function, for messages; parameters: all positional ones.
+        """
+        if self.in_shardings is None:
+            return None
+        args, named = tree.unflatten(range(tree.num_leaves))
+        if named:
+            raise ValueError(
+                f"{what}: in_shardings are for positional arguments, but {listed(named)} came by "
+                "name. Pass it by position, or leave in_shardings out and place it with "
+                "`device_put`."
+            )
+        asked, what = self.in_shardings, f"{what}: in_shardings"
+        wanted = tuple(asked) if isinstance(asked, list) else asked
+        moving = self.moving(parameters)
+        found = broadcast_to_arguments(wanted, args, what, moving, is_sharding_leaf)
+        return [as_boundary(s, what) for s in found]
+
+    def shardings_out(self, what: str, tree: Any) -> list[Any] | None:
+        """The same of each result."""
+        wanted = self.device if self.out_shardings is None else self.out_shardings
+        if wanted is None:
+            return None
+        outs = tree.unflatten(range(tree.num_leaves))
+        what = f"{what}: out_shardings"
+        found = broadcast_prefix(wanted, outs, what, is_sharding_leaf, "result")
+        return [as_boundary(s, what) for s in found]
+
+    def donated(self, tree: Any) -> tuple[int, ...]:
+        """The positions of the leaves whose memory the program may take."""
+        if not self.donate_argnums and not self.donate_argnames:
+            return ()
+        args, kwargs = tree.unflatten(range(tree.num_leaves))
+        static = self.static_argnums
+        shifted = [n - sum(s < n for s in static) for n in self.donate_argnums if n not in static]
+        picked = [args[i] for i in shifted if i < len(args)]
+        picked += [kwargs[k] for k in self.donate_argnames if k in kwargs]
+        return tuple(sorted(flatten(picked)[0]))
+
+
+NO_OPTIONS = Options()
+
+
+def options_for(
+    fun: Callable, *, in_shardings: Any, out_shardings: Any, static_argnums: Any,
+    static_argnames: Any, donate_argnums: Any, donate_argnames: Any, keep_unused: bool,
+    device: Any, backend: str | None, inline: bool, compiler_options: dict[str, Any] | None,
+) -> Options:
+    """The options of a function. Raises where they do not fit it, or each other."""
+    static_argnums, static_argnames = both(fun, static_argnums, static_argnames, "static")
+    donate_argnums, donate_argnames = both(fun, donate_argnums, donate_argnames, "donate")
+    numbers = set(static_argnums).intersection(donate_argnums)
+    names = set(static_argnames).intersection(donate_argnames)
+    what = f"jit of {name_of(fun)}"
+    if numbers or names:
+        shown = listed(sorted(names) or sorted(numbers))
+        raise ValueError(
+            f"{what}: {shown} cannot be both static and donated; a static argument has no memory "
+            "on a device."
+        )
+    if device is not None or backend is not None:
+        _check_place(what, device, backend, in_shardings is not None or out_shardings is not None)
+    return Options(
+        in_shardings,
+        out_shardings,
+        static_argnums,
+        static_argnames,
+        donate_argnums,
+        donate_argnames,
+        keep_unused,
+        device if backend is None else devices(backend)[0],
+        inline,
+        compiler_overrides(name_of(fun), compiler_options),
+    )
+
+
+def _check_place(what: str, device: Any, backend: str | None, is_sharded: bool) -> None:
+    """Raises where it is said twice where to run."""
+    if device is not None and backend is not None:
+        raise ValueError(f"{what}: got device={device} and backend={backend!r}; give one of them.")
+    if is_sharded:
+        raise ValueError(
+            f"{what}: got {'device' if backend is None else 'backend'} beside in_shardings or "
+            "out_shardings, which say where to run, too. Leave it out."
+        )
+
+
+def compiler_overrides(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
+    """XLA's options in a fixed order; what each may be, XLA says when it compiles.
+
+    name: of the function, for messages.
+    """
+    what = f"jit of {name}: compiler_options"
+    if not isinstance(options, dict | None):
+        raise TypeError(f"{what} must be a dict of XLA options by name; got {options!r}.")
+    for option, value in (options or {}).items():
+        if not isinstance(option, str):
+            raise TypeError(f"{what} has the name {option!r}; names of options are strings.")
+        if not isinstance(value, bool | int | float | str):
+            raise TypeError(
+                f"{what}[{option!r}] must be a bool, an int, a float or a string; got {value!r} "
+                f"of type {type(value).__name__}."
+            )
+    return tuple(sorted((options or {}).items()))

@@ -1,0 +1,285 @@
+"""Functions staged once for each kind of arguments: what `jit`, `checkify` and others share.
+
+    function = Stageable(fun, options)
+    call = function.call(args, kwargs)          # leaves, their tree, and the static arguments
+    staged = function.staged(call, types)       # a program, found again for calls like this one
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+import numpy as np
+
+from shardwise._src.api.misses import is_full, log_miss
+from shardwise._src.api.options import NO_OPTIONS, Options
+from shardwise._src.api.signatures import called, names_of
+from shardwise._src.api.stages import ShapeDtypeStruct
+from shardwise._src.api.statics import incomparable, merged, split_static
+from shardwise._src.api.trees import argument_names, leaf_paths
+from shardwise._src.arrays.array import Array
+from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.base.caches import make_room, snapshot
+from shardwise._src.base.config import log_compiles
+from shardwise._src.base.context import CURRENT
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.core.infer import is_value, known, type_of
+from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.program import Program
+from shardwise._src.numpy.value import Value
+from shardwise._src.refs.refs import Ref, keepable, refuse_returned, values_of, write_back
+from shardwise._src.running.eager import EAGER
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import stage
+from shardwise._src.transforms.tracer import Tracer, escaped
+from shardwise._src.types.array_type import ArrayType
+
+CACHE_SIZE = 4096
+_log = logging.getLogger("shardwise.jit")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """A call of a function that is staged. Made where the call is not found among those known.
+
+    leaves: of the arguments that are not static; tree: of these, as (positional, named).
+    static: the other arguments, as a part of keys (see `statics`); None where there can be none.
+    """
+
+    leaves: Sequence[Any]
+    tree: Any
+    static: Any
+
+    def arguments(self) -> tuple[tuple, dict]:
+        """All arguments of the call, static ones included."""
+        return merged(self.static, *self.tree.unflatten(self.leaves))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Staged:
+    """A function staged for one kind of arguments.
+
+    captured: tracers of transforms around it, the program's first arguments.
+    refs:     those from outside that it touches: the program takes and gives their values, last.
+    out_tree: of its own results.
+    """
+
+    program: Program
+    out_tree: Any
+    captured: tuple[Any, ...]
+    refs: tuple[Ref, ...]
+
+    def inputs(self, leaves: Sequence[Any]) -> list[Any]:
+        """What the program takes in a call with these leaves."""
+        return [*self.captured, *leaves, *values_of(self.refs)]
+
+    def results(self, outs: Sequence[Any]) -> Sequence[Any]:
+        """The function's own results, of what the program gave; the refs get theirs."""
+        count = len(outs) - len(self.refs)
+        write_back(self.refs, outs[count:])
+        return outs[:count]
+
+
+class Stageable:
+    """A function, and what is known of it by now: what it was staged to, and compiled.
+
+    traces: what it was staged to; the keys are (key of the context, tree, static arguments, type
+            of each leaf ...).
+    calls:  what runs a call; the keys are the same with signatures for types. Those of calls with
+            arrays only have neither tree nor static arguments.
+    with_values: functions of values in place of refs (see `api.refs`).
+    """
+
+    def __init__(self, fun: Callable[..., Any], options: Options = NO_OPTIONS):
+        self.fun = fun
+        self.name = name_of(fun)
+        self.options = options
+        self.traces: dict[tuple, Staged] = {}
+        self.calls: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
+        self.with_values: dict[tuple, Callable[..., Any]] = {}
+        self._was_staged = False
+        _alive.add(self)
+
+    @functools.cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the positional parameters."""
+        return names_of(self.fun)
+
+    @property
+    def what(self) -> str:
+        """The function in messages."""
+        return f"jit of {self.name}"
+
+    @staticmethod
+    def keep(table: dict[tuple, Any], key: tuple, value: Any) -> None:
+        make_room(table, CACHE_SIZE)
+        table[key] = value
+
+    def forget(self) -> None:
+        for table in (self.traces, self.calls, self.with_values):
+            table.clear()
+
+    # -- calls --
+
+    def call(self, args: tuple, kwargs: dict) -> Call:
+        """A call with arrays or types."""
+        static, args, kwargs = self.split(args, kwargs)
+        leaves, tree = flatten((args, kwargs))
+        return Call(self.checked(leaves, tree, abstract=True), tree, static)
+
+    def split(self, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
+        """(static arguments as a part of keys, the other positional ones, the other named ones)."""
+        if not self.options.has_static:
+            return None, args, kwargs
+        return split_static(self.what, self.parameters, self.options, args, kwargs)
+
+    def names(self, leaves: Sequence[Any], tree: Any) -> list[str]:
+        """A name for each leaf of a call."""
+        args, kwargs = tree.unflatten(leaves)
+        return argument_names(args, kwargs, self.options.moving(self.parameters))
+
+    def checked(
+        self, leaves: Sequence[Any], tree: Any, *, staged: bool = False, abstract: bool = False
+    ) -> list[Any]:
+        """The leaves of a call in forms that have types.
+
+        staged: tracers are allowed; abstract: types are, and tracers become types.
+        """
+        found = []
+        for i, x in enumerate(leaves):
+            try:
+                ready = x.__class__ is Array or (staged and isinstance(x, Value))
+                found.append(x if ready else _leaf(x, abstract))
+            except UnexpectedTracerError:
+                raise
+            except TypeError as error:
+                raise TypeError(
+                    f"{self.what}: {self.names(leaves, tree)[i]}: {error} Arguments are arrays and "
+                    "scalars, in pytrees; mark others static with static_argnums or "
+                    "static_argnames."
+                ) from None
+        return found
+
+    def refuse_comparing(self, static: Any, error: Exception) -> NoReturn:
+        """Raises what the `==` of a key was about: a static argument, or the error itself."""
+        others = [k[2] for k in [*self.calls, *self.traces] if is_full(k) and k[2]]
+        found = static and incomparable(self.what, self.parameters, static, others)
+        if found:
+            raise found from None
+        raise error
+
+    # -- staging --
+
+    def staged(self, call: Call, types: tuple[ArrayType, ...], *, refs: bool = False) -> Staged:
+        """The function staged for arguments of these types; kept where it captured nothing.
+
+        refs: whether it may touch refs from outside, which are then the caller's matter.
+        """
+        key = (CURRENT.get().trace_key, call.tree, call.static, *types)
+        try:
+            found = self.traces.get(key)
+        except Exception as error:
+            self.refuse_comparing(call.static, error)
+        if found is not None and (refs or not found.refs):
+            return found
+        begin = time.perf_counter()
+        new = self._staged(call, types, [] if refs else None)
+        if log_compiles.value:
+            _log.warning("traced %s in %.1f ms", self.name, 1e3 * (time.perf_counter() - begin))
+        self._was_staged = True
+        if not new.captured and keepable(new.refs):
+            self.keep(self.traces, key, new)
+        return new
+
+    def _staged(
+        self, call: Call, types: tuple[ArrayType, ...], refs: list[Ref] | None
+    ) -> Staged:
+        tree, static = call.tree, call.static
+        out_tree: list[Any] = []
+
+        def flat(*leaves: Any) -> list[Any]:
+            full = merged(static, *tree.unflatten(leaves))
+            outs, treedef = flatten(called(self.what, self.fun, *full))
+            refuse_returned(f"{self.what}: the function", outs)
+            out_tree.append(treedef)
+            return [self._result(x, treedef, i) for i, x in enumerate(outs)]
+
+        names = self.names(call.leaves, tree)
+        program, captured = stage(flat, types, name=self.name, names=names, refs=refs)
+        return Staged(program, out_tree[0], tuple(captured), tuple(refs or ()))
+
+    def _result(self, x: Any, tree: Any, i: int) -> Any:
+        if isinstance(x, Value | bool | int | float | complex | np.generic):
+            return x
+        try:
+            return EAGER.array(x)
+        except TypeError as error:
+            path = leaf_paths(tree.unflatten(range(tree.num_leaves)))[i]
+            raise TypeError(
+                f"{self.what}: the result{path and ' at ' + path}: {error} A jitted function "
+                "returns arrays and scalars, in pytrees."
+            ) from None
+
+    # -- why calls are not found --
+
+    def explain(self, key: tuple, table: dict[tuple, Any], call: Call) -> None:
+        """Logs why a table has nothing for the key of a call, if so."""
+        if key not in table:
+            names = self.names(call.leaves, call.tree)
+            log_miss(self.fun, key, list(table), names, self._before())
+
+    def _before(self) -> str:
+        """What was done with this function, in words, where no call is known."""
+        if self.traces:
+            return "it has been traced before, under a transform or by `lower`, but not compiled."
+        if self._was_staged:
+            return "it has been called before, but what was known of it has been cleared."
+        return ""
+
+
+_alive: WeakSet[Stageable] = WeakSet()
+
+
+def forget_functions() -> None:
+    """Forgets what is known of all functions."""
+    for function in snapshot(_alive):
+        function.forget()
+
+
+def signatures_of(leaves: Sequence[Any]) -> list[Signature]:
+    """The signatures of leaves in forms that have types: those of arrays are theirs."""
+    return [a._sig if a.__class__ is Array else _signature(a) for a in leaves]
+
+
+def _signature(x: Any) -> Signature:
+    sharding = getattr(x, "sharding", None)
+    return signature(type_of(x), sharding, sharding is not None, getattr(x, "layout", None))
+
+
+def _leaf(x: Any, abstract: bool = False) -> Any:
+    """An argument's leaf in a form that has a type: host values stay on the host."""
+    if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
+        type_of(x)  # raises for dtypes that there are not
+        return x
+    if isinstance(x, Tracer):
+        if abstract and x.interpreter.alive:
+            return ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.aval.weak_type)
+        raise escaped(x)
+    if isinstance(x, ShapeDtypeStruct):
+        if abstract:
+            return x
+        raise TypeError(f"{x} has no data; types are for `trace`, `lower` and `eval_shape`.")
+    if abstract and _is_like_type(x):
+        return ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
+    return EAGER.array(x)
+
+
+def _is_like_type(x: Any) -> bool:
+    """Whether an object says of an array what a `ShapeDtypeStruct` says, and has no data."""
+    return hasattr(x, "shape") and hasattr(x, "dtype") and known(x) is x and not is_value(x)
