@@ -13,8 +13,8 @@ from shardwise._src.base.context import ROOT, current
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.checker import check_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import OPS, Op
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.basis import reduce_sum, reshape
 from shardwise._src.ops.elementwise import add, cos, exp, mul, sin

@@ -29,8 +29,9 @@ import numpy as np
 
 from shardwise._src.api.callbacks import debug_call, pure_callback
 from shardwise._src.base.context import current
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.source import is_own
+from shardwise._src.messages.words import brief
 from shardwise._src.ops.elementwise import stop_gradient
 from shardwise._src.refs.refs import is_ref, value_of
 from shardwise._src.runtime.pytree import flatten
@@ -272,7 +273,6 @@ class Commands(cmd.Cmd):
 
 
 def _brief(value: Any) -> str:
-    if hasattr(value, "aval") or isinstance(value, np.ndarray):
+    if is_array(value) or isinstance(value, np.ndarray):
         return type_of(value).str_short(True)
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return brief(value)

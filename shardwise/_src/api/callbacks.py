@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.infer import is_value, known, type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.infer import HOST, is_array, known, type_of
 from shardwise._src.effects.callback import (
     METHODS,
     Callback,
@@ -29,6 +28,7 @@ from shardwise._src.effects.callback import (
 )
 from shardwise._src.effects.callback import io_callback as io_op
 from shardwise._src.effects.callback import pure_callback as pure_op
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.words import counted
 from shardwise._src.ops.random.bits import random_unwrap
 from shardwise._src.refs.refs import is_ref, value_of
@@ -40,7 +40,6 @@ from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.sharding import SingleDeviceSharding
 
 _log = logging.getLogger("shardwise.debug")
-_SCALARS = (bool, int, float, complex, np.generic, np.ndarray)
 
 
 def pure_callback(
@@ -102,7 +101,7 @@ def _call(
     results, out_tree = _results(kind, fun, wanted)
     leaves, in_tree = _leaves(args, kwargs)
     for x in leaves:
-        if not is_array(x):
+        if not can_be_operand(x):
             raise TypeError(
                 f"{kind} of {name_of(fun)}: arguments are arrays and scalars, in pytrees; got "
                 f"{x!r} of type {type(x).__name__}. Bind others with functools.partial."
@@ -119,7 +118,7 @@ def debug_call(
     Leaves of the arguments that are no arrays are passed as they are.
     """
     leaves, in_tree = _leaves(args, kwargs)
-    static = {i: x for i, x in enumerate(leaves) if not is_array(x)}
+    static = {i: x for i, x in enumerate(leaves) if not can_be_operand(x)}
     values = [_plain(x) for i, x in enumerate(leaves) if i not in static]
     record = Callback(fun, kind, in_tree, static, local=local)
     bind(ordered_debug_callback if ordered else debug_callback, values, record)
@@ -284,9 +283,9 @@ def _leaves(args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
     return [value_of(x) if is_ref(x) else x for x in leaves], tree
 
 
-def is_array(x: Any) -> bool:
-    """Whether ops take `x` as an operand."""
-    return isinstance(x, _SCALARS) or is_value(x) or known(x) is not x
+def can_be_operand(x: Any) -> bool:
+    """Whether ops take `x`, as it is or converted."""
+    return isinstance(x, HOST) or is_array(x) or known(x) is not x
 
 
 def _plain(x: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.callbacks import check_format, is_array
+from shardwise._src.api.callbacks import can_be_operand, check_format
 from shardwise._src.api.staging import Call, Stageable
 from shardwise._src.checks.checking import (
     DIV,
@@ -33,8 +33,8 @@ from shardwise._src.checks.checking import (
     text_of,
 )
 from shardwise._src.control.call import call
-from shardwise._src.core.infer import is_value, type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.ops.logical import eq
 from shardwise._src.refs.refs import is_ref, with_refs_outside
 from shardwise._src.runtime.pytree import flatten, register_node
@@ -97,7 +97,7 @@ class Error:
         return "Error(of traced values)" if self._is_traced() else f"Error({self.get()})"
 
     def _is_traced(self) -> bool:
-        return is_value(self._code) and not hasattr(self._code, "sharding")
+        return is_array(self._code) and not hasattr(self._code, "sharding")
 
 
 def _from_parts(places: tuple[Place, ...], parts: Iterable[Any]) -> Error:
@@ -187,7 +187,7 @@ def _check(pred: Any, msg: str, args: tuple, kwargs: dict, optional: bool) -> No
         )
     values, tree = flatten((args, kwargs))
     for x in values:
-        if not is_array(x):
+        if not can_be_operand(x):
             raise TypeError(
                 f"checkify.check: arguments of the message are arrays, in pytrees; got {x!r} of "
                 f"type {type(x).__name__}. Put it into the message itself."

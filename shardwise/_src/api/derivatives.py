@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shardwise._src.api.closures import Closure
-from shardwise._src.api.grad import as_value, settled, vjp
+from shardwise._src.api.grad import as_tangent, as_value, vjp
 from shardwise._src.api.jit import jit
 from shardwise._src.api.signatures import as_tuple, check_argnums, check_function
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import call
-from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.infer import is_array, is_operand, type_of
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.structure import shared
-from shardwise._src.custom.common import filled, is_value
+from shardwise._src.custom.common import (
+    filled,
+)
 from shardwise._src.custom.vjp import CustomVJPPrimal, custom_vjp
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference
 from shardwise._src.numpy.convert import cast
@@ -25,7 +27,7 @@ from shardwise._src.ops.sharding import settle
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.transforms.transpose import transpose_program
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, in_row
 from shardwise._src.types.dtypes import is_inexact
 
 
@@ -48,7 +50,7 @@ def linear_transpose(fun: Callable, *primals: Any) -> Callable:
     check_function("linear_transpose", fun)
     name = name_of(fun)
     leaves, tree = flatten(primals)
-    types = [x.aval if hasattr(x, "aval") else type_of(as_value(x)) for x in leaves]
+    types = [x.aval if is_array(x) else type_of(as_value(x)) for x in leaves]
     body = staged(lambda *xs: fun(*tree.unflatten(xs)), types, "linear_transpose", name)
     _check_kinds(name, [*types, *body.out_types])
     known, out_tree = len(body.outside), body.tree
@@ -68,7 +70,7 @@ def linear_transpose(fun: Callable, *primals: Any) -> Callable:
         back, marks = transpose_program(program, known, (True,) * len(cts))
         found = iter(call(*map(settle, given, back.in_types), program=back))
         rows = zip(marks, types, strict=True)
-        return tree.unflatten([settled(next(found) if m else None, t) for m, t in rows])
+        return tree.unflatten([as_tangent(next(found) if m else None, t) for m, t in rows])
 
     return Closure(transposed, body.outside)
 
@@ -76,7 +78,7 @@ def linear_transpose(fun: Callable, *primals: Any) -> Callable:
 def _check_kinds(name: str, types: Sequence[ArrayType]) -> None:
     kinds = {is_inexact(t.dtype) for t in types}
     if len(kinds) > 1:
-        shown = ", ".join(t.str_short(True) for t in types)
+        shown = in_row(types)
         raise TypeError(
             f"linear_transpose of {name}: arguments and results must all be real or complex "
             f"numbers, or all integers; got {shown}."
@@ -100,7 +102,7 @@ def _check_linear(name: str, program: Program, linear: set[Any]) -> None:
                 raise TypeError(
                     f"linear_transpose of {name}: it is not linear, as [{eqn.op.name}] is not in "
                     f"operands that depend on the arguments: "
-                    f"{', '.join(types[i].str_short(True) for i in places)}."
+                    f"{in_row(types[i] for i in places)}."
                 )
 
 
@@ -153,7 +155,7 @@ def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list[A
             )
         values = iter(args[count:])
         outside = [next(values) if m else x for x, m in zip(body.outside, moving, strict=True)]
-        given = [x if is_value(x) else as_value(x) for x in given]
+        given = [x if is_operand(x) else as_value(x) for x in given]
         pairs = zip([*outside, *given], program.in_types, strict=True)
         return body.tree.unflatten(program(*[_as_staged(x, t) for x, t in pairs]))
 

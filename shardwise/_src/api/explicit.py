@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.api.grad import as_value
-from shardwise._src.api.trees import broadcast_prefix, leaf_paths
+from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.messages.words import listed
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.sharding import own_sharding, target

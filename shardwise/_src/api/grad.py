@@ -10,15 +10,15 @@ import numpy as np
 
 from shardwise._src.api.backward import backward
 from shardwise._src.api.closures import Closure
-from shardwise._src.api.signatures import as_tuple, called, check_argnums, check_function, names_at
-from shardwise._src.api.trees import leaf_name, path_in, tree_difference, tree_text
+from shardwise._src.api.signatures import as_tuple, called, check_argnums, check_function
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import UnexpectedTracerError
-from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.messages.arguments import leaf_name, name_of, names_at
 from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import path_in, tree_difference, tree_text
 from shardwise._src.messages.words import counted
 from shardwise._src.moving.targets import explicit_mesh, in_mesh
 from shardwise._src.numpy.value import Value
@@ -222,7 +222,7 @@ def pull_back(
     grads = []
     for t, active in zip(linear.in_types, linear.active_in, strict=True):
         ct = next(found) if active else None
-        grads.append(settled(ct, t))
+        grads.append(as_tangent(ct, t))
     return [*map(_split_as, grads, places)] if any(places) else grads
 
 
@@ -241,7 +241,7 @@ def _split_as(ct: Any, place: Any) -> Any:
     return EAGER.place(ct, place)
 
 
-def settled(x: Any, t: ArrayType) -> Any:
+def as_tangent(x: Any, t: ArrayType) -> Any:
     """A tangent or cotangent of a value of type `t`, in its dtype and as weak; None for zero."""
     if x is None:
         return zeros(t)
@@ -252,7 +252,7 @@ def settled(x: Any, t: ArrayType) -> Any:
         aval, layout = found.update(weak_type=t.weak_type), x._sig.layout
         weak = signature(aval, x.sharding, x.committed, layout)
         return wrap(x._live(), weak)
-    if not hasattr(x, "aval") or (found.dtype, found.weak_type) != (t.dtype, t.weak_type):
+    if not is_array(x) or (found.dtype, found.weak_type) != (t.dtype, t.weak_type):
         return convert_element_type(x, dtype=t.dtype, weak=t.weak_type)
     return x
 
@@ -339,7 +339,7 @@ def jvp(
     count = trees[0].num_leaves
     pairs = zip(outs[:count], out_tangents[:count], strict=True)
     with in_mesh(explicit_mesh(values)):
-        given = [settled(t, type_of(o)) for o, t in pairs]
+        given = [as_tangent(t, type_of(o)) for o, t in pairs]
     result = (trees[0].unflatten(outs[:count]), trees[0].unflatten(given))
     return (*result, trees[1].unflatten(outs[count:])) if has_aux else result
 
@@ -486,7 +486,7 @@ def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
                   for i, (t, x) in pairs]
         with in_mesh(mesh):
             outs = linear.at(residuals)(values)[: len(types)]
-            outs = [settled(o, t) for o, t in zip(outs, types, strict=True)]
+            outs = [as_tangent(o, t) for o, t in zip(outs, types, strict=True)]
         return out_tree.unflatten(outs)
 
     along = Closure(derivative, found.captured)

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from shardwise._src.api.grad import argument_path, linear_parts, pull_back, settled, zeros
+from shardwise._src.api.grad import argument_path, as_tangent, linear_parts, pull_back, zeros
 from shardwise._src.api.signatures import as_tuple, called, check_argnums, check_function
 from shardwise._src.api.vmap import vmap
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.ranges import eye
 from shardwise._src.numpy.shapes import moveaxis, reshape
@@ -112,7 +112,7 @@ def _columns(linear: LinearFunction) -> list[list[Any]]:
 
     def along(*tangents: Any) -> list[Any]:
         outs = linear(list(tangents))
-        return [settled(outs[i], linear.out_types[i]) for i in active]
+        return [as_tangent(outs[i], linear.out_types[i]) for i in active]
 
     found = dict(zip(active, vmap(along)(*basis), strict=True)) if active else {}
     table = []

@@ -12,7 +12,6 @@ from shardwise._src.api.refs import closing_over_refs, through_refs
 from shardwise._src.api.signatures import check_function
 from shardwise._src.api.stages import Lowered, Traced, shapes_of, used_arguments
 from shardwise._src.api.staging import Call, Stageable, Staged, signatures_of
-from shardwise._src.api.trees import leaf_paths
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.config import disable_jit, explain_cache_misses
@@ -21,6 +20,7 @@ from shardwise._src.control.call import call as bind_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.storage import bare
 from shardwise._src.messages.tracebacks import hide_frames, hides_frames
+from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.moving.targets import check_fit
 from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.refs.refs import is_ref

@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.trees import broadcast_prefix, leaf_paths, tree_text
+from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.ground import untraced
 from shardwise._src.core.infer import known
 from shardwise._src.lowering.storage import bare
+from shardwise._src.messages.trees import leaf_paths, tree_text
 from shardwise._src.moving import parts
 from shardwise._src.moving.parts import Part
 from shardwise._src.moving.targets import as_placement, as_sharding, is_sharding_leaf

@@ -14,10 +14,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from shardwise._src.api.signatures import names_of
-from shardwise._src.api.trees import tree_text
 from shardwise._src.base.config import FLAGS, USER_CONTEXTS
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.messages.arguments import argument_name, name_of, names_of
+from shardwise._src.messages.trees import tree_text
 
 _OTHER_TREE = "the arguments have the tree"
 _log = logging.getLogger("shardwise.jit")
@@ -116,7 +115,7 @@ def _of_statics(fun: Callable, new: Any, old: Any) -> list[str]:
 
     def by_name(static: Any) -> dict[str, list[Any]]:
         numbered: dict[str, list[Any]] = {
-            parameters[i] if i < len(parameters) else f"args[{i}]": rest
+            argument_name(parameters, i): rest
             for i, *rest in static[0]
         }
         return numbered | {name: rest for name, *rest in static[1]}

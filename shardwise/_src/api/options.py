@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypedDict
 
+from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import both
-from shardwise._src.api.trees import broadcast_prefix, broadcast_to_arguments
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.words import listed
 from shardwise._src.moving.targets import as_boundary, is_sharding_leaf
 from shardwise._src.runtime.backend import devices

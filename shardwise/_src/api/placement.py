@@ -9,10 +9,11 @@ from typing import Any, cast
 import numpy as np
 
 from shardwise._src.api.grad import as_value
-from shardwise._src.api.trees import broadcast_prefix, leaf_paths
+from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.infer import known
+from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.moving import parts, transfer
 from shardwise._src.moving.targets import as_placement, as_sharding, check_fit, is_sharding_leaf
 from shardwise._src.numpy.value import Value

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.api.options import Options
-from shardwise._src.api.signatures import names_of
 from shardwise._src.api.staging import Call, Stageable
-from shardwise._src.api.trees import argument_names
 from shardwise._src.base.caches import make_room
+from shardwise._src.messages.arguments import argument_names, names_of
 from shardwise._src.refs.refs import (
     Ref,
     functional,

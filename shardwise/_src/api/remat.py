@@ -7,21 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shardwise._src.api.grad import as_value
-from shardwise._src.api.signatures import names_of
-from shardwise._src.api.trees import argument_names
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import CURRENT
 from shardwise._src.control.bodies import check_function, leaf, shelf_of, staged
 from shardwise._src.control.call import call
-from shardwise._src.core.infer import is_value, known, type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.infer import is_array, is_operand, known, type_of
 from shardwise._src.core.program import Literal, Program, Var
 from shardwise._src.core.structure import shared
-from shardwise._src.custom.common import is_value as is_operand
+from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.source import describe
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import shown
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import counted, shown
 from shardwise._src.refs.refs import is_ref, values_of, with_refs_outside, write_back
 from shardwise._src.remat.recompute import checkpoint as checkpoint_op
 from shardwise._src.remat.recompute import named
@@ -182,7 +178,7 @@ def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[
 def checkpoint_name(x: Any, name: str) -> Any:
     """`x`, a pytree of arrays, under a name that policies of `checkpoint` know it by."""
     leaves, tree = flatten(x)
-    if CURRENT.get().interpreter.eager and all(map(is_value, leaves)):
+    if CURRENT.get().interpreter.eager and all(map(is_array, leaves)):
         return x
     return tree.unflatten([named(leaf(x, "checkpoint_name", "x", tree, i), name=name)
                            for i, x in enumerate(leaves)])

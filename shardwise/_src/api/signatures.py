@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.base.errors import did_you_mean
+from shardwise._src.messages.arguments import name_of, names_of
 from shardwise._src.messages.words import counted, listed
-
-
-def names_of(fun: Callable) -> tuple[str, ...]:
-    """Names of the positional parameters; empty where the function does not say."""
-    try:
-        found = inspect.signature(fun).parameters.values()
-    except (TypeError, ValueError):
-        return ()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(p.name for p in found if p.kind in kinds)
-
-
-def names_at(fun: Callable, places: Sequence[int]) -> list[str]:
-    """Names for the positional arguments at these places."""
-    names = names_of(fun)
-    return [names[n] if n < len(names) else f"args[{n}]" for n in places]
 
 
 def as_tuple(x: Any) -> tuple:
@@ -106,8 +90,7 @@ def _check_names(fun: Callable, found: inspect.Signature, names: tuple, kind: st
         return
     for n in names:
         if n not in found.parameters:
-            near = difflib.get_close_matches(n, found.parameters, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(n, found.parameters)
             raise ValueError(
                 f"jit of {name_of(fun)}: {kind}_argnames names {n!r}, which is not a parameter of "
                 f"the function; its parameters are {listed(found.parameters)}.{hint}"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.api.options import compiler_overrides
-from shardwise._src.api.trees import tree_difference, tree_text
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import derived
 from shardwise._src.lowering.storage import bare, order_of, place_in
+from shardwise._src.messages.trees import tree_difference, tree_text
 from shardwise._src.messages.words import listed
 from shardwise._src.moving.targets import as_placement
 from shardwise._src.running.eager import EAGER

@@ -19,19 +19,19 @@ import numpy as np
 
 from shardwise._src.api.misses import is_full, log_miss
 from shardwise._src.api.options import NO_OPTIONS, Options
-from shardwise._src.api.signatures import called, names_of
+from shardwise._src.api.signatures import called
 from shardwise._src.api.stages import ShapeDtypeStruct
 from shardwise._src.api.statics import incomparable, merged, split_static
-from shardwise._src.api.trees import argument_names, leaf_paths
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import make_room, snapshot
 from shardwise._src.base.config import log_compiles
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
-from shardwise._src.core.infer import is_value, known, type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.core.program import Program
+from shardwise._src.messages.arguments import argument_names, name_of, names_of
+from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.numpy.value import Value
 from shardwise._src.refs.refs import Ref, keepable, refuse_returned, values_of, write_back
 from shardwise._src.running.eager import EAGER
@@ -282,4 +282,4 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
 
 def _is_like_type(x: Any) -> bool:
     """Whether an object says of an array what a `ShapeDtypeStruct` says, and has no data."""
-    return hasattr(x, "shape") and hasattr(x, "dtype") and known(x) is x and not is_value(x)
+    return hasattr(x, "shape") and hasattr(x, "dtype") and known(x) is x and not is_array(x)

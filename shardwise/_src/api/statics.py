@@ -11,7 +11,8 @@ from typing import Any
 
 from shardwise._src.api.options import Options
 from shardwise._src.base.caches import exact
-from shardwise._src.messages.trees import shown
+from shardwise._src.messages.arguments import argument_name
+from shardwise._src.messages.words import shown
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer, escaped
 
@@ -49,9 +50,7 @@ def merged(static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
 
 
 def _name(where: int | str, parameters: Sequence[str]) -> str:
-    if isinstance(where, str):
-        return where
-    return parameters[where] if where < len(parameters) else f"args[{where}]"
+    return where if isinstance(where, str) else argument_name(parameters, where)
 
 
 def _kind(value: Any) -> str:

@@ -7,18 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise._src.api.grad import as_input, checked_results
+from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.refs import mapped_with_refs
-from shardwise._src.api.signatures import called, check_function, names_of
-from shardwise._src.api.trees import (
-    argument_names,
-    broadcast_prefix,
-    broadcast_to_arguments,
-    path_in,
-)
+from shardwise._src.api.signatures import called, check_function
 from shardwise._src.arrays.array import Array
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import path_in
 from shardwise._src.messages.words import counted
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten

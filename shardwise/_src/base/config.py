@@ -10,7 +10,6 @@ that use absl can give it on the command line, see `base.command_line`.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Callable, Generator
@@ -20,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from shardwise._src.base import command_line
 from shardwise._src.base import context as _context
+from shardwise._src.base.errors import did_you_mean
 
 T = TypeVar("T")
 _log = logging.getLogger("shardwise.config")
@@ -375,8 +375,8 @@ def _find(name: str) -> Flag[Any]:
     flag = FLAGS.get(name.removeprefix("jax_"))
     if flag is not None:
         return flag
-    near = difflib.get_close_matches(name.removeprefix("jax_"), [*FLAGS, *_HISTORIC], n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else f" Known names: {', '.join(sorted(FLAGS))}."
+    hint = did_you_mean(name.removeprefix("jax_"), [*FLAGS, *_HISTORIC])
+    hint = hint or f" Known names: {', '.join(sorted(FLAGS))}."
     raise AttributeError(f"unknown configuration name {name!r}.{hint}")
 
 

@@ -6,6 +6,9 @@ Each message says what came, what was expected, why, and what to do. A class tha
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class Documented(Exception):
     """Base of errors with a page in docs/errors. Tracebacks give their public home."""
@@ -58,3 +61,9 @@ class UnexpectedTracerError(Documented, TypeError):
 
 class LeakedTracerError(UnexpectedTracerError):
     """A traced value outlives its function, found by `checking_leaks`."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'name'?`, the end of a message about an unknown name; '' if none is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -13,7 +13,6 @@ first asked for. `import shardwise` then does not pay for the functions that a p
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 import sys
@@ -21,6 +20,8 @@ import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+
+from shardwise._src.base.errors import did_you_mean
 
 _EXPORT = re.compile(r"^(?:    )?from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re.MULTILINE)
 # Python locks a module before its package: two threads that import them in either order, one of
@@ -44,8 +45,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         if name == "__all__":  # of `from package import *`
             return sorted(table)
         if name not in table:
-            near = difflib.get_close_matches(name, table, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near and not name.startswith("__") else ""
+            hint = "" if name.startswith("__") else did_you_mean(name, table)
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}")
         home, inner = table[name]
         with _IMPORTING:

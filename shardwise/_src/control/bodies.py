@@ -22,14 +22,18 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.caches import exact, make_room
-from shardwise._src.control.programs import Extension, fit
-from shardwise._src.core.infer import is_value, known, type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.control.programs import (
+    Extension,
+    fit,
+)
+from shardwise._src.core.infer import is_array, is_operand, known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.toolbox import opened
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.calls import refuse_call
-from shardwise._src.messages.trees import path_in, shown, tree_difference
+from shardwise._src.messages.trees import path_in, tree_difference
+from shardwise._src.messages.words import shown
 from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
@@ -270,7 +274,7 @@ def with_types(program: Program, types: Sequence[ArrayType]) -> Program:
     if all(a.aval is t for a, t in zip(program.outputs, types, strict=False)):
         return program
     new = Extension(program.equations)
-    fitted = [new.fitted(a, t) for a, t in zip(program.outputs, types, strict=False)]
+    fitted = [new.fit(a, t) for a, t in zip(program.outputs, types, strict=False)]
     outputs = [*fitted, *program.outputs[len(types) :]]
     return program.replace(outputs=outputs, equations=new.equations)
 
@@ -379,7 +383,7 @@ def casts_of(old: Sequence[ArrayType], new: Sequence[ArrayType]) -> list[tuple[i
 def leaf(x: Any, who: str, what: str, tree: Any, i: int) -> Any:
     """A leaf as something with a type."""
     x = known(x)
-    if is_value(x) or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
+    if is_operand(x):
         return x
     raise TypeError(f"{who}: {path_in(what, tree, i)} is {shown(x)}, which is not an array.")
 

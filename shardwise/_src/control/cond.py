@@ -33,7 +33,7 @@ from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import Split, split_program
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, in_parens
 
 Marks = tuple[bool, ...]
 Branches = tuple[Program, ...]
@@ -52,19 +52,16 @@ def _type(op: Op, which: ArrayType, *types: ArrayType, branches: Branches) -> tu
     for number, branch in enumerate(branches):
         if branch.in_types != types:
             raise TypeError(
-                f"[cond] branch {number} takes {shown(branch.in_types)}; got {shown(types)}."
+                f"[cond] branch {number} takes {in_parens(branch.in_types)}; got "
+                f"{in_parens(types)}."
             )
         if branch.out_types != outs:
             raise TypeError(
-                f"[cond] branch {number} gives {shown(branch.out_types)}, and branch 0 "
-                f"{shown(outs)}."
+                f"[cond] branch {number} gives {in_parens(branch.out_types)}, and branch 0 "
+                f"{in_parens(outs)}."
             )
     names = which.varying
     return tuple([t.update(varying=t.varying | names) for t in outs]) if names else outs
-
-
-def shown(types: Sequence[ArrayType]) -> str:
-    return "(" + ", ".join(t.str_short(True) for t in types) + ")"
 
 
 def _lower(

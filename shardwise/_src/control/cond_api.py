@@ -29,11 +29,12 @@ from shardwise._src.control.bodies import (
     with_types,
 )
 from shardwise._src.control.cond import cond as cond_op
-from shardwise._src.core.infer import is_value, known, type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.infer import is_array, is_operand, known, type_of
 from shardwise._src.core.structure import shared
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in, paths_in, shown, tree_difference
+from shardwise._src.messages.trees import path_in, paths_in, tree_difference
+from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.logical import ne
 from shardwise._src.refs.refs import Ref, is_ref, values_of, with_refs_outside, write_back
@@ -44,7 +45,6 @@ from shardwise._src.types.dtypes import is_bool, is_complex, is_integer, is_nume
 
 _FLAG = array_type((), np.dtype(bool))
 _NUMBER = array_type((), np.dtype("int32"))
-_HOST = (bool, int, float, complex, np.generic, np.ndarray)
 _NONE: Any = object()
 
 
@@ -185,7 +185,7 @@ def _refs_outside(
 def _predicate(pred: Any) -> Any:
     """A boolean scalar."""
     pred = known(pred)
-    if not is_value(pred) and not isinstance(pred, _HOST):
+    if not is_operand(pred):
         raise TypeError(f"cond: pred must be a boolean scalar; got {shown(pred)}.")
     t = type_of(pred)
     if t.shape:
@@ -209,7 +209,7 @@ def _index(index: Any) -> Any:
         return index
     index = known(index)
     given = shown(index)
-    if is_value(index) or isinstance(index, _HOST):
+    if is_operand(index):
         t = type_of(index)
         if not t.shape and is_integer(t.dtype):
             return cast(index, _NUMBER.dtype)

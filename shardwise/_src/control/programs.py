@@ -23,23 +23,19 @@ class Extension(Rewriting):
         zero: Atom = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype))
         if aval.shape:
             zero = self.bind(broadcast_in_dim, zero, shape=aval.shape, dims=())
-        return self.fitted(zero, aval)
+        return self.fit(zero, aval)
 
-    def fitted(self, atom: Atom, aval: ArrayType) -> Atom:
+    def fit(self, atom: Atom, aval: ArrayType) -> Atom:
         """The atom as exactly `aval`, which differs at most in dtype, weakness and sharding."""
         if (atom.aval.dtype, atom.aval.weak_type) != (aval.dtype, aval.weak_type):
             atom = self.bind(convert_element_type, atom, dtype=aval.dtype, weak=aval.weak_type)
-        return self.settled(atom, aval)
-
-    def settled(self, atom: Atom, aval: ArrayType) -> Atom:
-        """The atom with the sharding of `aval`."""
         if atom.aval.mesh is aval.mesh and atom.aval.spec is aval.spec:
             return atom
         return self.bind(reshard, atom, sharding=aval.sharding)
 
 
 def fit(x: Any, t: ArrayType) -> Any:
-    """The value as exactly of type `t`, from which it differs at most as `Extension.fitted` says.
+    """The value as exactly of type `t`, from which it differs at most as `Extension.fit` says.
 
     Tangents and cotangents that users give may be weak; those of programs are not.
     """
@@ -60,7 +56,7 @@ def with_results(
     for has, want, t in zip(marks, wanted, types, strict=True):
         atom = next(found) if has else None
         if want:
-            outputs.append(new.zeros(t) if atom is None else new.fitted(atom, t))
+            outputs.append(new.zeros(t) if atom is None else new.fit(atom, t))
     return program.replace(outputs=outputs, equations=new.equations)
 
 

@@ -40,7 +40,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program
 from shardwise._src.transforms.jvp import push_forward
 from shardwise._src.transforms.stage import stage
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, in_row
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import max_value, min_value
 
@@ -52,15 +52,15 @@ def _type(op: Op, *types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayT
     xs, inits = types[:half], types[half:]
     check_axes("reduce", xs[0], axes)
     if any(t.shape != xs[0].shape for t in xs) or any(t.shape for t in inits):
-        shown = ", ".join(t.str_short(True) for t in types)
+        shown = in_row(types)
         raise TypeError(
             "[reduce] takes operands of one shape and a scalar for each to start from; "
             f"got {shown}."
         )
     scalars = [array_type((), t.dtype) for t in xs]
     if [t.strong() for t in body.out_types] != scalars:
-        shown = ", ".join(t.str_short(True) for t in body.out_types)
-        wanted = ", ".join(t.str_short(True) for t in scalars)
+        shown = in_row(body.out_types)
+        wanted = in_row(scalars)
         raise TypeError(f"[reduce] the function must return {wanted}; got {shown}.")
     return tuple([array_type(reduced(t, axes), t.dtype) for t in xs])
 

@@ -26,7 +26,7 @@ from shardwise._src.ops.families import add
 from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.transpose import transpose_program
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, in_parens
 
 Marks = tuple[bool, ...]
 
@@ -91,20 +91,16 @@ def _type(
     passed = (*consts, *carry, *map(sliced_type, xs))
     if passed != body.in_types:
         raise TypeError(
-            f"[scan] the body takes {_shown(body.in_types)}; got {_shown(passed)} "
+            f"[scan] the body takes {in_parens(body.in_types)}; got {in_parens(passed)} "
             "(constants, carry, slices of xs)."
         )
     outs = body.out_types
     if outs[:num_carry] != carry:
         raise TypeError(
-            f"[scan] the body must return the carry in the types that it takes, {_shown(carry)}; "
-            f"it returns {_shown(outs[:num_carry])}."
+            f"[scan] the body must return the carry in the types that it takes, "
+            f"{in_parens(carry)}; it returns {in_parens(outs[:num_carry])}."
         )
     return (*outs[:num_carry], *[stacked_type(t, length) for t in outs[num_carry:]])
-
-
-def _shown(types: Sequence[ArrayType]) -> str:
-    return "(" + ", ".join(t.str_short(True) for t in types) + ")"
 
 
 # -- jvp --
@@ -134,7 +130,7 @@ def jvp_body(
     for var, tangent, has in zip(body.arguments[num_consts:], outs, carry, strict=False):
         if has:
             aval = var.aval.strong()
-            carried.append(new.zeros(aval) if tangent is None else new.fitted(tangent, aval))
+            carried.append(new.zeros(aval) if tangent is None else new.fit(tangent, aval))
     inputs = [*both.constant_vars]
     for values, ts in ins:
         inputs += [*values, *given(ts)]
@@ -159,7 +155,7 @@ def _jvp(
     p = with_counts(p, both, num_consts + len(const_ts), num_carry + len(started))
     args = [*consts, *const_ts, *carry, *started, *xs, *xs_ts]
     whole = p["num_consts"] + p["num_carry"]
-    outs = scan(*settled_into(both, args, whole, p["length"]), **p)
+    outs = scan(*as_body_takes(both, args, whole, p["length"]), **p)
     ys = outs[num_carry + len(started) :]
     carry_out = iter(outs[num_carry : num_carry + len(started)])
     y_out = iter(ys[len(y_marks) :])
@@ -233,13 +229,13 @@ def transposed_body(
     grown = [next(results) if m else None for m in moved]
     ct_xs = list(results)
     held = [Var(a.aval.strong()) for a in sums]
-    total = [new.fitted(new.bind(add, h, a), h.aval) for h, a in zip(held, sums, strict=True)]
+    total = [new.fit(new.bind(add, h, a), h.aval) for h, a in zip(held, sums, strict=True)]
     into = iter(ct_carry)
     carried = []
     for ct, m in zip(grown, carry, strict=True):
         if m:
             aval = next(into).aval
-            carried.append(new.zeros(aval) if ct is None else new.fitted(ct, aval))
+            carried.append(new.zeros(aval) if ct is None else new.fit(ct, aval))
     inputs = [*back.constant_vars, *known[:known_consts], *held, *ct_carry,
               *known[known_consts:], *ct_ys]
     outputs = [*total, *carried, *ct_xs]
@@ -271,7 +267,7 @@ def _transpose_linear(
     ct_ys = given(cts[num_carry:])
     args = [*known_consts, *sums, *carry, *known_xs, *ct_ys]
     whole = p["num_consts"] + p["num_carry"]
-    outs = iter(scan(*settled_into(back, args, whole, p["length"]), **p))
+    outs = iter(scan(*as_body_takes(back, args, whole, p["length"]), **p))
     marks = iter([*const_marks, *carry_marks, *x_marks])
     found = []
     for i, is_lin in enumerate(linear):
@@ -281,7 +277,7 @@ def _transpose_linear(
     return found
 
 
-def settled_into(body: Program, args: Sequence[Any], whole: int, length: int) -> list[Any]:
+def as_body_takes(body: Program, args: Sequence[Any], whole: int, length: int) -> list[Any]:
     """Arguments of a scan split as its body takes them; the first `whole` are not sliced."""
     types = [*body.in_types[:whole], *[stacked_type(t, length) for t in body.in_types[whole:]]]
     return [fit(a, t) for a, t in zip(args, types, strict=True)]
@@ -315,7 +311,7 @@ def _batch(
     wanted += [0 if m else None for m in carry_marks]
     wanted += [1 if b else None for b in batched[num_consts + num_carry :]]
     moved = [to_dim(a, d, w, mapped.size) for a, d, w in zip(args, dims, wanted, strict=True)]
-    moved = settled_into(new, moved, num_consts + num_carry, p["length"])
+    moved = as_body_takes(new, moved, num_consts + num_carry, p["length"])
     outs = scan(*moved, **with_counts(p, new, num_consts, num_carry))
     return outs, [0 if m else None for m in carry_marks] + [1 if m else None for m in y_marks]
 

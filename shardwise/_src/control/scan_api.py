@@ -32,12 +32,13 @@ from shardwise._src.control.bodies import (
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.scan import sliced_type
 from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in, paths_in, shown
+from shardwise._src.messages.trees import path_in, paths_in
+from shardwise._src.messages.words import shown
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.runtime.pytree import flatten
@@ -258,7 +259,7 @@ def _carrying(program: Program, at: int, out: int, body: Body) -> Program:
 
 
 def _array(x: Any) -> Any:
-    return x if hasattr(x, "aval") else ground().new_array(x)
+    return x if is_array(x) else ground().new_array(x)
 
 
 def _row(x: Any, i: int) -> Any:

@@ -88,7 +88,7 @@ class SplitPlan:
 
         self.stacked: list[Any] = []
         known_outs = iter(self.results)
-        carried, self.y_places, self.settled = [], [], {}
+        carried, self.y_places, self.known_later = [], [], {}
         for i, u in enumerate(self.parts.unknown_out):
             if u:
                 continue
@@ -96,12 +96,12 @@ class SplitPlan:
             if i >= self.num_carry:
                 self.y_places.append(self._stack(in_loop(result)))
             elif self.unknown_out[i]:
-                self.settled[i] = result  # unknown at first, known from the first step on
+                self.known_later[i] = result  # unknown at first, known from the first step on
             else:
                 carried.append(in_loop(result))
         self.residuals = list(known_outs)
         self.sources = [self._source(p) for p in self._residual_results()]
-        self.settled = {i: self._source(r) for i, r in self.settled.items()}
+        self.known_later = {i: self._source(r) for i, r in self.known_later.items()}
         inputs = [*rest.constant_vars, *consts, *extra, *self.changing]
         self.loop = rest.replace(inputs=inputs, outputs=carried + self.stacked)
         self.loop_consts = len(consts) + len(extra)
@@ -143,8 +143,8 @@ class SplitPlan:
         for i, u in enumerate(self.unknown_out):
             if not u:
                 continue
-            if i in self.settled:
-                sources.append(self.settled[i])
+            if i in self.known_later:
+                sources.append(self.known_later[i])
                 aval = self.parts.known.outputs[self._known_place(i)].aval
                 residual_vars.append(Var(aval))
                 outputs.append(residual_vars[-1])

@@ -17,8 +17,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.control.call import call
-from shardwise._src.control.cond import chosen, refuse_ordered, shown
-from shardwise._src.control.programs import fit
+from shardwise._src.control.cond import (
+    chosen,
+    refuse_ordered,
+)
+from shardwise._src.control.programs import (
+    fit,
+)
 from shardwise._src.control.scan import batched_body, given, jvp_body, parts
 from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op
@@ -31,7 +36,7 @@ from shardwise._src.ops.sharding import settle
 from shardwise._src.transforms.batch import MappedAxis, batch_program, to_dim
 from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, in_parens
 
 Marks = tuple[bool, ...]
 
@@ -44,22 +49,23 @@ def _type(
     test_types, body_types, carry = parts(types, num_test, num_body)
     if test.in_types != (*test_types, *carry):
         raise TypeError(
-            f"[while_loop] the test takes {shown(test.in_types)}; got "
-            f"{shown((*test_types, *carry))} (constants, carry)."
+            f"[while_loop] the test takes {in_parens(test.in_types)}; got "
+            f"{in_parens((*test_types, *carry))} (constants, carry)."
         )
     if [t.strong() for t in test.out_types] != [_flag_like(t) for t in test.out_types[:1]]:
         raise TypeError(
-            f"[while_loop] the test must give a boolean scalar; it gives {shown(test.out_types)}."
+            f"[while_loop] the test must give a boolean scalar; it gives "
+            f"{in_parens(test.out_types)}."
         )
     if body.in_types != (*body_types, *carry):
         raise TypeError(
-            f"[while_loop] the body takes {shown(body.in_types)}; got "
-            f"{shown((*body_types, *carry))} (constants, carry)."
+            f"[while_loop] the body takes {in_parens(body.in_types)}; got "
+            f"{in_parens((*body_types, *carry))} (constants, carry)."
         )
     if body.out_types != carry:
         raise TypeError(
             f"[while_loop] the body must return the carry in the types that it takes, "
-            f"{shown(carry)}; it returns {shown(body.out_types)}."
+            f"{in_parens(carry)}; it returns {in_parens(body.out_types)}."
         )
     return carry
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardwise._src.core.infer import infer
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.toolbox import programs_in
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, in_parens
 
 
 class ProgramError(AssertionError):
@@ -61,10 +61,8 @@ def _check_types(program: Program, number: int, eqn: Equation) -> None:
     stated = tuple(v.aval for v in eqn.outputs)
     if expected != stated:
         raise ProgramError(
-            f"equation {number} ({eqn.op.name}) states {_shown(stated)}, but its rule gives "
-            f"{_shown(expected)} for operands {_shown(types)}, in\n{program}"
+            f"equation {number} ({eqn.op.name}) states {in_parens(stated)}, but its rule gives "
+            f"{in_parens(expected)} for operands {in_parens(types)}, in\n{program}"
         )
 
 
-def _shown(types: tuple[ArrayType, ...]) -> str:
-    return "(" + ", ".join(t.str_short(True) for t in types) + ")"

@@ -14,7 +14,7 @@ from typing import Any, cast
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.op import Op
 from shardwise._src.messages.words import listed
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, in_row
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
@@ -43,10 +43,6 @@ def with_specs(
 
 def spec_axes(spec: Sequence[Axes]) -> list[Any]:
     return [axis for axes in spec for axis in axes]
-
-
-def shown(types: Sequence[ArrayType]) -> str:
-    return ", ".join(t.str_short(True) for t in types)
 
 
 def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> AbstractMesh:
@@ -115,7 +111,7 @@ def _refuse_conflict(
 ) -> None:
     dimension = f"'{key}'" if isinstance(key, str) else key[0]
     raise ShardingTypeError(
-        f"[{op.name}] operands {shown(types)} disagree about the sharding of dimension "
+        f"[{op.name}] operands {in_row(types)} disagree about the sharding of dimension "
         f"{dimension}: {one} and {other}. Use `reshard` on one of them."
     )
 
@@ -123,7 +119,7 @@ def _refuse_conflict(
 def _refuse_contraction(op: Op, types: tuple[ArrayType, ...], twice: dict[Any, Axes]) -> None:
     axes = ", ".join(str(a) for a in twice.values())
     raise ShardingTypeError(
-        f"[{op.name}] operands {shown(types)} are sharded over {axes} along a contracted "
+        f"[{op.name}] operands {in_row(types)} are sharded over {axes} along a contracted "
         "dimension, so the result's sharding is ambiguous. Use `reshard` on the operands, or pass "
         "`out_sharding`."
     )
@@ -138,12 +134,13 @@ def _check_distinct(
         for axis in axes:
             if first.setdefault(axis, d) != d:
                 raise ShardingTypeError(
-                    f"[{op.name}] operands {shown(types)} would split dimensions {first[axis]} and "
-                    f"{d} of the result over one mesh axis, {axis!r}. Use `reshard` on one of them."
+                    f"[{op.name}] operands {in_row(types)} would split dimensions "
+                    f"{first[axis]} and {d} of the result over one mesh axis, {axis!r}. Use "
+                    "`reshard` on one of them."
                 )
             if axis in unreduced:
                 raise ShardingTypeError(
-                    f"[{op.name}] operands {shown(types)}: one is not yet summed along {axis!r}, "
+                    f"[{op.name}] operands {in_row(types)}: one is not yet summed along {axis!r}, "
                     f"and another is split over it. Use `reshard` to take the sum first."
                 )
 
@@ -161,7 +158,7 @@ def _sums(
     unreduced = marks[min(held)][0] if held else NO_AXES
     if held and (held not in map(set, dims.linear) or any(marks[i][0] != unreduced for i in held)):
         raise ShardingTypeError(
-            f"[{op.name}] operands {shown(types)}: {listed(sorted(unreduced, key=str))} "
+            f"[{op.name}] operands {in_row(types)}: {listed(sorted(unreduced, key=str))} "
             "of an operand are axes along which a sum is not yet taken, and the op is not linear "
             "in just such operands. Use `reshard` to take the sum first."
         )
@@ -172,7 +169,7 @@ def _sums(
     rows = zip(types, marks, strict=True)  # scalars go with everything
     if any(t.mesh and t.ndim and sums | reduced != own for t, (sums, reduced) in rows):
         raise ShardingTypeError(
-            f"[{op.name}] operands {shown(types)} are not reduced along the same mesh axes, so "
+            f"[{op.name}] operands {in_row(types)} are not reduced along the same mesh axes, so "
             "that their cotangents would be summed differently. Use `reshard` on one of them."
         )
     return unreduced, own - unreduced

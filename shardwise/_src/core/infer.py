@@ -81,9 +81,17 @@ def known(x: Any) -> Any:
     return x
 
 
-def is_value(x: Any) -> bool:
+def is_array(x: Any) -> bool:
     """Whether `x` is an array or a tracer of this library."""
     return getattr(x, "aval", None).__class__ is ArrayType
+
+
+def is_operand(x: Any) -> bool:
+    """Whether ops take `x` as an array: a scalar, a NumPy array, or an array of any library's."""
+    return hasattr(x, "aval") or isinstance(x, HOST)
+
+
+HOST: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarray)
 
 
 def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:

@@ -7,8 +7,6 @@ parent and runs things; it is installed when the package is imported.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -95,10 +93,3 @@ class _Entered:
     def __exit__(self, *_: object) -> None:
         CURRENT.reset(self.token)
         self.interpreter.end()
-
-
-def name_of(fun: Callable[..., Any]) -> str:
-    """The name of a function, for messages and programs."""
-    while isinstance(fun, functools.partial):
-        fun = fun.func
-    return getattr(fun, "__name__", type(fun).__name__)

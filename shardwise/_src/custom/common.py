@@ -12,12 +12,13 @@ import numpy as np
 
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.control.call import call
-from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import Interpreter, name_of
+from shardwise._src.core.infer import is_operand, type_of
+from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import opened
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.trees import path_in
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import zeros
@@ -135,7 +136,7 @@ class CustomFunction:
 
     def checked_leaves(self, leaves: Sequence[Any], tree: Any) -> list[Any]:
         for i, x in enumerate(leaves):
-            if not is_value(x):
+            if not is_operand(x):
                 raise TypeError(
                     f"{self.kind} function {self.name}: {path_in('args', tree, i)} is {x!r} of "
                     f"type {type(x).__name__}, which is not an array. Name its position in "
@@ -176,12 +177,6 @@ class Rule:
         return self.name
 
 
-def is_value(x: Any) -> bool:
-    return hasattr(x, "aval") or isinstance(
-        x, bool | int | float | complex | np.generic | np.ndarray
-    )
-
-
 def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
     """A tangent as users see it: zeros written out, `float0` for integers."""
     if symbolic and tangent is None:
@@ -191,7 +186,7 @@ def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
     return zeros(aval.strong()) if tangent is None else tangent
 
 
-def settled(
+def checked_tangent(
     tangent: Any, aval: ArrayType, wrong: Callable[[str], Exception]
 ) -> Any:
     """A user's tangent for a value of type `aval`, checked; None where it is zero.
@@ -204,7 +199,7 @@ def settled(
         if tangent.shape == aval.shape:
             return None
         raise wrong(f"float0{list(tangent.shape)}")
-    if not is_value(tangent):
+    if not is_operand(tangent):
         raise wrong(f"{tangent!r} of type {type(tangent).__name__}")
     t = type_of(tangent)
     if t.shape != aval.shape or (t.dtype != aval.dtype and not t.weak_type):
@@ -212,13 +207,15 @@ def settled(
     return cast(tangent, aval.dtype)
 
 
-def fitted(values: Sequence[Any], types: Sequence[ArrayType], kind: str, rule: Rule) -> list[Any]:
+def as_function_gives(
+    values: Sequence[Any], types: Sequence[ArrayType], kind: str, rule: Rule
+) -> list[Any]:
     """A rule's results in exactly the types that the staged function has."""
     pairs = enumerate(zip(values, types, strict=True))
-    return [_fitted(x, t, i, kind, rule) for i, (x, t) in pairs]
+    return [_as_type(x, t, i, kind, rule) for i, (x, t) in pairs]
 
 
-def _fitted(x: Any, t: ArrayType, i: int, kind: str, rule: Rule) -> Any:
+def _as_type(x: Any, t: ArrayType, i: int, kind: str, rule: Rule) -> Any:
     given = type_of(x)
     if given.shape == t.shape and (given.dtype == t.dtype or given.weak_type):
         return cast(x, t.dtype, t.weak_type)

@@ -14,14 +14,17 @@ from typing import Any
 from shardwise._src.base.context import CURRENT
 from shardwise._src.control.bodies import Body, check_function, leaf, staged, with_types
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import fit, with_results
+from shardwise._src.control.programs import (
+    fit,
+    with_results,
+)
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import derived, opened
 from shardwise._src.custom.jvp import JvpRule, custom_jvp_call
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in, tree_difference
 from shardwise._src.numpy.convert import strong

@@ -26,20 +26,21 @@ from shardwise._src.core.program import Program
 from shardwise._src.custom.common import (
     CustomFunction,
     Rule,
+    as_function_gives,
+    checked_tangent,
     explained,
     filled,
-    fitted,
     lower_program,
     map_flat,
     refuse_outside,
     run_eagerly,
-    settled,
     stage_rule,
     transpose_program_rule,
     type_rule,
 )
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import shown, tree_difference
+from shardwise._src.messages.trees import tree_difference
+from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.families import add
 from shardwise._src.runtime.pytree import flatten
@@ -165,7 +166,7 @@ class custom_jvp(CustomFunction):
                     f"tangent of type {came} for a result of type {wanted.str_short(True)}."
                 )
 
-            moved.append(settled(tangent, aval, wrong))
+            moved.append(checked_tangent(tangent, aval, wrong))
         return outs, moved, tree
 
 
@@ -186,7 +187,7 @@ def _jvp(
     with explained(rule, "custom_jvp", num_consts):
         outs, moved = rule.jvp(primals[num_consts:], tangents[num_consts:])
     if program is not None:
-        outs = fitted(outs, program.out_types, "custom_jvp", rule)
+        outs = as_function_gives(outs, program.out_types, "custom_jvp", rule)
     return outs, moved
 
 

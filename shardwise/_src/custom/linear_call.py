@@ -13,11 +13,11 @@ from typing import Any
 
 from shardwise._src.control.bodies import Body, check_function, leaf, staged
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.custom.implicit import tangents_of
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.trees import path_in, paths_in, tree_difference
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add

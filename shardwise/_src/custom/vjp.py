@@ -24,32 +24,35 @@ from typing import Any, NoReturn
 
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
-from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.infer import is_operand, type_of
+from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.core.op import (
+    Op,
+)
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.custom.common import (
     CustomFunction,
     Rule,
     SymbolicZero,
+    as_function_gives,
+    checked_tangent,
     explained,
     filled,
-    fitted,
-    is_value,
     lower_program,
     map_flat,
     refuse_outside,
     run_eagerly,
-    settled,
     stage_rule,
     transpose_program_rule,
     type_rule,
 )
 from shardwise._src.custom.refs import without_refs
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.calls import refuse_call
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in, shown, tree_difference
+from shardwise._src.messages.trees import path_in, tree_difference
+from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import mul
@@ -193,7 +196,7 @@ class custom_vjp(CustomFunction):
             raise TypeError(f"{rule} must return a result of the function's own tree; {where}.")
         residuals, residual_tree = flatten(result[1])
         for i, x in enumerate(residuals):
-            if not is_value(x):
+            if not is_operand(x):
                 raise TypeError(
                     f"{rule} must return residuals that are arrays; "
                     f"{path_in('residuals', residual_tree, i)} is {x!r} of type "
@@ -247,7 +250,7 @@ class custom_vjp(CustomFunction):
                 )
             for place, x in zip(wanted[0], found, strict=True):
                 cts[place] = x
-        return [settled(_rounded(ct, t), t, self._wrong(rule, tree, i, t))
+        return [checked_tangent(_rounded(ct, t), t, self._wrong(rule, tree, i, t))
                 for i, (ct, t) in enumerate(zip(cts, types, strict=True))]
 
     def _wrong(self, rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], Exception]:
@@ -259,7 +262,7 @@ class custom_vjp(CustomFunction):
 
 def _rounded(ct: Any, t: ArrayType) -> Any:
     """A cotangent of another floating type, which a rule may compute with, in that of `t`."""
-    if not (is_value(ct) and is_inexact(t.dtype) and is_float(type_of(ct).dtype)):
+    if not (is_operand(ct) and is_inexact(t.dtype) and is_float(type_of(ct).dtype)):
         return ct
     return cast(ct, t.dtype)
 
@@ -281,7 +284,7 @@ def _jvp(
     with explained(rule, "custom_vjp", num_consts):
         outs, residuals, backward = rule.fwd(primals[num_consts:], moving)
     if program is not None:
-        outs = fitted(outs, program.out_types, "custom_vjp", rule)
+        outs = as_function_gives(outs, program.out_types, "custom_vjp", rule)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
     moved = iter(custom_vjp_linear(

@@ -24,15 +24,23 @@ from shardwise._src.control.call import call
 from shardwise._src.control.programs import with_results
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import through_program
-from shardwise._src.core.program import Program
+from shardwise._src.core.program import (
+    Program,
+)
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import derived, pruned
-from shardwise._src.custom.common import CustomFunction, Rule, explained, fitted
+from shardwise._src.custom.common import (
+    CustomFunction,
+    Rule,
+    as_function_gives,
+    explained,
+)
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import shown, tree_difference
+from shardwise._src.messages.trees import tree_difference
+from shardwise._src.messages.words import shown
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.sharding import settle
 from shardwise._src.runtime.pytree import flatten
@@ -190,7 +198,7 @@ def _batch(
         outs, found = rule.batched(mapped.size, marks[num_consts:], moved)
     pairs = zip(program.out_types, found, strict=True)
     types = [with_dim(t, mapped.size, 0, mapped.hidden) if m else t for t, m in pairs]
-    return fitted(outs, types, "custom_vmap", rule), [0 if m else None for m in found]
+    return as_function_gives(outs, types, "custom_vmap", rule), [0 if m else None for m in found]
 
 
 def _jvp(

@@ -24,11 +24,13 @@ import numpy as np
 from shardwise._src.base.context import Context, current
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import (
+    Op,
+)
 from shardwise._src.core.ordering import ORDERED, TOKEN
 from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import walk
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.source import describe, user_site
 from shardwise._src.ops.basis import move_axis
 from shardwise._src.runtime.pytree import flatten, flatten_with_path

@@ -14,8 +14,8 @@ from shardwise._src.control.bodies import Loop, check_function, leaf, shelf_of, 
 from shardwise._src.control.call import call
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.structure import shared
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in, tree_difference
 from shardwise._src.ops.barrier import optimization_barrier as _barrier

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.lax.shapes import index_in_dim
@@ -26,14 +26,14 @@ def _starts(operand: Any, starts: Any) -> list[Any]:
     """One start per dimension, of one dtype; negative ones count from the end."""
     if not isinstance(starts, tuple | list):
         starts = [index_in_dim(starts, i, 0, False) for i in range(type_of(starts).shape[0])]
-    placed = [s for s in starts if hasattr(s, "aval")]
+    placed = [s for s in starts if is_array(s)]
     dtype = type_of(placed[0]).dtype if placed else np.dtype(np.int32)
     rows = zip(starts, type_of(operand).shape, strict=False)
     return [_from_front(cast(s, dtype), n) for s, n in rows]
 
 
 def _from_front(start: Any, size: int) -> Any:
-    if not hasattr(start, "aval"):
+    if not is_array(start):
         return start + start.dtype.type(size) if start < 0 else start
     return where(lt(start, lit(0, start)), add(start, lit(size, start)), start)
 

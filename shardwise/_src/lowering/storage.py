@@ -55,7 +55,7 @@ def bare(format: Any) -> Any:
     return format.sharding if format.__class__ is Format else format
 
 
-def settled(orders: Sequence[Order], compiled: Sequence[str]) -> list[Layout | None]:
+def chosen_layouts(orders: Sequence[Order], compiled: Sequence[str]) -> list[Layout | None]:
     """What became of layouts that were asked for, from what the compiler says of all."""
     found = [
         None if order is None else layout_from_text(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from shardwise._src.messages.words import brief
 from shardwise._src.runtime.pytree import flatten_one_level, flatten_with_path, steps
 
 SHOWN = 5  # paths in a message
@@ -36,13 +37,6 @@ def paths_in(root: str, tree: Any) -> list[str]:
 def path_in(root: str, tree: Any, i: int) -> str:
     """`xs['a'][0]`: the path of leaf `i`."""
     return paths_in(root, tree)[i]
-
-
-def shown(x: Any) -> str:
-    """A value and its class, or the type of a traced value, for messages."""
-    if hasattr(x, "aval") and hasattr(x, "interpreter"):
-        return f"a traced {x.aval.str_short(True)}"
-    return f"{_short(x)} of type {type(x).__name__}"
 
 
 def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:
@@ -112,7 +106,7 @@ def _differences(
         found = found or bool(rows)
         yield from rows
     if not found and mine[1] != theirs[1]:
-        yield path, f"{_a(a)} with {_short(mine[1])}", f"one with {_short(theirs[1])}"
+        yield path, f"{_a(a)} with {brief(mine[1])}", f"one with {brief(theirs[1])}"
 
 
 def _entries(x: Any, parts: Any) -> dict[str, Any]:
@@ -135,8 +129,3 @@ def _kind(x: Any) -> str:
 def _a(x: Any) -> str:
     name = type(x).__name__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
-
-
-def _short(static: Any) -> str:
-    text = repr(static)
-    return text if len(text) <= 60 else text[:57] + "..."

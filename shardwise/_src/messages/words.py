@@ -1,15 +1,33 @@
-"""Words for messages: lists and counts."""
+"""Words for messages: values, lists and counts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
-def listed(items: Any, joint: str = "and") -> str:
+def shown(x: Any) -> str:
+    """A value and its class, or the type of a traced value, for messages."""
+    if hasattr(x, "aval") and hasattr(x, "interpreter"):
+        return f"a traced {x.aval.str_short(True)}"
+    return f"{brief(x)} of type {type(x).__name__}"
+
+
+def brief(x: Any) -> str:
+    """A value as text of at most 60 characters."""
+    text = repr(x)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def listed(items: Iterable[Any], joint: str = "and") -> str:
     """`'x', 'y' and 'z'`, for messages."""
-    texts = [repr(item) for item in items]
+    return joined([repr(item) for item in items], joint) or "none"
+
+
+def joined(texts: Sequence[str], joint: str = "and") -> str:
+    """`x, y and z`, for messages."""
     if len(texts) < 2:
-        return "".join(texts) or "none"
+        return "".join(texts)
     return f"{', '.join(texts[:-1])} {joint} {texts[-1]}"
 
 

@@ -19,6 +19,7 @@ from shardwise._src.ops.contract import dot
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import add, bitwise_and, ge, le, lt, mul, stop_gradient, where
 from shardwise._src.ops.families import BOOL, lit
+from shardwise._src.types.array_type import in_row
 from shardwise._src.types.dtypes import finfo, is_float, is_integer
 from shardwise._src.types.promotion import promote_types
 
@@ -97,7 +98,7 @@ def _attention(
 
 def _check(query: Any, key: Any, value: Any, mask: Any) -> None:
     q, k, v = [type_of(x) for x in (query, key, value)]
-    shown = ", ".join(t.str_short(True) for t in (q, k, v))
+    shown = in_row((q, k, v))
     problem = None
     if not q.ndim == k.ndim == v.ndim or q.ndim not in (3, 4):
         problem = "must all have 4 dimensions, or all 3"

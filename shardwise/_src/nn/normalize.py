@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.convert import (
     broadcast,
     broadcast_to,
@@ -312,7 +312,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     axis: where the dimension of the classes goes in the result.
     """
     chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
-    if hasattr(num_classes, "aval"):
+    if is_array(num_classes):
         num_classes = whole(num_classes, "one_hot: num_classes")
     return _one_hot(x, int(num_classes), chosen, canonical_axis(axis, type_of(x).ndim + 1))
 

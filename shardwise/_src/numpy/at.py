@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import ufuncs
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.index_pattern import ADVANCED, AT, NEW, SCALAR, parse
@@ -207,7 +207,7 @@ def update(
         new = _set_window(x, values, operands, pattern)
         return new if t.mesh is None else settle(new, t)  # where `x` is, though it may not be used
     plan = layout(t.shape, operands, pattern)
-    values = _fitted(values, plan.result)
+    values = _in_shape(values, plan.result)
     if 0 in plan.shape:
         return x
     if plan.shape != plan.result:
@@ -223,11 +223,11 @@ _update = fused(update)
 _UPDATE = _update.fused
 
 
-def _fitted(values: Any, shape: tuple) -> Any:
+def _in_shape(values: Any, shape: tuple) -> Any:
     """Values broadcast to the shape of the places."""
     given = type_of(values).shape
     extra = len(given) - len(shape)
-    if extra > 0 and all(n == 1 for n in given[:extra]) and hasattr(values, "aval"):
+    if extra > 0 and all(n == 1 for n in given[:extra]) and is_array(values):
         values, given = reshape(values, shape=given[extra:]), given[extra:]
     pairs = zip(reversed(given), reversed(shape), strict=False)
     if len(given) > len(shape) or any(n not in (1, m) for n, m in pairs):
@@ -273,7 +273,7 @@ def _set_window(x: Any, values: Any, operands: tuple, pattern: tuple) -> Any:
             result.append(size)
         starts.append(start)
         sizes.append(size)
-    values = _fitted(values, tuple(result))
+    values = _in_shape(values, tuple(result))
     if 0 in sizes:
         return x
     if backwards:

@@ -16,7 +16,7 @@ from shardwise._src.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import lit_of
@@ -29,7 +29,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     t = type_of(x)
     if t.dtype == dtype and t.weak_type == weak:
         return x
-    if t.ndim == 0 and not hasattr(x, "aval"):
+    if t.ndim == 0 and not is_array(x):
         if not weak and (x.__class__ is float or x.__class__ is int):
             return lit_of(x, dtype)
         if not weak:

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import is_value, known, type_of
+from shardwise._src.core.infer import HOST, is_array, known, type_of
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.shapes import shape_of as given_shape
 from shardwise._src.ops import create, elementwise
@@ -193,7 +193,7 @@ def asarray(
     device: Any = None,
 ) -> Any:
     """An array of the given value; an array of this library is returned as it is."""
-    plain = order is None and not copy and device is None and is_value(a)
+    plain = order is None and not copy and device is None and is_array(a)
     if plain and (dtype is None or _has_dtype(a, dtype_of(dtype, "asarray"))):
         return a
     return array(a, dtype, bool(copy), order, device=device)
@@ -205,7 +205,7 @@ def _has_dtype(x: Any, dtype: Any) -> bool:
 
 def _array(x: Any, dtype: Any) -> Any:
     """`x` as an array; in its own dtype when None."""
-    if is_value(x):
+    if is_array(x):
         return x if dtype is None else cast(x, dtype)
     if isinstance(x, np.ndarray | np.generic) and x.dtype != object:
         return ground().new_array(_host(x, dtype or canonicalize(x.dtype)))
@@ -281,7 +281,7 @@ def _from_mixed(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
     values = [as_operand(v) for v in leaves]
     if dtype is None:
         dtype = lattice_join(*[_pair(v) for v in values])[0]
-    if any(hasattr(v, "aval") for v in values):
+    if any(is_array(v) for v in values):
         return _stacked(rows, values, dtype)
     if all(np.ndim(v) == 0 for v in values):
         return ground().new_array(np.asarray(rows).astype(dtype))
@@ -326,7 +326,7 @@ def _nesting(x: Any) -> tuple[int, ...]:
 
 def as_operand(x: Any) -> Any:
     """A value that functions take: arrays and scalars as they are, other libraries' converted."""
-    if is_value(x) or isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
+    if is_array(x) or isinstance(x, HOST):
         return x
     if isinstance(x, list | tuple):
         type_of(x)  # raises
@@ -351,7 +351,7 @@ def _astype(x: Any, dtype: Any) -> Any:
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
     """`x` in another dtype; a complex number loses its imaginary part."""
     wanted = dtype_of(dtype, "astype")
-    if is_value(x) and _has_dtype(x, wanted):
+    if is_array(x) and _has_dtype(x, wanted):
         made = _copy(x) if copy else x
     else:
         made = _astype(as_operand(x), wanted)

@@ -132,10 +132,10 @@ def _nan_to_num(x: Any, nan: Any, high: Any, low: Any, largest: bool, smallest: 
 
     def replaced(part: Any) -> Any:
         info = finfo(type_of(part).dtype)
-        part = ew.where(ew.ne(part, part), _fitted(nan, part), part)
-        top = constant(float(info.max), part) if largest else _fitted(high, part)
+        part = ew.where(ew.ne(part, part), _replacement(nan, part), part)
+        top = constant(float(info.max), part) if largest else _replacement(high, part)
         part = ew.where(ew.eq(part, constant(np.inf, part)), top, part)
-        bottom = constant(float(info.min), part) if smallest else _fitted(low, part)
+        bottom = constant(float(info.min), part) if smallest else _replacement(low, part)
         return ew.where(ew.eq(part, constant(-np.inf, part)), bottom, part)
 
     if is_complex(t.dtype):
@@ -143,7 +143,7 @@ def _nan_to_num(x: Any, nan: Any, high: Any, low: Any, largest: bool, smallest: 
     return replaced(strong(x))
 
 
-def _fitted(value: Any, like: Any) -> Any:
+def _replacement(value: Any, like: Any) -> Any:
     """A replacement in the dtype and shape of what it goes into."""
     t = type_of(like)
     value = cast(value, t.dtype)

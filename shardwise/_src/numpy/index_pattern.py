@@ -32,7 +32,7 @@ from shardwise._src.base.errors import (
     TracerArrayConversionError,
     UnexpectedTracerError,
 )
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.types.dtypes import is_bool, is_integer
 
 NEW, ALL, AT, SCALAR, ARRAY, HOST = "new", "all", "at", "scalar", "array", "host"
@@ -157,7 +157,7 @@ def _plain(item: Any) -> Any:
             raise TypeError(
                 f"an index must be of integer or boolean type; got {_shown(item)}."
             )
-        if ndim == 0 and (is_bool(dtype) or not hasattr(item, "aval")):
+        if ndim == 0 and (is_bool(dtype) or not is_array(item)):
             return _host(item)[()].item()
         return item
     if hasattr(item, "__index__"):
@@ -215,9 +215,9 @@ def _static_slice(s: slice, position: int) -> slice:
     except UnexpectedTracerError:
         raise
     except TypeError as error:
-        if not any(hasattr(part, "aval") for part in (s.start, s.stop, s.step)):
+        if not any(is_array(part) for part in (s.start, s.stop, s.step)):
             raise
-        traced = next(p for p in (s.start, s.stop, s.step) if hasattr(p, "aval"))
+        traced = next(p for p in (s.start, s.stop, s.step) if is_array(p))
         why = f", {traced.not_known()}" if hasattr(traced, "not_known") else "."
         raise IndexError(
             f"the parts of a slice must be known integers; got {s} at position {position}{why} Use "
@@ -245,7 +245,7 @@ def _array_entry(
         return ndim
     if d >= len(shape):
         return -1
-    if hasattr(item, "aval"):
+    if is_array(item):
         pattern.append(ARRAY if item.ndim else SCALAR)
         operands.append(item)
     else:

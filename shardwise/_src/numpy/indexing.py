@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.index_pattern import (
     ADVANCED,
@@ -304,7 +304,7 @@ def _check_not_empty(shape: tuple, gone: tuple, out: list) -> None:
 def _vectors(columns: dict, axes: dict, batch: tuple, shape: tuple) -> Any:
     parts = []
     values = [c[1] for c in columns.values() if c[0] != "stride"]
-    dtype = index_dtype([v for v in values if hasattr(v, "aval")], shape)
+    dtype = index_dtype([v for v in values if is_array(v)], shape)
     for d, (kind, value) in sorted(columns.items()):
         if kind == "stride":
             value = (value[1] + value[3] * np.arange(value[2])).astype(dtype)
@@ -312,7 +312,7 @@ def _vectors(columns: dict, axes: dict, batch: tuple, shape: tuple) -> Any:
         elif kind == "start":
             value, places = (dtype.type(value) if isinstance(value, int) else value), ()
         else:
-            value = value if hasattr(value, "aval") else np.asarray(value, dtype)
+            value = value if is_array(value) else np.asarray(value, dtype)
             places = axes["block"]
             places = places[len(places) - type_of(value).ndim :]
         value = cast(value, dtype)

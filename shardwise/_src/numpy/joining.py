@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.convert import broadcast_to, cast, promote, whole
 from shardwise._src.numpy.shapes import no_lists, reshape, with_ranks
 from shardwise._src.ops import basis
@@ -20,7 +20,7 @@ from shardwise._src.ops.shape import canonical_axis
 def each_array(name: str, arrays: Any) -> list[Any]:
     """The operands of a joining function: a sequence of arrays, or the rows of one."""
     if arrays.__class__ is not list and (
-        hasattr(arrays, "aval") or isinstance(arrays, np.ndarray)
+        is_array(arrays) or isinstance(arrays, np.ndarray)
     ):
         if not type_of(arrays).ndim:
             raise TypeError(f"{name} takes a sequence of arrays; got a scalar.")
@@ -47,7 +47,7 @@ def _concatenate(*arrays: Any, axis: int | None, dtype: Any) -> Any:
     else:
         axis = _checked_axis(axis, [type_of(x) for x in arrays])
     xs = promote(*arrays) if dtype is None else [cast(x, dtype) for x in arrays]
-    xs = [x if hasattr(x, "aval") else broadcast_to(x, type_of(x).shape) for x in xs]
+    xs = [x if is_array(x) else broadcast_to(x, type_of(x).shape) for x in xs]
     return ops.concatenate(*xs, dimension=axis or 0) if len(xs) > 1 else xs[0]
 
 

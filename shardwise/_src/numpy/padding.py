@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import ufuncs
 from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.elementary import round as round_
@@ -96,7 +96,7 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
         for axis, width in value.items():
             filled[ops.canonical_axis(axis, ndim)] = _pairs(width, 1, name, integers)[0]
         return tuple(filled)
-    array = known(value, f"pad: {name}") if hasattr(value, "aval") else np.asarray(value)
+    array = known(value, f"pad: {name}") if is_array(value) else np.asarray(value)
     if integers and array.dtype.kind not in "iu":
         raise TypeError(f"pad: {name} must be made of integers; got {value}.")
     try:
@@ -111,7 +111,7 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
 
 def _values(value: Any, t: Any) -> list[Any]:
     """The values before and after, for each dimension, in the array's dtype."""
-    if hasattr(value, "aval"):
+    if is_array(value):
         shape = np.broadcast_shapes(value.shape, (t.ndim, 2))
         flat = basis.broadcast_in_dim(
             value, shape=shape, dims=tuple(range(2 - value.ndim, 2))
@@ -119,7 +119,7 @@ def _values(value: Any, t: Any) -> list[Any]:
         return [cast(v, t.dtype) for v in unstack(reshape(flat, (2 * t.ndim,)))]
     if isinstance(value, list | tuple) and len(value):
         rows = [value] * t.ndim if not isinstance(value[0], list | tuple) else value
-        if any(hasattr(v, "aval") for row in rows for v in row):
+        if any(is_array(v) for row in rows for v in row):
             return [cast(v, t.dtype) for row in rows for v in row]
     array = np.broadcast_to(np.asarray(value), (t.ndim, 2))
     return [cast(v, t.dtype) for v in array.ravel()]
@@ -132,7 +132,7 @@ def _values(value: Any, t: Any) -> list[Any]:
 def _pad_constant(x: Any, *values: Any, widths: Widths) -> Any:
     t = type_of(x)
     alike = all(v is values[0] for v in values) or (
-        not any(hasattr(v, "aval") for v in values) and len({v.item() for v in values}) <= 1
+        not any(is_array(v) for v in values) and len({v.item() for v in values}) <= 1
     )
     if values and alike:
         config = tuple((a, b, 0) for a, b in widths)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import ufuncs
 from shardwise._src.numpy.at import update
 from shardwise._src.numpy.convert import cast
@@ -237,7 +237,7 @@ def _wrap_negative(i: Any, n: int) -> Any:
 
 
 def _array(x: Any) -> Any:
-    return x if hasattr(x, "aval") else np.asarray(x)
+    return x if is_array(x) else np.asarray(x)
 
 
 # -- compress, extract, place --

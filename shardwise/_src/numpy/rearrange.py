@@ -11,7 +11,7 @@ import numpy as np
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import ufuncs
 from shardwise._src.numpy.at import At
 from shardwise._src.numpy.convert import broadcast_to, cast, strong, whole
@@ -135,7 +135,7 @@ def roll(a: Any, shift: Any, axis: Shape | None = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(a), shift, 0), t.shape)
     axes = tuple([canonical_axis(i, t.ndim) for i in _several(axis)])
-    if hasattr(shift, "aval"):
+    if is_array(shift):
         if type_of(shift).size not in (1, len(axes)) and len(axes) > 1:
             raise ValueError(f"roll: there are {type_of(shift).size} shifts for axes {axis}.")
         if len(axes) == 1 and type_of(shift).size > 1:
@@ -205,17 +205,17 @@ def repeat(
         a = reshape(a, (1,))
     axis = canonical_axis(axis, type_of(a).ndim)
     n = type_of(a).shape[axis]
-    if total_repeat_length is None and not hasattr(repeats, "aval") and np.ndim(repeats) == 0:
+    if total_repeat_length is None and not is_array(repeats) and np.ndim(repeats) == 0:
         count = operator.index(repeats)
         if count < 0:
             raise ValueError(f"repeat: counts must not be negative; got {count}.")
         return _repeat(a, count, axis)
     if total_repeat_length is not None:
         total = operator.index(total_repeat_length)
-        counts = repeats if hasattr(repeats, "aval") else np.asarray(repeats)
+        counts = repeats if is_array(repeats) else np.asarray(repeats)
         _check_counts(type_of(counts).shape, n)
         if not n:
-            return ground().new_array(a) if not hasattr(a, "aval") else a
+            return ground().new_array(a) if not is_array(a) else a
         if type_of(counts).ndim == 0 or type_of(counts).shape == (1,):
             counts = reshape(counts, (1,))
         return _repeat_each(a, counts, axis, total)
@@ -304,7 +304,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     t = type_of(arr)
     axis = canonical_axis(axis, t.ndim)
     n = t.shape[axis]
-    values = values if hasattr(values, "aval") else np.asarray(values)
+    values = values if is_array(values) else np.asarray(values)
     places = np.arange(n)[obj] if isinstance(obj, slice) else known(obj, "insert: `obj`")
     places = np.flatnonzero(places) if is_bool(places.dtype) else places
     if places.size == 1 and type_of(values).ndim:  # all values go to the one place
@@ -332,7 +332,7 @@ def _of_rank(values: Any, ndim: int) -> Any:
 def trim_zeros(filt: Any, trim: str = "fb") -> Any:
     """Without the zeros at the front ("f") and the back ("b") of a vector of known values."""
     no_lists("trim_zeros", filt)
-    filt = filt if hasattr(filt, "aval") else ground().new_array(filt)
+    filt = filt if is_array(filt) else ground().new_array(filt)
     nonzero = np.flatnonzero(known(filt, "trim_zeros: the array"))
     n = type_of(filt).size
     if not len(nonzero):
@@ -378,6 +378,6 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
             f"fill_diagonal needs a matrix, or equal sizes in all dimensions; got shape {shape}."
         )
     k = np.arange(min(shape), dtype=np.int32)
-    val = val if hasattr(val, "aval") else np.asarray(val)
+    val = val if is_array(val) else np.asarray(val)
     flat = resize(val, (len(k),)) if type_of(val).ndim else val
     return At(a)[(k,) * len(shape)].set(flat, unique_indices=True)

@@ -11,7 +11,7 @@ import numpy as np
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import known, type_of
+from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.source import public_call
 from shardwise._src.numpy import ufuncs
 from shardwise._src.numpy.convert import broadcast, cast, promote, unknown_count
@@ -136,7 +136,7 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     x, y = promote(x, y)
     t, u = type_of(x), type_of(y)
     condition, x, y = broadcast(truth(condition), x, y)
-    if not type_of(condition).shape and not t.shape and not u.shape and not hasattr(x, "aval"):
+    if not type_of(condition).shape and not t.shape and not u.shape and not is_array(x):
         x = basis.broadcast_in_dim(x, shape=(), dims=())
     return lg.where(condition, x, y)
 
@@ -200,7 +200,7 @@ def _choose(*arrays: Any, mode: str) -> Any:
 
 def _spread(x: Any, shape: tuple) -> Any:
     t = type_of(x)
-    if t.shape == shape and hasattr(x, "aval"):
+    if t.shape == shape and is_array(x):
         return x
     places = tuple(range(len(shape) - t.ndim, len(shape)))
     return basis.broadcast_in_dim(x, shape=shape, dims=places)
@@ -288,7 +288,7 @@ def _ravel(*indices: Any, dims: tuple, mode: str, order: str) -> Any:
         pairs = pairs[::-1]
     total, stride = None, 1
     for i, n in pairs:
-        i = i if hasattr(i, "aval") else _spread(i, ())
+        i = i if is_array(i) else _spread(i, ())
         if mode == "wrap":
             i = ufuncs.remainder(i, n)
         elif mode == "clip":

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.base.errors import TracerIntegerConversionError, UnexpectedTracerError
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.source import public_call
 from shardwise._src.numpy.convert import broadcast_to as _broadcast
 from shardwise._src.numpy.convert import refuse_traced
@@ -50,7 +50,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
 def _refuse_traced_sizes(sizes: Sequence[Any], error: Exception) -> None:
     name = public_call()
     for size in sizes:
-        if hasattr(size, "aval") and hasattr(size, "needed_for_shape"):
+        if is_array(size) and hasattr(size, "needed_for_shape"):
             refuse_traced(size, f"{name}: shape" if name else "a shape", error)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.convert import (
     broadcast,
     cast,
@@ -314,7 +314,7 @@ def truth(x: Any) -> Any:
     t = type_of(x)
     if is_bool(t.dtype):
         return x
-    return ew.ne(x, constant(0, x)) if hasattr(x, "aval") or t.ndim else cast(x, BOOL)
+    return ew.ne(x, constant(0, x)) if is_array(x) or t.ndim else cast(x, BOOL)
 
 
 @fused(arrays=2)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import shardwise._src.numpy as modules
-from shardwise._src.core.infer import known
+from shardwise._src.core.infer import is_operand, known
 from shardwise._src.numpy import ufuncs
 from shardwise._src.numpy.methods import Methods
 
@@ -27,15 +27,9 @@ def _other_way(fun: Any, x: Any, y: Any, error: TypeError) -> Any:
     new_x, new_y = known(x), known(y)
     if new_x is not x or new_y is not y:
         return fun(new_x, new_y)
-    if all(_is_operand(v) for v in (x, y)):
+    if all(is_operand(v) for v in (x, y)):
         raise error
     return NotImplemented
-
-
-def _is_operand(x: Any) -> bool:
-    return hasattr(x, "aval") or isinstance(
-        x, bool | int | float | complex | np.generic | np.ndarray
-    )
 
 
 class _Missing:

@@ -19,8 +19,8 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops.basis import ints, transpose
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.families import add, shown
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.ops.families import add
+from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
     is_complex,
@@ -150,7 +150,7 @@ def _check_pairs(what: str, lhs: ArrayType, rhs: ArrayType, ls: tuple, rs: tuple
     if left != right:
         raise TypeError(
             f"[dot_general] {what} dimensions must have equal sizes; got {left} and {right} of "
-            f"{shown((lhs, rhs))} at {tuple(ls)} and {tuple(rs)}."
+            f"{in_words((lhs, rhs))} at {tuple(ls)} and {tuple(rs)}."
         )
 
 
@@ -191,7 +191,7 @@ def _result_dtype(lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
         return preferred
     raise TypeError(
         f"[dot_general] preferred_element_type {short_name(preferred)} {problem} "
-        f"{shown((lhs, rhs))}."
+        f"{in_words((lhs, rhs))}."
     )
 
 

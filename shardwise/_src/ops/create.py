@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.infer import is_array
 from shardwise._src.core.op import Op
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
@@ -39,7 +40,7 @@ iota = Op("iota", type_rule=_iota_type, dims=_iota_dims, lower=_iota_lower)
 
 def full(value: Any, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> Any:
     """A scalar, host value or not, repeated over `shape`."""
-    if not hasattr(value, "aval"):
+    if not is_array(value):
         value = np.asarray(value).astype(dtype)[()]
     value = convert_element_type(value, dtype=dtype, weak=weak)
     return broadcast_in_dim(value, shape=shape, dims=())

@@ -19,7 +19,7 @@ from shardwise._src.base.caches import exact
 from shardwise._src.core.infer import opaque_message, type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
     ExtendedDType,
@@ -48,18 +48,12 @@ ANY: Domain = ("any", lambda d: True)
 MOVABLE: Domain = ("any", lambda d: True)  # keys too, which are not computed with
 
 
-def shown(types: Any) -> str:
-    """`f32[3] and i32[3]`: types for a message."""
-    texts = [t.str_short(True) for t in types]
-    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
-
-
 def check_domain(name: str, domain: Domain, types: Any) -> None:
     for t in types:
         if isinstance(t.dtype, ExtendedDType) and domain is not MOVABLE:
             raise TypeError(opaque_message(name, types))
         if not domain[1](t.dtype):
-            raise TypeError(f"[{name}] takes {domain[0]} operands; got {shown(types)}.")
+            raise TypeError(f"[{name}] takes {domain[0]} operands; got {in_words(types)}.")
 
 
 def common_shape(name: str, types: Any) -> tuple[int, ...]:
@@ -70,7 +64,7 @@ def common_shape(name: str, types: Any) -> tuple[int, ...]:
             continue
         if shape:
             raise TypeError(
-                f"[{name}] operands must have equal shapes or be scalars; got {shown(types)}. "
+                f"[{name}] operands must have equal shapes or be scalars; got {in_words(types)}. "
                 "The functions of shardwise.numpy broadcast."
             )
         shape = t.shape
@@ -81,7 +75,7 @@ def common_dtype(name: str, types: Any) -> Any:
     dtype = types[0].dtype
     if any(t.dtype != dtype for t in types):
         raise TypeError(
-            f"[{name}] operands must have equal dtypes; got {shown(types)}. "
+            f"[{name}] operands must have equal dtypes; got {in_words(types)}. "
             "The functions of shardwise.numpy promote."
         )
     return dtype

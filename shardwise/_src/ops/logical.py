@@ -24,12 +24,11 @@ from shardwise._src.ops.families import (
     lit,
     nary_jvp,
     operand,
-    shown,
     unary,
     unbroadcast,
 )
 from shardwise._src.ops.sharding import unreduced_like
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims
 
 # -- comparison: NaN compares unequal to everything --
@@ -63,7 +62,7 @@ def _select_type(op: Op, which: ArrayType, *cases: ArrayType) -> ArrayType:
     if not cases:
         raise TypeError("[select_n] takes at least one case; got none.")
     if which.dtype != BOOL and which.dtype != np.int32:
-        raise TypeError(f"[select_n] chooses by a boolean or int32; got {shown((which,))}.")
+        raise TypeError(f"[select_n] chooses by a boolean or int32; got {in_words((which,))}.")
     if which.dtype == BOOL and len(cases) > 2:
         raise TypeError(f"[select_n] a boolean chooses from 2 cases; got {len(cases)}.")
     dtype = common_dtype("select_n", cases)

@@ -25,9 +25,9 @@ from shardwise._src.ops.basis import (
     zeros,
 )
 from shardwise._src.ops.elementwise import neg
-from shardwise._src.ops.families import add, lit, shown
+from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import where
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 
 
@@ -49,12 +49,12 @@ def _concatenate_type(op: Op, *xs: ArrayType, dimension: int) -> ArrayType:
             f"{x.str_short(True)}; got {dimension}."
         )
     if any(t.dtype != x.dtype for t in xs):
-        raise TypeError(f"[concatenate] operands must have equal dtypes; got {shown(xs)}.")
+        raise TypeError(f"[concatenate] operands must have equal dtypes; got {in_words(xs)}.")
     rest = {t.shape[:dimension] + (0,) + t.shape[dimension + 1 :] for t in xs}
     if len(rest) > 1 or any(t.ndim != x.ndim for t in xs):
         raise TypeError(
             f"[concatenate] operands must have equal sizes in all dimensions but {dimension}; got "
-            f"{shown(xs)}."
+            f"{in_words(xs)}."
         )
     total = sum(t.shape[dimension] for t in xs)
     shape = x.shape[:dimension] + (total,) + x.shape[dimension + 1 :]
@@ -223,7 +223,7 @@ def _padded(x: ArrayType, config: tuple) -> tuple[int, ...]:
 def _pad_type(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) -> ArrayType:
     if value.shape or value.dtype != x.dtype:
         raise TypeError(
-            f"[pad] takes an array and a scalar of its dtype; got {shown((x, value))}."
+            f"[pad] takes an array and a scalar of its dtype; got {in_words((x, value))}."
         )
     if len(padding_config) != x.ndim or any(inner < 0 for _, _, inner in padding_config):
         raise TypeError(

@@ -16,7 +16,7 @@ from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.messages.words import listed
 from shardwise._src.ops.memory import in_memory, kind_of
@@ -257,8 +257,8 @@ def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any
 
     Inside, the partitioner chooses, so that nothing is ambiguous.
     """
-    at = tuple([i for i, x in enumerate(args) if _is_array(x)])
-    named = tuple([k for k, x in kwargs.items() if _is_array(x)])
+    at = tuple([i for i, x in enumerate(args) if _has_shape(x)])
+    named = tuple([k for k, x in kwargs.items() if _has_shape(x)])
     operands = [*[args[i] for i in at], *[kwargs[k] for k in named]]
     sharding = target(out_sharding, f"{_name(fun)}: out_sharding", *operands)
     _check_sums(sharding, operands, _name(fun))
@@ -303,8 +303,8 @@ def _name(fun: Any) -> str:
     return fun.name if isinstance(fun, Op) else fun.__name__.removeprefix("_")
 
 
-def _is_array(x: Any) -> bool:
-    return hasattr(x, "aval") or isinstance(x, np.ndarray)
+def _has_shape(x: Any) -> bool:
+    return is_array(x) or isinstance(x, np.ndarray)
 
 
 def _frozen(x: Any) -> Any:
@@ -313,8 +313,8 @@ def _frozen(x: Any) -> Any:
 
 def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
     """What splits `x` over explicit mesh axes; None where a shape is not that of `x`."""
-    t: Any = getattr(x, "aval", None)  # jax's arrays have one too
-    if t.__class__ is not ArrayType or t.mesh is None or t.shape != shape:
+    t: Any = x.aval if is_array(x) else None
+    if t is None or t.mesh is None or t.shape != shape:
         return None
     found = getattr(x, "sharding", None)
     concrete = isinstance(found, NamedSharding) and isinstance(found.mesh, Mesh)

@@ -16,11 +16,11 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops.basis import batch_first, move_axis, reshape
 from shardwise._src.ops.create import iota
-from shardwise._src.ops.families import ANY, BOOL, ORDERED, check_domain, shown
+from shardwise._src.ops.families import ANY, BOOL, ORDERED, check_domain
 from shardwise._src.ops.index import gather
 from shardwise._src.ops.shape import along
 from shardwise._src.ops.windows import GatherDimensionNumbers, GatherScatterMode
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import is_complex, is_float, real_dtype
 
@@ -52,7 +52,7 @@ def _sort_type(
         raise TypeError("[sort] takes at least one operand; got none.")
     x = xs[0]
     if any(t.shape != x.shape for t in xs):
-        raise TypeError(f"[sort] operands must have equal shapes; got {shown(xs)}.")
+        raise TypeError(f"[sort] operands must have equal shapes; got {in_words(xs)}.")
     if not 0 <= dimension < x.ndim:
         raise ValueError(
             f"[sort] dimension must be one of the {x.ndim} dimensions of {x.str_short(True)}; "

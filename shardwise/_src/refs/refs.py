@@ -26,9 +26,9 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import is_value, known, type_of
+from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.source import describe, user_site
-from shardwise._src.messages.trees import shown
+from shardwise._src.messages.words import shown
 from shardwise._src.numpy.at import write
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.index_pattern import parse
@@ -120,7 +120,7 @@ class Ref:
         _check_index(self, idx)
         _check_kept(self, type_of(value))
         if idx is None or idx is ...:
-            value = _fitted(self, cast(value, self.dtype, False))
+            value = _in_shape(self, cast(value, self.dtype, False))
             put(self, value if method == "set" else add(old, _beside(old, value)))
         else:
             put(self, write(method, old, idx, value))
@@ -235,7 +235,7 @@ def new_ref(init_val: Any) -> Ref:
             "same value, pass `ref[...]`."
         )
     x = known(init_val)
-    value = x if is_value(x) else ground().new_array(x)
+    value = x if is_array(x) else ground().new_array(x)
     t = type_of(value)
     return Ref(cast(value, t.dtype, False) if t.weak_type else value)
 
@@ -384,7 +384,7 @@ def _check_index(ref: Ref, idx: Any) -> None:
         )
 
 
-def _fitted(ref: Ref, value: Any) -> Any:
+def _in_shape(ref: Ref, value: Any) -> Any:
     """A value in the shape of a ref."""
     shape = type_of(value).shape
     pairs = zip(reversed(shape), reversed(ref.shape), strict=False)

@@ -11,7 +11,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.context import current, update_root
 from shardwise._src.core.fused import Fused, form_of
-from shardwise._src.core.infer import infer, known, type_of
+from shardwise._src.core.infer import HOST, infer, known, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var
@@ -134,7 +134,7 @@ class Eager(Interpreter, Indexing):
             raise escaped(x)
         if isinstance(x, np.ndarray) and x.ndim:
             return put_host(x, default_place(), False)
-        if isinstance(x, bool | int | float | complex | np.generic | np.ndarray):
+        if isinstance(x, HOST):
             return scalar(x[()] if isinstance(x, np.ndarray) else x)
         if isinstance(x, Value):
             raise TypeError(f"{type(x).__name__} is no array that can run eagerly")

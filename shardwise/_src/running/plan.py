@@ -21,11 +21,11 @@ from shardwise._src.lowering.module import hoisted_constants, module_and_results
 from shardwise._src.lowering.storage import (
     Storage,
     bare,
+    chosen_layouts,
     order_in,
     order_of,
     place_in,
     result_kinds,
-    settled,
     stated_kind,
     storage_of,
 )
@@ -103,7 +103,7 @@ class ModulePlan:
         places, module = self.places, self._module(quick, overrides)
         layouts = self.orders.arguments
         if any(layouts):
-            layouts = settled(layouts, module.parameter_layouts()[len(self.constants) :])
+            layouts = chosen_layouts(layouts, module.parameter_layouts()[len(self.constants) :])
         rows = zip(layouts, self.sigs, places.arguments, strict=True)
         targets = [place_in(*row) for row in rows]
         pairs = zip(self.constants, places.constants, strict=True)
@@ -147,7 +147,7 @@ class ModulePlan:
         pairs = zip(shardings, self.orders.kinds, strict=True)
         shardings = [s if kind is None else s.with_memory_kind(kind) for s, kind in pairs]
         if any(layouts):
-            layouts = settled(layouts, module.output_layouts())
+            layouts = chosen_layouts(layouts, module.output_layouts())
         rows = zip(types, shardings, layouts, strict=True)
         return [signature(t, s, places.committed, layout) for t, s, layout in rows]
 

@@ -6,7 +6,6 @@ checked types and placements; dispatch does so by looking the program up under e
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from jaxlib import _jax
 from jaxlib import xla_client as xc
 
+from shardwise._src.base.errors import did_you_mean
 from shardwise._src.runtime.backend import JAXLIB_VERSION
 from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
 from shardwise._src.runtime.shardy import parsed
@@ -183,8 +183,7 @@ _BAD_VALUE = re.compile(r"While setting option (\w+), '(.*)' is not a valid (\w+
 def _explain(error: Exception) -> NoReturn:
     """Raises what a failed compilation was about: an option, or the error itself."""
     if found := _NO_OPTION.search(str(error)):
-        near = difflib.get_close_matches(found[1], _option_names(), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(found[1], _option_names())
         raise _jax.JaxRuntimeError(
             f"compiler_options: No such compile option: {found[1]!r} in jaxlib {JAXLIB_VERSION}."
             + hint

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.infer import is_array
 from shardwise._src.runtime import backend
 from shardwise._src.types.mesh import Mesh
 
@@ -36,10 +37,10 @@ def assert_same_sharding(x: Any, y: Any) -> None:
     Placed alike: each device holds the same part of the array. One of the arguments must be an
     array; different specs that mean the same are accepted.
     """
-    arrays = [a for a in (x, y) if hasattr(a, "aval")]
+    arrays = [a for a in (x, y) if is_array(a)]
     if not arrays:
         raise TypeError(f"expected an array among the arguments; got {x!r} and {y!r}.")
-    left, right = (a.sharding if hasattr(a, "aval") else a for a in (x, y))
+    left, right = (a.sharding if is_array(a) else a for a in (x, y))
     shapes = {a.shape for a in arrays}
     if len(shapes) > 1:
         raise AssertionError(f"shapes differ: {x.shape} and {y.shape}.")

@@ -123,12 +123,12 @@ def _transposed_freely(*values: Any, op: Op, params: tuple, given: tuple, linear
     results = transpose(op, cts if op.multiple else cts[0], *args, **dict(params))
     types = [type_of(x) for x in values]
     return [
-        ct if ct is None or t is None else _settled(ct, cotangent_type(t), types)
+        ct if ct is None or t is None else _as_cotangent(ct, cotangent_type(t), types)
         for ct, t in zip(results, linear, strict=True)
     ]
 
 
-def _settled(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
+def _as_cotangent(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
     """A cotangent as type `t`, from values of some types.
 
     A sum that `t` leaves for later is only there to be taken where all of them are split over its

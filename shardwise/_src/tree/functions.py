@@ -15,8 +15,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shardwise._src.api.trees import leaf_paths, tree_text
-from shardwise._src.messages.trees import prefix_difference
+from shardwise._src.messages.trees import leaf_paths, prefix_difference, tree_text
 from shardwise._src.runtime import pytree as _pytree
 
 register_pytree_node = _pytree.register_node

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shardwise._src.base.caches import Interned
+from shardwise._src.messages.words import joined
 from shardwise._src.types.dtypes import canonicalize, short_name
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -168,6 +169,21 @@ def str_short(t: ArrayType, short_dtypes: bool = True) -> str:
     dims = t.spec.dims(t.ndim) if t.spec is not None and t.mesh is not None else ((),) * t.ndim
     sizes = ",".join(_dim_text(n, axes) for n, axes in zip(t.shape, dims, strict=True))
     return f"{'~' if t.weak_type else ''}{name}[{sizes}]{_names_text(t)}"
+
+
+def in_row(types: Iterable[ArrayType]) -> str:
+    """`f32[3], i32[]`: types for messages."""
+    return ", ".join([str_short(t) for t in types])
+
+
+def in_parens(types: Iterable[ArrayType]) -> str:
+    """`(f32[3], i32[])`: types for messages."""
+    return f"({in_row(types)})"
+
+
+def in_words(types: Iterable[ArrayType]) -> str:
+    """`f32[3] and i32[]`: types for messages."""
+    return joined([str_short(t) for t in types])
 
 
 def _names_text(t: ArrayType) -> str:

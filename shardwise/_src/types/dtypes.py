@@ -14,7 +14,6 @@ How two dtypes combine is in `promotion`. Values are not converted here.
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from functools import cache, lru_cache
 from typing import Any
@@ -23,6 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from shardwise._src.base.config import enable_x64
+from shardwise._src.base.errors import did_you_mean
 from shardwise._src.types.extended import ExtendedDType as ExtendedDType
 from shardwise._src.types.extended import KeyDType as KeyDType
 from shardwise._src.types.extended import extended as extended
@@ -185,8 +185,7 @@ def _unknown_message(dtype: Any) -> str:
     hint = ""
     if isinstance(dtype, str):
         names = [d.name for d in _SUPPORTED if d is not float0]
-        near = difflib.get_close_matches(dtype, names, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(dtype, names)
     return (
         f"{dtype!r} is not a dtype. Expected a name such as 'float32', a scalar type such as "
         f"numpy.int32, a numpy.dtype, bool, int, float or complex, or None for the default "

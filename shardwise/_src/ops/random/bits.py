@@ -24,10 +24,10 @@ from shardwise._src.core.op import Op
 from shardwise._src.ops.basis import batch_first, move_axis
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.elementwise import sub
-from shardwise._src.ops.families import elementwise_dims, shown
+from shardwise._src.ops.families import elementwise_dims
 from shardwise._src.ops.logical import bitwise_or, shift_right_logical
 from shardwise._src.ops.random import threefry
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
 
@@ -162,7 +162,7 @@ def _fold_type(op: Op, keys: ArrayType, data: ArrayType) -> ArrayType:
         raise TypeError(f"[random_fold_in] folds uint32 into keys; got {data.str_short(True)}.")
     if keys.shape != data.shape:
         raise TypeError(
-            f"[random_fold_in] keys and data must have equal shapes; got {shown((keys, data))}."
+            f"[random_fold_in] keys and data must have equal shapes; got {in_words((keys, data))}."
         )
     return keys.update(spec=None, mesh=None)
 

@@ -47,7 +47,7 @@ from shardwise._src.ops.elementwise import (
     sub,
     where,
 )
-from shardwise._src.ops.families import BOOL, FLOATING, check_domain, elementwise_dims, lit, shown
+from shardwise._src.ops.families import BOOL, FLOATING, check_domain, elementwise_dims, lit
 from shardwise._src.ops.incomplete import random_gamma_grad
 from shardwise._src.ops.loops import iterate
 from shardwise._src.ops.random.bits import (
@@ -61,7 +61,7 @@ from shardwise._src.ops.random.bits import (
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.special import erf_inv, lgamma
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
 
@@ -125,7 +125,7 @@ def _gamma_type(
     check_domain("random_gamma", FLOATING, (a,))
     if not is_key(keys) or keys.shape != a.shape:
         raise TypeError(
-            f"[random_gamma] takes a key for each parameter; got {shown((keys, a))}."
+            f"[random_gamma] takes a key for each parameter; got {in_words((keys, a))}."
         )
     return array_type(a.shape, a.dtype)
 
@@ -239,7 +239,7 @@ def _check_rates(name: str, keys: ArrayType, *rates: ArrayType) -> None:
     if not fits:
         raise TypeError(
             f"[{name}] takes keys, and parameters whose first dimensions are those of the keys; "
-            f"got {shown((keys, *rates))}."
+            f"got {in_words((keys, *rates))}."
         )
 
 

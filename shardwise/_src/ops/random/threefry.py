@@ -37,11 +37,10 @@ from shardwise._src.ops.families import (
     elementwise_batch,
     elementwise_dims,
     operand,
-    shown,
 )
 from shardwise._src.ops.logical import bitwise_or, bitwise_xor, shift_left, shift_right_logical
 from shardwise._src.ops.shape import concatenate, slice_in_dim
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, in_words
 
 U32 = np.dtype(np.uint32)
 U64 = np.dtype(np.uint64)
@@ -56,7 +55,7 @@ _PARITY = 0x1BD11BDA  # of the key schedule; the paper's constant
 
 def _hash_type(op: Op, *xs: ArrayType) -> tuple[ArrayType, ArrayType]:
     if len(xs) != 4 or any(t.dtype != U32 for t in xs):
-        raise TypeError(f"[threefry2x32] takes four uint32 operands; got {shown(xs)}.")
+        raise TypeError(f"[threefry2x32] takes four uint32 operands; got {in_words(xs)}.")
     out = array_type(common_shape("threefry2x32", xs), U32)
     return out, out
 

@@ -1,39 +1,14 @@
-"""Pytrees at the border of the transforms: flattening, prefixes, paths for messages."""
+"""Prefixes of trees: `in_axes`, shardings and the like, one entry for a whole subtree."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.messages.trees import leaf_paths as leaf_paths
-from shardwise._src.messages.trees import path_in as path_in
-from shardwise._src.messages.trees import path_text as path_text
+from shardwise._src.messages.arguments import argument_name
 from shardwise._src.messages.trees import prefix_difference
-from shardwise._src.messages.trees import tree_difference as tree_difference
-from shardwise._src.messages.trees import tree_text as tree_text
 from shardwise._src.messages.words import counted
-from shardwise._src.runtime.pytree import flatten, flatten_with_path
-
-
-def leaf_name(tree: Any, i: int, roots: Sequence[str] = ()) -> str:
-    """The path of leaf `i` of a tree of positional arguments: `params['w']`, or `args[0]['w']`.
-
-    roots: names of the first arguments, as far as they are known.
-    """
-    path = flatten_with_path(tree.unflatten(range(tree.num_leaves)))[0][i][0]
-    n = path[0].idx
-    return f"{roots[n] if n < len(roots) else f'args[{n}]'}{path_text(path[1:])}"
-
-
-def argument_names(args: tuple, kwargs: dict, parameters: Sequence[str]) -> list[str]:
-    """A name for every leaf of a call's arguments: `params['w']`."""
-    names = []
-    for i, arg in enumerate(args):
-        base = parameters[i] if i < len(parameters) else f"args[{i}]"
-        names += [base + path for path in leaf_paths(arg)]
-    for key in sorted(kwargs):
-        names += [key + path for path in leaf_paths(kwargs[key])]
-    return names
+from shardwise._src.runtime.pytree import flatten
 
 
 def broadcast_prefix(
@@ -79,8 +54,7 @@ def broadcast_to_arguments(
         raise ValueError(_other_count(what, len(prefix), len(args), parameters))
     out: list[Any] = []
     for i, (entry, arg) in enumerate(zip(prefix, args, strict=True)):
-        root = parameters[i] if i < len(parameters) else f"args[{i}]"
-        out += broadcast_prefix(entry, arg, what, is_leaf, root)
+        out += broadcast_prefix(entry, arg, what, is_leaf, argument_name(parameters, i))
     return out
 
 
