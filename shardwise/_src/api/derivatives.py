@@ -10,6 +10,7 @@ from shardwise._src.api.closures import Closure
 from shardwise._src.api.grad import as_tangent, as_value, vjp
 from shardwise._src.api.jit import jit
 from shardwise._src.api.signatures import as_tuple, check_argnums, check_function
+from shardwise._src.base.positions import taking_only
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, is_operand, type_of
@@ -198,14 +199,7 @@ def fwd_and_bwd(
     def forward(*args: Any) -> Any:
         check_argnums(argnums, len(args), what)
         places = [n % len(args) for n in nums]
-
-        def of_picked(*picked: Any) -> Any:
-            full = list(args)
-            for n, value in zip(places, picked, strict=True):
-                full[n] = value
-            return fun(*full)
-
-        of_picked.__name__ = name_of(fun)
+        of_picked = taking_only(fun, name_of(fun), args, places)
         return vjp(of_picked, *[args[n] for n in places], has_aux=has_aux)
 
     def back(residuals: Callable, ct: Any) -> Any:

@@ -15,6 +15,7 @@ from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.base.positions import put
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.arguments import leaf_name, name_of, names_at
 from shardwise._src.messages.tracebacks import hides_frames
@@ -124,13 +125,7 @@ def _picked(args: Sequence[Any], argnums: tuple[int, ...]) -> tuple[list[Any], A
     picked = tuple(args[n] for n in argnums)
     leaves, tree = flatten(picked)
 
-    def rebuild(new: Sequence[Any]) -> list[Any]:
-        full = list(args)
-        for n, value in zip(argnums, tree.unflatten(new), strict=True):
-            full[n] = value
-        return full
-
-    return leaves, tree, rebuild
+    return leaves, tree, lambda new: put(args, argnums, tree.unflatten(new))
 
 
 def value_and_grad(

@@ -9,6 +9,7 @@ from typing import Any
 from shardwise._src.api.grad import argument_path, as_tangent, linear_parts, pull_back, zeros
 from shardwise._src.api.signatures import as_tuple, called, check_argnums, check_function
 from shardwise._src.api.vmap import vmap
+from shardwise._src.base.positions import taking_only
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.ranges import eye
@@ -80,13 +81,10 @@ def _jacobian(
         check_argnums(argnums, len(args), what, kwargs)
         places = tuple(n % len(args) for n in nums)
 
-        def of_picked(*picked: Any) -> Any:
-            full = list(args)
-            for n, value in zip(places, picked, strict=True):
-                full[n] = value
+        def call(*full: Any) -> Any:
             return called(what, fun, full, kwargs)
 
-        of_picked.__name__ = name_of(fun)
+        of_picked = taking_only(call, name_of(fun), args, places)
         picked = [args[n] for n in places]
         path = functools.partial(argument_path, fun, places)
         _, linear, tree, out_tree, aux = linear_parts(of_picked, picked, has_aux, transform, path)

@@ -9,6 +9,7 @@ from typing import Any
 from shardwise._src.api.grad import as_value
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import CURRENT
+from shardwise._src.base.positions import join, split
 from shardwise._src.control.bodies import check_function, leaf, shelf_of, staged
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, is_operand, known, type_of
@@ -106,26 +107,23 @@ class _Fixed:
                     f"checkpoint of {name_of(fun)}: static_argnums={n} asks for argument {n}, but "
                     f"the function was called with {counted(len(args), 'positional argument')}."
                 )
-        places = {n % len(args) for n in nums}
         self.fun = fun
-        self.static = {n: args[n] for n in sorted(places)}
+        self.places = sorted({n % len(args) for n in nums})
+        self.static, rest = split(args, self.places)
+        self.args = tuple(rest)
         self.named = {n: kwargs[n] for n in names if n in kwargs}
-        self.args = tuple([a for i, a in enumerate(args) if i not in places])
         self.kwargs = {n: x for n, x in kwargs.items() if n not in self.named}
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        given = list(args)
-        for n, x in self.static.items():
-            given.insert(n, x)
-        return self.fun(*given, **kwargs, **self.named)
+        return self.fun(*join(self.places, self.static, args), **kwargs, **self.named)
 
     def parameters(self) -> list[str]:
         """Names of the positional arguments that are not static."""
-        return [n for i, n in enumerate(names_of(self.fun)) if i not in self.static]
+        return split(names_of(self.fun), self.places)[1]
 
     def key(self) -> tuple:
-        static = [*self.static.items(), *self.named.items()]
-        return (*static, *[exact(x) for _, x in static])
+        values = (*self.static, *self.named.values())
+        return (*self.places, *self.named, *values, exact(values))
 
 
 def _run(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> Any:

@@ -47,7 +47,7 @@ def both(fun: Callable, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ..
             f"jit: {kind}_argnums={nums} counts from the end, which needs a function with a known "
             "signature. Count from the beginning."
         )
-    return nums, names
+    return tuple(sorted({*nums})), names
 
 
 def _signature(fun: Callable) -> inspect.Signature | None:

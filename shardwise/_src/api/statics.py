@@ -11,6 +11,7 @@ from typing import Any
 
 from shardwise._src.api.options import Options
 from shardwise._src.base.caches import exact
+from shardwise._src.base.positions import join, split
 from shardwise._src.messages.arguments import argument_name
 from shardwise._src.messages.words import shown
 from shardwise._src.runtime.pytree import flatten
@@ -24,9 +25,9 @@ def split_static(
 
     what: the transform and the function, for messages; parameters: names of the positional ones.
     """
-    picked = tuple(
-        (i, exact(args[i]), args[i]) for i in options.static_argnums if i < len(args)
-    )
+    fixed, rest = split(args, options.static_argnums)
+    rows = zip(options.static_argnums, fixed, strict=False)
+    picked = tuple([(i, exact(v), v) for i, v in rows])
     named = tuple(
         (k, exact(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
     )
@@ -35,17 +36,15 @@ def split_static(
         hash(static)
     except Exception as error:
         raise _unhashable(what, parameters, static, error) from None
-    rest = tuple(a for i, a in enumerate(args) if i not in options.static_argnums)
-    return static, rest, {k: v for k, v in kwargs.items() if k not in options.static_argnames}
+    by_name = {k: v for k, v in kwargs.items() if k not in options.static_argnames}
+    return static, tuple(rest), by_name
 
 
 def merged(static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """The call's full arguments, static ones included."""
     if static is None:
         return args, kwargs
-    full = list(args)
-    for i, _, value in sorted(static[0], key=lambda row: row[0]):
-        full.insert(i, value)
+    full = join([i for i, _, _ in static[0]], [v for _, _, v in static[0]], args)
     return tuple(full), kwargs | {k: v for k, _, v in static[1]}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.base.positions import join, split
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
@@ -122,17 +123,11 @@ class CustomFunction:
 
     def separated(self, args: tuple) -> tuple[tuple, list[Any]]:
         """Non-differentiable arguments, and the others."""
-        if not self.nondiff:
-            return (), list(args)
-        fixed = tuple([args[n] for n in self.nondiff if n < len(args)])
-        return fixed, [a for i, a in enumerate(args) if i not in self.nondiff]
+        return split(args, self.nondiff)
 
     def merged(self, fixed: tuple, rest: Sequence[Any]) -> list[Any]:
         """All arguments in their order."""
-        args = list(rest)
-        for n, value in zip(self.nondiff, fixed, strict=False):
-            args.insert(n, value)
-        return args
+        return join(self.nondiff, fixed, rest)
 
     def checked_leaves(self, leaves: Sequence[Any], tree: Any) -> list[Any]:
         for i, x in enumerate(leaves):

@@ -1,0 +1,47 @@
+"""Arguments of a call by position: some of them are fixed, or taken out, and the rest is passed on.
+
+    fixed, rest = split(args, places)       # `static_argnums`, `nondiff_argnums`
+    join(places, fixed, rest) == args
+    put(args, places, values)               # `argnums`: the call with other values there
+
+Places are numbers from 0. For `split` and `join` they ascend; those beyond the end have no argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+
+def split(args: Sequence[Any], places: Sequence[int]) -> tuple[tuple[Any, ...], list[Any]]:
+    """The arguments at these places, and the others in their order."""
+    fixed = tuple([args[n] for n in places if n < len(args)])
+    return fixed, [a for n, a in enumerate(args) if n not in places]
+
+
+def join(places: Sequence[int], fixed: Iterable[Any], rest: Iterable[Any]) -> list[Any]:
+    """All arguments in their order, from what `split` gave."""
+    args = list(rest)
+    for n, value in zip(places, fixed, strict=False):
+        args.insert(n, value)
+    return args
+
+
+def put(args: Iterable[Any], places: Sequence[int], values: Iterable[Any]) -> list[Any]:
+    """The arguments with these values at these places."""
+    full = list(args)
+    for n, value in zip(places, values, strict=True):
+        full[n] = value
+    return full
+
+
+def taking_only(
+    fun: Callable[..., Any], name: str, args: Sequence[Any], places: Sequence[int]
+) -> Callable[..., Any]:
+    """`fun(*args)` as a function of the arguments at these places alone."""
+
+    def of_picked(*picked: Any) -> Any:
+        return fun(*put(args, places, picked))
+
+    of_picked.__name__ = name
+    return of_picked
