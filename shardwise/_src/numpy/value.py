@@ -7,8 +7,8 @@ of other libraries that define the reflected operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -30,6 +30,37 @@ def _other_way(fun: Any, x: Any, y: Any, error: TypeError) -> Any:
     if all(is_operand(v) for v in (x, y)):
         raise error
     return NotImplemented
+
+
+def _operators(name: str, fun: Callable[[Any, Any], Any]) -> tuple[_Method, _Method]:
+    """The methods of an operator, `x + y` and the reflected one, as written out they would be."""
+
+    def forward(self: Any, other: Any) -> Any:
+        try:
+            return fun(self, other)
+        except TypeError as error:
+            return _other_way(fun, self, other, error)
+
+    def reflected(self: Any, other: Any) -> Any:
+        try:
+            return fun(other, self)
+        except TypeError as error:
+            return _other_way(fun, other, self, error)
+
+    return _named(forward, f"__{name}__"), _named(reflected, f"__r{name}__")
+
+
+def _named(method: Any, name: str) -> _Method:
+    method.__name__, method.__qualname__ = name, f"Value.{name}"
+    method.__code__ = method.__code__.replace(co_name=name)  # what tracebacks and messages say
+    return method
+
+
+def _matmul(x: Any, y: Any) -> Any:
+    return modules.contractions.matmul(x, y)
+
+
+_Method = Callable[[Any, Any], Any]
 
 
 class _Missing:
@@ -67,113 +98,15 @@ class Value(Methods):
 
     # -- arithmetic --
 
-    def __add__(self, other: Any) -> Any:
-        try:
-            return ufuncs.add(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.add, self, other, error)
-
-    def __radd__(self, other: Any) -> Any:
-        try:
-            return ufuncs.add(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.add, other, self, error)
-
-    def __sub__(self, other: Any) -> Any:
-        try:
-            return ufuncs.subtract(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.subtract, self, other, error)
-
-    def __rsub__(self, other: Any) -> Any:
-        try:
-            return ufuncs.subtract(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.subtract, other, self, error)
-
-    def __mul__(self, other: Any) -> Any:
-        try:
-            return ufuncs.multiply(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.multiply, self, other, error)
-
-    def __rmul__(self, other: Any) -> Any:
-        try:
-            return ufuncs.multiply(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.multiply, other, self, error)
-
-    def __truediv__(self, other: Any) -> Any:
-        try:
-            return ufuncs.true_divide(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.true_divide, self, other, error)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        try:
-            return ufuncs.true_divide(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.true_divide, other, self, error)
-
-    def __floordiv__(self, other: Any) -> Any:
-        try:
-            return ufuncs.floor_divide(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.floor_divide, self, other, error)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        try:
-            return ufuncs.floor_divide(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.floor_divide, other, self, error)
-
-    def __mod__(self, other: Any) -> Any:
-        try:
-            return ufuncs.remainder(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.remainder, self, other, error)
-
-    def __rmod__(self, other: Any) -> Any:
-        try:
-            return ufuncs.remainder(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.remainder, other, self, error)
-
-    def __divmod__(self, other: Any) -> Any:
-        try:
-            return ufuncs.divmod(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.divmod, self, other, error)
-
-    def __rdivmod__(self, other: Any) -> Any:
-        try:
-            return ufuncs.divmod(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.divmod, other, self, error)
-
-    def __pow__(self, other: Any) -> Any:
-        try:
-            return ufuncs.power(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.power, self, other, error)
-
-    def __rpow__(self, other: Any) -> Any:
-        try:
-            return ufuncs.power(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.power, other, self, error)
-
-    def __matmul__(self, other: Any) -> Any:
-        try:
-            return modules.contractions.matmul(self, other)
-        except TypeError as error:
-            return _other_way(modules.contractions.matmul, self, other, error)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        try:
-            return modules.contractions.matmul(other, self)
-        except TypeError as error:
-            return _other_way(modules.contractions.matmul, other, self, error)
+    __add__, __radd__ = _operators("add", ufuncs.add)
+    __sub__, __rsub__ = _operators("sub", ufuncs.subtract)
+    __mul__, __rmul__ = _operators("mul", ufuncs.multiply)
+    __truediv__, __rtruediv__ = _operators("truediv", ufuncs.true_divide)
+    __floordiv__, __rfloordiv__ = _operators("floordiv", ufuncs.floor_divide)
+    __mod__, __rmod__ = _operators("mod", ufuncs.remainder)
+    __divmod__, __rdivmod__ = _operators("divmod", ufuncs.divmod)
+    __pow__, __rpow__ = _operators("pow", ufuncs.power)
+    __matmul__, __rmatmul__ = _operators("matmul", _matmul)
 
     def __neg__(self) -> Any:
         return modules.elementary.negative(self)
@@ -190,107 +123,22 @@ class Value(Methods):
 
     # -- bits and logic --
 
-    def __lshift__(self, other: Any) -> Any:
-        try:
-            return ufuncs.left_shift(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.left_shift, self, other, error)
-
-    def __rlshift__(self, other: Any) -> Any:
-        try:
-            return ufuncs.left_shift(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.left_shift, other, self, error)
-
-    def __rshift__(self, other: Any) -> Any:
-        try:
-            return ufuncs.right_shift(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.right_shift, self, other, error)
-
-    def __rrshift__(self, other: Any) -> Any:
-        try:
-            return ufuncs.right_shift(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.right_shift, other, self, error)
-
-    def __and__(self, other: Any) -> Any:
-        try:
-            return ufuncs.bitwise_and(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.bitwise_and, self, other, error)
-
-    def __rand__(self, other: Any) -> Any:
-        try:
-            return ufuncs.bitwise_and(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.bitwise_and, other, self, error)
-
-    def __or__(self, other: Any) -> Any:
-        try:
-            return ufuncs.bitwise_or(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.bitwise_or, self, other, error)
-
-    def __ror__(self, other: Any) -> Any:
-        try:
-            return ufuncs.bitwise_or(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.bitwise_or, other, self, error)
-
-    def __xor__(self, other: Any) -> Any:
-        try:
-            return ufuncs.bitwise_xor(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.bitwise_xor, self, other, error)
-
-    def __rxor__(self, other: Any) -> Any:
-        try:
-            return ufuncs.bitwise_xor(other, self)
-        except TypeError as error:
-            return _other_way(ufuncs.bitwise_xor, other, self, error)
-
+    __lshift__, __rlshift__ = _operators("lshift", ufuncs.left_shift)
+    __rshift__, __rrshift__ = _operators("rshift", ufuncs.right_shift)
+    __and__, __rand__ = _operators("and", ufuncs.bitwise_and)
+    __or__, __ror__ = _operators("or", ufuncs.bitwise_or)
+    __xor__, __rxor__ = _operators("xor", ufuncs.bitwise_xor)
     def __invert__(self) -> Any:
         return ufuncs.bitwise_not(self)
 
     # -- comparison; values are not hashable: equality is elementwise --
 
-    def __eq__(self, other: Any) -> Any:
-        try:
-            return ufuncs.equal(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.equal, self, other, error)
-
-    def __ne__(self, other: Any) -> Any:
-        try:
-            return ufuncs.not_equal(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.not_equal, self, other, error)
-
-    def __lt__(self, other: Any) -> Any:
-        try:
-            return ufuncs.less(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.less, self, other, error)
-
-    def __le__(self, other: Any) -> Any:
-        try:
-            return ufuncs.less_equal(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.less_equal, self, other, error)
-
-    def __gt__(self, other: Any) -> Any:
-        try:
-            return ufuncs.greater(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.greater, self, other, error)
-
-    def __ge__(self, other: Any) -> Any:
-        try:
-            return ufuncs.greater_equal(self, other)
-        except TypeError as error:
-            return _other_way(ufuncs.greater_equal, self, other, error)
-
+    __eq__: ClassVar[_Method] = _operators("eq", ufuncs.equal)[0]
+    __ne__: ClassVar[_Method] = _operators("ne", ufuncs.not_equal)[0]
+    __lt__ = _operators("lt", ufuncs.less)[0]
+    __le__ = _operators("le", ufuncs.less_equal)[0]
+    __gt__ = _operators("gt", ufuncs.greater)[0]
+    __ge__ = _operators("ge", ufuncs.greater_equal)[0]
     __hash__ = None  # pyright: ignore[reportAssignmentType] (unhashable)
 
     # -- elements --
