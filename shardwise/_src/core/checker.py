@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardwise._src.core.infer import infer
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.toolbox import programs_in
-from shardwise._src.types.array_type import ArrayType, in_parens
+from shardwise._src.types.array_type import in_parens
 
 
 class ProgramError(AssertionError):
