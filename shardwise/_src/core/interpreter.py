@@ -2,7 +2,7 @@
 
 There is always one current interpreter, in the context. `op(*args, **params)` gives it the op; its
 rules run with its *parent* current, so transforms nest without levels. The eager interpreter has no
-parent and runs things; it is installed when the package is imported.
+parent and runs things; what else the layers below use of it, `core.ground` declares.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Interpreter:
     function:  the name of the transformed function.
     alive:     false once the transformed function has ended; its tracers are invalid then.
     thread:    the one that runs the function.
+    eager:     whether ops run at once: that of the ground does it.
     """
 
     eager = False

@@ -52,8 +52,6 @@ class Eager(Interpreter, Indexing):
             run = None
         if run is None:
             args = self.arrays(args)
-            if op.programs:
-                return self._holder(op, args, params)(args)
             run = self._op_program(op, args, params)
         return run(args)
 
@@ -110,7 +108,7 @@ class Eager(Interpreter, Indexing):
         if found is None:
             tree = flatten([0] * len(program.outputs))[1]
             exe = build(program, [a._sig for a in args], out_tree=tree, quick=True)
-            found = program.derived[key] = exe.runner()
+            found = _keep(program.derived, key, exe)
         return found(args)
 
     # -- values --
@@ -128,7 +126,7 @@ class Eager(Interpreter, Indexing):
         return put_host(x, default_place(), False)
 
     def array(self, x: Any) -> Array:
-        if isinstance(x, Array) and x.__class__ is Array:
+        if x.__class__ is Array:
             return x
         if isinstance(x, Tracer):
             raise escaped(x)
@@ -168,36 +166,18 @@ class Eager(Interpreter, Indexing):
         with current().under(self).entered():
             return op.eager(op, args, params)  # pyright: ignore[reportOptionalCall] (asked before)
 
-    def _holder(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
-        """What runs an op that holds programs: kept with the first of them, and gone with it."""
-        first = params[op.programs[0]]
-        kept = (first[0] if isinstance(first, tuple) else first).derived
-        key = (op, current().key, *[a._sig for a in args], *params, *params.values())
-        found = kept.get(key)
-        if found is None:
-            found = kept[key] = self._executable(op, args, params).runner()
-        return found
-
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
+        kept: dict[Any, Any] = self.cache
+        if op.programs:  # kept with the first of them, and gone with it
+            first = params[op.programs[0]]
+            kept = (first[0] if isinstance(first, tuple) else first).derived
         signs = [exact(v) for v in params.values() if v.__class__ is float]
         key = (op, current().key, *[a._sig for a in args], *params, *params.values(), *signs)
         try:
-            found = self.cache.get(key)
+            found = kept.get(key)
         except TypeError:
             raise TypeError(f"[{op.name}] parameters must be hashable; got {params}.") from None
-        if found is not None:
-            return found
-        return self._keep(key, self._executable(op, args, params))
-
-    @staticmethod
-    def _executable(op: Op, args: list[Array], params: dict[str, Any]) -> Executable:
-        ins = [Var(a.aval) for a in args]
-        types = infer(op, tuple([a.aval for a in args]), params)
-        outs = [Var(t) for t in (types if op.multiple else (types,))]
-        program = Program(ins, outs, [Equation(op, ins, outs, params, None)], name=op.name)
-        sigs = [a._sig for a in args]
-        out_tree = flatten([0] * len(outs))[1] if op.multiple else None
-        return build(program, sigs, out_tree=out_tree, quick=not op.programs)
+        return _keep(kept, key, _executable(op, args, params)) if found is None else found
 
     def _new_call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         args, static = fused.positional(args, static)
@@ -219,13 +199,25 @@ class Eager(Interpreter, Indexing):
         if run is None:
             types = [a.aval for a in arrays]
             program, out_tree = stage_fused(fused, types, rest, static, self)
-            run = self._keep(key, build(program, sigs, out_tree=out_tree, quick=True))
+            run = _keep(self.cache, key, build(program, sigs, out_tree=out_tree, quick=True))
         return run(arrays)
 
-    def _keep(self, key: tuple, exe: Executable) -> Callable:
-        make_room(self.cache, CACHE_SIZE)
-        run = self.cache[key] = exe.runner()
-        return run
+
+def _executable(op: Op, args: list[Array], params: dict[str, Any]) -> Executable:
+    """The executable of a program of one equation."""
+    ins = [Var(a.aval) for a in args]
+    types = infer(op, tuple([a.aval for a in args]), params)
+    outs = [Var(t) for t in (types if op.multiple else (types,))]
+    program = Program(ins, outs, [Equation(op, ins, outs, params, None)], name=op.name)
+    sigs = [a._sig for a in args]
+    out_tree = flatten([0] * len(outs))[1] if op.multiple else None
+    return build(program, sigs, out_tree=out_tree, quick=not op.programs)
+
+
+def _keep(kept: dict[Any, Any], key: tuple, exe: Executable) -> Callable:
+    make_room(kept, CACHE_SIZE)
+    run = kept[key] = exe.runner()
+    return run
 
 
 def _hashable(x: Any) -> Any:
