@@ -7,6 +7,8 @@
     programs_in(program)                # the program and all that it holds
     without_dead_code, pruned           # what outputs need
     Rewriting()                         # a program written anew: equations of others, and new ones
+    inlined(program, called)            # with held programs in the place of their calls
+    single(op, types, params)           # the program of one op
     opened(program)                     # constants as arguments
     @derived                            # keeps what is made of a program
 
@@ -24,6 +26,7 @@ from shardwise._src.core.infer import infer
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
 from shardwise._src.messages.source import user_site
+from shardwise._src.types.array_type import ArrayType
 
 # -- walking --
 
@@ -140,6 +143,13 @@ class Rewriting:
                 self.equations.append(eqn.replace(inputs=inputs, outputs=outs))
             env.update(zip(eqn.outputs, outs, strict=True))
         return [env.get(a, a) for a in program.outputs]
+
+
+def single(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Program:
+    """The program of one op, for operands of these types."""
+    ins, found = [Var(t) for t in types], infer(op, types, params)
+    outs = [Var(t) for t in (found if op.multiple else (found,))]
+    return Program(ins, outs, [Equation(op, ins, outs, params, None)], name=op.name)
 
 
 def inlined(program: Program, called: Callable[[Equation], Program | None]) -> Program:

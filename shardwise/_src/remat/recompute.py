@@ -215,7 +215,9 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     constants = dict(zip(known.constant_vars, known.constants, strict=True)) | new.constants
     constants = {v: x for v, x in constants.items() if v in used}
     inputs = [*constants, *[known.arguments[i] for i in places], *parts.saved, *unknown_vars]
-    rest = Program(inputs, outputs, new.equations, constants.values(), program.name)
+    rest = known.replace(
+        inputs=inputs, outputs=outputs, equations=new.equations, constants=constants.values()
+    )
     first = known.replace(outputs=[*known.outputs[:count], *parts.saved], equations=parts.first)
     forwarded = (*places, *[None] * len(parts.saved))
     return Split(first, rest, split.unknown_out, forwarded)

@@ -11,10 +11,11 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.context import current, update_root
 from shardwise._src.core.fused import Fused, form_of
-from shardwise._src.core.infer import HOST, infer, known, type_of
+from shardwise._src.core.infer import HOST, known, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Equation, Program, Var
+from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import single
 from shardwise._src.moving.copying import copied
 from shardwise._src.moving.foreign import from_dlpack
 from shardwise._src.moving.targets import as_sharding
@@ -205,12 +206,9 @@ class Eager(Interpreter, Indexing):
 
 def _executable(op: Op, args: list[Array], params: dict[str, Any]) -> Executable:
     """The executable of a program of one equation."""
-    ins = [Var(a.aval) for a in args]
-    types = infer(op, tuple([a.aval for a in args]), params)
-    outs = [Var(t) for t in (types if op.multiple else (types,))]
-    program = Program(ins, outs, [Equation(op, ins, outs, params, None)], name=op.name)
+    program = single(op, tuple([a.aval for a in args]), params)
     sigs = [a._sig for a in args]
-    out_tree = flatten([0] * len(outs))[1] if op.multiple else None
+    out_tree = flatten([0] * len(program.outputs))[1] if op.multiple else None
     return build(program, sigs, out_tree=out_tree, quick=not op.programs)
 
 

@@ -17,9 +17,10 @@ from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import current
 from shardwise._src.core.fused import Fused, form_of
 from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import infer, known, type_of
+from shardwise._src.core.infer import known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.core.toolbox import single
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.transforms.jvp import JVP, JVPTracer, jvp_program
 from shardwise._src.transforms.linearize import Linearize, split_program
@@ -251,10 +252,7 @@ def _local_op(op: Op, taken: tuple[list[Any], ...], params: dict[str, Any]) -> L
     except TypeError:
         return None
     if found is None:
-        ins = [Var(t) for t in types]
-        result = infer(op, tuple(types), params)
-        outs = [Var(t) for t in (result if op.multiple else (result,))]
-        program = Program(ins, outs, [Equation(op, ins, outs, params, None)], name=op.name)
+        program = single(op, tuple(types), params)
         found = _kept(key, Local(program, tuple(marks), None))
     return found
 

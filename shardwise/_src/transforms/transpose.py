@@ -36,7 +36,10 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
 
 @replays
 def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
-    """Runs the equations of known operands only; returns the others, which are linear."""
+    """Runs the equations of known operands only; returns the others, which are linear.
+
+    Not `replayed`: the way back needs the others as they are, and all values that there are.
+    """
     linear, outer = [], replay.site
     try:
         for eqn in program.equations:
