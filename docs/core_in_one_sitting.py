@@ -4,7 +4,8 @@
 
 This is a program to read from top to bottom. It builds one new op and one new transform while it
 explains what they hang on to. Each step ends with assertions of what it showed, so that this text
-cannot drift from the code. Where a step names a file, the file is short: open it beside this one.
+cannot drift from the code. Where a step names a file, it is under shardwise/_src/, and short: open
+it beside this one.
 
     1 values and types      4 programs                 7 batching
     2 an op                 5 forward mode             8 lowering and running
@@ -297,7 +298,7 @@ for row, product in zip(np.asarray(several), np.asarray(products), strict=True):
     assert np.array_equal(product, np.outer(row, np.asarray(y)))
 
 # ==================================================================================================
-# 8  Lowering and running (engine/)
+# 8  Lowering and running (lowering/module.py, running/executable.py)
 #
 # A program and the shardings of its arguments become the text of a StableHLO module, by each op's
 # `lower` rule; the text is compiled. What an array is, type and place together, is its *signature*:

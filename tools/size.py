@@ -54,10 +54,12 @@ def count_folder(folder: Path, pattern: str = "**/*.py") -> Counter[str]:
 def main() -> None:
     print(f"{'':24}" + "".join(f"{name:>9}" for name in COLUMNS))
     library = ROOT / "shardwise"
-    packages = sorted(path for path in library.iterdir() if path.is_dir())
-    rows = [("shardwise/*.py", count_folder(library, "*.py"))]
-    rows += [(f"shardwise/{path.name}", count_folder(path)) for path in packages]
-    show([*rows, ("library", count_folder(library))])
+    machine = library / "_src"
+    rooms = sorted(path for path in machine.iterdir() if path.is_dir())
+    whole, behind = count_folder(library), count_folder(machine)
+    rows = [("public names", Counter({k: whole[k] - behind[k] for k in COLUMNS}))]
+    rows += [(f"_src/{path.name}", count_folder(path)) for path in rooms]
+    show([*rows, ("library", whole)])
     print()
     show([(name, count_folder(ROOT / name)) for name in BESIDE])
 

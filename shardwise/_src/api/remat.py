@@ -1,4 +1,4 @@
-"""`checkpoint` and what goes with it: the public functions around the ops of `control/remat`."""
+"""`checkpoint` and what goes with it: the public functions around the ops of `remat/`."""
 
 from __future__ import annotations
 
