@@ -53,7 +53,7 @@ assert type_of(x) is array_type((3,), np.dtype("float32"))
 # ==================================================================================================
 # 2  An op (core/op.py)
 #
-# An op is one record with everything the system knows about it. Most come from a family in a line
+# An op is one record with everything the system knows about it. Most are made in a line
 # (ops/families.py: `sin = unary("sin", INEXACT, hlo="sine", jvp=lambda t, x, out: ...)`). Here is
 # one written out: the outer product of two vectors, which shardwise does not have as an op.
 #

@@ -111,7 +111,7 @@ def ops() -> list[Op]:
 
 def row_of(op: Op, samples: list[Sample]) -> Row:
     row = Row(op)
-    holder = bool(op.programs) or op.family in ("custom", "callback")
+    holder = bool(op.programs) or op.user_code
     found = Tried(op, samples)
     if samples and not found.moves:
         for column in COLUMNS[:3]:
@@ -122,8 +122,8 @@ def row_of(op: Op, samples: list[Sample]) -> Row:
         reason = "" if op.transpose or not found.reverses else NOT_LINEAR
         row.set("transpose", YES if op.transpose else NONE, reason)
     row.set("batch", YES if op.batch else NONE)
-    row.set("explicit", YES if op.dims or holder or op.family == "sharding" else NONE)
-    row.set("uneven", YES if op.dims or holder or op.family == "sharding" else NONE)
+    row.set("explicit", YES if op.dims or holder or bool(op.shardings) else NONE)
+    row.set("uneven", YES if op.dims or holder or bool(op.shardings) else NONE)
     return row
 
 

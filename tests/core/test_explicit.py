@@ -92,7 +92,7 @@ def test_cotangents_of_reduced_are_unreduced():
 def test_every_op_has_a_rule(name: str):
     """Ops that hold programs have types that say it all; all others have a rule."""
     op = OPS[name]
-    assert op.dims is not None or op.programs or op.family in ("custom", "sharding") or op.effects
+    assert op.dims is not None or op.programs or op.user_code or op.shardings or op.effects
 
 
 # -- dimensions that an op works along --

@@ -251,5 +251,5 @@ def test_no_derivative_in_an_order() -> None:
 
 def test_every_elementwise_op_batches_and_lowers() -> None:
     for op in OPS.values():
-        if op.family == "elementwise":
+        if op.pointwise:
             assert op.batch is not None and op.lower is not None and op.dims is not None, op.name

@@ -12,7 +12,7 @@ from shardwise._src.api.placement import device_put
 from shardwise._src.api.vmap import vmap
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import infer
-from shardwise._src.core.op import OPS
+from shardwise._src.core.op import OPS, Elements
 from shardwise._src.ops import basis, index, logical, shape
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.elementwise import copy as copy_op
@@ -197,11 +197,13 @@ def test_keys_are_not_computed_with():
 
 
 def test_no_elementwise_op_takes_keys():
-    """Every op of the family, except those that move elements."""
-    moves = {"select_n", "eq", "ne", "copy", "stop_gradient"}
+    """Every elementwise op, except those that move or compare elements."""
+    takes = Elements.MOVED, Elements.EQUAL, Elements.UNEQUAL
+    moves = {n for n, op in OPS.items() if op.pointwise and op.elements in takes}
+    assert moves == {"select_n", "eq", "ne", "copy", "stop_gradient"}
     keys = array_type((3,), KEYS.dtype)
     for op in OPS.values():
-        if op.family != "elementwise" or op.name in moves:
+        if not op.pointwise or op.name in moves:
             continue
         for count in (1, 2, 3, 4):
             with pytest.raises(TypeError):

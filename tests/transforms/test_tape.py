@@ -42,7 +42,7 @@ def linear_parts(op, sample, forward):
 
 NAMES = [
     n for n in sorted(SAMPLES) if n in OPS
-    and OPS[n].jvp is not None and OPS[n].family != "custom" and not OPS[n].programs
+    and OPS[n].jvp is not None and not OPS[n].user_code and not OPS[n].programs
 ]
 
 

@@ -59,5 +59,5 @@ def _is_short(program: Program) -> bool:
     """
     equations = program.equations
     return 1 < len(equations) <= SHORT and not program.constants and all(
-        e.op.eager is None and not e.op.effects and e.op.family != "custom" for e in equations
+        e.op.eager is None and not e.op.effects and not e.op.user_code for e in equations
     )

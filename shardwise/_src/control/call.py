@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise._src.control.checked import call_checked, replay_call
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
@@ -96,6 +97,8 @@ def calling(name: str, lower: Callable[..., Any], split: Callable[..., Any]) -> 
         batch=_batch,
         split=split,
         sequence=through_program,
+        checked=call_checked,
+        replay=replay_call,
         multiple=True,
         programs=("program",),
     )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.call import known_first
+from shardwise._src.control.checked import cond_checked, replay_cond
 from shardwise._src.control.programs import Extension, any_of, fit, with_results
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
@@ -365,6 +366,8 @@ cond = Op(
     batch=_batch,
     split=_split,
     sequence=_sequence,
+    checked=cond_checked,
+    replay=replay_cond,
     multiple=True,
     programs=("branches",),
 )

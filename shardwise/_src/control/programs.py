@@ -63,3 +63,9 @@ def with_results(
 def any_of(rows: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
     """Which columns have a mark in some row."""
     return tuple([any(column) for column in zip(*rows, strict=True)])
+
+
+def parts(values: Sequence[Any], first: int, second: int) -> tuple[Any, Any, Any]:
+    """The first of a sequence, the next, and the rest: of a loop constants, carry and xs."""
+    end = first + second
+    return values[:first], values[first:end], values[end:]

@@ -21,7 +21,6 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import walk
-from shardwise._src.effects.callback import CALLBACK
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import reduce as ops
 from shardwise._src.ops.basis import (
@@ -239,7 +238,7 @@ def _start(value: Any, t: ArrayType) -> Any:
 
 def _host_calls(body: Program) -> list[str]:
     """The names of the ops that call the host, of held programs too."""
-    return list(dict.fromkeys(e.op.name for e in walk(body) if e.op.family == CALLBACK))
+    return list(dict.fromkeys(e.op.name for e in walk(body) if e.op.host is not None))
 
 
 def _known(body: Program, inits: list, scalars: list[ArrayType]) -> Op | None:

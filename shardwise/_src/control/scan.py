@@ -15,7 +15,8 @@ from typing import Any
 
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.control.call import known_first
-from shardwise._src.control.programs import Extension, fit
+from shardwise._src.control.checked import replay_scan, scan_checked
+from shardwise._src.control.programs import Extension, fit, parts
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, is_linear
@@ -43,12 +44,6 @@ def given(values: Sequence[Any]) -> list[Any]:
 
 def either(a: Sequence[bool], b: Sequence[bool]) -> Marks:
     return tuple([x or y for x, y in zip(a, b, strict=True)])
-
-
-def parts(values: Sequence[Any], num_consts: int, num_carry: int) -> tuple[Any, Any, Any]:
-    """Constants, carry and xs, from a sequence of all."""
-    end = num_consts + num_carry
-    return values[:num_consts], values[num_consts:end], values[end:]
 
 
 def with_counts(params: dict, body: Program, num_consts: int, num_carry: int) -> dict:
@@ -331,6 +326,8 @@ scan = Op(
     batch=_batch,
     split=_split,
     sequence=_sequence,
+    checked=scan_checked,
+    replay=replay_scan,
     multiple=True,
     programs=("body",),
 )

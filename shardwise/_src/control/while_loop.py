@@ -17,12 +17,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.control.call import call
+from shardwise._src.control.checked import replay_while, while_checked
 from shardwise._src.control.cond import (
     chosen,
     refuse_ordered,
+    shown,
 )
 from shardwise._src.control.programs import (
     fit,
+    parts,
 )
 from shardwise._src.control.scan import batched_body, given, jvp_body, parts
 from shardwise._src.control.scan_split import unknown_carries
@@ -306,6 +309,8 @@ while_loop = Op(
     batch=_batch,
     split=_split,
     sequence=_sequence,
+    checked=while_checked,
+    replay=replay_while,
     multiple=True,
     programs=("test", "body"),
 )

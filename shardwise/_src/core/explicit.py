@@ -64,7 +64,7 @@ def _specs(
 ) -> list[list[Axes]]:
     """The axes of every dimension of each result."""
     axes_of, holders = _factor_axes(op, types, dims)
-    if op.family == "contract":
+    if op.contraction:
         twice = {f: axes_of[f] for f in dims.contracted() if len(holders.get(f, ())) > 1}
         if twice:
             _refuse_contraction(op, types, twice)
@@ -163,7 +163,7 @@ def _sums(
             "in just such operands. Use `reshard` to take the sum first."
         )
     kinds = {reduced for _, reduced in marks if reduced}
-    if not kinds or op.family == "contract":
+    if not kinds or op.contraction:
         return unreduced, NO_AXES
     own = kinds.pop()
     rows = zip(types, marks, strict=True)  # scalars go with everything

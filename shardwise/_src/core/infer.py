@@ -15,7 +15,7 @@ from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.explicit import with_specs
 from shardwise._src.core.ground import ground
-from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Op
+from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op
 from shardwise._src.messages.source import public_call
 from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
@@ -119,7 +119,7 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
         _check_opaque(op, types, result)
     if all(t.mesh is None and not t.varying for t in types):
         return result
-    if op.family == "sharding" or (op.dims is None and (op.programs or op.family == "custom")):
+    if op.shardings or (op.dims is None and (op.programs or op.user_code)):
         return result  # its types carry names and shardings already
     outs = list(result) if op.multiple else [result]
     varying = NO_NAMES.union(*[t.varying for t in types])
@@ -131,13 +131,12 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
 
 def _check_opaque(op: Op, types: tuple[ArrayType, ...], result: Any) -> None:
     """Elements of an extended dtype (keys) can be moved and compared, but not computed with."""
-    if op.family in ("key", "custom") or op.programs or op.name in ("eq", "ne"):
+    if op.elements in (Elements.KNOWN, Elements.EQUAL, Elements.UNEQUAL):
         return
     outs = result if op.multiple else (result,)
     given = {t.dtype for t in types}
     moved = any(isinstance(t.dtype, ExtendedDType) for t in outs)
-    computed = op.family in ("reduction", "contract") or any(t.dtype not in given for t in outs)
-    if computed or not moved:
+    if op.elements is not Elements.MOVED or not moved or any(t.dtype not in given for t in outs):
         raise TypeError(opaque_message(op.name, types))
 
 

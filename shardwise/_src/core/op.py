@@ -23,12 +23,26 @@ theirs. How they are called (`**p` are the op's parameters):
     sequence(op, p, with_token)           → (params, at, out): the op with a token of ordered
                                             effects (core/ordering.py) as operand `at` and result
                                             `out`.
+    checked(op, checks, args, **p)        → results; for ops that hold programs: the op with the
+                                            checks in them, which are added to `checks`.
+    replay(op, run, args, **p)            runs the programs that it holds as the op does, with
+                                            `run(program, args) → results`; for `debug_nans`.
+    windows(op, args, **p)                → (x, indices, dims, sizes): for ops that read or write at
+                                            places in `x`: the starts of windows of these sizes, as
+                                            vectors along the last dimension of `indices`, whose
+                                            components are along `dims`. None for no places.
+    host(op, **p)                         → the function of the host that the compiled op calls.
 
 With `multiple`, results, tangents, cotangents and dims are lists.
+
+The other fields are facts. Whoever has to know something of an op asks for one of them, and never
+for its name or for how parameters are called; so a new op is treated as it should be by code that
+has never heard of it. What is not said holds for plain arithmetic.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -40,9 +54,37 @@ INFERENCE_CACHE_SIZE = 8192
 Rule = Callable[..., Any]
 
 
+class Elements(enum.Enum):
+    """What an op does with the elements of its operands: numbers, or keys (types/extended.py)."""
+
+    COMPUTED = enum.auto()  # numbers of numbers, NaN perhaps; keys are refused
+    CONVERTED = enum.auto()  # each in another form, NaN where it was NaN; keys are refused
+    MOVED = enum.auto()  # as they are, to other places; also keys, which it does not look into
+    EQUAL = enum.auto()  # compared: keys are equal where all of their integers are
+    UNEQUAL = enum.auto()  # compared: keys are unequal where one of their integers is
+    KNOWN = enum.auto()  # keys as keys: it looks into them, or hands them to its programs
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Op:
-    """One primitive operation. See the module's text for the rules."""
+    """One primitive operation. See the module's text for the rules.
+
+    effects:     what it does besides giving results; it is kept where these are not used.
+    multiple:    whether it has a list of results.
+    programs:    the parameters that hold programs, or tuples of them, once it is staged.
+    shardings:   the parameters that are shardings; its type rule says how results are split.
+    named_axes:  the parameters with the named axes it is over, and with their sizes; or None.
+    user_code:   whether parameters hold functions of the user, which rules run.
+    elements:    what becomes of the operands' elements; see `Elements`.
+    pointwise:   whether an element of a result depends on the operands' elements in its place only;
+                 scalars go with every shape.
+    contraction: whether it sums products over dimensions that two operands share.
+    long:        whether it takes more work for an element, the more there are; or has loops, or
+                 waits for something: optimising it pays for small arrays, too.
+    divisor:     the number of the operand by which it divides; or None.
+    inferred:    the types of results, by those of operands and parameters. None for ops that hold
+                 programs or functions of the user, which it would keep alive.
+    """
 
     name: str
     _: KW_ONLY
@@ -56,17 +98,29 @@ class Op:
     stage: Rule | None = None
     eager: Rule | None = None
     sequence: Rule | None = None
+    checked: Rule | None = None
+    replay: Rule | None = None
+    windows: Rule | None = None
+    host: Rule | None = None
     effects: frozenset[Any] = frozenset()
     multiple: bool = False
     programs: tuple[str, ...] = ()
-    family: str = ""
-    cached: bool = True
+    shardings: tuple[str, ...] = ()
+    named_axes: tuple[str, str] | None = None
+    user_code: bool = False
+    elements: Elements = Elements.COMPUTED
+    pointwise: bool = False
+    contraction: bool = False
+    long: bool = False
+    divisor: int | None = None
     inferred: dict[tuple[Any, ...], Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.name in OPS:
             raise ValueError(f"there is an op named {self.name!r} already")
-        if self.cached and not self.programs:
+        if self.programs and self.elements is Elements.COMPUTED:  # by these, which know keys
+            object.__setattr__(self, "elements", Elements.KNOWN)
+        if not (self.programs or self.user_code):
             object.__setattr__(self, "inferred", {})
         OPS[self.name] = self
 
@@ -78,6 +132,10 @@ class Op:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _op_named, (self.name,)
+
+    def is_staged(self, params: dict[str, Any]) -> bool:
+        """Whether the functions that the op holds are programs already."""
+        return all([name in params for name in self.programs])
 
     def missing(self, field: str, transform: str) -> NotImplementedError:
         """The error for a rule that this op does not have."""

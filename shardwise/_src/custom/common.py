@@ -229,7 +229,7 @@ def _as_type(x: Any, t: ArrayType, i: int, kind: str, rule: Rule) -> Any:
 
 def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> tuple:
     """The function staged; what it takes from outside becomes leading arguments."""
-    if "program" in params:
+    if op.is_staged(params):
         return args, params
     rule = params["rule"]
     types = [type_of(a) for a in args]
@@ -256,10 +256,9 @@ def lower_program(
 
 
 def run_eagerly(op: Op, args: tuple, params: dict) -> list[Any]:
-    program = params.get("program")
-    if program is None:
+    if not op.is_staged(params):
         return params["rule"].fun(*args)
-    return call(*args, program=program)
+    return call(*args, program=params["program"])
 
 
 def transpose_program_rule(

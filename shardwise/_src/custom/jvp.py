@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.context import CURRENT
+from shardwise._src.control.checked import call_checked, replay_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import through_program
@@ -234,7 +235,9 @@ def _batched_rule(rule: JvpRule, mapped: MappedAxis, dims: tuple) -> JvpRule:
 
 custom_jvp_call = Op(
     "custom_jvp_call",
-    family="custom",
+    user_code=True,
+    checked=call_checked,
+    replay=replay_call,
     type_rule=type_rule,
     lower=lower_program,
     jvp=_jvp,

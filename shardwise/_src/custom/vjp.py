@@ -24,9 +24,11 @@ from typing import Any, NoReturn
 
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.control.checked import call_checked, replay_call
 from shardwise._src.core.infer import is_operand, type_of
-from shardwise._src.core.interpreter import Interpreter
+from shardwise._src.core.interpreter import Interpreter, name_of
 from shardwise._src.core.op import (
+    Elements,
     Op,
 )
 from shardwise._src.core.ordering import through_program
@@ -375,7 +377,9 @@ def _placed(ct: Any, dim: int | None, wanted: int | None, size: int) -> Any:
 
 custom_vjp_call = Op(
     "custom_vjp_call",
-    family="custom",
+    user_code=True,
+    checked=call_checked,
+    replay=replay_call,
     type_rule=type_rule,
     lower=lower_program,
     jvp=_jvp,
@@ -450,7 +454,8 @@ def _linear_batch(
 
 custom_vjp_linear = Op(
     "custom_vjp_linear",
-    family="custom",
+    user_code=True,
+    elements=Elements.KNOWN,
     type_rule=_linear_type,
     lower=_linear_lower,
     jvp=_linear_jvp,
@@ -458,5 +463,4 @@ custom_vjp_linear = Op(
     batch=_linear_batch,
     eager=_linear_eager,
     multiple=True,
-    cached=False,
 )

@@ -21,6 +21,7 @@ from typing import Any
 from shardwise._src.base.context import CURRENT, current
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import call
+from shardwise._src.control.checked import call_checked, replay_call
 from shardwise._src.control.programs import with_results
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
@@ -278,7 +279,9 @@ def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list
 
 custom_vmap_call = Op(
     "custom_vmap_call",
-    family="custom",
+    user_code=True,
+    checked=call_checked,
+    replay=replay_call,
     type_rule=_type,
     lower=_lower,
     jvp=_jvp,

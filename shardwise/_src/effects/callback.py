@@ -24,7 +24,9 @@ import numpy as np
 from shardwise._src.base.context import Context, current
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.interpreter import name_of
 from shardwise._src.core.op import (
+    Elements,
     Op,
 )
 from shardwise._src.core.ordering import ORDERED, TOKEN
@@ -221,8 +223,8 @@ def host_functions(program: Program) -> dict[HostFunction, int]:
     """The functions that a program calls, those of held programs included, with their numbers."""
     found: dict[HostFunction, int] = {}
     for eqn in walk(program):
-        if eqn.op.family == CALLBACK:
-            found.setdefault(HostFunction(**eqn.params), len(found))
+        if eqn.op.host is not None:
+            found.setdefault(eqn.op.host(eqn.op, **eqn.params), len(found))
     return found
 
 
@@ -262,8 +264,12 @@ def _sequence(op: Op, params: dict[str, Any], with_token: Any) -> tuple[dict[str
 def _lower(
     op: Op, e: Any, ins: Any, outs: Any, *xs: str, callback: Any, results: Any, token: bool
 ) -> list[str]:
-    function = HostFunction(callback, results, token)
+    function = _host(op, callback, results, token)
     return e.host_call(function, ins, outs, xs, pure=not op.effects)
+
+
+def _host(op: Op, callback: Any, results: Any, token: bool) -> HostFunction:
+    return HostFunction(callback, results, token)
 
 
 def _pass_by(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
@@ -336,7 +342,10 @@ def _record(name: str, effects: tuple[str, ...], jvp: Callable, batch: Callable)
     """One of the ops."""
     return Op(
         name,
-        family=CALLBACK,
+        host=_host,
+        user_code=True,
+        elements=Elements.MOVED,
+        long=True,
         type_rule=_type,
         dims=_dims,
         lower=_lower,
@@ -346,7 +355,6 @@ def _record(name: str, effects: tuple[str, ...], jvp: Callable, batch: Callable)
         sequence=_sequence,
         multiple=True,
         effects=frozenset(effects),
-        cached=False,
     )
 
 

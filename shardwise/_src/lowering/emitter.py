@@ -174,7 +174,7 @@ class Emitter:
         for a in eqn.inputs:
             if a.__class__ is Literal:
                 aval = a.aval
-                if op.family == "elementwise" and outs[0].shape:
+                if op.pointwise and outs[0].shape:
                     aval = array_type(outs[0].shape, aval.dtype)
                 ins.append(aval)
                 xs.append(self.constant(a.value, aval))
@@ -188,7 +188,7 @@ class Emitter:
         else:
             found = op.lower(op, self, ins, outs, *xs, **eqn.params)
             results = found if op.multiple else [found]
-        if self.devices > 1 and not (op.family == "elementwise" and _follows(outs[0], ins)):
+        if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
             results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
         env.update(zip(eqn.outputs, results, strict=True))
 

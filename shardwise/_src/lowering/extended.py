@@ -13,20 +13,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.reduce import reduce_and, reduce_or
 from shardwise._src.transforms.batch import batch, to_dim
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.extended import ExtendedDType
-
-KEYED = ("key", "custom")  # the families of ops that pass elements on, or know what is in one
 
 
 def is_opaque(op: Op, ins: Sequence[ArrayType]) -> bool:
     """Whether the op moves elements that it does not look into."""
     for t in ins:
         if isinstance(t.dtype, ExtendedDType):
-            return op.family not in KEYED and not op.programs
+            return op.elements is not Elements.KNOWN
     return False
 
 
@@ -51,13 +49,11 @@ def on_buffers(*buffers: Any, op: Op, types: tuple[ArrayType, ...], params: tupl
         ]
 
     outs = over(element, *buffers)
-    return [_compared(op, x, len(element)) for x in outs] if op.name in _COMPARISONS else outs
+    together = {Elements.EQUAL: reduce_and, Elements.UNEQUAL: reduce_or}.get(op.elements)
+    return outs if together is None else [_over_last(together, x, len(element)) for x in outs]
 
 
-# Elements are equal where all of their integers are.
-_COMPARISONS = {"eq": reduce_and, "ne": reduce_or}
-
-
-def _compared(op: Op, x: Any, depth: int) -> Any:
+def _over_last(reduce: Op, x: Any, count: int) -> Any:
+    """A reduction over the last dimensions."""
     ndim = type_of(x).ndim
-    return _COMPARISONS[op.name](x, axes=tuple(range(ndim - depth, ndim)))
+    return reduce(x, axes=tuple(range(ndim - count, ndim)))

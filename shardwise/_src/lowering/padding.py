@@ -52,7 +52,7 @@ def at_padded_sizes(
 
     It is, where all ops are elementwise and all arrays are of one shape under one uneven sharding.
     """
-    if program.constants or any(e.op.family != "elementwise" for e in program.equations):
+    if program.constants or any(not e.op.pointwise for e in program.equations):
         return None
     sharding = _common_sharding(program.in_types, in_shardings)
     if sharding is None:

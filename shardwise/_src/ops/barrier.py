@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import zeros
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims, letters
@@ -52,6 +52,7 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[list, list]:
 optimization_barrier = Op(
     "optimization_barrier",
     multiple=True,
+    elements=Elements.MOVED,
     type_rule=_type,
     dims=_dims,
     lower=_lower,

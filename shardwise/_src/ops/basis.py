@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.sharding import settle
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
@@ -80,6 +80,7 @@ def _broadcast_batch(
 
 broadcast_in_dim = Op(
     "broadcast_in_dim",
+    elements=Elements.MOVED,
     type_rule=_broadcast_type,
     dims=_broadcast_dims,
     lower=_broadcast_lower,
@@ -128,6 +129,7 @@ def _transpose_batch(op: Op, mapped: Any, args: Any, ds: Any, *, perm: tuple) ->
 
 transpose = Op(
     "transpose",
+    elements=Elements.MOVED,
     type_rule=_transpose_type,
     dims=_transpose_dims,
     lower=_transpose_lower,
@@ -284,6 +286,7 @@ def _reshape_batch(op: Op, mapped: Any, args: Any, ds: Any, *, shape: tuple) -> 
 
 reshape = Op(
     "reshape",
+    elements=Elements.MOVED,
     type_rule=_reshape_type,
     dims=_reshape_dims,
     lower=_reshape_lower,
@@ -359,7 +362,6 @@ def _sum_transpose(op: Op, ct: Any, x: Any, *, axes: tuple) -> list[Any]:
 
 reduce_sum = Op(
     "reduce_sum",
-    family="reduction",
     type_rule=_sum_type,
     dims=reduce_dims("add"),
     lower=_sum_lower,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import move_axis
 from shardwise._src.ops.families import (
     FLOATING,
@@ -57,6 +57,7 @@ def _convert_transpose(op: Op, ct: Any, x: Any, *, dtype: Any, weak: bool = Fals
 
 convert_element_type = elementwise(
     "convert_element_type",
+    elements=Elements.CONVERTED,
     type_rule=_convert_type,
     dims=linear_dims((0,)),
     lower=_convert_lower,
@@ -123,6 +124,7 @@ def _bitcast_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dtype: Any) -> tu
 
 bitcast_convert_type = Op(
     "bitcast_convert_type",
+    elements=Elements.CONVERTED,
     type_rule=_bitcast_type,
     dims=_bitcast_dims,
     lower=_bitcast_lower,

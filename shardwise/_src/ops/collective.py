@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum, reshape, transpose, zeros
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
@@ -66,9 +66,9 @@ def collective(
 
     fields = {
         "type_rule": type_rule, "dims": dims, "lower": _lower, "jvp": _linear_jvp,
-        "batch": _batch(alone, tuple(positions)),
+        "batch": _batch(alone, tuple(positions)), "elements": Elements.MOVED,
     }
-    return Op(name, family="collective", **fields | rules)
+    return Op(name, named_axes=("names", "sizes"), **fields | rules)
 
 
 def _lower(
@@ -187,7 +187,10 @@ def _reduction(name: str, domain: Any, reduce: Op, repeated: Callable, **rules: 
         return repeated(x, span((mapped.size,), groups)), None
 
     taken_apart = _batch(alone, ())
-    fields = {"type_rule": type_rule, "dims": _each_alone, "alone": alone, "batch": batch}
+    fields = {
+        "type_rule": type_rule, "dims": _each_alone, "alone": alone, "batch": batch,
+        "elements": Elements.COMPUTED,
+    }
     new = collective(name, **fields | rules)
     return new
 
@@ -283,7 +286,7 @@ def _scatter_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
 
 reduce_scatter = collective(
     "reduce_scatter", type_rule=_scatter_type, dims=_axis_dims, alone=_scatter_alone,
-    positions=("axis",), transpose=_scatter_transpose,
+    positions=("axis",), transpose=_scatter_transpose, elements=Elements.COMPUTED,
 )
 
 # -- all_to_all: part k along `split` goes to value k, which has those it gets along `concat` --
@@ -424,7 +427,7 @@ def _index_batch(
 
 axis_index = Op(
     "axis_index", type_rule=_index_type, dims=lambda op, **p: Dims((), ((),)), lower=_lower,
-    batch=_index_batch, family="collective",
+    batch=_index_batch, named_axes=("names", "sizes"),
 )
 
 

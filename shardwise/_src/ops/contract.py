@@ -328,7 +328,8 @@ def _shifted(dims: tuple, new: int | None) -> tuple:
 
 dot_general = Op(
     "dot_general",
-    family="contract",
+    contraction=True,
+    long=True,
     type_rule=_type,
     dims=_dims,
     lower=_lower,

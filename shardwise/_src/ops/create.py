@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import is_array
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -35,7 +35,10 @@ def _iota_lower(
     return e.let(f"stablehlo.iota dim = {dimension} : {e.ty(outs[0])}")
 
 
-iota = Op("iota", type_rule=_iota_type, dims=_iota_dims, lower=_iota_lower)
+iota = Op(
+    "iota", type_rule=_iota_type, dims=_iota_dims, lower=_iota_lower,
+    elements=Elements.CONVERTED,  # counted, that is: never NaN
+)
 
 
 def full(value: Any, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> Any:

@@ -79,7 +79,7 @@ def cumulative(
 
     return Op(
         name,
-        family="cumulative",
+        long=True,
         type_rule=type_rule,
         dims=dims,
         lower=lower,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import (
     ANY,
@@ -66,7 +66,10 @@ CONJUGATED: Domain = ("floating or complex", lambda d: is_complex(d) or REAL_PAR
 
 # -- arithmetic --
 
-neg = unary("neg", NUMERIC, hlo="negate", jvp="linear", transpose=lambda ct, x: neg(ct))
+neg = unary(
+    "neg", NUMERIC, hlo="negate", jvp="linear", transpose=lambda ct, x: neg(ct),
+    elements=Elements.CONVERTED,
+)
 sub = binary(
     "sub", NUMERIC, hlo="subtract",
     jvp=(lambda t, x, y, out: t, lambda t, x, y, out: neg(t)),
@@ -80,11 +83,12 @@ mul = binary(
 div = binary(
     "div", NUMERIC, hlo="divide",
     jvp=(lambda t, x, y, out: div(t, y), lambda t, x, y, out: mul(div(neg(out), y), t)),
-    transpose=(lambda ct, x, y: div(ct, y), None),
+    transpose=(lambda ct, x, y: div(ct, y), None), divisor=1,
 )
 rem = binary(  # the sign is that of x; x - y * trunc(x / y)
     "rem", REAL, hlo="remainder",
     jvp=(lambda t, x, y, out: t, lambda t, x, y, out: neg(mul(t, _truncated(div(x, y))))),
+    divisor=1,
 )
 square = unary(
     "square", NUMERIC,
@@ -168,7 +172,9 @@ def _abs_tangent(t: Any, x: Any, out: Any) -> Any:
     return real(mul(t, conj(sign(x))))
 
 
-abs = unary("abs", ABSOLUTE, dtype=real_dtype, jvp=_abs_tangent)
+abs = unary(
+    "abs", ABSOLUTE, dtype=real_dtype, jvp=_abs_tangent, elements=Elements.CONVERTED
+)
 nextafter = binary(
     "nextafter", FLOATING, hlo="chlo.next_after", jvp=(lambda t, x, y, out: t, None)
 )
@@ -360,9 +366,9 @@ def _complex_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
     return e.let(f"stablehlo.complex {x}, {y} : {e.ty(outs[0])}")
 
 
-real = unary("real", COMPLEX, dtype=real_dtype, jvp="linear",
+real = unary("real", COMPLEX, dtype=real_dtype, jvp="linear", elements=Elements.CONVERTED,
              transpose=lambda ct, x: complex(ct, lit(0, ct)))
-imag = unary("imag", COMPLEX, dtype=real_dtype, jvp="linear",
+imag = unary("imag", COMPLEX, dtype=real_dtype, jvp="linear", elements=Elements.CONVERTED,
              transpose=lambda ct, x: complex(lit(0, ct), neg(ct)))
 conj = unary("conj", CONJUGATED, dtype=complex_dtype, lower=_conj_lower, jvp="linear",
              transpose=_conj_transpose)
@@ -379,5 +385,10 @@ def _same(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     return x
 
 
-stop_gradient = unary("stop_gradient", MOVABLE, lower=_same, jvp="zero")
-copy = unary("copy", MOVABLE, lower=_same, jvp="linear", transpose=lambda ct, x: ct)
+stop_gradient = unary(
+    "stop_gradient", MOVABLE, lower=_same, jvp="zero", elements=Elements.MOVED
+)
+copy = unary(
+    "copy", MOVABLE, lower=_same, jvp="linear", transpose=lambda ct, x: ct,
+    elements=Elements.MOVED,
+)

@@ -17,7 +17,7 @@ import numpy as np
 
 from shardwise._src.base.caches import exact
 from shardwise._src.core.infer import opaque_message, type_of
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
@@ -240,7 +240,7 @@ def unary(
 
 def elementwise(name: str, **fields: Any) -> Op:
     """An op on each element, from the other fields of its record."""
-    return Op(name, **{"family": "elementwise", "batch": elementwise_batch, **fields})
+    return Op(name, **{"pointwise": True, "batch": elementwise_batch, **fields})
 
 
 def _unary_text(e: Any, hlo: str, x: str, t: ArrayType, out: ArrayType) -> str:
@@ -318,7 +318,9 @@ def nary_jvp(rules: tuple[Callable | None, ...] | str) -> Callable:
     return rule
 
 
-def comparison(name: str, direction: str) -> Op:
+def comparison(
+    name: str, direction: str, elements: Elements = Elements.COMPUTED
+) -> Op:
     """An op on pairs of elements of one dtype with boolean results."""
 
     def type_rule(op: Op, x: ArrayType, y: ArrayType) -> ArrayType:
@@ -334,7 +336,8 @@ def comparison(name: str, direction: str) -> Op:
         return e.let(f"stablehlo.compare {direction}, {x}, {y} : ({ty}, {ty}) -> {e.ty(outs[0])}")
 
     return elementwise(
-        name, type_rule=type_rule, dims=elementwise_dims, lower=lower, jvp=nary_jvp("zero")
+        name, type_rule=type_rule, dims=elementwise_dims, lower=lower, jvp=nary_jvp("zero"),
+        elements=elements,
     )
 
 

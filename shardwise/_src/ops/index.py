@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.ops.basis import batch_first, broadcast_in_dim, ints, move_axis, reshape, zeros
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import add, div, mul, neg
@@ -122,8 +122,23 @@ def stacked(size: int, starts: Any, ds: Any) -> Any:
     return concatenate(*columns, dimension=1) if len(columns) > 1 else columns[0]
 
 
+def _slice_windows(op: Op, args: Any, *, slice_sizes: tuple) -> tuple | None:
+    return _at_starts(args[0], args[1:], slice_sizes)
+
+
+def _at_starts(x: Any, starts: Any, sizes: tuple) -> tuple | None:
+    """The one window at starts along all dimensions."""
+    if not starts:
+        return None
+    column = [broadcast_in_dim(s, shape=(1,), dims=()) for s in starts]
+    vector = concatenate(*column, dimension=0) if len(column) > 1 else column[0]
+    return x, vector, tuple(range(len(sizes))), sizes
+
+
 dynamic_slice = Op(
     "dynamic_slice",
+    elements=Elements.MOVED,
+    windows=_slice_windows,
     type_rule=dynamic_slice_type,
     dims=dynamic_slice_dims,
     lower=_dynamic_slice_lower,
@@ -178,8 +193,14 @@ def _update_batch(op: Op, mapped: Any, args: Any, ds: Any) -> tuple[Any, int]:
     return out, 0
 
 
+def _update_windows(op: Op, args: Any) -> tuple | None:
+    return _at_starts(args[0], args[2:], type_of(args[1]).shape)
+
+
 dynamic_update_slice = Op(
     "dynamic_update_slice",
+    elements=Elements.MOVED,
+    windows=_update_windows,
     type_rule=update_type,
     dims=update_dims,
     lower=_update_lower,
@@ -313,8 +334,16 @@ def _gather_batch(
                   slice_sizes=(one, *slice_sizes), **p), 0
 
 
+def _gather_windows(
+    op: Op, args: Any, *, dimension_numbers: Any, slice_sizes: tuple, **p: Any
+) -> tuple:
+    return *args, dimension_numbers.start_index_map, slice_sizes
+
+
 gather = Op(
     "gather",
+    elements=Elements.MOVED,
+    windows=_gather_windows,
     type_rule=gather_type,
     dims=gather_dims,
     lower=_gather_lower,
@@ -356,16 +385,26 @@ def read_back(x: Any, indices: Any, updates: Any, dims: Any, p: dict, fill: Any 
     )
 
 
-def _scatter_op(name: str, body: str, jvp: Callable, transpose: Callable | None) -> Op:
+def _scatter_windows(op: Op, args: Any, *, dimension_numbers: Any, **p: Any) -> tuple:
+    x, indices, updates = args
+    sizes = window_sizes(type_of(x), type_of(updates), dimension_numbers)
+    return x, indices, dimension_numbers.scatter_dims_to_operand_dims, sizes
+
+
+def _scatter_op(
+    name: str, body: str, jvp: Callable, transpose: Callable | None, **facts: Any
+) -> Op:
     return Op(
         name,
-        family="scatter",
+        windows=_scatter_windows,
+        long=True,
         type_rule=scatter_type,
         dims=scatter_dims,
         lower=scatter_lower(body),
         jvp=jvp,
         transpose=transpose,
         batch=_scatter_batch,
+        **facts,
     )
 
 
@@ -451,7 +490,9 @@ def _scatter_transpose(
     return [ct_x, None, ct_updates]
 
 
-scatter = _scatter_op("scatter", "", _scatter_jvp, _scatter_transpose)
+scatter = _scatter_op(
+    "scatter", "", _scatter_jvp, _scatter_transpose, elements=Elements.MOVED
+)
 
 
 # -- scatter_mul: linear in the operand; in the updates where no two meet --

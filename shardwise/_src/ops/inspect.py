@@ -45,6 +45,7 @@ def _eager(op: Op, args: Any, params: dict[str, Any]) -> list[Any]:
 inspect_sharding = Op(
     INSPECT,
     multiple=True,
+    user_code=True,
     type_rule=_type,
     dims=_dims,
     lower=_lower,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.ops.families import (
     BOOL,
     INTEGER,
@@ -33,8 +33,8 @@ from shardwise._src.types.dims import Dims
 
 # -- comparison: NaN compares unequal to everything --
 
-eq = comparison("eq", "EQ")
-ne = comparison("ne", "NE")
+eq = comparison("eq", "EQ", Elements.EQUAL)
+ne = comparison("ne", "NE", Elements.UNEQUAL)
 lt = comparison("lt", "LT")
 le = comparison("le", "LE")
 gt = comparison("gt", "GT")
@@ -123,6 +123,7 @@ def _select_transpose(op: Op, ct: Any, which: Any, *cases: Any) -> list[Any]:
 
 select_n = elementwise(
     "select_n",
+    elements=Elements.MOVED,
     type_rule=_select_type,
     dims=_select_dims,
     lower=_select_lower,

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise._src.base.context import current
 from shardwise._src.core.ground import ground
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import default_memory_kind, memory_kinds
 from shardwise._src.types.dims import Dims, letters
@@ -90,6 +90,7 @@ def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 to_memory = Op(
     "to_memory",
+    elements=Elements.MOVED,
     type_rule=lambda op, x, *, space: x,
     dims=_dims,
     lower=_lower,

@@ -11,7 +11,7 @@ from typing import Any
 from shardwise._src.base.context import current
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.sharding import with_dim
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.mesh import Mesh
@@ -91,5 +91,6 @@ device_put = Op(
     transpose=_transpose,
     batch=_batch,
     eager=_eager,
-    family="sharding",
+    shardings=("sharding",),
+    elements=Elements.MOVED,
 )

@@ -72,7 +72,6 @@ def reduction(
 
     return Op(
         name,
-        family="reduction",
         type_rule=type_rule,
         dims=reduce_dims(combine),
         lower=lower,
@@ -243,7 +242,6 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
 
     return Op(
         name,
-        family="reduction",
         type_rule=type_rule,
         dims=dims,
         lower=lower,

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op, is_linear
+from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.messages.source import public_call
 from shardwise._src.ops.basis import (
     batch_first,
@@ -102,6 +102,7 @@ def _concatenate_batch(
 
 concatenate = Op(
     "concatenate",
+    elements=Elements.MOVED,
     type_rule=_concatenate_type,
     dims=_concatenate_dims,
     lower=_concatenate_lower,
@@ -190,6 +191,7 @@ def _slice_batch(
 
 slice_ = Op(
     "slice",
+    elements=Elements.MOVED,
     type_rule=_slice_type,
     dims=_slice_dims,
     lower=_slice_lower,
@@ -297,6 +299,7 @@ def _pad_batch(
 
 pad = Op(
     "pad",
+    elements=Elements.MOVED,
     type_rule=_pad_type,
     dims=_pad_dims,
     lower=_pad_lower,
@@ -338,6 +341,7 @@ def _rev_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dimensions: tuple) ->
 
 rev = Op(
     "rev",
+    elements=Elements.MOVED,
     type_rule=_rev_type,
     dims=_rev_dims,
     lower=_rev_lower,
@@ -404,6 +408,7 @@ def _split_batch(
 split = Op(
     "split",
     multiple=True,
+    elements=Elements.MOVED,
     type_rule=_split_type,
     dims=_split_dims,
     lower=_split_lower,

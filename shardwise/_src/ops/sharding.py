@@ -17,7 +17,7 @@ from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.messages.words import listed
 from shardwise._src.ops.memory import in_memory, kind_of
 from shardwise._src.types.array_type import ArrayType, with_sharding
@@ -82,7 +82,8 @@ def with_dim(sharding: Any, d: int, ndim: int, axes: Any) -> Any:
 
 sharding_constraint = Op(
     "sharding_constraint",
-    family="sharding",
+    shardings=("sharding",),
+    elements=Elements.MOVED,
     type_rule=_type,
     dims=_dims,
     lower=_lower,
@@ -185,7 +186,8 @@ reshard = Op(
     transpose=lambda op, ct, x, **params: [settle(ct, cotangent_type(x.aval))],
     batch=_reshard_batch,
     eager=_reshard_eager,
-    family="sharding",
+    shardings=("sharding",),
+    elements=Elements.MOVED,
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import batch_first, move_axis, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import ANY, BOOL, ORDERED, check_domain
@@ -163,6 +163,8 @@ def _sort_batch(op: Op, mapped: Any, args: Any, ds: Any, *, dimension: int, **pa
 sort = Op(
     "sort",
     multiple=True,
+    elements=Elements.MOVED,
+    long=True,
     type_rule=_sort_type,
     dims=_sort_dims,
     lower=_sort_lower,
@@ -238,6 +240,8 @@ def _top_batch(op: Op, mapped: Any, args: Any, ds: Any, *, k: int) -> tuple[Any,
 top_k = Op(
     "top_k",
     multiple=True,
+    elements=Elements.MOVED,
+    long=True,
     type_rule=_top_type,
     dims=_top_dims,
     lower=_top_lower,

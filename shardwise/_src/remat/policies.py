@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.core.op import Op
-from shardwise._src.remat.recompute import Offloadable
+from shardwise._src.remat.recompute import Offloadable, named
 
 Policy = Callable[..., Any]
 
@@ -32,12 +32,12 @@ def nothing_saveable(op: Op, *types: Any, **params: Any) -> bool:
 
 def dots_saveable(op: Op, *types: Any, **params: Any) -> bool:
     """Saves what matrix products and convolutions give."""
-    return op.name in ("dot_general", "conv_general_dilated")
+    return op.contraction
 
 
 def dots_with_no_batch_dims_saveable(op: Op, *types: Any, **params: Any) -> bool:
     """Saves products without batch dimensions: of activations with weights, not with each other."""
-    return op.name == "dot_general" and not params["dimension_numbers"][1][0]
+    return op.contraction and not op.dims(op, *types, **params).batched()
 
 
 checkpoint_dots = dots_saveable
@@ -60,7 +60,7 @@ def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
     """Saves everything but values that `checkpoint_name` gave one of these names."""
 
     def save_except(op: Op, *types: Any, **params: Any) -> bool:
-        return op.name != "name" or params["name"] not in names_not_to_save
+        return op is not named or params["name"] not in names_not_to_save
 
     return save_except
 
@@ -70,7 +70,7 @@ def save_any_names_but_these(*names_not_to_save: str) -> Policy:
     """Saves values with a name, unless it is one of these."""
 
     def save_other_names(op: Op, *types: Any, **params: Any) -> bool:
-        return op.name == "name" and params["name"] not in names_not_to_save
+        return op is named and params["name"] not in names_not_to_save
 
     return save_other_names
 
@@ -80,7 +80,7 @@ def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
     """Saves values with one of these names."""
 
     def save_names(op: Op, *types: Any, **params: Any) -> bool:
-        return op.name == "name" and params["name"] in names_which_can_be_saved
+        return op is named and params["name"] in names_which_can_be_saved
 
     return save_names
 
@@ -118,7 +118,7 @@ def _save_and_offload(
     saved: tuple[str, ...], offloaded: tuple[str, ...], where: Offloadable
 ) -> Policy:
     def save_or_offload(op: Op, *types: Any, **params: Any) -> Any:
-        if op.name != "name":
+        if op is not named:
             return False
         return where if params["name"] in offloaded else params["name"] in saved
 

@@ -26,7 +26,7 @@ from shardwise._src.control.call import call, calling
 from shardwise._src.control.cond import cond
 from shardwise._src.control.programs import Extension
 from shardwise._src.control.scan import scan, stacked_type
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
 from shardwise._src.core.toolbox import Rewriting, derived, inlined
 from shardwise._src.ops.barrier import optimization_barrier
@@ -288,6 +288,7 @@ def _name_jvp(op: Op, primals: Any, tangents: Any, *, name: str) -> tuple[Any, A
 
 named = Op(
     "name",
+    elements=Elements.MOVED,
     type_rule=lambda op, x, *, name: x.update(spec=None, mesh=None),
     dims=_name_dims,
     lower=lambda op, e, ins, outs, x, *, name: x,

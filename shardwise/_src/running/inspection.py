@@ -12,7 +12,7 @@ from typing import Any
 from shardwise._src.control.call import call
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.toolbox import inlined
-from shardwise._src.ops.inspect import INSPECT
+from shardwise._src.ops.inspect import INSPECT, inspect_sharding
 
 
 def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> None:
@@ -21,8 +21,8 @@ def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> No
     compiled: makes the executable of a program with the given one's results, and more.
     """
     flat = inlined(program, _looking)
-    seen = [e for e in flat.equations if e.op.name == INSPECT]
-    rest = [e for e in flat.equations if e.op.name != INSPECT]
+    seen = [e for e in flat.equations if e.op is inspect_sharding]
+    rest = [e for e in flat.equations if e.op is not inspect_sharding]
     if any(INSPECT in e.effects() for e in rest):
         raise NotImplementedError(
             f"{program.name}: inspect_array_sharding cannot look into a loop, a branch or a "

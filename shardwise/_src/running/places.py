@@ -243,7 +243,7 @@ def _shown(devices: tuple) -> str:
 
 def constraint_shardings(program: Program) -> list[Any]:
     """The shardings that the program's constraints name, those of held programs included."""
-    found = [eqn.params.get("sharding") for eqn in walk(program)]
+    found = [eqn.params[p] for eqn in walk(program) for p in eqn.op.shardings]
     return [s for s in found if s is not None]
 
 

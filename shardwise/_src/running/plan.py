@@ -301,10 +301,7 @@ def _is_small(program: Program) -> bool:
     if any(v.aval.size > SMALL for v in program.inputs):
         return False
     return all(
-        eqn.op.family in ("", "elementwise", "reduction") and eqn.op.name not in _LONG
-        and not eqn.op.programs and all(v.aval.size <= SMALL for v in eqn.outputs)
+        not (eqn.op.long or eqn.op.programs or eqn.op.shardings)
+        and all(v.aval.size <= SMALL for v in eqn.outputs)
         for eqn in program.equations
     )
-
-
-_LONG = ("sort", "top_k")  # more work for each element, the more there are

@@ -122,17 +122,10 @@ class _Search:
         result = eqn.op(*values, **eqn.params)
         outs = list(result) if eqn.op.multiple else [result]
         if self.is_bad(outs):
-            self.inside(eqn, values)
+            if eqn.op.replay is not None:  # which may find it in a program that the op holds
+                eqn.op.replay(eqn.op, self.through, values, **eqn.params)
             raise self.found(eqn, values, outs)
         return outs
-
-    def inside(self, eqn: Equation, values: list[Any]) -> None:
-        """Looks into the programs that an equation holds, as it runs them."""
-        step = _STEPS.get(eqn.op.name)
-        if step is not None:
-            step(self, values, **eqn.params)
-        elif eqn.op.programs == ("program",):
-            self.through(eqn.params["program"], values)
 
     def found(self, eqn: Equation, values: Sequence[Any], outs: Sequence[Any]) -> Exception:
         arrays = ground().arrays(values)
@@ -145,32 +138,3 @@ class _Search:
             f"invalid value ({self.what}) encountered in {eqn.op.name}: operands {types}, result "
             f"{results}, at {where}.{had} The flag debug_{self.what}s asks for this check."
         )
-
-
-def _scan(
-    search: _Search, values: list[Any], *, body: Program, num_consts: int, num_carry: int,
-    length: int, reverse: bool, **p: Any,
-) -> None:
-    end = num_consts + num_carry
-    carry = values[num_consts:end]
-    for i in reversed(range(length)) if reverse else range(length):
-        slices = [x[i] for x in ground().arrays(values[end:])]
-        carry = search.through(body, [*values[:num_consts], *carry, *slices])[:num_carry]
-
-
-def _while(
-    search: _Search, values: list[Any], *, test: Program, body: Program, num_test: int,
-    num_body: int,
-) -> None:
-    consts, rest = values[:num_test], values[num_test:]
-    own, carry = rest[:num_body], rest[num_body:]
-    while bool(search.through(test, [*consts, *carry])[0]):
-        carry = search.through(body, [*own, *carry])
-
-
-def _cond(search: _Search, values: list[Any], *, branches: tuple[Program, ...]) -> None:
-    which = min(max(int(values[0]), 0), len(branches) - 1)
-    search.through(branches[which], values[1:])
-
-
-_STEPS: dict[str, Callable[..., None]] = {"scan": _scan, "while_loop": _while, "cond": _cond}

@@ -93,8 +93,8 @@ def axes_in(program: Program) -> dict[Any, int]:
     """The axes that collectives in a program are over, and their sizes."""
     found: dict[Any, int] = {}
     for eqn in walk(program):
-        if eqn.op.family == "collective":
-            found |= dict(zip(eqn.params["names"], eqn.params["sizes"], strict=True))
+        if eqn.op.named_axes is not None:
+            found |= dict(zip(*[eqn.params[p] for p in eqn.op.named_axes], strict=True))
     return found
 
 
@@ -152,7 +152,7 @@ class Batch(Interpreter):
                 values.append(a)
                 dims.append(None)
         if not active and not self._is_named_in(op, params):
-            if op.stage is None or "program" in params:
+            if op.stage is None or op.is_staged(params):
                 return self.parent.process(op, args, params)
             staged, new = op.stage(op, self, args, params)
             if all(self.unwrap(a)[1] is None for a in staged) and not self._is_named_in(op, new):
@@ -173,8 +173,8 @@ class Batch(Interpreter):
         name = self.axis.name
         if name is None:
             return False
-        if op.family == "collective":
-            return name in params["names"]
+        if op.named_axes is not None:
+            return name in params[op.named_axes[0]]
         held = [params[p] for p in op.programs if p in params]
         programs = [p for h in held for p in (h if isinstance(h, tuple) else (h,))]
         return any(name in axes_in(p) for p in programs)

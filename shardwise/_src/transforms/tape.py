@@ -77,7 +77,7 @@ class Tape(JVP):
         parent.steps = Steps(parent.inputs)
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
-        if op.eager is None and not op.programs and not op.effects and op.family != "custom":
+        if op.eager is None and not op.programs and not op.effects and not op.user_code:
             taken = self._taken(args)
             if taken is not None:
                 local = _local_op(op, taken, params)

@@ -93,7 +93,7 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
         )
     if op.dims is None:  # it holds programs, which take cotangents of just their types
         cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outputs, strict=True)]
-    if op.dims is None or op.family in ("elementwise", "sharding") or not _has_mesh(eqn, cts):
+    if op.dims is None or op.pointwise or op.shardings or not _has_mesh(eqn, cts):
         return op.transpose(op, cts if op.multiple else cts[0], *args, **eqn.params)
     known = [a for a in args if not is_linear(a)]
     return _transposed_freely(

@@ -40,6 +40,10 @@ class Dims:
         """Factors that no result has."""
         return _names(self.inputs) - _names(self.outputs)
 
+    def batched(self) -> set[str]:
+        """Factors that all operands and results have."""
+        return set.intersection(*[_names((row,)) for row in (*self.inputs, *self.outputs)])
+
 
 def _names(groups: tuple[tuple[Factor, ...], ...]) -> set[str]:
     names: set[str] = set()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.config import enable_x64, threefry_partitionable
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import batch_first, move_axis
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.elementwise import sub
@@ -30,8 +30,6 @@ from shardwise._src.ops.random import threefry
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
-
-KEYED = "key"
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,8 @@ def _wrap_batch(op: Op, mapped: Any, args: Any, dims: Any, *, dtype: KeyDType) -
 
 random_wrap = Op(
     "random_wrap",
-    family=KEYED,
+    elements=Elements.KNOWN,
+    long=True,
     type_rule=_wrap_type,
     dims=_wrap_dims,
     lower=lambda op, e, ins, outs, x, *, dtype: x,
@@ -122,7 +121,8 @@ def _unwrap_dims(op: Op, keys: ArrayType) -> Dims:
 
 random_unwrap = Op(
     "random_unwrap",
-    family=KEYED,
+    elements=Elements.KNOWN,
+    long=True,
     type_rule=_unwrap_type,
     dims=_unwrap_dims,
     lower=lambda op, e, ins, outs, keys: keys,
@@ -145,7 +145,8 @@ def _seed_lower(op: Op, e: Any, ins: Any, outs: Any, seeds: str, *, dtype: KeyDT
 
 random_seed = Op(
     "random_seed",
-    family=KEYED,
+    elements=Elements.KNOWN,
+    long=True,
     type_rule=_seed_type,
     dims=elementwise_dims,
     lower=_seed_lower,
@@ -179,7 +180,8 @@ def _fold_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[Any, int]:
 
 random_fold_in = Op(
     "random_fold_in",
-    family=KEYED,
+    elements=Elements.KNOWN,
+    long=True,
     type_rule=_fold_type,
     dims=elementwise_dims,
     lower=_fold_lower,
@@ -211,7 +213,8 @@ def _split_lower(
 
 random_split = Op(
     "random_split",
-    family=KEYED,
+    elements=Elements.KNOWN,
+    long=True,
     type_rule=_split_type,
     dims=_fanned_dims,
     lower=_split_lower,
@@ -242,7 +245,8 @@ def _bits_lower(
 
 random_bits = Op(
     "random_bits",
-    family=KEYED,
+    elements=Elements.KNOWN,
+    long=True,
     type_rule=_bits_type,
     dims=_fanned_dims,
     lower=_bits_lower,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.barrier import kept as once
 from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
 from shardwise._src.ops.cast import convert_element_type
@@ -51,7 +51,6 @@ from shardwise._src.ops.families import BOOL, FLOATING, check_domain, elementwis
 from shardwise._src.ops.incomplete import random_gamma_grad
 from shardwise._src.ops.loops import iterate
 from shardwise._src.ops.random.bits import (
-    KEYED,
     Generator,
     generator,
     is_key,
@@ -219,7 +218,8 @@ def _gamma_batch(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[A
 
 random_gamma = Op(
     "random_gamma",
-    family=KEYED,
+    elements=Elements.KNOWN,
+    long=True,
     type_rule=_gamma_type,
     dims=elementwise_dims,
     lower=_gamma_lower,
@@ -358,7 +358,8 @@ def _poisson_lower(
 
 random_poisson = Op(
     "random_poisson",
-    family=KEYED,
+    elements=Elements.KNOWN,
+    long=True,
     type_rule=_poisson_type,
     dims=_rates_dims,
     lower=_poisson_lower,
@@ -494,7 +495,8 @@ def _binomial_lower(
 
 random_binomial = Op(
     "random_binomial",
-    family=KEYED,
+    elements=Elements.KNOWN,
+    long=True,
     type_rule=_binomial_type,
     dims=_rates_dims,
     lower=_binomial_lower,

@@ -96,7 +96,7 @@ def _hash_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[list, list]:
 
 threefry2x32 = Op(
     "threefry2x32",
-    family="elementwise",
+    pointwise=True,
     multiple=True,
     type_rule=_hash_type,
     dims=_hash_dims,
