@@ -37,7 +37,9 @@ def dots_saveable(op: Op, *types: Any, **params: Any) -> bool:
 
 def dots_with_no_batch_dims_saveable(op: Op, *types: Any, **params: Any) -> bool:
     """Saves products without batch dimensions: of activations with weights, not with each other."""
-    return op.contraction and not op.dims(op, *types, **params).batched()
+    if not op.contraction or op.dims is None:
+        return False
+    return not op.dims(op, *types, **params).batched()
 
 
 checkpoint_dots = dots_saveable
