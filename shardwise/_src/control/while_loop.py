@@ -18,16 +18,9 @@ import numpy as np
 
 from shardwise._src.control.call import call
 from shardwise._src.control.checked import replay_while, while_checked
-from shardwise._src.control.cond import (
-    chosen,
-    refuse_ordered,
-    shown,
-)
-from shardwise._src.control.programs import (
-    fit,
-    parts,
-)
-from shardwise._src.control.scan import batched_body, given, jvp_body, parts
+from shardwise._src.control.cond import chosen, refuse_ordered
+from shardwise._src.control.programs import fit, parts
+from shardwise._src.control.scan import batched_body, given, jvp_body
 from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import ignoring_token

@@ -27,17 +27,10 @@ from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import through_program
-from shardwise._src.core.program import (
-    Program,
-)
+from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import derived, pruned
-from shardwise._src.custom.common import (
-    CustomFunction,
-    Rule,
-    as_function_gives,
-    explained,
-)
+from shardwise._src.custom.common import CustomFunction, Rule, as_function_gives, explained
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import tree_difference

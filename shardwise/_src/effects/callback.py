@@ -24,11 +24,7 @@ import numpy as np
 from shardwise._src.base.context import Context, current
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.interpreter import name_of
-from shardwise._src.core.op import (
-    Elements,
-    Op,
-)
+from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.ordering import ORDERED, TOKEN
 from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import walk

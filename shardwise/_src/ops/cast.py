@@ -6,13 +6,7 @@ from typing import Any
 
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import move_axis
-from shardwise._src.ops.families import (
-    FLOATING,
-    check_domain,
-    elementwise,
-    linear_dims,
-    unary,
-)
+from shardwise._src.ops.families import FLOATING, check_domain, elementwise, linear_dims, unary
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_bool, is_complex, is_inexact

@@ -42,7 +42,8 @@ class Dims:
 
     def batched(self) -> set[str]:
         """Factors that all operands and results have."""
-        return set.intersection(*[_names((row,)) for row in (*self.inputs, *self.outputs)])
+        rows = (*self.inputs, *self.outputs)
+        return {name for name in _names(rows) if all(name in _names((row,)) for row in rows)}
 
 
 def _names(groups: tuple[tuple[Factor, ...], ...]) -> set[str]:

@@ -50,13 +50,7 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import BOOL, FLOATING, check_domain, elementwise_dims, lit
 from shardwise._src.ops.incomplete import random_gamma_grad
 from shardwise._src.ops.loops import iterate
-from shardwise._src.ops.random.bits import (
-    Generator,
-    generator,
-    is_key,
-    unit_bits,
-    unit_floats,
-)
+from shardwise._src.ops.random.bits import Generator, generator, is_key, unit_bits, unit_floats
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.special import erf_inv, lgamma

@@ -32,12 +32,7 @@ from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import add, mul
-from shardwise._src.ops.families import (
-    common_shape,
-    elementwise_batch,
-    elementwise_dims,
-    operand,
-)
+from shardwise._src.ops.families import common_shape, elementwise_batch, elementwise_dims, operand
 from shardwise._src.ops.logical import bitwise_or, bitwise_xor, shift_left, shift_right_logical
 from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
