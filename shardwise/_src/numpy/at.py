@@ -10,7 +10,6 @@ write is one `dynamic_update_slice`, otherwise one `scatter`.
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -189,7 +188,6 @@ def _check_values(method: str, t: Any, v: Any) -> None:
     )
 
 
-@functools.lru_cache(1024)
 def _fits(dtype: Any, other: Any, weak: bool) -> bool:
     if dtype == other:
         return True
