@@ -99,14 +99,14 @@ class Jitted(Generic[P, R]):
             leaves = [EAGER.place(x, self._options.device) for x in leaves]
         # What is no array yet has no signature: a key with None is in no table.
         sigs = [a._sig if a.__class__ is Array else None for a in leaves]
-        run = self._known((ctx.key, tree, static, *sigs))
-        if run is not None:
-            return run(leaves)
-        if any(map(is_ref, leaves)):
-            return through_refs(Jitted, self._function, Call(leaves, tree, static))
-        leaves = self._function.checked(leaves, tree)
-        key = (ctx.key, tree, static, *signatures_of(leaves))
-        run = self._known(key) if None in sigs else None
+        key = (ctx.key, tree, static, *sigs)
+        run = self._known(key)
+        if run is None and None in sigs:
+            if any(map(is_ref, leaves)):
+                return through_refs(Jitted, self._function, Call(leaves, tree, static))
+            leaves = self._function.checked(leaves, tree)
+            key = (ctx.key, tree, static, *signatures_of(leaves))
+            run = self._known(key)
         if run is None:
             run = self._compile(key, Call(leaves, tree, static))
         return run(leaves)

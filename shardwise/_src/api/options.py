@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import both
@@ -31,8 +30,7 @@ class JitOptions(TypedDict, total=False):
     compiler_options: dict[str, Any] | None
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Options:
+class Options(NamedTuple):
     """The arguments of `jit`, in canonical form.
 
     Trees of calls are those of the arguments that are not static, as (positional, named).
@@ -112,8 +110,8 @@ def options_for(
     """The options of a function. Raises where they do not fit it, or each other."""
     static_argnums, static_argnames = both(fun, static_argnums, static_argnames, "static")
     donate_argnums, donate_argnames = both(fun, donate_argnums, donate_argnames, "donate")
-    numbers = set(static_argnums).intersection(donate_argnums)
-    names = set(static_argnames).intersection(donate_argnames)
+    numbers = [n for n in static_argnums if n in donate_argnums]
+    names = [n for n in static_argnames if n in donate_argnames]
     what = f"jit of {name_of(fun)}"
     if numbers or names:
         shown = listed(sorted(names) or sorted(numbers))

@@ -89,6 +89,7 @@ class Staged:
 class Stageable:
     """A function, and what is known of it by now: what it was staged to, and compiled.
 
+    what:   the function in messages.
     traces: what it was staged to; the keys are (key of the context, tree, static arguments, type
             of each leaf ...).
     calls:  what runs a call; the keys are the same with signatures for types. Those of calls with
@@ -99,6 +100,7 @@ class Stageable:
     def __init__(self, fun: Callable[..., Any], options: Options = NO_OPTIONS):
         self.fun = fun
         self.name = name_of(fun)
+        self.what = f"jit of {self.name}"
         self.options = options
         self.traces: dict[tuple, Staged] = {}
         self.calls: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
@@ -110,11 +112,6 @@ class Stageable:
     def parameters(self) -> tuple[str, ...]:
         """The names of the positional parameters."""
         return names_of(self.fun)
-
-    @property
-    def what(self) -> str:
-        """The function in messages."""
-        return f"jit of {self.name}"
 
     @staticmethod
     def keep(table: dict[tuple, Any], key: tuple, value: Any) -> None:
