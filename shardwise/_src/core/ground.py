@@ -88,10 +88,11 @@ class Ground(ABC):
         """
 
     @abstractmethod
-    def index_operands(self, operands: Sequence[Any], near: Any) -> list[Any]:
-        """Operands of an index: Python integers, all within bounds, as arrays beside `near`.
+    def index_operands(self, operands: list[Any], near: Any) -> list[Any]:
+        """The operands of an index, with integers replaced by arrays of them beside `near`.
 
-        One program then serves all integers. The arrays are kept, and are not to be given away.
+        The list is that of the index, changed in place. One program then serves all integers. The
+        arrays are kept, and are not to be given away.
         """
 
     # -- programs --

@@ -173,7 +173,7 @@ def write(
 
 
 def _check_values(method: str, t: Any, v: Any) -> None:
-    if _fits(t.dtype, v.dtype, v.weak_type):
+    if v.dtype is t.dtype or _fits(t.dtype, v.dtype, v.weak_type):
         if method != "set" and method not in ("min", "max") and is_bool(t.dtype):
             raise TypeError(
                 f"`.at[...]` cannot do arithmetic ({method}) on an array of booleans; got "

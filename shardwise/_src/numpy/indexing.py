@@ -148,7 +148,7 @@ def index_dtype(operands: Any, shape: tuple) -> np.dtype:
 def on_one_device(x: Any) -> bool:
     """Whether a slice of an eager array may start at an operand: over several it is fixed."""
     sharding = getattr(x, "sharding", None)  # NumPy's arrays have none
-    return sharding is None or sharding.num_devices == 1
+    return sharding is None or len(sharding.devices) == 1
 
 
 def index_scalar(i: Any, n: int, wrap: bool) -> Any:
@@ -404,8 +404,9 @@ def unstack(x: Any) -> Any:
     for start in range(0, n, CHUNK):
         size = min(CHUNK, n - start)
         if interpreter.eager:
-            (place,) = interpreter.index_operands((start,), x)
-            yield from interpreter.call(_CHUNK, (x, place, size, not on_one_device(x)), {})
+            (place,) = interpreter.index_operands([start], x)
+            apart = size < n and not on_one_device(x)
+            yield from interpreter.call(_CHUNK, (x, place, size, apart), {})
         else:
             rows = read(x, pattern=(("slice", start, size, 1), *[ALL] * (type_of(x).ndim - 1)))
             yield from _chunk.fused.fun(rows, 0, size, False)

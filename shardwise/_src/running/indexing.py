@@ -67,16 +67,16 @@ class Indexing(Ground):
         place = sig.ints.get(start)
         return self.call(run, (x, _kept(start, sig) if place is None else place), _NONE)
 
-    def index_operands(self, operands: Sequence[Any], near: Any) -> list[Any]:
+    def index_operands(self, operands: list[Any], near: Any) -> list[Any]:
         sig = near._sig if near.__class__ is Array else self.array(near)._sig
         ints = sig.ints
-        return [
-            v if v.__class__ is not int else ints[v] if v in ints else _kept(v, sig)
-            for v in operands
-        ]
+        for k, v in enumerate(operands):
+            if v.__class__ is int:
+                operands[k] = ints[v] if v in ints else _kept(v, sig)
+        return operands
 
     def _parsed(self, x: Any, idx: Any) -> Any:
-        array = self.array(x)
+        array = x if x.__class__ is Array else self.array(x)
         sig = array._sig
         if getattr(idx, "dtype", None) == BOOL and _is_on_host(sig, idx):
             return self.beside(np.asarray(x)[np.asarray(idx)], array)
