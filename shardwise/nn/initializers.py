@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from shardwise._src.nn.initializers import glorot_uniform as glorot_uniform
     from shardwise._src.nn.initializers import he_normal as he_normal
     from shardwise._src.nn.initializers import he_uniform as he_uniform
+    from shardwise._src.nn.initializers import kaiming_normal as kaiming_normal
+    from shardwise._src.nn.initializers import kaiming_uniform as kaiming_uniform
     from shardwise._src.nn.initializers import lecun_normal as lecun_normal
     from shardwise._src.nn.initializers import lecun_uniform as lecun_uniform
     from shardwise._src.nn.initializers import normal as normal
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from shardwise._src.nn.initializers import truncated_normal as truncated_normal
     from shardwise._src.nn.initializers import uniform as uniform
     from shardwise._src.nn.initializers import variance_scaling as variance_scaling
+    from shardwise._src.nn.initializers import xavier_normal as xavier_normal
+    from shardwise._src.nn.initializers import xavier_uniform as xavier_uniform
     from shardwise._src.nn.initializers import zeros as zeros
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -98,7 +98,7 @@ def test_an_exit_with_a_message(program, capsys):
 
 
 def test_help_of_the_demo_in_a_process_of_its_own():
-    code = "import sys; from shardwise.cli import main; sys.exit(main())"
+    code = "import sys; from shardwise._src.cli import main; sys.exit(main())"
     command = [sys.executable, "-W", "error", "-c", code, "demo", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

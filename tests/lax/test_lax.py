@@ -211,5 +211,5 @@ def test_dot_takes_vectors_and_matrices():
 
 
 def test_every_name_is_one_of_jax():
-    ours = {n for n in vars(lax) if not n.startswith("_") and callable(getattr(lax, n))}
+    ours = {n for n in dir(lax) if not n.startswith("_") and callable(getattr(lax, n))}
     assert ours <= set(dir(jax.lax)), sorted(ours - set(dir(jax.lax)))

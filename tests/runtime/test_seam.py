@@ -22,7 +22,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 HERE = Path(__file__).resolve().parent
-RUNTIME = HERE.parent.parent / "shardwise" / "runtime"
+RUNTIME = HERE.parent.parent / "shardwise" / "_src" / "runtime"
 GOLDEN = HERE / "seam_names.txt"
 UPDATE = "SHARDWISE_UPDATE_GOLDENS"
 
