@@ -20,7 +20,7 @@ from shardwise._src.api.placement import make_mesh as make_mesh
 from shardwise._src.api.placement import process_count as process_count
 from shardwise._src.api.placement import process_index as process_index
 from shardwise._src.api.placement import with_sharding_constraint as with_sharding_constraint
-from shardwise._src.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
+from shardwise._src.api.shapes import ShapeDtypeStruct as ShapeDtypeStruct
 from shardwise._src.api.vmap import vmap as vmap
 from shardwise._src.arrays.array import Array as Array
 from shardwise._src.base.config import config as config

@@ -9,8 +9,9 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overloa
 
 from shardwise._src.api.options import JitOptions, Options, options_for
 from shardwise._src.api.refs import closing_over_refs, through_refs
+from shardwise._src.api.shapes import shapes_of
 from shardwise._src.api.signatures import check_function
-from shardwise._src.api.stages import Lowered, Traced, shapes_of, used_arguments
+from shardwise._src.api.stages import Lowered, Traced, used_arguments
 from shardwise._src.api.staging import Call, Stageable, Staged, signatures_of
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature

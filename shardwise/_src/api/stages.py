@@ -1,4 +1,9 @@
-"""The stages of a jitted function: traced, lowered, compiled. Each prints as text."""
+"""The stages of a jitted function: traced, lowered, compiled. Each prints as text.
+
+    Traced    a program with what the call and the options of `jit` say of arguments and results
+    Lowered   the same with a `ModulePlan`: where all of it goes, and the module in StableHLO
+    Compiled  the same with an `Executable`: the module, loaded, with what a call needs
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.api.options import compiler_overrides
+from shardwise._src.api.shapes import shape_of, shapes_of
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import derived
-from shardwise._src.lowering.storage import bare, order_of, place_in
+from shardwise._src.lowering.storage import place_in
 from shardwise._src.messages.trees import tree_difference, tree_text
 from shardwise._src.messages.words import listed
-from shardwise._src.moving.targets import as_placement
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.plan import ModulePlan, plan_module
@@ -24,71 +29,8 @@ from shardwise._src.runtime.modules import estimated_cost, hlo_computation
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.shardy import parsed
 from shardwise._src.transforms.tracer import Tracer
-from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.layout import Format, Layout
-
-
-class ShapeDtypeStruct:
-    """The type of an array, and where it is wanted, without data.
-
-    shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding, a `Format` or
-    None.
-    """
-
-    __slots__ = ("aval", "sharding", "layout")
-
-    def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None,
-                 weak_type: bool = False):
-        self.aval: ArrayType = array_type(
-            tuple(int(n) for n in shape), canonicalize(dtype), weak_type
-        )
-        format = as_placement(sharding, "ShapeDtypeStruct: sharding")
-        self.sharding = bare(format)
-        self.layout: Any = order_of(format, self.aval)  # None: the default one
-
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: self.aval.ndim)
-    size = property(lambda self: self.aval.size)
-    weak_type = property(lambda self: self.aval.weak_type)
-
-    @property
-    def format(self) -> Format:
-        return Format(self.layout, self.sharding)
-
-    def update(self, **fields: Any) -> ShapeDtypeStruct:
-        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced."""
-        mine: dict[str, Any] = {n: getattr(self, n) for n in ("shape", "dtype", "weak_type")}
-        mine["sharding"] = self.sharding if self.layout is None else self.format
-        return ShapeDtypeStruct(**(mine | fields))
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ShapeDtypeStruct):
-            return NotImplemented
-        mine, theirs = (self.sharding, self.layout), (other.sharding, other.layout)
-        return self.aval is other.aval and mine == theirs
-
-    def __hash__(self) -> int:
-        return hash((self.aval, self.sharding, self.layout))
-
-    def __repr__(self) -> str:
-        place = "" if self.sharding is None else f", sharding={self.sharding}"
-        place += "" if self.layout is None else f", layout={self.layout}"
-        weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{place}{weak})"
-
-
-def shapes_of(program: Program, out_tree: Any) -> Any:
-    """The types of a program's results, in their tree."""
-    types = program.out_types
-    leaves = [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
-    return out_tree.unflatten(leaves)
 
 
 def used_arguments(program: Program) -> tuple[int, ...]:
@@ -126,7 +68,7 @@ _PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}  # as devices name theirs
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
 class Traced:
-    """A staged call: the program and everything that lowering needs.
+    """A staged call: the program and everything that lowering needs. `lower` plans its module.
 
     sigs, names: of each argument, counted flat as all that follows.
     in_tree:  of the arguments, as (positional, named); out_tree: of the results.
@@ -248,7 +190,7 @@ class _OfTraced:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
 class Lowered(_OfTraced):
-    """A program in StableHLO. plan: the module, and how its calls are to be made."""
+    """A program in StableHLO. `compile` makes an executable of the plan."""
 
     traced: Traced
     plan: ModulePlan
@@ -290,11 +232,6 @@ class Lowered(_OfTraced):
         return Compiled(traced, executable)
 
 
-def _struct(sig: Signature) -> ShapeDtypeStruct:
-    t, place = sig.type, Format(sig.layout, sig.sharding)
-    return ShapeDtypeStruct(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
-
-
 def _differences(wanted: Any, given: Any) -> str:
     """Where the trees of two calls, (args, kwargs), differ."""
     rows = zip(("args", "kwargs"), wanted.children(), given.children(), strict=True)
@@ -321,7 +258,10 @@ def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
 class Compiled(_OfTraced):
-    """A compiled program. Callable with arguments of exactly the types it was compiled for."""
+    """A compiled program. Callable with arguments of exactly the types it was compiled for.
+
+    A call checks them; what `runner` gives does not, and is for whoever looks up programs by types.
+    """
 
     traced: Traced
     executable: Executable
@@ -406,7 +346,7 @@ class Compiled(_OfTraced):
     def out_info(self) -> Any:
         """The types and formats of the results, in their tree."""
         sigs = self.executable.out_sigs
-        return self.out_tree.unflatten([_struct(sig) for sig in sigs])
+        return self.out_tree.unflatten([shape_of(sig) for sig in sigs])
 
     def runtime_executable(self) -> Any:
         """The runtime's own object."""

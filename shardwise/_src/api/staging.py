@@ -19,8 +19,8 @@ import numpy as np
 
 from shardwise._src.api.misses import is_full, log_miss
 from shardwise._src.api.options import NO_OPTIONS, Options
+from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.api.signatures import called
-from shardwise._src.api.stages import ShapeDtypeStruct
 from shardwise._src.api.statics import incomparable, merged, split_static
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature

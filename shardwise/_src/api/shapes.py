@@ -1,0 +1,82 @@
+"""`ShapeDtypeStruct`: what is known of an array without its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.arrays.signature import Signature
+from shardwise._src.core.program import Program
+from shardwise._src.lowering.storage import bare, order_of
+from shardwise._src.moving.targets import as_placement
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.layout import Format
+
+
+class ShapeDtypeStruct:
+    """The type of an array, and where it is wanted, without data.
+
+    shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding, a `Format` or
+    None.
+    """
+
+    __slots__ = ("aval", "sharding", "layout")
+
+    def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None,
+                 weak_type: bool = False):
+        self.aval: ArrayType = array_type(
+            tuple(int(n) for n in shape), canonicalize(dtype), weak_type
+        )
+        format = as_placement(sharding, "ShapeDtypeStruct: sharding")
+        self.sharding = bare(format)
+        self.layout: Any = order_of(format, self.aval)  # None: the default one
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+    weak_type = property(lambda self: self.aval.weak_type)
+
+    @property
+    def format(self) -> Format:
+        return Format(self.layout, self.sharding)
+
+    def update(self, **fields: Any) -> ShapeDtypeStruct:
+        """The same with `shape`, `dtype`, `sharding` or `weak_type` replaced."""
+        mine: dict[str, Any] = {n: getattr(self, n) for n in ("shape", "dtype", "weak_type")}
+        mine["sharding"] = self.sharding if self.layout is None else self.format
+        return ShapeDtypeStruct(**(mine | fields))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ShapeDtypeStruct):
+            return NotImplemented
+        mine, theirs = (self.sharding, self.layout), (other.sharding, other.layout)
+        return self.aval is other.aval and mine == theirs
+
+    def __hash__(self) -> int:
+        return hash((self.aval, self.sharding, self.layout))
+
+    def __repr__(self) -> str:
+        place = "" if self.sharding is None else f", sharding={self.sharding}"
+        place += "" if self.layout is None else f", layout={self.layout}"
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{place}{weak})"
+
+
+def shapes_of(program: Program, out_tree: Any) -> Any:
+    """The types of a program's results, in their tree."""
+    types = program.out_types
+    leaves = [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
+    return out_tree.unflatten(leaves)
+
+
+def shape_of(sig: Signature) -> ShapeDtypeStruct:
+    """The type and the place of arrays with a signature."""
+    t, place = sig.type, Format(sig.layout, sig.sharding)
+    return ShapeDtypeStruct(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
