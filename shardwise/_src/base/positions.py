@@ -4,7 +4,8 @@
     join(places, fixed, rest) == args
     put(args, places, values)               # `argnums`: the call with other values there
 
-Places are numbers from 0. For `split` and `join` they ascend; those beyond the end have no argument.
+Places are numbers from 0. For `split` and `join` they ascend; those beyond the end have no
+argument.
 """
 
 from __future__ import annotations

@@ -18,24 +18,18 @@ import numpy as np
 from shardwise._src.base.errors import Documented
 from shardwise._src.control.call import call
 from shardwise._src.control.checked import CODE, shifted
-from shardwise._src.control.cond import cond
-from shardwise._src.control.programs import parts
-from shardwise._src.control.scan import scan
-from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, replayed
 from shardwise._src.core.toolbox import derived
 from shardwise._src.messages.source import Site, describe
 from shardwise._src.numpy.reductions import argmax
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape, zeros
+from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.logical import bitwise_or, eq, gt, lt, ne, select_n
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.ops.shape import concatenate
-from shardwise._src.ops.windows import window_sizes
 from shardwise._src.transforms.stage import program_of
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_inexact
 

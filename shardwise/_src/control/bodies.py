@@ -19,14 +19,12 @@ from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.control.programs import (
     Extension,
     fit,
 )
-from shardwise._src.core.infer import is_array, is_operand, known, type_of
+from shardwise._src.core.infer import is_operand, known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.toolbox import opened

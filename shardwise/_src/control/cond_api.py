@@ -29,7 +29,7 @@ from shardwise._src.control.bodies import (
     with_types,
 )
 from shardwise._src.control.cond import cond as cond_op
-from shardwise._src.core.infer import is_array, is_operand, known, type_of
+from shardwise._src.core.infer import is_operand, known, type_of
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames

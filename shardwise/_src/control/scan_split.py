@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise._src.control.call import call
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Literal, Program, Var
+from shardwise._src.core.program import Program, Var
 from shardwise._src.core.toolbox import derived
 from shardwise._src.transforms.linearize import Split, split_program
 
@@ -204,8 +204,7 @@ def _run(bind: Callable, program: Program, args: Sequence[Any]) -> list[Any]:
     """A program's results; one that computes nothing is not called."""
     if program.equations or program.constants:
         return bind(call, args, {"program": program}) if program.outputs else []
-    env = dict(zip(program.inputs, args, strict=True))
-    return [a.value if isinstance(a, Literal) else env[a] for a in program.outputs]
+    return program(*args)
 
 
 split_plan = derived(SplitPlan)

@@ -60,9 +60,7 @@ class Equation:
 
     def programs(self) -> Iterator[Program]:
         """The programs that this equation's parameters hold."""
-        for name in self.op.programs:
-            held = self.params[name]
-            yield from held if isinstance(held, tuple) else (held,)
+        return held_in(self.op, self.params)
 
     def effects(self) -> frozenset[Any]:
         if not self.op.programs:
@@ -73,6 +71,13 @@ class Equation:
         """The equation with other values of some fields."""
         merged = {n: getattr(self, n) for n in self.__slots__} | fields
         return Equation(**merged)
+
+
+def held_in(op: Op, params: dict[str, Any]) -> Iterator[Program]:
+    """The programs that parameters of an op hold; those that are not staged yet have none."""
+    for name in op.programs:
+        held = params.get(name, ())
+        yield from held if isinstance(held, tuple) else (held,)
 
 
 _MADE_OF = ("inputs", "outputs", "equations", "constants", "name")

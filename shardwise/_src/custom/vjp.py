@@ -26,7 +26,6 @@ from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.control.checked import call_checked, replay_call
 from shardwise._src.core.infer import is_operand, type_of
-from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program

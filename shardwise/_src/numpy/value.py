@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 
-import numpy as np
-
 import shardwise._src.numpy as modules
 from shardwise._src.core.infer import is_operand, known
 from shardwise._src.numpy import ufuncs

@@ -2,8 +2,8 @@
 
 `dynamic_slice` reads one window and `dynamic_update_slice` replaces one. `gather` cuts a window of
 `slice_sizes` out of the operand for every index vector; a scatter combines a window of its updates
-for every vector with what is there: `scatter` replaces, `scatter_add` adds, and so on. Where several
-windows meet, all of them count, except that `scatter` keeps one of them.
+for every vector with what is there: `scatter` replaces, `scatter_add` adds, and so on. Where
+several windows meet, all of them count, except that `scatter` keeps one of them.
 
 Windows that are not wholly inside the operand follow `mode`: "clip" moves them inside; "fill" gives
 `fill_value` in their place, and drops what would be written there; "promise_in_bounds" says that

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from shardwise._src.base.context import current
 from shardwise._src.core.ground import ground
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.types.array_type import ArrayType

@@ -14,7 +14,7 @@ from shardwise._src.core.fused import Fused, form_of
 from shardwise._src.core.infer import HOST, known, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program
+from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.toolbox import single
 from shardwise._src.moving.copying import copied
 from shardwise._src.moving.foreign import from_dlpack
@@ -170,8 +170,7 @@ class Eager(Interpreter, Indexing):
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
         kept: dict[Any, Any] = self.cache
         if op.programs:  # kept with the first of them, and gone with it
-            first = params[op.programs[0]]
-            kept = (first[0] if isinstance(first, tuple) else first).derived
+            kept = next(held_in(op, params)).derived
         signs = [exact(v) for v in params.values() if v.__class__ is float]
         key = (op, current().key, *[a._sig for a in args], *params, *params.values(), *signs)
         try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np

@@ -18,7 +18,7 @@ from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program
+from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.toolbox import derived, walk
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
@@ -175,9 +175,7 @@ class Batch(Interpreter):
             return False
         if op.named_axes is not None:
             return name in params[op.named_axes[0]]
-        held = [params[p] for p in op.programs if p in params]
-        programs = [p for h in held for p in (h if isinstance(h, tuple) else (h,))]
-        return any(name in axes_in(p) for p in programs)
+        return any(name in axes_in(p) for p in held_in(op, params))
 
     def wrap(self, value: Any, dim: int | None) -> Any:
         return value if dim is None else BatchTracer(self, value, dim)
