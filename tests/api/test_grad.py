@@ -10,6 +10,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from tests.helpers.beside_jax import assert_same, ours, sharding, theirs
+from tests.helpers.sampling import sampled
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 V = np.array([0.5, -1.0, 2.0], np.float32)
@@ -268,7 +269,7 @@ NESTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", NESTINGS)
+@pytest.mark.parametrize("name", sampled(NESTINGS, 1 / 2))
 def test_nesting(name):
     same(NESTINGS[name], X)
 

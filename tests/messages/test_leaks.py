@@ -1,7 +1,9 @@
 """`checking_leaks`: what still holds a traced value when its function has ended."""
 
 import gc
+import importlib
 import re
+import sys
 import weakref
 
 import numpy as np
@@ -13,79 +15,30 @@ from shardwise import errors, lax
 from shardwise._src.messages.leaks import holder
 
 V = np.ones(3, np.float32)
-STATE = {}
+LEAKING = "tests.messages.leaking"
 
 
-class Record:
-    __slots__ = ("last",)
+@pytest.fixture(scope="module", autouse=True)
+def few_objects():
+    """The collector, which every search asks anew, forgets what there was before these tests.
 
-
-class Model:
-    pass
-
-
-MODEL, RECORD = Model(), Record()
-
-
-def in_a_global(a):
-    STATE["h"] = [a, jnp.sin(a)]
-    return a.sum()
-
-
-def in_an_attribute(a):
-    MODEL.cache = {"w": jnp.sin(a)}
-    return a.sum()
-
-
-def in_a_slot(a):
-    RECORD.last = jnp.sin(a)
-    return a.sum()
-
-
-def in_a_class(a):
-    Model.last = jnp.sin(a)
-    return a.sum()
-
-
-def in_a_function(a):
-    in_a_function.last = jnp.sin(a)
-    return a.sum()
-
-
-def in_a_default(a, seen=[]):  # noqa: B006 (that is the mistake)
-    seen.append(jnp.sin(a))
-    return a.sum()
-
-
-def _closing_over():
-    seen = []
-
-    def in_a_closure(a):
-        seen.append(jnp.sin(a))
-        return a.sum()
-
-    return in_a_closure
-
-
-in_a_closure = _closing_over()
-
-
-def forget():
-    STATE.clear()
-    vars(MODEL).clear()
-    RECORD.last = Model.last = in_a_function.last = None
-    in_a_default.__defaults__[0].clear()
-    in_a_closure.__closure__[0].cell_contents.clear()
+    What holds values is made after that: it is found.
+    """
+    global leaking
+    gc.collect()
+    gc.freeze()
+    sys.modules.pop(LEAKING, None)
+    leaking = importlib.import_module(LEAKING)
 
 
 HELD = {
-    in_a_global: "`STATE['h'][1]` in module test_errors_leaks",
-    in_an_attribute: "`MODEL.cache['w']` in module test_errors_leaks",
-    in_a_slot: "`RECORD.last` in module test_errors_leaks",
-    in_a_class: "`Model.last` in module test_errors_leaks",
-    in_a_function: "`in_a_function.last` in function in_a_function",
-    in_a_default: "`seen[0]` in function in_a_default",
-    in_a_closure: "`seen[0]` in function _closing_over.<locals>.in_a_closure",
+    "in_a_global": "`STATE['h'][1]` in module leaking",
+    "in_an_attribute": "`MODEL.cache['w']` in module leaking",
+    "in_a_slot": "`RECORD.last` in module leaking",
+    "in_a_class": "`Model.last` in module leaking",
+    "in_a_function": "`in_a_function.last` in function in_a_function",
+    "in_a_default": "`seen[0]` in function in_a_default",
+    "in_a_closure": "`seen[0]` in function _closing_over.<locals>.in_a_closure",
 }
 TRANSFORMS = {
     "jit": sw.jit,
@@ -101,21 +54,21 @@ def caught(run, *args):
     with sw.checking_leaks(), pytest.raises(errors.LeakedTracerError) as error:
         run(*args)
     text = re.sub(r"\S+:\d+ \(\S+\)", "HERE", str(error.value))
-    return text.replace(f"module {__name__}", "module test_errors_leaks")
+    return text.replace(f"module {LEAKING}", "module leaking")
 
 
-@pytest.mark.parametrize("fun", HELD)
+@pytest.mark.parametrize("held", HELD)
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_what_holds_a_value_is_named(fun, transform):
-    forget()
-    name = "<lambda>" if transform == "scan" else fun.__name__
+def test_what_holds_a_value_is_named(held, transform):
+    leaking.forget()
+    name = "<lambda>" if transform == "scan" else held
     shape = "" if transform == "vmap" else "3"
-    text = caught(TRANSFORMS[transform](fun), V)
+    text = caught(TRANSFORMS[transform](getattr(leaking, held)), V)
     assert text.startswith(
         f"{transform} of {name}, called at HERE, leaks traced values, which cannot be used once it "
         "has ended: a value of type f32"
     )
-    assert f"f32[{shape}], made at HERE, is held as {HELD[fun]}" in text
+    assert f"f32[{shape}], made at HERE, is held as {HELD[held]}" in text
     assert text.endswith(". Return values from the function instead of storing them outside.")
 
 
@@ -154,13 +107,13 @@ def test_variables_of_running_functions_generators_and_exceptions():
 
 def test_many_values_are_counted():
     def fun(a):
-        STATE["all"] = [a * i for i in range(9)]
+        leaking.STATE["all"] = [a * i for i in range(9)]
         return a.sum()
 
     text = caught(sw.jit(fun), V)
     assert text.count("is held as") == 5
     assert "; and 4 more. Return" in text
-    forget()
+    leaking.forget()
 
 
 @sw.custom_vjp
@@ -198,13 +151,13 @@ def test_the_library_itself_leaks_nothing(fun):
 
 
 def test_off_by_default_and_no_part_of_what_was_cached_before():
-    fun = sw.jit(in_a_global)
+    fun = sw.jit(leaking.in_a_global)
     fun(V)
-    forget()
+    leaking.forget()
     fun(V)  # cached: nothing is traced
-    assert not STATE
+    assert not leaking.STATE
     assert "jit of in_a_global" in caught(fun, V)
-    forget()
+    leaking.forget()
 
 
 def test_the_flag():
@@ -212,10 +165,10 @@ def test_the_flag():
     sw.config.update("jax_check_tracer_leaks", True)
     try:
         with pytest.raises(errors.UnexpectedTracerError):
-            sw.jit(in_a_global)(V)
+            sw.jit(leaking.in_a_global)(V)
     finally:
         sw.config.update("check_tracer_leaks", False)
-        forget()
+        leaking.forget()
 
 
 def test_holders_of_anything():

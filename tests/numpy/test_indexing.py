@@ -1,13 +1,13 @@
 """`x[idx]`, `x.at[idx]`: against NumPy for random indices, jax for modes and gradients."""
 
 import functools
+import itertools
 import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardwise
@@ -19,6 +19,8 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.sampling import sampled
+from tests.helpers.searched import searched
 
 
 def array(x):
@@ -97,9 +99,12 @@ def expected(x, idx):
         return None
 
 
-@settings(max_examples=40)
-@given(index_expressions())
-def test_random_indices(case):
+@pytest.mark.parametrize("group", sampled(range(4), 1))
+def test_random_indices(group):
+    searched(group, 12, check_random_indices, index_expressions())
+
+
+def check_random_indices(case):
     shape, idx = case
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     wanted = expected(x, idx)
@@ -134,8 +139,12 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize("idx", FORMS, ids=[f"{i}-{f!r:.40}" for i, f in enumerate(FORMS)])
-def test_forms(idx):
+FORMS_BY_NAME = {f"{i}-{f!r:.40}": f for i, f in enumerate(FORMS)}
+
+
+@pytest.mark.parametrize("name", sampled(FORMS_BY_NAME, 1 / 3))
+def test_forms(name):
+    idx = FORMS_BY_NAME[name]
     for found in (array(X)[idx], staged(lambda t: t[idx], array(X))):
         np.testing.assert_array_equal(np.asarray(found), X[idx])
     values = np.full_like(X[idx], 9)
@@ -207,8 +216,9 @@ PLACES = [10, -10, -1, OUT, (0, 1, 7), (OUT, slice(1, 3)), (slice(1, 3), OUT, 0)
 MODES = [None, "clip", "fill", "drop", "promise_in_bounds"]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("idx", PLACES, ids=repr)
+@pytest.mark.parametrize(
+    ("idx", "mode"), sampled(itertools.product(PLACES, MODES), 1 / 3), ids=repr
+)
 def test_modes(idx, mode):
     for x in (X, X.astype(np.int32)):
         a, j = array(x), jnp.asarray(x)
@@ -296,7 +306,7 @@ DIFFERENTIABLE = [
 ]
 
 
-@pytest.mark.parametrize("f", DIFFERENTIABLE)
+@pytest.mark.parametrize("f", sampled(DIFFERENTIABLE, 1 / 2))
 def test_gradients(f):
     y = (np.arange(20, dtype=np.float32) / 7).reshape(4, 5)
 

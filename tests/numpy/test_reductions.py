@@ -12,6 +12,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise._src.base.config import enable_x64
+from tests.helpers.sampling import sampled
 
 RNG = np.random.default_rng(3)
 NAN = np.nan
@@ -158,22 +159,22 @@ def cases(text):
     return [c.strip() for line in text.strip().splitlines() for c in line.split(";") if c.strip()]
 
 
-@pytest.mark.parametrize("expression", cases(REDUCTIONS))
+@pytest.mark.parametrize("expression", sampled(cases(REDUCTIONS), 1 / 3))
 def test_reductions_are_those_of_jax(expression):
     compare(expression)
 
 
-@pytest.mark.parametrize("expression", cases(STATISTICS))
+@pytest.mark.parametrize("expression", sampled(cases(STATISTICS), 1 / 3))
 def test_statistics_are_those_of_jax(expression):
     compare(expression, 2e-5)
 
 
-@pytest.mark.parametrize("expression", cases(SCANS))
+@pytest.mark.parametrize("expression", sampled(cases(SCANS), 1 / 3))
 def test_scans_are_those_of_jax(expression):
     compare(expression, 1e-5)
 
 
-@pytest.mark.parametrize("expression", cases(SORTING))
+@pytest.mark.parametrize("expression", sampled(cases(SORTING), 1 / 3))
 def test_sorting_and_counting_are_those_of_jax(expression):
     compare(expression)
 
@@ -198,7 +199,7 @@ m.bincount(i, x.ravel())
 """
 
 
-@pytest.mark.parametrize("expression", cases(GRADIENTS))
+@pytest.mark.parametrize("expression", sampled(cases(GRADIENTS), 1 / 3))
 def test_gradients_are_those_of_jax(expression):
     def loss(module, asarray):
         found = names(module, asarray)

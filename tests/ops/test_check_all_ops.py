@@ -6,7 +6,9 @@ import pytest
 
 from shardwise._src.testing.every_op import every_op
 from shardwise.testing import check_op
+from tests.helpers.sampling import sampled
 from tests.ops.samples import SAMPLES, UNSAMPLED
+from tests.ops.samples_more import MORE
 
 OPS = every_op()
 
@@ -20,11 +22,12 @@ def test_op(name: str):
             f"op '{name}' has no samples: add some to a file tests/ops/samples_*.py, or say in "
             "tests/ops/samples.py why it cannot be checked alone", pytrace=False,
         )
-    check_op(OPS[name], SAMPLES[name])
+    first, *others = [*SAMPLES[name], *MORE.get(name, [])]
+    check_op(OPS[name], [first, *sampled(others, 1 / 5, name)])
 
 
 def test_no_samples_of_ops_that_do_not_exist():
-    assert {*SAMPLES, *UNSAMPLED} - set(NAMES) == set()
+    assert {*SAMPLES, *MORE, *UNSAMPLED} - set(NAMES) == set()
 
 
 def test_either_sampled_or_excused():

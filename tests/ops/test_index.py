@@ -1,6 +1,5 @@
 """Gathers and scatters: against NumPy loops and jax, derivatives, batching, placements, modes."""
 
-import functools
 
 import jax
 import numpy as np
@@ -9,92 +8,8 @@ import pytest
 from shardwise._src.ops import index as ix
 from shardwise._src.ops import windows as win
 from shardwise._src.running.eager import EAGER
-from shardwise._src.testing.check_op import check_op
-from shardwise._src.testing.sample import Sample
 from shardwise._src.transforms.batch import batch
-
-F32 = np.dtype("float32")
-
-
-def f32(*shape):
-    size = int(np.prod(shape))
-    return (np.arange(1, size + 1, dtype=np.float32) / 4).reshape(shape)
-
-
-def i32(*values):
-    return np.array(values, np.int32)
-
-
-def jaxs(name, **params):
-    """The same op of jax, as a reference."""
-    fun = getattr(jax.lax, f"{name}_p").bind if name.startswith("dynamic") else None
-    if fun is None:
-        fun = getattr(jax.lax, name)
-    numbers = params.pop("dimension_numbers", None)
-    if numbers is not None:
-        kind = "ScatterDimensionNumbers" if name.startswith("scatter") else "GatherDimensionNumbers"
-        params["dimension_numbers"] = getattr(jax.lax, kind)(**numbers._asdict())
-    return lambda *args: np.asarray(fun(*args, **params))
-
-
-def sample(op, *args, **params):
-    """A sample whose reference is jax."""
-    extra = {k: params.pop(k) for k in ("order", "why", "unnamed", "placed") if k in params}
-    return Sample(args, params, jaxs(op.name, **params), **extra)
-
-
-# -- dynamic windows --
-
-
-def test_dynamic_slice():
-    x = f32(3, 4)
-    size = {"slice_sizes": (2, 4)}
-    check_op(ix.dynamic_slice, [
-        Sample((x, np.int32(1), np.int32(0)), size, lambda x, *_: x[1:3]),
-        Sample((x, np.int32(7), np.int32(-1)), size, lambda x, *_: x[1:3]),
-        Sample((np.float32(3),), {"slice_sizes": ()}, lambda x: x),
-    ])
-
-
-def test_dynamic_update_slice():
-    def reference(x, update, i, j):
-        out = x.copy()
-        out[np.clip(i, 0, 2) :][:1] = update
-        return out
-
-    x, update = f32(3, 4), 10 * f32(1, 4)
-    check_op(ix.dynamic_update_slice, [
-        Sample((x, update, np.int32(1), np.int32(0)), {}, reference),
-        Sample((x, update, np.int32(5), np.int32(2)), {}, reference),
-    ])
-
-
-# -- gather --
-
-ROWS = win.GatherDimensionNumbers((1,), (0,), (0,))
-POINTS = win.GatherDimensionNumbers((), (0, 1), (0, 1))
-PAIRED = win.GatherDimensionNumbers((), (1,), (1,), (0,), (0,))
-WINDOWS = win.GatherDimensionNumbers((0, 2), (), (1,))
-GATHERS = [
-    (ROWS, (1, 4), i32([0], [2], [2])),
-    (POINTS, (1, 1), i32([[0, 3], [2, 1]])),
-    (PAIRED, (1, 1), i32([[0], [2]], [[1], [3]], [[2], [2]])),
-    (WINDOWS, (3, 2), i32([0], [2])),
-]
-
-
-@pytest.mark.parametrize("numbers, sizes, indices, mode", [
-    (*GATHERS[0], "fill"), (*GATHERS[1], "clip"), (*GATHERS[2], "fill"), (*GATHERS[3], "clip"),
-    (*GATHERS[1], "promise_in_bounds"), (*GATHERS[3], "fill"),
-])
-def test_gather(numbers, sizes, indices, mode):
-    make = functools.partial(sample, ix.gather, dimension_numbers=numbers, slice_sizes=sizes,
-                             mode=mode)
-    samples = [make(f32(3, 4), indices)]
-    if mode != "promise_in_bounds":
-        beyond = np.where(indices == 2, 9, indices - 1).astype(np.int32)
-        samples.append(make(f32(3, 4), beyond, fill_value=3))
-    check_op(ix.gather, samples)
+from tests.ops.samples_more import POINTS, ROWS, beside_jax, f32, i32, jaxs, scatters
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "bool", "float32", "complex64", "bfloat16"])
@@ -119,26 +34,14 @@ def test_gather_of_nothing():
 
 # -- scatter --
 
-SCATTERS = [
-    (ROWS, i32([0], [2]), (2, 4)),
-    (POINTS, i32([[0, 3], [2, 1]]), (1, 2)),
-    (PAIRED, i32([[0]], [[1]], [[3]]), (3, 1)),
-    (WINDOWS, i32([0], [2]), (3, 2, 2)),
-]
 ALL = [ix.scatter, ix.scatter_add, ix.scatter_sub, ix.scatter_mul, ix.scatter_min, ix.scatter_max]
 
 
 @pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
-def test_scatter(op):
-    samples = []
-    for k, (numbers, indices, shape) in enumerate(SCATTERS):
-        mode = "clip" if k == 3 else "fill"
-        make = functools.partial(sample, op, dimension_numbers=win.as_scatter(numbers), mode=mode,
-                                 unique_indices=True)
-        updates = (f32(*shape)[::-1] + np.float32(0.3)).copy()
-        samples.append(make(f32(3, 4), indices, updates))
-    check_op(op, samples)
-    beyond = make(f32(3, 4), i32([-1], [3]), updates)
+def test_scatter_beyond_the_ends(op):
+    clipped = scatters(op.name)[-1]
+    x, _, updates = clipped.args
+    beyond = beside_jax(op.name, x, i32([-1], [3]), updates, **clipped.params)
     found = op(*map(EAGER.array, beyond.args), **beyond.params)
     np.testing.assert_allclose(np.asarray(found), beyond.expected()[0], rtol=1e-6)
 

@@ -1,18 +1,14 @@
-"""Ops that move elements: against NumPy, their derivatives, batching and placements."""
+"""Ops that move elements: factors of reshape, functions over them, messages."""
 
 import numpy as np
 import pytest
 
 from shardwise._src.ops import shape as op
-from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
+from shardwise._src.ops.basis import reshape
 from shardwise._src.running.eager import EAGER
-from shardwise._src.testing.check_op import check_op
-from shardwise._src.testing.sample import Sample
 from shardwise._src.types.array_type import array_type
 
 F32 = np.dtype("float32")
-EMPTY = "XLA cannot partition or split what is empty"
-ALIGNED = "these places happen to fall on the same parts; others would not"
 
 
 def f32(*shape, start=1):
@@ -22,104 +18,6 @@ def f32(*shape, start=1):
 
 def i32(*shape):
     return np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
-
-
-def padded(x, value, *, padding_config):
-    """`pad`, element by element."""
-    shape = [lo + hi + (n + (n - 1) * k if n else 0)
-             for n, (lo, hi, k) in zip(x.shape, padding_config, strict=True)]
-    out = np.full(shape, value, x.dtype)
-    for index in np.ndindex(*x.shape):
-        to = [lo + i * (k + 1) for i, (lo, _, k) in zip(index, padding_config, strict=True)]
-        if all(0 <= i < n for i, n in zip(to, shape, strict=True)):
-            out[tuple(to)] = x[index]
-    return out
-
-
-def test_concatenate():
-    check_op(op.concatenate, [
-        Sample((f32(2, 4), f32(2, 4)), {"dimension": 0}, lambda *xs: np.concatenate(xs, 0)),
-        Sample((f32(2, 3), f32(2, 1), f32(2, 0)), {"dimension": 1},
-               lambda *xs: np.concatenate(xs, 1), placed=False, why=EMPTY),
-        Sample((f32(2, 3), f32(2, 1)), {"dimension": 1}, lambda *xs: np.concatenate(xs, 1)),
-        Sample((i32(2),), {"dimension": 0}, lambda x: x),
-    ])
-
-
-CONFIGS = [((1, 2, 0), (0, 0, 0)), ((0, 0, 2), (-1, 1, 0)), ((-1, -1, 1), (2, 0, 3))]
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_pad(config):
-    value = np.float32(7)
-    params = {"padding_config": config}
-    check_op(op.pad, [
-        Sample((f32(3, 4), value), params, lambda x, v: padded(x, v, padding_config=config)),
-    ])
-
-
-def test_pad_of_integers_and_nothing():
-    check_op(op.pad, [
-        Sample((i32(3), np.int32(9)), {"padding_config": ((1, -1, 1),)},
-               lambda x, v: padded(x, v, padding_config=((1, -1, 1),))),
-        Sample((f32(0), np.float32(2)), {"padding_config": ((2, 1, 3),)},
-               lambda x, v: np.full(3, 2, np.float32)),
-        Sample((np.float32(2), np.float32(1)), {"padding_config": ()}, lambda x, v: x),
-    ])
-
-
-def test_slice():
-    check_op(op.slice_, [
-        Sample((f32(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5)},
-               lambda x: x[:, 1:5], unnamed=((0, 1),), why=ALIGNED),
-        Sample((f32(5, 4),),
-               {"start_indices": (1, 0), "limit_indices": (5, 4), "strides": (3, 2)},
-               lambda x: x[1:5:3, ::2], unnamed=((0, 1),), why=ALIGNED),
-        Sample((i32(3),), {"start_indices": (2,), "limit_indices": (2,)}, lambda x: x[2:2]),
-    ])
-
-
-def test_rev():
-    check_op(op.rev, [
-        Sample((f32(2, 4),), {"dimensions": (1,)}, lambda x: x[:, ::-1]),
-        Sample((f32(2, 3),), {"dimensions": (0, 1)}, lambda x: x[::-1, ::-1]),
-        Sample((i32(2),), {"dimensions": ()}, lambda x: x),
-    ])
-
-
-def test_split():
-    check_op(op.split, [
-        Sample((f32(2, 5),), {"sizes": (2, 0, 3), "axis": 1},
-               lambda x: [x[:, :2], x[:, 2:2], x[:, 2:]], placed=False, why=EMPTY),
-        Sample((f32(2, 5),), {"sizes": (2, 3), "axis": 1}, lambda x: [x[:, :2], x[:, 2:]]),
-    ])
-
-
-def test_basis():
-    check_op(broadcast_in_dim, [
-        Sample((f32(2, 1),), {"shape": (2, 3, 4), "dims": (0, 2)},
-               lambda x: np.broadcast_to(x[:, None], (2, 3, 4))),
-        Sample((np.float32(2),), {"shape": (4,), "dims": ()}, lambda x: np.full(4, x)),
-    ])
-    check_op(transpose, [
-        Sample((f32(2, 3, 4),), {"perm": (2, 0, 1)}, lambda x: x.transpose(2, 0, 1)),
-    ])
-    check_op(reduce_sum, [
-        Sample((f32(2, 4),), {"axes": (1,)}, lambda x: x.sum(1)),
-        Sample((f32(2, 0),), {"axes": (0, 1)}, lambda x: x.sum(), placed=False,
-               why=EMPTY),
-    ])
-
-
-RESHAPES = [
-    ((4, 6), (24,)), ((8,), (2, 4)), ((2, 3, 4), (6, 4)), ((4, 1, 2), (4, 2)), ((4, 2), (1, 4, 2)),
-    ((2, 6), (3, 4)), ((1,), ()), ((), (1, 1)), ((0, 4), (4, 0)), ((2, 2, 3), (4, 3, 1)),
-]
-
-
-@pytest.mark.parametrize("before, after", RESHAPES)
-def test_reshape(before, after):
-    check_op(reshape, [Sample((f32(*before),), {"shape": after}, lambda x: x.reshape(after))])
 
 
 @pytest.mark.parametrize("before, after, ins, outs", [

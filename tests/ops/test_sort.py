@@ -1,4 +1,4 @@
-"""Sorting: every rule by `check_op`; order of zeros, NaN and complex numbers against jax."""
+"""Sorting: order of zeros, NaN and complex numbers against jax."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,6 @@ from jax import lax
 
 from shardwise._src.ops.sort import sort, top_k
 from shardwise._src.running.eager import EAGER
-from shardwise._src.testing.check_op import check_op
-from shardwise._src.testing.sample import Sample
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.transpose import transpose
 
@@ -24,26 +22,7 @@ def run_sort(*xs, **params):
     return [np.asarray(r) for r in sort(*[EAGER.array(x) for x in xs], **params)]
 
 
-def test_sort_obeys_its_record():
-    check_op(sort, [
-        Sample((X,), {"dimension": 1}, lambda x: [np.sort(x, 1)]),
-        Sample((X,), {"dimension": 0, "is_stable": False}, lambda x: [np.sort(x, 0)]),
-        Sample((X, Y), {"dimension": 1}, lambda x, y: [
-            np.sort(x, 1), np.take_along_axis(y, np.argsort(x, 1), 1)]),
-        Sample((X.astype(np.uint8), Y), {"dimension": 0}, lambda x, y: [
-            np.sort(x, 0), np.take_along_axis(y, np.argsort(x, 0), 0)]),
-    ])
-
-
-def test_top_k_obeys_its_record():
-    def reference(x, k):
-        places = np.argsort(-x, -1)[..., :k]
-        return [np.take_along_axis(x, places, -1), places]
-
-    check_op(top_k, [
-        Sample((X,), {"k": 2}, lambda x: reference(x, 2)),
-        Sample((X[0].astype(np.int32),), {"k": 3}, lambda x: reference(x, 3)),
-    ])
+def test_top_k_of_booleans():
     values, places = top_k(EAGER.array(np.array([False, True, False])), k=2)
     assert np.asarray(values).tolist() == [True, False]
     assert np.asarray(places).tolist() == [1, 0]

@@ -4,6 +4,8 @@ All listed samplers give jax's values to one unit in the last place, or two wher
 a power; most give them to the bit.
 """
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,7 @@ from shardwise._src.runtime.backend import devices
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.sampling import sampled
 
 F32 = np.float32
 N = (300,)
@@ -53,10 +56,11 @@ def close(name, *args, ulps=1, **params):
 # -- values --
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize(
-    "name", ["uniform", "normal", "exponential", "gumbel", "laplace", "logistic", "cauchy"]
-)
+SAMPLERS = ["uniform", "normal", "exponential", "gumbel", "laplace", "logistic", "cauchy"]
+DTYPES = ["float32", "float16", "bfloat16"]
+
+
+@pytest.mark.parametrize(("name", "dtype"), sampled(itertools.product(SAMPLERS, DTYPES), 1 / 3))
 def test_samplers_without_parameters(name, dtype):
     close(name, (50,), dtype)
 
@@ -133,23 +137,23 @@ def test_randint_of_arrays():
 
 
 def test_categorical():
-    for axis in (-1, 0, 1):
-        equal("categorical", LOGITS, axis)
-    equal("categorical", LOGITS, shape=(20, 5))
-    equal("categorical", LOGITS, -1, (3, 5), False)
-    equal("categorical", LOGITS, 0, (4, 7), False)
-    equal("categorical", LOGITS, mode="high")
+    calls = [
+        ((-1,), {}), ((0,), {}), ((1,), {}), ((), {"shape": (20, 5)}), ((-1, (3, 5), False), {}),
+        ((0, (4, 7), False), {}), ((), {"mode": "high"}),
+    ]
+    for args, options in sampled(calls, 3):
+        equal("categorical", LOGITS, *args, **options)
 
 
 def test_choice():
-    equal("choice", 10)
-    equal("choice", 10, (5,))
-    equal("choice", 10, (5,), False)
-    equal("choice", 10, (2, 3), True, WEIGHTS)
-    equal("choice", 10, (2, 3), False, WEIGHTS)
-    equal("choice", LOGITS, (3, 2))
-    equal("choice", LOGITS, (3,), False, axis=1)
-    equal("choice", LOGITS, (3, 2), True, np.full(7, 1 / 7, F32), axis=1)
+    calls = [
+        ((10,), {}), ((10, (5,)), {}), ((10, (5,), False), {}), ((10, (2, 3), True, WEIGHTS), {}),
+        ((10, (2, 3), False, WEIGHTS), {}), ((LOGITS, (3, 2)), {}),
+        ((LOGITS, (3,), False), {"axis": 1}),
+        ((LOGITS, (3, 2), True, np.full(7, 1 / 7, F32)), {"axis": 1}),
+    ]
+    for args, options in sampled(calls, 3):
+        equal("choice", *args, **options)
     assert random.choice(random.key(0), LOGITS, (0,)).shape == (0, 7)
 
 
@@ -159,12 +163,9 @@ def test_choice_places_each_number_by_bisection():
 
 
 def test_permutation():
-    equal("permutation", 10)
-    equal("permutation", 3000)
-    equal("permutation", np.arange(20, dtype=F32))
-    equal("permutation", LOGITS)
-    equal("permutation", LOGITS, 1)
-    equal("permutation", LOGITS, 1, True)
+    of = [(10,), (3000,), (np.arange(20, dtype=F32),), (LOGITS,), (LOGITS, 1), (LOGITS, 1, True)]
+    for args in sampled(of, 2):
+        equal("permutation", *args)
 
 
 def test_permutation_of_keys():
@@ -186,10 +187,17 @@ def test_gamma_of_an_array():
     close("loggamma", np.linspace(0.01, 3, 100, dtype=F32), ulps=4)
 
 
-def test_counts():
-    equal("poisson", np.linspace(0, 30, 300, dtype=F32))
-    equal("binomial", np.linspace(0, 300, 300, dtype=F32), F32(0.7))
-    equal("multinomial", 10.0, np.array([0.2, 0.3, 0.5], F32), shape=(4, 3))
+COUNTED = {
+    "poisson": ((np.linspace(0, 30, 300, dtype=F32),), {}),
+    "binomial": ((np.linspace(0, 300, 300, dtype=F32), F32(0.7)), {}),
+    "multinomial": ((10.0, np.array([0.2, 0.3, 0.5], F32)), {"shape": (4, 3)}),
+}
+
+
+@pytest.mark.parametrize("name", sampled(COUNTED, 1))
+def test_counts(name):
+    args, options = COUNTED[name]
+    equal(name, *args, **options)
 
 
 def test_invalid_counts_are_nan():
@@ -226,7 +234,7 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "wanted"), FITS)
+@pytest.mark.parametrize(("name", "params", "wanted"), sampled(FITS, 1 / 4))
 def test_values_and_distribution(name, params, wanted):
     got, theirs = both(name, *params, shape=(5000,), seed=3)
     np.testing.assert_allclose(got, theirs, rtol=8 * np.finfo(F32).eps)
@@ -243,7 +251,7 @@ COUNTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "wanted"), COUNTS)
+@pytest.mark.parametrize(("name", "params", "wanted"), sampled(COUNTS, 1 / 3))
 def test_discrete_distribution(name, params, wanted):
     size = 20000
     args = (size, *params) if name == "randint" else (*params, (size,))
@@ -266,24 +274,24 @@ def test_ball_is_inside():
 
 def test_samplers_under_jit_and_vmap():
     keys = random.split(random.key(0), 3)
-    for draw in [
+    draws = [
         lambda k: random.randint(k, (4,), 0, 9),
         lambda k: random.gamma(k, 0.7, (4,)), lambda k: random.permutation(k, 6),
         lambda k: random.poisson(k, np.array([2, 30], F32)),
         lambda k: random.binomial(k, np.array([5, 50], F32), 0.4),
         lambda k: random.categorical(k, LOGITS),
-    ]:
+    ]
+    for draw in sampled(draws, 2):
         got = np.asarray(jit(vmap(draw))(keys))
         np.testing.assert_allclose(got, [np.asarray(draw(k)) for k in keys], rtol=2e-6)
 
 
 def test_derivatives_in_the_parameters():
     key, theirs = random.key(2), oracle.key(2)
-    for a in (0.4, 3.0):
-        for name in ("gamma", "loggamma"):
-            got = grad(lambda v, name=name: getattr(random, name)(key, v))(F32(a))
-            wanted = jax.grad(lambda v, name=name: getattr(oracle, name)(theirs, v))(F32(a))
-            np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4)
+    for name, a in sampled(itertools.product(("gamma", "loggamma"), (0.4, 3.0)), 1):
+        got = grad(lambda v, name=name: getattr(random, name)(key, v))(F32(a))
+        wanted = jax.grad(lambda v, name=name: getattr(oracle, name)(theirs, v))(F32(a))
+        np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4)
     for name, point in [("pareto", 2.0), ("lognormal", 0.5), ("rayleigh", 1.5)]:
         got = grad(lambda v, name=name: getattr(random, name)(key, v))(F32(point))
         wanted = jax.grad(lambda v, name=name: getattr(oracle, name)(theirs, v))(F32(point))

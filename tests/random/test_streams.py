@@ -1,5 +1,7 @@
 """Random bits, splits and folds are those of jax to the bit, over shapes, widths and settings."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from shardwise._src.runtime.backend import devices
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.sampling import sampled
 
 SHAPES = [(), (0,), (1,), (3,), (101,), (4, 5), (0, 3), (2, 3, 7)]
 FORMS = pytest.mark.parametrize("partitionable", [True, False])
@@ -29,8 +32,9 @@ def make(request):
     return request.param
 
 
-@FORMS
-@pytest.mark.parametrize("width", [8, 16, 32])
+@pytest.mark.parametrize(
+    ("partitionable", "width"), sampled(itertools.product([True, False], [8, 16, 32]), 2)
+)
 def test_bits(partitionable, width):
     with threefry_partitionable(partitionable), jax.threefry_partitionable(partitionable):
         for shape in SHAPES:

@@ -8,7 +8,6 @@ control flow.
 import functools
 import importlib
 
-import hypothesis
 import jax
 import jax.numpy
 import numpy as np
@@ -19,6 +18,8 @@ import shardwise as sw
 import shardwise.numpy
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.helpers.beside_jax import assert_same
+from tests.helpers.sampling import sampled
+from tests.helpers.searched import searched
 
 MESH = Mesh(np.array(sw.devices()[:8]), "d")
 RNG = np.random.RandomState(0)
@@ -289,10 +290,10 @@ def test_nestings(base, names, kind, staged):
     check(base, names, kind, staged)
 
 
-@hypothesis.settings(max_examples=14, deadline=None, derandomize=True, database=None)
-@hypothesis.given(
-    st.sampled_from(sorted(BASES)), st.lists(st.sampled_from(sorted(LAYERS)), min_size=2,
-    max_size=3), st.sampled_from(sorted(VALUES)), st.booleans(),
-)
-def test_nestings_at_random(base, names, kind, staged):
-    check(base, names, kind, staged)
+@pytest.mark.parametrize("group", sampled(range(4), 1))
+def test_nestings_at_random(group):
+    searched(
+        group, 8, check, st.sampled_from(sorted(BASES)),
+        st.lists(st.sampled_from(sorted(LAYERS)), min_size=2, max_size=3),
+        st.sampled_from(sorted(VALUES)), st.booleans(),
+    )

@@ -5,7 +5,7 @@ The padding is NaN, so that a result which depends on it shows it.
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 import shardwise as sw
@@ -14,6 +14,8 @@ from shardwise import NamedSharding, P, lax, random
 from shardwise._src.base.config import poison_padding
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise.sharding import AxisType, Mesh
+from tests.helpers.sampling import sampled
+from tests.helpers.searched import searched
 
 MESHES = [(1, 3), (5, 1), (7, 1), (8, 1), (2, 2), (2, 3), (4, 2), (2, 4)]
 SPECS = [P("a"), P("b"), P(None, "a"), P("a", "b"), P("b", "a"), P(("a", "b")), P(None, ("b", "a"))]
@@ -111,18 +113,28 @@ def compare(names, came, wanted):
 W_SPECS = st.sampled_from([P(), P("a"), P("b")])
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
-@given(programs, sizes, sizes, st.sampled_from(MESHES), st.sampled_from(SPECS), W_SPECS)
-def test_auto(names, rows, columns, mesh_sizes, spec, w_spec):
+ANYTHING = (programs, sizes, sizes, st.sampled_from(MESHES), st.sampled_from(SPECS), W_SPECS)
+GROUPS = pytest.mark.parametrize("group", sampled(range(6), 2))
+
+
+@GROUPS
+def test_auto(group):
+    searched(group, 8, check_auto, *ANYTHING)
+
+
+@GROUPS
+def test_explicit(group):
+    searched(group, 8, check_explicit, *ANYTHING)
+
+
+def check_auto(names, rows, columns, mesh_sizes, spec, w_spec):
     mesh = mesh_of(mesh_sizes)
     f, (x, w) = both(names), arguments(rows, columns)
     placed = sw.device_put((x, w), (NamedSharding(mesh, spec), NamedSharding(mesh, w_spec)))
     compare(names, f(*placed), f(x, w))
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
-@given(programs, sizes, sizes, st.sampled_from(MESHES), st.sampled_from(SPECS), W_SPECS)
-def test_explicit(names, rows, columns, mesh_sizes, spec, w_spec):
+def check_explicit(names, rows, columns, mesh_sizes, spec, w_spec):
     """The same in explicit mode, or an error that says what the types leave open."""
     mesh = mesh_of(mesh_sizes, AxisType.Explicit)
     f, (x, w) = both(names), arguments(rows, columns)

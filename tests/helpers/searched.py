@@ -1,0 +1,12 @@
+"""Examples of hypothesis in groups, of which a run takes some: see `tests.helpers.sampling`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, given, seed, settings
+
+
+def searched(group: int, examples: int, check: Callable[..., Any], *strategies: Any) -> None:
+    """`check` on some examples, the same in every run of an equal `group`."""
+    options = settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    seed(group)(options(given(*strategies)(check)))()
