@@ -7,7 +7,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-matrix browser lint bench size clean
+.PHONY: help install demo test test-all test-matrix browser lint bench size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,8 +17,11 @@ install: $(STAMP)  ## .venv with shardwise (editable) and everything tests need
 demo: install      ## a short tour on eight virtual devices
 	$(BIN)/shardwise demo
 
-test: install      ## all tests; WORKERS=n to change the number of processes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+test: install      ## the tests of every change, others of each sweep each day; WORKERS=n processes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-all: install  ## all tests, sweeps included
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --sweep $(ARGS)
 
 test-matrix: install  ## smoke tests on every supported pair of Python and jaxlib found here
 	$(BIN)/python tools/test_matrix.py $(ARGS)

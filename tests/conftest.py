@@ -114,3 +114,11 @@ def programs_go_with_their_module() -> Iterator[None]:
         sys.modules["shardwise._src.compiling.module_cache"]._modules.clear()
     if jax := sys.modules.get("jax"):
         jax.clear_caches()
+
+
+@pytest.fixture
+def flags_restored() -> Iterator[None]:
+    context = sys.modules["shardwise._src.base.context"]
+    before = dict(context.ROOT.flags)
+    yield
+    context.update_root(flags=before)

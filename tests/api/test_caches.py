@@ -13,8 +13,6 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise._src.api import misses, staging
-from shardwise._src.base import context
-from shardwise._src.base.context import ROOT
 from shardwise._src.compiling import module_cache
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import backend, modules
@@ -25,11 +23,7 @@ from tests.helpers.beside_jax import MESH
 X = np.ones((8, 4), np.float32)
 
 
-@pytest.fixture(autouse=True)
-def flags_restored() -> Iterator[None]:
-    before = dict(ROOT.flags)
-    yield
-    context.update_root(flags=before)
+pytestmark = pytest.mark.usefixtures("flags_restored")
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:

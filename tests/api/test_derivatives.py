@@ -12,6 +12,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise._src.testing.grads import check_grads
 from tests.helpers.beside_jax import assert_same, ours
+from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
 V = np.array([0.5, -1.2, 2.0], np.float32)
@@ -27,12 +28,6 @@ def same(of, *args, rtol=2e-4):
     got, wanted = (of(*lib)(*args) for lib in LIBRARIES)
     assert_same(got, wanted, rtol)
     return got
-
-
-def message(kind, fun, *args, **kwargs):
-    with pytest.raises(kind) as error:
-        fun(*args, **kwargs)
-    return str(error.value)
 
 
 # ----------------------------------------------------------------------------------- complex

@@ -20,11 +20,9 @@ from shardwise.sharding import (
     Tiling,
 )
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message as refused
+from tests.helpers.meshes import BACK, DEVICES, MESH, SHUFFLED
 
-DEVICES = np.array(sw.devices()[:8])
-MESH = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
-SHUFFLED = Mesh(DEVICES[[3, 1, 4, 0, 5, 7, 2, 6]].reshape(2, 2, 2), ("x", "y", "z"))
-BACK = Mesh(DEVICES[4:].reshape(2, 2), ("x", "y"))
 ROWS = NamedSharding(MESH, P("x"))
 PLACES = {
     "one": SingleDeviceSharding(DEVICES[0]),
@@ -44,12 +42,6 @@ PLACES = {
 
 def numbers(*shape):
     return np.arange(1, 1 + np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-
-
-def refused(error, fun):
-    with pytest.raises(error) as caught:
-        fun()
-    return str(caught.value)
 
 
 def pointer(x):

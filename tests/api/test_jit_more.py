@@ -3,9 +3,6 @@
 import functools
 import gc
 import itertools
-import os
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -533,32 +530,3 @@ def test_looking_at_functions():
     assert axes == [4] and str(program).startswith("{ lambda ; a:f32[8,4]. let")
     _, shape = sw.make_jaxpr(lambda a, n: [a] * n, static_argnums=1, return_shape=True)(t, 2)
     assert [s.shape for s in shape] == [(8, 4)] * 2
-
-
-SNIPPET = """
-import shardwise as sw
-
-def scale(a: int, b: float = 2.0) -> list[str]: ...
-
-reveal_type(sw.jit(scale)(1, b=3.0))
-reveal_type(sw.jit(static_argnums=0)(scale)(1))
-
-@sw.jit
-def step(x: int) -> int: ...
-
-reveal_type(step(1))
-step("no")
-sw.jit(scale, static_argnum=1)
-"""
-
-
-def test_type_checkers_see_the_signature(tmp_path):
-    (tmp_path / "snippet.py").write_text(SNIPPET)
-    done = subprocess.run(
-        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "snippet.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=200,
-        env=os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(sw.__file__))},
-    )
-    out = done.stdout
-    assert out.count('is "list[str]"') == 2 and out.count('is "int"') == 1, out
-    assert "Literal['no']" in out and 'No overloads for "jit"' in out and "2 errors" in out, out

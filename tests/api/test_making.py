@@ -26,10 +26,9 @@ from shardwise.sharding import (
     Tiling,
 )
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message as refused
+from tests.helpers.meshes import DEVICES, MESH, SHUFFLED
 
-DEVICES = np.array(sw.devices()[:8])
-MESH = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
-SHUFFLED = Mesh(DEVICES[[3, 1, 4, 0, 5, 7, 2, 6]].reshape(2, 2, 2), ("x", "y", "z"))
 PLACES = {
     "one": SingleDeviceSharding(DEVICES[3]),
     "replicated": NamedSharding(MESH, P()),
@@ -186,12 +185,6 @@ def test_large_parts_go_one_by_one_and_replicas_of_them_are_right():
     check(x, PLACES["both"], ragged)
     y = sw.jit(lambda a: a + 1, donate_argnums=0)(x)
     np.testing.assert_array_equal(np.asarray(y), ragged + 1)
-
-
-def refused(error, fun):
-    with pytest.raises(error) as caught:
-        fun()
-    return str(caught.value)
 
 
 def test_what_a_callback_must_not_give():

@@ -14,16 +14,10 @@ import shardwise as sw
 from shardwise import lax
 from shardwise._src.moving import transfer
 from shardwise._src.runtime import backend, host
-from shardwise.sharding import GSPMDSharding, Mesh, NamedSharding, SingleDeviceSharding
+from shardwise.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.meshes import BACK, DEVICES, HALF, MESH, OTHER, REVERSED, SHUFFLED
 
-DEVICES = np.array(sw.devices()[:8])
-MESH = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
-OTHER = Mesh(DEVICES.reshape(2, 4), ("a", "b"))
-REVERSED = Mesh(DEVICES[::-1].reshape(4, 2), ("x", "y"))
-SHUFFLED = Mesh(DEVICES[[3, 1, 4, 0, 5, 7, 2, 6]].reshape(2, 2, 2), ("x", "y", "z"))
-HALF = Mesh(DEVICES[:4].reshape(2, 2), ("x", "y"))
-BACK = Mesh(DEVICES[4:].reshape(2, 2), ("x", "y"))
 VALUES = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 TARGETS = {

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import shardwise as sw
-from shardwise._src.base import context
 from shardwise._src.base.config import (
     FLAGS,
     Config,
@@ -25,12 +24,7 @@ from shardwise._src.base.config import (
 )
 from shardwise._src.base.context import ROOT, current
 
-
-@pytest.fixture(autouse=True)
-def root_flags_restored() -> Iterator[None]:
-    before = dict(ROOT.flags)
-    yield
-    context.update_root(flags=before)
+pytestmark = pytest.mark.usefixtures("flags_restored")
 
 
 @pytest.fixture

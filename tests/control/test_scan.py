@@ -25,14 +25,8 @@ from shardwise._src.running.eager import EAGER
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
-
-
-def array(x, dtype=np.float32):
-    return EAGER.array(np.asarray(x, dtype))
-
-
-def total(x):
-    return reduce_sum(x, axes=tuple(range(x.ndim)))
+from tests.helpers.eager import array, total
+from tests.helpers.errors import message
 
 
 def close(got, wanted, tol=1e-5):
@@ -380,44 +374,38 @@ def placed(x, sharding):
 # -- messages --
 
 
-def message(kind, *args, **kwargs):
-    with pytest.raises(kind) as error:
-        scan(*args, **kwargs)
-    return str(error.value)
-
-
 def step(c, x):
     return c, x
 
 
 def test_messages_about_xs():
-    assert message(ValueError, step, array(C), {"a": array(XS), "b": array(C)}) == (
+    assert message(ValueError, scan, step, array(C), {"a": array(XS), "b": array(C)}) == (
         "scan: the arrays of xs must have one size along dimension 0; xs['a'] of type f32[5,3] has "
         "5, xs['b'] of type f32[3] has 3."
     )
-    assert message(ValueError, step, array(C), array(XS), length=4) == (
+    assert message(ValueError, scan, step, array(C), array(XS), length=4) == (
         "scan: the arrays of xs must have one size along dimension 0; xs of type f32[5,3] has 5, "
         "and length is 4."
     )
-    assert message(ValueError, step, array(C), [array(XS), array(1.0)]) == (
+    assert message(ValueError, scan, step, array(C), [array(XS), array(1.0)]) == (
         "scan: xs[1] is of type f32[], which has no dimension to go along."
     )
-    assert message(ValueError, step, array(C)) == (
+    assert message(ValueError, scan, step, array(C)) == (
         "scan: xs has no arrays, so that length must be given."
     )
-    assert message(ValueError, step, array(C), length=-1) == (
+    assert message(ValueError, scan, step, array(C), length=-1) == (
         "scan: length must not be negative; got -1."
     )
-    assert message(TypeError, step, array(C), {"a": "text"}) == (
+    assert message(TypeError, scan, step, array(C), {"a": "text"}) == (
         "scan: xs['a'] is 'text' of type str, which is not an array."
     )
-    assert message(ValueError, step, array(C), array(XS), unroll=-1) == (
+    assert message(ValueError, scan, step, array(C), array(XS), unroll=-1) == (
         "scan: unroll must be a bool or an int, not negative; got -1."
     )
-    assert message(ValueError, step, array(C), array(XS), unroll=1.5) == (
+    assert message(ValueError, scan, step, array(C), array(XS), unroll=1.5) == (
         "scan: unroll must be a bool or an int, not negative; got 1.5."
     )
-    assert message(TypeError, step, array(C), length=3.0) == (
+    assert message(TypeError, scan, step, array(C), length=3.0) == (
         "scan: length must be an integer; got 3.0 of type float."
     )
 
@@ -437,7 +425,7 @@ def test_messages_about_xs():
     with pytest.raises(TypeError) as wrong:
         jit(counted)(3.0)
     assert str(wrong.value) == "scan: length must be an integer; got a traced ~f32[]."
-    assert message(TypeError, 3, array(C), array(XS)) == (
+    assert message(TypeError, scan, 3, array(C), array(XS)) == (
         "scan: the body must be a function; got 3."
     )
 
@@ -455,29 +443,29 @@ def test_messages_about_the_body():
     def text(c, x):
         return c, {"y": "text"}
 
-    assert message(TypeError, one, array(C), array(XS)) == (
+    assert message(TypeError, scan, one, array(C), array(XS)) == (
         "scan: one must return a pair (carry, y); it returned a traced f32[3]."
     )
-    assert message(TypeError, shape, {"h": array(C), "k": array(W)}, array(XS)) == (
+    assert message(TypeError, scan, shape, {"h": array(C), "k": array(W)}, array(XS)) == (
         "scan: shape must return the carry in the types that it takes; carry['h'] came in as "
         "f32[3] and was returned as f32[] (differs in shape). Change init or shape so that they "
         "agree."
     )
-    assert message(TypeError, tree, array(C), array(XS)) == (
+    assert message(TypeError, scan, tree, array(C), array(XS)) == (
         "scan: tree must return a carry with the tree of init; carry is a leaf in init and a "
         "tuple of 2 in the result."
     )
-    assert message(TypeError, text, array(C), array(XS)) == (
+    assert message(TypeError, scan, text, array(C), array(XS)) == (
         "scan: the returned y['y'] is 'text' of type str, which is not an array."
     )
     n = array([1, 2, 3], np.int32)
-    assert message(TypeError, lambda c, x: (c + x, None), n, array(XS)) == (
+    assert message(TypeError, scan, lambda c, x: (c + x, None), n, array(XS)) == (
         "scan: <lambda> must return the carry in the types that it takes; carry came in as i32[3] "
         "and was returned as f32[3] (differs in dtype). Change init or <lambda> so that they "
         "agree, for example with `astype`."
     )
     with disable_jit(True):
-        assert message(ValueError, step, array(C), array(np.zeros((0, 3)))) == (
+        assert message(ValueError, scan, step, array(C), array(np.zeros((0, 3)))) == (
             "scan: a scan of length 0 does not run under disable_jit."
         )
 

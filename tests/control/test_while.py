@@ -9,9 +9,10 @@ import shardwise.numpy as swnp
 from shardwise import NamedSharding, P, explain, lax, random
 from shardwise._src.base.config import disable_jit, poison_padding
 from shardwise._src.core.checker import check_program
-from shardwise.sharding import AxisType, Mesh, reshard
+from shardwise.sharding import AxisType, reshard
 from shardwise.testing import check_grads
 from tests.helpers.errors import message
+from tests.helpers.meshes import mesh_of
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 
 X = np.float32([0.5, 1.0, -0.3])
@@ -183,12 +184,6 @@ def test_functions_are_staged_once():
 
 
 # -- shardings --
-
-
-def mesh_of(*sizes, types=AxisType.Auto):
-    names = ("x", "y")[: len(sizes)]
-    devices = np.array(sw.devices()[: np.prod(sizes)]).reshape(sizes)
-    return Mesh(devices, names, types)
 
 
 def test_sharded_states_stay_sharded():

@@ -15,16 +15,9 @@ from shardwise._src.custom.jvp import custom_jvp
 from shardwise._src.custom.vjp import custom_vjp
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
-from shardwise._src.running.eager import EAGER
 from shardwise._src.types.dtypes import float0
-
-
-def array(x, dtype=np.float32):
-    return EAGER.array(np.asarray(x, dtype))
-
-
-def total(x):
-    return reduce_sum(x, axes=tuple(range(x.ndim)))
+from tests.helpers.eager import array, total
+from tests.helpers.errors import message
 
 
 def close(got, wanted, tol=1e-5):
@@ -328,12 +321,6 @@ def test_a_rule_that_runs_when_its_surroundings_are_gone():
 
 
 # -- messages --
-
-
-def message(kind, run):
-    with pytest.raises(kind) as error:
-        run()
-    return str(error.value)
 
 
 def test_a_missing_rule_is_named():

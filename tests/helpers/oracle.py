@@ -21,12 +21,9 @@ TOLERANCES = {
 }
 
 
-class Weak:
-    """Stands for an argument whose type is weak: a Python scalar's."""
-
-    def __init__(self, value: Any):
-        self.value = value
-        self.aval = type_of(value)
+def cases(text: str) -> list[str]:
+    """Expressions, which are divided by semicolons or lines."""
+    return [c.strip() for line in text.strip().splitlines() for c in line.split(";") if c.strip()]
 
 
 def ours(fun: Callable, cases: Sequence[tuple]) -> list[Any]:

@@ -14,15 +14,9 @@ from shardwise._src.moving import regions, tiles, transfer
 from shardwise._src.runtime import backend, host, memory
 from shardwise.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.meshes import BACK, DEVICES, HALF, MESH, OTHER, REVERSED, SHUFFLED
 from tests.helpers.sampling import sampled
 
-DEVICES = np.array(sw.devices()[:8])
-MESH = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
-OTHER = Mesh(DEVICES.reshape(2, 4), ("a", "b"))
-REVERSED = Mesh(DEVICES[::-1].reshape(4, 2), ("x", "y"))
-SHUFFLED = Mesh(DEVICES[[3, 1, 4, 0, 5, 7, 2, 6]].reshape(2, 2, 2), ("x", "y", "z"))
-HALF = Mesh(DEVICES[:4].reshape(2, 2), ("x", "y"))
-BACK = Mesh(DEVICES[4:].reshape(2, 2), ("x", "y"))
 THREE = Mesh(DEVICES[[6, 1, 3]], ("t",))
 
 PLACES = {
@@ -44,8 +38,6 @@ PLACES = {
     "whole": GSPMDSharding.get_replicated(tuple(DEVICES)),
 }
 SHAPES = {"even": (24, 12), "uneven": (9, 7), "few": (2, 3), "empty": (0, 5), "one": (1, 1)}
-FLAT = [n for n in PLACES if n not in ("columns", "both", "other", "shuffled", "half", "reversed",
-                                      "three columns")]
 
 
 def numbers(shape, dtype=np.float32):

@@ -14,6 +14,7 @@ from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import mul
 from shardwise.nn import initializers
 from shardwise.testing import check_grads
+from tests.helpers.errors import message
 
 F32 = np.float32
 EDGES = np.array(
@@ -40,12 +41,6 @@ def close(got, wanted, tol=3e-6):
         if a.dtype.kind not in "c":
             a, b = a.astype(np.float64), b.astype(np.float64)
         np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
-
-
-def message(kind, fun):
-    with pytest.raises(kind) as error:
-        fun()
-    return str(error.value)
 
 
 # -- activations --

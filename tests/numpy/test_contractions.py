@@ -10,6 +10,7 @@ import shardwise.numpy as swnp
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import subscripts
 from shardwise._src.transforms.stage import stage
+from tests.helpers.oracle import cases
 from tests.helpers.sampling import sampled
 
 RNG = np.random.default_rng(4)
@@ -101,10 +102,6 @@ m.einsum("ij,jk->ik", weak, a); m.einsum("ij->i", bf)
 m.einsum("ij,kj->ik", a, sq, precision="high"); m.einsum("bij->b", t); m.einsum("bij,bij->", t, t)
 m.einsum("ij,jj->i", a, sq)
 """
-
-
-def cases(text):
-    return [c.strip() for line in text.strip().splitlines() for c in line.split(";") if c.strip()]
 
 
 @pytest.mark.parametrize("expression", sampled(cases(PRODUCTS), 1 / 3))

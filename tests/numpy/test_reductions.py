@@ -12,6 +12,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise._src.base.config import enable_x64
+from tests.helpers.oracle import cases
 from tests.helpers.sampling import sampled
 
 RNG = np.random.default_rng(3)
@@ -153,10 +154,6 @@ m.unique(i.reshape(3, 2) % 2, axis=1, size=4, fill_value=5)
 m.unique(i.reshape(2, 3), return_inverse=True); m.unique_all(i); m.unique_counts(n)
 m.unique_inverse(i); m.unique_values(b); m.unique(x, size=0)
 """
-
-
-def cases(text):
-    return [c.strip() for line in text.strip().splitlines() for c in line.split(";") if c.strip()]
 
 
 @pytest.mark.parametrize("expression", sampled(cases(REDUCTIONS), 1 / 3))

@@ -15,7 +15,6 @@ X = RNG.standard_normal((4, 6)).astype(np.float32)
 Y = RNG.standard_normal((4, 2)).astype(np.float32)
 CUBE = RNG.standard_normal((2, 4, 6)).astype(np.float32)
 INTS = np.arange(24, dtype=np.int32).reshape(4, 6) - 7
-COMPLEX = (X + 1j * X[::-1]).astype(np.complex64)
 
 
 def _pad_reference(config: tuple) -> Any:

@@ -16,7 +16,6 @@ BOOLS = INTS > -13
 COMPLEX = (SMALL + 1j * SMALL[::-1]).astype(np.complex64)
 TIES = np.array([[1, 3, 3, 2], [5, 5, 0, 5]], np.float32)
 SPECIAL = np.array([[np.nan, 1, np.inf, -0.0, 0.0, -np.inf], [2, -1, 5, 5, np.nan, 3]], np.float32)
-NO_CHANGE = "no derivative: the result is no floating number, or is flat"
 
 
 def _fold(fun: Any, x: np.ndarray, *axes: int, **more: Any) -> Sample:

@@ -19,9 +19,6 @@ from tests.helpers.sampling import sampled
 I32 = np.dtype(np.int32)
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3)).astype(np.float32)
-CUBE = RNG.normal(size=(2, 3, 2)).astype(np.float32)
-INTS = RNG.integers(-9, 9, (2, 3)).astype(np.int32)
-BOOLS = np.array([[True, False, True], [True, True, True]])
 
 
 def pulled_back(fun, x, ct):

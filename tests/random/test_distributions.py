@@ -23,6 +23,7 @@ from shardwise._src.runtime.backend import devices
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
 F32 = np.float32
@@ -313,12 +314,6 @@ def test_values_do_not_depend_on_the_sharding():
 
 
 # -- messages --
-
-
-def message(kind, fun):
-    with pytest.raises(kind) as error:
-        fun()
-    return str(error.value)
 
 
 def test_messages_about_shapes():

@@ -24,6 +24,7 @@ from shardwise._src.types.dtypes import KeyDType, issubdtype, prng_key
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.errors import message
 
 KEYS = random.split(random.key(0), (3, 4))
 DATA = np.asarray(random.key_data(KEYS))
@@ -33,12 +34,6 @@ def same(keys, data):
     assert issubdtype(keys.dtype, prng_key)
     assert keys.shape == np.shape(data)[:-1]
     np.testing.assert_array_equal(np.asarray(random.key_data(keys)), data)
-
-
-def message(kind, fun):
-    with pytest.raises(kind) as error:
-        fun()
-    return str(error.value)
 
 
 # -- facts --

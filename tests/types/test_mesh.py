@@ -13,6 +13,7 @@ import pytest
 
 from shardwise._src.base.context import current
 from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh, create_device_mesh, make_mesh
+from tests.helpers.threads import at_once
 
 AUTO, EXPLICIT, MANUAL = AxisType.Auto, AxisType.Explicit, AxisType.Manual
 
@@ -356,16 +357,5 @@ def test_thousands_of_devices_are_compared_by_identity():
 
 
 def test_threads_get_the_same_object():
-    made: list[list[Mesh]] = [[] for _ in range(4)]
-    gate = threading.Barrier(4)
-
-    def work(out):
-        gate.wait()
-        out.extend(Mesh(grid(2, 2), (f"a{i}", "b")) for i in range(50))
-
-    threads = [threading.Thread(target=work, args=(out,)) for out in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    made = at_once(lambda: [Mesh(grid(2, 2), (f"a{i}", "b")) for i in range(50)])
     assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))

@@ -2,14 +2,14 @@
 
 import copy
 import pickle
-import threading
 
 import hypothesis.strategies as st
 import jax
 import pytest
 from hypothesis import given, settings
 
-from shardwise._src.types.partition_spec import UNCONSTRAINED, P, PartitionSpec
+from shardwise._src.types.partition_spec import UNCONSTRAINED, P
+from tests.helpers.threads import at_once
 
 NAMES = ["x", "y", "z", "w"]
 ENTRIES = st.one_of(
@@ -133,16 +133,5 @@ def test_errors(make, kind, message):
 
 def test_threads_get_the_same_object():
     names = [f"axis{i}" for i in range(200)]
-    made: list[list[PartitionSpec]] = [[] for _ in range(4)]
-    gate = threading.Barrier(4)
-
-    def work(out):
-        gate.wait()
-        out.extend(P(name, (name + "a", name + "b")) for name in names)
-
-    threads = [threading.Thread(target=work, args=(out,)) for out in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    made = at_once(lambda: [P(name, (name + "a", name + "b")) for name in names])
     assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))

@@ -11,16 +11,10 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import NamedSharding, P, lax, random
-from shardwise._src.base.config import poison_padding
 from shardwise.explain import collectives
-from shardwise.sharding import AxisType, Mesh
+from shardwise.sharding import AxisType
+from tests.helpers.meshes import mesh_of
 from tests.helpers.sampling import sampled
-
-
-def mesh_of(*sizes, axis_types=AxisType.Auto):
-    devices = np.array(sw.devices()[: int(np.prod(sizes))]).reshape(sizes)
-    return Mesh(devices, ("x", "y")[: len(sizes)], axis_types)
-
 
 EIGHT = mesh_of(8)
 GRID = mesh_of(4, 2)
@@ -30,12 +24,6 @@ SHARDINGS = [
     NamedSharding(mesh_of(3), P("x")), NamedSharding(mesh_of(5), P(None, "x")),
 ]
 SHAPES = [(10, 3), (9, 8), (1, 1), (3, 5), (17, 2), (0, 3), (8, 0)]
-
-
-@pytest.fixture(autouse=True)
-def nan_padding():
-    with poison_padding(True):
-        yield
 
 
 def values(shape, dtype=np.float32):
@@ -264,7 +252,7 @@ def test_the_same_on_any_number_of_devices(name, types):
     wanted = sw.tree.leaves(sw.jit(f)(v))
     for count in (1, 2, 3, 5, 8):
         spec = P("x") if types is AxisType.Auto else explicit_spec
-        x = sw.device_put(v, NamedSharding(mesh_of(count, axis_types=types), spec))
+        x = sw.device_put(v, NamedSharding(mesh_of(count, types=types), spec))
         for run in (f, sw.jit(f)):
             for came, value in zip(sw.tree.leaves(run(x)), wanted, strict=True):
                 np.testing.assert_allclose(came, value, rtol=1e-4, atol=1e-5)

@@ -11,25 +11,14 @@ from hypothesis import strategies as st
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import NamedSharding, P, lax, random
-from shardwise._src.base.config import poison_padding
 from shardwise._src.base.errors import ShardingTypeError
-from shardwise.sharding import AxisType, Mesh
+from shardwise.sharding import AxisType
+from tests.helpers.meshes import mesh_of
 from tests.helpers.sampling import sampled
 from tests.helpers.searched import searched
 
 MESHES = [(1, 3), (5, 1), (7, 1), (8, 1), (2, 2), (2, 3), (4, 2), (2, 4)]
 SPECS = [P("a"), P("b"), P(None, "a"), P("a", "b"), P("b", "a"), P(("a", "b")), P(None, ("b", "a"))]
-
-
-def mesh_of(sizes, axis_types=AxisType.Auto):
-    devices = np.array(sw.devices()[: sizes[0] * sizes[1]]).reshape(sizes)
-    return Mesh(devices, ("a", "b"), axis_types)
-
-
-@pytest.fixture(autouse=True)
-def nan_padding():
-    with poison_padding(True):
-        yield
 
 
 def step_scan(x, w):
@@ -128,7 +117,7 @@ def test_explicit(group):
 
 
 def check_auto(names, rows, columns, mesh_sizes, spec, w_spec):
-    mesh = mesh_of(mesh_sizes)
+    mesh = mesh_of(*mesh_sizes, names="ab")
     f, (x, w) = both(names), arguments(rows, columns)
     placed = sw.device_put((x, w), (NamedSharding(mesh, spec), NamedSharding(mesh, w_spec)))
     compare(names, f(*placed), f(x, w))
@@ -136,7 +125,7 @@ def check_auto(names, rows, columns, mesh_sizes, spec, w_spec):
 
 def check_explicit(names, rows, columns, mesh_sizes, spec, w_spec):
     """The same in explicit mode, or an error that says what the types leave open."""
-    mesh = mesh_of(mesh_sizes, AxisType.Explicit)
+    mesh = mesh_of(*mesh_sizes, names="ab", types=AxisType.Explicit)
     f, (x, w) = both(names), arguments(rows, columns)
     placed = sw.device_put((x, w), (NamedSharding(mesh, spec), NamedSharding(mesh, w_spec)))
     try:

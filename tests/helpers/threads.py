@@ -1,0 +1,20 @@
+"""Threads that do the same at once."""
+
+import threading
+
+
+def at_once(make, count=4):
+    """What `make()` gave in each of some threads, which begin together."""
+    made = [None] * count
+    gate = threading.Barrier(count)
+
+    def work(i):
+        gate.wait()
+        made[i] = make()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return made
