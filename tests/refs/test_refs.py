@@ -20,7 +20,6 @@ import shardwise.numpy as np_
 from shardwise import lax
 from shardwise.ad_checkpoint import saved_residuals
 from shardwise.experimental.state import run_state
-from tests.helpers.errors import message as refused
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
 
@@ -35,6 +34,12 @@ def same(ours, theirs):
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5)
+
+
+def refused(kind, f, *args):
+    with pytest.raises(kind) as e:
+        f(*args)
+    return str(e.value)
 
 
 def here(text):
