@@ -46,14 +46,15 @@ from shardwise._src.types.dtypes import is_complex, is_integer, max_value, min_v
 
 
 def reduction(
-    name: str, domain: Domain, op: Op, *, hlo: str, identity: Callable, combine: str,
+    name: str, domain: Domain, combining: Op, *, hlo: str, identity: Callable, combine: str,
     jvp: Callable | None = None,
 ) -> Op:
-    """An op that folds `axes` with the elementwise op `op`.
+    """An op that folds `axes`.
 
-    hlo:      the name of `op` in StableHLO, for the short form of its text.
-    identity: the neutral element of a dtype.
-    combine:  how partial results are put together (see `Dims`).
+    combining: the elementwise op that it folds with.
+    hlo:       the name of that in StableHLO, for the short form of its text.
+    identity:  the neutral element of a dtype.
+    combine:   how partial results are put together (see `Dims`).
     """
 
     def type_rule(op: Op, x: ArrayType, *, axes: tuple) -> ArrayType:
@@ -68,7 +69,7 @@ def reduction(
             x = e.whole(x, ins[0], axes)
         if not is_complex(dtype) or hlo == "multiply":
             return reduce_text(e, ins, outs, x, axes, hlo, e.literal(value, dtype))
-        return reduce_lines(e, ins, outs, [x], [value], axes, body_of(op))[0]
+        return reduce_lines(e, ins, outs, [x], [value], axes, body_of(combining))[0]
 
     return Op(
         name,
