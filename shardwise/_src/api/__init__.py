@@ -1,1 +1,1 @@
-"""The public transforms and placement functions."""
+"""What users call: transforms, stages, placement, callbacks and checks of their arguments."""

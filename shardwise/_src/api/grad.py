@@ -1,4 +1,4 @@
-"""Differentiation: `grad`, `value_and_grad`, `jvp`, `vjp`, `linearize`, Jacobians."""
+"""Differentiation: `grad`, `value_and_grad`, `jvp`, `vjp`, `linearize`."""
 
 from __future__ import annotations
 

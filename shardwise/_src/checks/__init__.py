@@ -1,1 +1,1 @@
-"""Errors as values: `checkify`, and the rules by which programs are checked."""
+"""Errors as values: how programs are made to tell what went wrong (the transform `checkify`)."""

@@ -1,1 +1,1 @@
-"""Older spellings, as thin aliases of what the library does in one way now."""
+"""Older spellings of what the library does in one way now, and classes that only these have."""

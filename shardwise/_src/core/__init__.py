@@ -1,1 +1,1 @@
-"""The core: `Op` and `bind`, interpreters, type inference, `Program` with printer and checker."""
+"""The core: `Op`, interpreters and the ground, type inference, `Program` with printer and checker."""

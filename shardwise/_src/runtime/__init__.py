@@ -3,11 +3,17 @@
 Plain data goes in (StableHLO text, NumPy arrays, `Tiling` records), opaque buffers and executables
 come out. One module for each concern:
 
-    backend     clients, devices, put and fetch
-    program     compile, execute, statistics, serialisation
-    placement   our tilings as jaxlib shardings
-    window      bounds the collective programs in flight on CPU
-    pytree      flattening of nested containers
+    backend      clients, devices, put and fetch
+    host         host values as buffers, and buffers as host values
+    memory       memory of large arrays on CPU
+    modules      compile, execute, statistics, serialisation
+    shardy       propagation of shardings
+    shardings    our tilings as jaxlib shardings
+    callbacks    calls of host functions by devices
+    in_flight    bounds the collective programs in flight on CPU
+    fingerprint  what a compiled program depends on
+    pytree       flattening of nested containers
+    cuda         CUDA's plugin
 """
 
 import os
