@@ -1,4 +1,9 @@
-"""What functions with derivative rules of their own share: arguments, zeros, messages."""
+"""What functions with rules of their own share: arguments, calls, zeros, messages.
+
+A call of such a function is one op, whose parameters hold a `Rule`: the user's functions between
+flat values. Run eagerly, the function runs; under a transform that the rule is for, the rule runs in
+its place; staged, the function becomes a program, and the rule waits for that transform.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +15,32 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import join, split
 from shardwise._src.control.call import call
+from shardwise._src.control.checked import call_checked, replay_call
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
+from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import name_of
-from shardwise._src.messages.trees import path_in
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import path_in, tree_difference
+from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import zeros
-from shardwise._src.transforms.batch import MappedAxis, run_batched, to_dim
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.batch import (
+    MappedAxis,
+    batch_program,
+    moved_into,
+    run_batched,
+    to_dim,
+)
 from shardwise._src.transforms.stage import stage
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
@@ -52,12 +69,19 @@ class SymbolicZero:
 
 
 class CustomFunction:
-    """A function with a derivative rule. Base of `custom_jvp` and `custom_vjp`.
+    """A function with a rule. Base of `custom_jvp`, `custom_vjp` and `custom_vmap`.
 
     nondiff_argnums: positions of arguments that are handed to the rules as they are.
+
+    kind:  the name of the decorator.
+    lacks: what a message says of a function whose rule was not given yet.
+    op:    of calls.
+    ready: whether the rule was given.
     """
 
     kind = ""
+    lacks = ""
+    op: Any = None
 
     def __init__(
         self, fun: Callable, nondiff_argnums: Sequence[int] | int = (),
@@ -66,6 +90,7 @@ class CustomFunction:
         if not callable(fun):
             raise TypeError(f"{self.kind} takes a function; got {fun!r}.")
         functools.update_wrapper(self, fun)
+        self.ready = False
         self.fun = fun
         self.name = name_of(fun)
         self.plain = _takes_positions_only(fun)
@@ -93,7 +118,27 @@ class CustomFunction:
     def signature(self) -> inspect.Signature:
         return inspect.signature(self.fun)
 
+    @hides_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result; differentiated (or batched) by the rule."""
+        if not self.ready:
+            raise AttributeError(
+                f"{self.kind} function {self.name} has no {self.lacks.format(self.name)}."
+            )
+        if CURRENT.get().interpreter.eager:
+            return self.fun(*args, **kwargs)
+        fixed, rest = self.separated(self.positional(args, kwargs))
+        leaves, tree = flatten(tuple(rest))
+        return self.called(fixed, leaves, tree)
+
+    def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
+        """The result of a call that is traced, from its arguments."""
+        rule = self.rule(fixed, tree)
+        outs = self.op(*self.checked_leaves(leaves, tree), rule=rule)
+        return rule.tree.unflatten(outs)
+
+    def rule(self, fixed: tuple, tree: Any) -> Rule:
+        """The rule of a call with these fixed arguments and this tree of the others."""
         raise NotImplementedError
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -153,8 +198,10 @@ class Rule:
 
     key:    what makes two rules equal: the user's function object, trees, fixed arguments.
     tree:   of the function's result, once the function or its rule has run.
+    kind:   the name of the decorator.
     """
 
+    kind = ""
     __slots__ = ("name", "key", "tree")
 
     def __init__(self, name: str, key: tuple):
@@ -170,6 +217,57 @@ class Rule:
 
     def __repr__(self) -> str:
         return self.name
+
+    def fun(self, *values: Any) -> list[Any]:
+        """The function, between flat values."""
+        raise NotImplementedError
+
+
+class CallRule(Rule):
+    """The rule of a call of a custom function."""
+
+    __slots__ = ("function", "fixed", "in_tree")
+
+    def __init__(self, function: Any, fixed: tuple, in_tree: Any):
+        super().__init__(function.name, (function, fixed, in_tree))
+        self.function, self.fixed, self.in_tree = function, fixed, in_tree
+
+    def arguments(self, leaves: Sequence[Any]) -> list[Any]:
+        """What the user's function is called with."""
+        return self.function.merged(self.fixed, self.in_tree.unflatten(leaves))
+
+    def fun(self, *values: Any) -> list[Any]:
+        outs, self.tree = flatten(self.function.fun(*self.arguments(values)))
+        return outs
+
+
+class BatchedRule(Rule):
+    """A rule over values with hidden dimensions; all results have one, the first."""
+
+    __slots__ = ("inner", "mapped", "dims")
+
+    def __init__(self, inner: Any, mapped: MappedAxis, dims: tuple):
+        super().__init__(inner.name, (inner, mapped, dims))
+        self.inner, self.mapped, self.dims = inner, mapped, dims
+
+    def fun(self, *values: Any) -> list[Any]:
+        return map_flat(self.mapped, self.inner.fun, values, self.dims)
+
+
+def pair_of(rule: str, result: Any, names: str) -> tuple[Any, Any]:
+    """What a user's rule returned, which must be a pair. names: of its parts."""
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise TypeError(f"{rule} must return a pair {names}; it returned {shown(result)}.")
+    return result[0], result[1]
+
+
+def check_own_tree(
+    rule: str, tree: Any, expected: Any, error: type[Exception] = TypeError
+) -> None:
+    """Refuses a rule's result of another tree than the function's; None: that is not known yet."""
+    if expected is not None and tree != expected:
+        where = tree_difference("that of the function", expected, "its own", tree, "out")
+        raise error(f"{rule} must return a result of the function's own tree; {where}.")
 
 
 def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
@@ -203,14 +301,16 @@ def checked_tangent(
 
 
 def as_function_gives(
-    values: Sequence[Any], types: Sequence[ArrayType], kind: str, rule: Rule
+    values: list[Any], types: Sequence[ArrayType] | None, rule: Rule
 ) -> list[Any]:
-    """A rule's results in exactly the types that the staged function has."""
+    """A rule's results in exactly the types that the staged function has; None: it is not staged."""
+    if types is None:
+        return values
     pairs = enumerate(zip(values, types, strict=True))
-    return [_as_type(x, t, i, kind, rule) for i, (x, t) in pairs]
+    return [_as_type(x, t, i, rule) for i, (x, t) in pairs]
 
 
-def _as_type(x: Any, t: ArrayType, i: int, kind: str, rule: Rule) -> Any:
+def _as_type(x: Any, t: ArrayType, i: int, rule: Rule) -> Any:
     given = type_of(x)
     if given.shape == t.shape and (given.dtype == t.dtype or given.weak_type):
         return cast(x, t.dtype, t.weak_type)
@@ -218,7 +318,7 @@ def _as_type(x: Any, t: ArrayType, i: int, kind: str, rule: Rule) -> Any:
         rule = rule.key[0]
     where = "out" if rule.tree is None else path_in("out", rule.tree, i)
     raise TypeError(
-        f"the rule of {kind} function {rule.name} must return a result in the types of the "
+        f"the rule of {rule.kind} function {rule.name} must return a result in the types of the "
         f"function's own; {where} is of type {given.str_short(True)} and not "
         f"{t.str_short(True)}."
     )
@@ -268,8 +368,44 @@ def transpose_program_rule(
     return transpose(call, cts, *args, program=program)
 
 
+def batch_rule(
+    batched: type[BatchedRule], op: Op, mapped: MappedAxis, args: Any, dims: Any, *, rule: Rule,
+    program: Program | None = None, num_consts: int = 0,
+) -> tuple[list, list]:
+    """The call over a mapped axis, whose rule is `batched`."""
+    if program is None:
+        outs = op(*args, rule=batched(rule, mapped, tuple(dims)))
+        return outs, [0] * len(outs)
+    marks = tuple([d is not None for d in dims])
+    wide, _ = batch_program(program, mapped.axis, marks, (True,) * len(program.outputs))
+    moved = moved_into(wide, args, dims)
+    new = batched(rule, mapped, tuple([0 if m else None for m in marks[num_consts:]]))
+    outs = op(*moved, rule=new, program=wide, num_consts=num_consts)
+    return outs, [0] * len(outs)
+
+
+def op_of_calls(name: str, jvp: Callable, batched: type[BatchedRule]) -> Op:
+    """The op of calls of functions with a derivative rule. batched: the class of its rules."""
+    return Op(
+        name,
+        user_code=True,
+        checked=call_checked,
+        replay=replay_call,
+        type_rule=type_rule,
+        lower=lower_program,
+        jvp=jvp,
+        transpose=transpose_program_rule,
+        batch=functools.partial(batch_rule, batched),
+        stage=stage_rule,
+        eager=run_eagerly,
+        sequence=through_program,
+        multiple=True,
+        programs=("program",),
+    )
+
+
 @contextmanager
-def explained(rule: Rule, kind: str, num_consts: int) -> Iterator[None]:
+def explained(rule: Rule, num_consts: int) -> Iterator[None]:
     """Says what is wrong where the rule of a staged function uses a value that is gone by now."""
     try:
         yield
@@ -277,19 +413,19 @@ def explained(rule: Rule, kind: str, num_consts: int) -> Iterator[None]:
         if not num_consts:
             raise
         raise UnexpectedTracerError(
-            f"the derivative rule of {kind} function {rule.name} uses a traced value from outside. "
-            f"{rule.name} was staged (by jit or scan) within the function that the value belongs "
+            f"the derivative rule of {rule.kind} function {rule.name} uses a traced value from "
+            f"outside. {rule.name} was staged (by jit or scan) within the function that the value belongs "
             "to, and the rule runs when that has ended. Pass the value to "
             f"{rule.name} as an argument."
         ) from error
 
 
-def refuse_outside(rule: Rule, kind: str, tangents: Sequence[Any]) -> None:
+def refuse_outside(rule: Rule, tangents: Sequence[Any]) -> None:
     """Derivatives by values that the function took from outside do not exist."""
     if any(t is not None for t in tangents):
         raise TypeError(
-            f"{kind} function {rule.name} uses a value from outside by which it is differentiated. "
-            f"Its rule gives derivatives by arguments only: pass the value to {rule.name} as an "
+            f"{rule.kind} function {rule.name} uses a value from outside by which it is "
+            f"differentiated. Its rule gives derivatives by arguments only: pass the value to {rule.name} as an "
             "argument."
         )
 

@@ -23,7 +23,8 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import derived, opened
-from shardwise._src.custom.jvp import JvpRule, custom_jvp_call
+from shardwise._src.custom.common import Rule
+from shardwise._src.custom.jvp import custom_jvp_call
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in, tree_difference
@@ -267,7 +268,7 @@ def custom_root(
         system.staged(f), system.staged_solver(solve, f), system.staged_tangent(f, tangent_solve)
     ]
     consts = [x for body in bodies for x in body.outside]
-    rule = _root_rule(
+    rule = _RootRule(
         name_of(f), tuple([shared(body.program) for body in bodies]),
         tuple([len(body.outside) for body in bodies]),
     )
@@ -275,21 +276,28 @@ def custom_root(
     return bodies[1].tree.unflatten(outs)
 
 
-def _root_rule(name: str, programs: tuple, counts: tuple) -> JvpRule:
+class _RootRule(Rule):
     """Of the constants of f, of the solver and of the tangent solver, then the guess."""
-    f, solver, tangent_solver = programs
 
-    def fun(*args: Any) -> list[Any]:
-        groups = _groups(args, counts)
-        return call(*groups[1], *groups[3], program=solver)
+    kind = "custom_jvp"
+    __slots__ = ("programs", "counts")
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
+    def __init__(self, name: str, programs: tuple, counts: tuple):
+        super().__init__(name, (programs, counts))
+        self.programs, self.counts = programs, counts
+
+    def fun(self, *values: Any) -> list[Any]:
+        groups = _groups(values, self.counts)
+        return call(*groups[1], *groups[3], program=self.programs[1])
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
         """f(x; p) = 0, so (df/dx) dx = -(df/dp) dp."""
-        outs = custom_jvp_call(*primals, rule=rule)  # whose derivatives are not the solver's either
-        groups = _groups(primals, counts)
+        f, _, tangent_solver = self.programs
+        outs = custom_jvp_call(*primals, rule=self)  # whose derivatives are not the solver's either
+        groups = _groups(primals, self.counts)
         x = outs[: len(groups[3])]
         none = [None] * len(outs)
-        moving = _groups(tangents, counts)[0]
+        moving = _groups(tangents, self.counts)[0]
         if all(t is None for t in moving):
             return outs, none
         change = tangents_of(f, [*groups[0], *x], [*moving, *none[: len(x)]])
@@ -299,9 +307,6 @@ def _root_rule(name: str, programs: tuple, counts: tuple) -> JvpRule:
         ]
         found = call(*groups[2], *x, *rhs, program=tangent_solver)
         return outs, [*found, *none[len(x) :]]
-
-    rule = JvpRule(name, (programs, counts), fun, jvp)
-    return rule
 
 
 class _System:

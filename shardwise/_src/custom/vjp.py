@@ -22,35 +22,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
-from shardwise._src.control.checked import call_checked, replay_call
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.custom.common import (
+    BatchedRule,
+    CallRule,
     CustomFunction,
     Rule,
     SymbolicZero,
     as_function_gives,
+    check_own_tree,
     checked_tangent,
     explained,
     filled,
-    lower_program,
-    map_flat,
+    op_of_calls,
+    pair_of,
     refuse_outside,
-    run_eagerly,
-    stage_rule,
-    transpose_program_rule,
-    type_rule,
 )
 from shardwise._src.custom.refs import without_refs
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.calls import refuse_call
-from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import mul
@@ -58,8 +52,6 @@ from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import (
     MappedAxis,
-    batch_program,
-    moved_into,
     run_batched,
     to_dim,
     with_dim,
@@ -67,29 +59,6 @@ from shardwise._src.transforms.batch import (
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_float, is_inexact
-
-
-class VjpRule(Rule):
-    """fun: values → results. fwd: (values, marks of those with tangents) → (results, residuals,
-    `Backward`).
-    """
-
-    __slots__ = ("fun", "fwd")
-
-    def __init__(self, name: str, key: tuple, fun: Callable, fwd: Callable):
-        super().__init__(name, key)
-        self.fun = fun
-        self.fwd = fwd
-
-
-class Backward(Rule):
-    """run: (residuals, cotangents of the results) → cotangents of the inputs; None for zero."""
-
-    __slots__ = ("run",)
-
-    def __init__(self, name: str, key: tuple, run: Callable):
-        super().__init__(name, key)
-        self.run = run
 
 
 class CustomVJPPrimal:
@@ -102,265 +71,124 @@ class CustomVJPPrimal:
         self.perturbed = perturbed
 
 
-class custom_vjp(CustomFunction):
-    """A function whose reverse-mode derivative is given by a pair of functions.
+# -- rules --
 
-    Args:
-      fun: a function of arrays in pytrees.
-      nondiff_argnums, nondiff_argnames: arguments that are no arrays (functions, settings).
-        `fwd` gets them in their places, `bwd` gets them first.
 
-    Returns:
-      The function; give it its rule with `defvjp` before it is called.
+class CallVjp(CallRule):
+    """The rule of a call.
+
+    fwd: (values, marks of those with tangents) → (results, residuals, `Backward`).
     """
 
     kind = "custom_vjp"
-    fwd: Any = None  # functions, once `defvjp` was called
-    bwd: Any = None
-    symbolic_zeros = False
+    __slots__ = ()
 
-    def defvjp(
-        self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False,
-        optimize_remat: bool = False,
-    ) -> None:
-        """Sets the rule.
-
-        fwd: `fwd(*args) → (result, residuals)`, with any pytree of arrays as residuals.
-        bwd: `bwd(*nondiff_args, residuals, ct) → cotangents`, a tuple with one for each
-          differentiable argument; None stands for zero.
-        symbolic_zeros: `fwd` gets leaves as `CustomVJPPrimal`, and `bwd` zero cotangents as
-          `SymbolicZero`.
-        optimize_remat: accepted; what is not used is never computed.
-        """
-        self.fwd, self.bwd = fwd, bwd
-        self.symbolic_zeros = symbolic_zeros
-
-    @hides_frames
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result; differentiated by the rule."""
-        if self.fwd is None or self.bwd is None:
-            raise AttributeError(
-                f"custom_vjp function {self.name} has no derivative rule: define one with "
-                f"{self.name}.defvjp(fwd, bwd)."
-            )
-        if CURRENT.get().interpreter.eager:
-            return self.fun(*args, **kwargs)
-        fixed, rest = self.separated(self.positional(args, kwargs))
-        self._check_fixed(fixed)
-        leaves, tree = flatten(tuple(rest))
-        if any(map(is_ref, leaves)):
-            return without_refs(self, fixed, leaves, tree)
-        rule = self.rule(fixed, tree)
-        outs = custom_vjp_call(*self.checked_leaves(leaves, tree), rule=rule)
-        return rule.tree.unflatten(outs)
-
-    def _check_fixed(self, fixed: tuple) -> None:
-        for x in flatten(fixed)[0]:
-            if isinstance(x, Tracer):
-                raise UnexpectedTracerError(
-                    f"custom_vjp function {self.name} got a traced value of type "
-                    f"{x.aval.str_short(True)} for an argument in nondiff_argnums, whose cotangent "
-                    "no rule gives. Take it as an ordinary argument, and let bwd return None."
-                )
-
-    def rule(self, fixed: tuple, tree: Any) -> VjpRule:
-        def fun(*leaves: Any) -> list[Any]:
-            result = self.fun(*self.merged(fixed, tree.unflatten(leaves)))
-            outs, rule.tree = flatten(result)
-            return outs
-
-        def fwd(primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
-            shown = list(primals)
-            if self.symbolic_zeros:
-                pairs = zip(primals, moving, strict=True)
-                shown = [CustomVJPPrimal(x, m) for x, m in pairs]
-            result = self.fwd(*self.merged(fixed, tree.unflatten(shown)))
-            outs, residuals, rule.tree, residual_tree = self._checked_fwd(result, rule.tree)
-            types = tuple([type_of(x) for x in primals]), tuple([type_of(x) for x in outs])
-            return outs, residuals, self.backward(fixed, tree, rule.tree, residual_tree, types)
-
-        rule = VjpRule(self.name, (self, fixed, tree), fun, fwd)
-        return rule
-
-    def _checked_fwd(self, result: Any, expected: Any) -> tuple[list, list, Any, Any]:
-        rule = f"{name_of(self.fwd)}, the fwd rule of custom_vjp function {self.name},"
-        if not isinstance(result, tuple | list) or len(result) != 2:
-            raise TypeError(
-                f"{rule} must return a pair (result, residuals); it returned {shown(result)}."
-            )
-        outs, tree = flatten(result[0])
-        if expected is not None and tree != expected:
-            where = tree_difference("that of the function", expected, "its own", tree, "out")
-            raise TypeError(f"{rule} must return a result of the function's own tree; {where}.")
-        residuals, residual_tree = flatten(result[1])
-        for i, x in enumerate(residuals):
-            if not is_operand(x):
-                raise TypeError(
-                    f"{rule} must return residuals that are arrays; "
-                    f"{path_in('residuals', residual_tree, i)} is {x!r} of type "
-                    f"{type(x).__name__}. Name arguments that are constants in nondiff_argnums."
-                )
-        return outs, residuals, tree, residual_tree
-
-    def backward(
-        self, fixed: tuple, tree: Any, out_tree: Any, residual_tree: Any, types: tuple
-    ) -> Backward:
-        in_types, out_types = types
-
-        def run(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-            shown = [
-                filled(ct, t, self.symbolic_zeros) for ct, t in zip(cts, out_types, strict=True)
-            ]
-            try:
-                result = self.bwd(
-                    *fixed, residual_tree.unflatten(residuals), out_tree.unflatten(shown)
-                )
-            except TypeError as error:
-                who = f"the bwd rule of custom_vjp function {self.name}"
-                refuse_call(error, who, ["nondiff_args"] * bool(fixed) + ["residuals", "ct"])
-                raise
-            return self._checked_bwd(result, tree, in_types)
-
-        return Backward(self.name, (self, fixed, tree, out_tree, residual_tree, types), run)
-
-    def _checked_bwd(self, result: Any, tree: Any, types: Sequence[ArrayType]) -> list[Any]:
-        """Cotangents for the leaves of the arguments, from what the user's rule returned."""
-        rule = f"{name_of(self.bwd)}, the bwd rule of custom_vjp function {self.name},"
-        skeleton = tree.unflatten(range(tree.num_leaves))
-        if not isinstance(result, tuple | list) or len(result) != len(skeleton):
-            came = f"{len(result)} of them" if isinstance(result, tuple | list) else repr(result)
-            raise TypeError(
-                f"{rule} must return a tuple with one cotangent for each of the "
-                f"{len(skeleton)} differentiable arguments; it returned {came}."
-            )
-        cts: list[Any] = [None] * tree.num_leaves
-        for i, (ct, places) in enumerate(zip(result, skeleton, strict=True)):
-            if ct is None:
-                continue
-            found, ct_tree = flatten(ct, _is_none)
-            wanted = flatten(places)
-            if ct_tree != wanted[1]:
-                where = tree_difference(
-                    "the argument", wanted[1], "the cotangent", ct_tree, f"args[{i}]"
-                )
-                raise TypeError(
-                    f"{rule} must return cotangents of the trees of the arguments; {where}."
-                )
-            for place, x in zip(wanted[0], found, strict=True):
-                cts[place] = x
-        return [checked_tangent(_rounded(ct, t), t, self._wrong(rule, tree, i, t))
-                for i, (ct, t) in enumerate(zip(cts, types, strict=True))]
-
-    def _wrong(self, rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], Exception]:
-        return lambda came: ValueError(
-            f"{rule} must return cotangents in the types of the arguments; it returned {came} for "
-            f"{path_in('args', tree, i)} of type {t.str_short(True)}."
-        )
+    def fwd(
+        self, primals: Sequence[Any], moving: Sequence[bool]
+    ) -> tuple[list, list, Backward]:
+        function, given = self.function, list(primals)
+        if function.symbolic_zeros:
+            given = [CustomVJPPrimal(x, m) for x, m in zip(primals, moving, strict=True)]
+        result = function.fwd(*self.arguments(given))
+        outs, residuals, self.tree, residual_tree = _checked_fwd(function, result, self.tree)
+        trees = self.in_tree, self.tree, residual_tree
+        types = tuple([type_of(x) for x in primals]), tuple([type_of(x) for x in outs])
+        return outs, residuals, CallBackward(function, self.fixed, trees, types)
 
 
-def _rounded(ct: Any, t: ArrayType) -> Any:
-    """A cotangent of another floating type, which a rule may compute with, in that of `t`."""
-    if not (is_operand(ct) and is_inexact(t.dtype) and is_float(type_of(ct).dtype)):
-        return ct
-    return cast(ct, t.dtype)
+class Backward(Rule):
+    """The rule of the linear part of a call."""
+
+    __slots__ = ()
+
+    def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        """Cotangents of the inputs, from those of the results; None for zero."""
+        raise NotImplementedError
 
 
-def _is_none(x: Any) -> bool:
-    return x is None or isinstance(x, SymbolicZero)
+class CallBackward(Backward):
+    """The user's `bwd`, for one call.
+
+    trees: of the inputs, the results and the residuals. types: of the inputs and the results.
+    """
+
+    __slots__ = ("function", "fixed", "trees", "types")
+
+    def __init__(self, function: custom_vjp, fixed: tuple, trees: tuple, types: tuple):
+        super().__init__(function.name, (function, fixed, trees, types))
+        self.function, self.fixed, self.trees, self.types = function, fixed, trees, types
+
+    def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        function, (tree, out_tree, residual_tree) = self.function, self.trees
+        pairs = zip(cts, self.types[1], strict=True)
+        given = out_tree.unflatten([filled(ct, t, function.symbolic_zeros) for ct, t in pairs])
+        try:
+            result = function.bwd(*self.fixed, residual_tree.unflatten(residuals), given)
+        except TypeError as error:
+            who = f"the bwd rule of custom_vjp function {function.name}"
+            refuse_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])
+            raise
+        return _checked_bwd(function, result, tree, self.types[0])
 
 
-# -- the call --
-
-
-def _jvp(
-    op: Op, primals: Any, tangents: Any, *, rule: VjpRule, program: Program | None = None,
-    num_consts: int = 0,
-) -> tuple[list, list]:
-    refuse_outside(rule, "custom_vjp", tangents[:num_consts])
-    tangents = tangents[num_consts:]
-    moving = tuple([t is not None for t in tangents])
-    with explained(rule, "custom_vjp", num_consts):
-        outs, residuals, backward = rule.fwd(primals[num_consts:], moving)
-    if program is not None:
-        outs = as_function_gives(outs, program.out_types, "custom_vjp", rule)
-    types = tuple([type_of(x).strong() for x in outs])
-    smooth = tuple([is_inexact(t.dtype) for t in types])
-    moved = iter(custom_vjp_linear(
-        *residuals, *[t for t in tangents if t is not None], backward=backward,
-        num_residuals=len(residuals), moving=moving, out_types=types, smooth=smooth,
-    ))
-    return outs, [next(moved) if s else None for s in smooth]
-
-
-def _batch(
-    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, rule: VjpRule,
-    program: Program | None = None, num_consts: int = 0,
-) -> tuple[list, list]:
-    if program is None:
-        outs = custom_vjp_call(*args, rule=_batched_rule(rule, mapped, tuple(dims)))
-        return outs, [0] * len(outs)
-    marks = tuple([d is not None for d in dims])
-    forced = (True,) * len(program.outputs)
-    batched, _ = batch_program(program, mapped.axis, marks, forced)
-    moved = moved_into(batched, args, dims)
-    new = _batched_rule(rule, mapped, tuple([0 if m else None for m in marks[num_consts:]]))
-    outs = custom_vjp_call(*moved, rule=new, program=batched, num_consts=num_consts)
-    return outs, [0] * len(outs)
-
-
-def _batched_rule(rule: VjpRule, mapped: MappedAxis, dims: tuple) -> VjpRule:
-    """The rule over values with hidden dimensions; all results have one, the first.
+class BatchedVjp(BatchedRule):
+    """`fwd` over values with hidden dimensions.
 
     Residuals keep theirs where they are: those without one are not repeated.
     """
 
-    def fun(*args: Any) -> list[Any]:
-        return map_flat(mapped, rule.fun, args, dims)
+    kind = "custom_vjp"
+    __slots__ = ()
 
-    def fwd(primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
+    def fwd(
+        self, primals: Sequence[Any], moving: Sequence[bool]
+    ) -> tuple[list, list, Backward]:
         inner: list[Any] = []
+        mapped = self.mapped
 
         def flat(*values: Any) -> list[Any]:
-            outs, residuals, backward = rule.fwd(values, moving)
+            outs, residuals, backward = self.inner.fwd(values, moving)
             inner[:] = [len(outs), backward]
             return [*outs, *residuals]
 
-        values, found = run_batched(mapped.over_current(), flat, primals, dims)
+        values, found = run_batched(mapped.over_current(), flat, primals, self.dims)
         count, backward = inner
         outs = [
             to_dim(o, d, 0, mapped.size, mapped.hidden)
             for o, d in zip(values[:count], found, strict=False)
         ]
-        residual_dims = tuple(found[count:])
-        return outs, values[count:], _batched_backward(backward, mapped, residual_dims, dims)
-
-    return VjpRule(rule.name, (rule, mapped, dims), fun, fwd)
+        new = BatchedBackward(backward, mapped, tuple(found[count:]), self.dims)
+        return outs, values[count:], new
 
 
-def _batched_backward(
-    backward: Backward, mapped: MappedAxis, residual_dims: tuple, dims: tuple
-) -> Backward:
-    """Of inputs without a hidden dimension, the cotangents are summed over it."""
+class BatchedBackward(Backward):
+    """`run` over a mapped axis: of inputs without a hidden dimension, cotangents are summed over it.
 
-    def run(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    residual_dims, dims: where residuals and inputs have theirs.
+    """
+
+    __slots__ = ("inner", "mapped", "residual_dims", "dims")
+
+    def __init__(self, inner: Any, mapped: MappedAxis, residual_dims: tuple, dims: tuple):
+        super().__init__(inner.name, (inner, mapped, residual_dims, dims))
+        self.inner, self.mapped, self.residual_dims, self.dims = inner, mapped, residual_dims, dims
+
+    def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         marks: list[bool] = []
         given = [ct for ct in cts if ct is not None]
 
         def flat(*values: Any) -> list[Any]:
             ts = iter(values[len(residuals) :])
-            found = backward.run(
-                values[: len(residuals)], [None if ct is None else next(ts) for ct in cts]
-            )
+            all_cts = [None if ct is None else next(ts) for ct in cts]
+            found = self.inner.run(values[: len(residuals)], all_cts)
             marks[:] = [ct is not None for ct in found]
             return [ct for ct in found if ct is not None]
 
-        in_dims = [*residual_dims, *[0] * len(given)]
-        args = [*residuals, *given]
-        pairs = zip(*run_batched(mapped.over_current(), flat, args, in_dims), strict=True)
-        rows = zip(marks, dims, strict=True)
-        return [_placed(*next(pairs), wanted, mapped.size) if m else None for m, wanted in rows]
-
-    return Backward(backward.name, (backward, mapped, residual_dims, dims), run)
+        in_dims = [*self.residual_dims, *[0] * len(given)]
+        args, size = [*residuals, *given], self.mapped.size
+        found = run_batched(self.mapped.over_current(), flat, args, in_dims)
+        pairs, rows = zip(*found, strict=True), zip(marks, self.dims, strict=True)
+        return [_placed(*next(pairs), wanted, size) if m else None for m, wanted in rows]
 
 
 def _placed(ct: Any, dim: int | None, wanted: int | None, size: int) -> Any:
@@ -371,22 +199,29 @@ def _placed(ct: Any, dim: int | None, wanted: int | None, size: int) -> Any:
     return mul(ct, cast(size, type_of(ct).dtype))
 
 
-custom_vjp_call = Op(
-    "custom_vjp_call",
-    user_code=True,
-    checked=call_checked,
-    replay=replay_call,
-    type_rule=type_rule,
-    lower=lower_program,
-    jvp=_jvp,
-    transpose=transpose_program_rule,
-    batch=_batch,
-    stage=stage_rule,
-    eager=run_eagerly,
-    sequence=through_program,
-    multiple=True,
-    programs=("program",),
-)
+# -- the call --
+
+
+def _jvp(
+    op: Op, primals: Any, tangents: Any, *, rule: Any, program: Program | None = None,
+    num_consts: int = 0,
+) -> tuple[list, list]:
+    refuse_outside(rule, tangents[:num_consts])
+    tangents = tangents[num_consts:]
+    moving = tuple([t is not None for t in tangents])
+    with explained(rule, num_consts):
+        outs, residuals, backward = rule.fwd(primals[num_consts:], moving)
+    outs = as_function_gives(outs, None if program is None else program.out_types, rule)
+    types = tuple([type_of(x).strong() for x in outs])
+    smooth = tuple([is_inexact(t.dtype) for t in types])
+    moved = iter(custom_vjp_linear(
+        *residuals, *[t for t in tangents if t is not None], backward=backward,
+        num_residuals=len(residuals), moving=moving, out_types=types, smooth=smooth,
+    ))
+    return outs, [next(moved) if s else None for s in smooth]
+
+
+custom_vjp_call = op_of_calls("custom_vjp_call", _jvp, BatchedVjp)
 
 
 # -- the linear part: only its transpose exists --
@@ -402,8 +237,7 @@ def _refuse(backward: Backward) -> NoReturn:
 
 def _linear_type(
     op: Op, *types: ArrayType, backward: Backward, num_residuals: int, moving: tuple,
-    out_types: tuple,
-    smooth: tuple,
+    out_types: tuple, smooth: tuple,
 ) -> tuple[ArrayType, ...]:
     return tuple([t for t, s in zip(out_types, smooth, strict=True) if s])
 
@@ -424,8 +258,7 @@ def _linear_eager(op: Op, args: tuple, params: dict) -> NoReturn:
 
 def _linear_transpose(
     op: Op, cts: Any, *args: Any, backward: Backward, num_residuals: int, moving: tuple,
-    smooth: tuple,
-    out_types: tuple,
+    smooth: tuple, out_types: tuple,
 ) -> list[Any]:
     given = iter(cts)
     all_cts = [next(given) if s else None for s in smooth]
@@ -439,7 +272,7 @@ def _linear_batch(
 ) -> tuple[list, list]:
     wide = [to_dim(a, d, 0, mapped.size) for a, d in zip(args, dims, strict=True)][num_residuals:]
     in_dims = tuple([0 if m else None for m in moving])
-    new = _batched_backward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
+    new = BatchedBackward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
     types = tuple([with_dim(t, mapped.size, 0, mapped.hidden) for t in out_types])
     outs = custom_vjp_linear(
         *args[:num_residuals], *wide, backward=new, num_residuals=num_residuals, moving=moving,
@@ -460,3 +293,127 @@ custom_vjp_linear = Op(
     eager=_linear_eager,
     multiple=True,
 )
+
+
+# -- the decorator, and what its rules may return --
+
+
+class custom_vjp(CustomFunction):
+    """A function whose reverse-mode derivative is given by a pair of functions.
+
+    Args:
+      fun: a function of arrays in pytrees.
+      nondiff_argnums, nondiff_argnames: arguments that are no arrays (functions, settings).
+        `fwd` gets them in their places, `bwd` gets them first.
+
+    Returns:
+      The function; give it its rule with `defvjp` before it is called.
+    """
+
+    kind = "custom_vjp"
+    lacks = "derivative rule: define one with {}.defvjp(fwd, bwd)"
+    op = custom_vjp_call
+    fwd: Any = None  # functions, once `defvjp` was called
+    bwd: Any = None
+    symbolic_zeros = False
+
+    def defvjp(
+        self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Sets the rule.
+
+        fwd: `fwd(*args) → (result, residuals)`, with any pytree of arrays as residuals.
+        bwd: `bwd(*nondiff_args, residuals, ct) → cotangents`, a tuple with one for each
+          differentiable argument; None stands for zero.
+        symbolic_zeros: `fwd` gets leaves as `CustomVJPPrimal`, and `bwd` zero cotangents as
+          `SymbolicZero`.
+        optimize_remat: accepted; what is not used is never computed.
+        """
+        self.fwd, self.bwd = fwd, bwd
+        self.ready = fwd is not None and bwd is not None
+        self.symbolic_zeros = symbolic_zeros
+
+    def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
+        self._check_fixed(fixed)
+        if any(map(is_ref, leaves)):
+            return without_refs(self, fixed, leaves, tree)
+        return super().called(fixed, leaves, tree)
+
+    def _check_fixed(self, fixed: tuple) -> None:
+        for x in flatten(fixed)[0]:
+            if isinstance(x, Tracer):
+                raise UnexpectedTracerError(
+                    f"custom_vjp function {self.name} got a traced value of type "
+                    f"{x.aval.str_short(True)} for an argument in nondiff_argnums, whose cotangent "
+                    "no rule gives. Take it as an ordinary argument, and let bwd return None."
+                )
+
+    def rule(self, fixed: tuple, tree: Any) -> CallVjp:
+        return CallVjp(self, fixed, tree)
+
+
+def _checked_fwd(function: custom_vjp, result: Any, expected: Any) -> tuple[list, list, Any, Any]:
+    """Flat results and residuals of the user's rule, and their trees."""
+    rule = f"{name_of(function.fwd)}, the fwd rule of custom_vjp function {function.name},"
+    out, residual = pair_of(rule, result, "(result, residuals)")
+    outs, tree = flatten(out)
+    check_own_tree(rule, tree, expected)
+    residuals, residual_tree = flatten(residual)
+    for i, x in enumerate(residuals):
+        if not is_operand(x):
+            raise TypeError(
+                f"{rule} must return residuals that are arrays; "
+                f"{path_in('residuals', residual_tree, i)} is {x!r} of type "
+                f"{type(x).__name__}. Name arguments that are constants in nondiff_argnums."
+            )
+    return outs, residuals, tree, residual_tree
+
+
+def _checked_bwd(
+    function: custom_vjp, result: Any, tree: Any, types: Sequence[ArrayType]
+) -> list[Any]:
+    """Cotangents for the leaves of the arguments, from what the user's rule returned."""
+    rule = f"{name_of(function.bwd)}, the bwd rule of custom_vjp function {function.name},"
+    skeleton = tree.unflatten(range(tree.num_leaves))
+    if not isinstance(result, tuple | list) or len(result) != len(skeleton):
+        came = f"{len(result)} of them" if isinstance(result, tuple | list) else repr(result)
+        raise TypeError(
+            f"{rule} must return a tuple with one cotangent for each of the "
+            f"{len(skeleton)} differentiable arguments; it returned {came}."
+        )
+    cts: list[Any] = [None] * tree.num_leaves
+    for i, (ct, places) in enumerate(zip(result, skeleton, strict=True)):
+        if ct is None:
+            continue
+        found, ct_tree = flatten(ct, _is_none)
+        wanted = flatten(places)
+        if ct_tree != wanted[1]:
+            where = tree_difference(
+                "the argument", wanted[1], "the cotangent", ct_tree, f"args[{i}]"
+            )
+            raise TypeError(
+                f"{rule} must return cotangents of the trees of the arguments; {where}."
+            )
+        for place, x in zip(wanted[0], found, strict=True):
+            cts[place] = x
+    return [checked_tangent(_rounded(ct, t), t, _wrong(rule, tree, i, t))
+            for i, (ct, t) in enumerate(zip(cts, types, strict=True))]
+
+
+def _wrong(rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], Exception]:
+    return lambda came: ValueError(
+        f"{rule} must return cotangents in the types of the arguments; it returned {came} for "
+        f"{path_in('args', tree, i)} of type {t.str_short(True)}."
+    )
+
+
+def _rounded(ct: Any, t: ArrayType) -> Any:
+    """A cotangent of another floating type, which a rule may compute with, in that of `t`."""
+    if not (is_operand(ct) and is_inexact(t.dtype) and is_float(type_of(ct).dtype)):
+        return ct
+    return cast(ct, t.dtype)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None or isinstance(x, SymbolicZero)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.base.context import CURRENT, current
+from shardwise._src.base.context import current
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import call
 from shardwise._src.control.checked import call_checked, replay_call
@@ -30,11 +30,16 @@ from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import derived, pruned
-from shardwise._src.custom.common import CustomFunction, Rule, as_function_gives, explained
+from shardwise._src.custom.common import (
+    CustomFunction,
+    Rule,
+    as_function_gives,
+    check_own_tree,
+    explained,
+    pair_of,
+)
 from shardwise._src.messages.arguments import name_of
-from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import tree_difference
-from shardwise._src.messages.words import shown
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.sharding import settle
 from shardwise._src.runtime.pytree import flatten
@@ -51,6 +56,7 @@ class VmapRule(Rule):
     Marks say which values have a hidden dimension; it is the first.
     """
 
+    kind = "custom_vmap"
     __slots__ = ("batched",)
 
     def __init__(self, name: str, key: tuple, batched: Callable):
@@ -69,6 +75,7 @@ class custom_vmap(CustomFunction):
     """
 
     kind = "custom_vmap"
+    lacks = "rule for batches: define one with @{}.def_vmap"
     vmap_rule: Any = None  # a function, once `def_vmap` was called
 
     def __init__(self, fun: Callable):
@@ -82,31 +89,22 @@ class custom_vmap(CustomFunction):
         out_batched: the same for the result.
         """
         self.vmap_rule = vmap_rule
+        self.ready = vmap_rule is not None
         return vmap_rule
 
-    @hides_frames
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result; batched by the rule."""
-        if self.vmap_rule is None:
-            raise AttributeError(
-                f"custom_vmap function {self.name} has no rule for batches: define one with "
-                f"@{self.name}.def_vmap."
-            )
-        if CURRENT.get().interpreter.eager:
-            return self.fun(*args, **kwargs)
-        leaves, tree = flatten(self.positional(args, kwargs))
+    def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
         values = self.checked_leaves(leaves, tree)
         body = staged(
             lambda *xs: self.fun(*tree.unflatten(xs)), [type_of(x) for x in values], self.kind,
             self.name,
         )
         outs = custom_vmap_call(
-            *body.outside, *values, rule=self.rule(tree, body.tree), program=shared(body.program),
+            *body.outside, *values, rule=self._rule(tree, body.tree), program=shared(body.program),
             num_consts=len(body.outside),
         )
         return body.tree.unflatten(outs)
 
-    def rule(self, tree: Any, out_tree: Any) -> VmapRule:
+    def _rule(self, tree: Any, out_tree: Any) -> VmapRule:
         def batched(
             size: int, marks: Sequence[bool], leaves: Sequence[Any]
         ) -> tuple[list[Any], list[bool]]:
@@ -118,18 +116,13 @@ class custom_vmap(CustomFunction):
     def _checked(self, size: int, result: Any, expected: Any) -> tuple[list, list[bool]]:
         """Flat results and marks of the user's rule."""
         rule = f"{name_of(self.vmap_rule)}, the vmap rule of custom_vmap function {self.name},"
-        if not isinstance(result, tuple | list) or len(result) != 2:
-            raise TypeError(
-                f"{rule} must return a pair (result, out_batched); it returned {shown(result)}."
-            )
-        outs, tree = flatten(result[0])
-        marks, mark_tree = flatten(result[1])
+        out, out_batched = pair_of(rule, result, "(result, out_batched)")
+        outs, tree = flatten(out)
+        marks, mark_tree = flatten(out_batched)
         if mark_tree != tree:
             where = tree_difference("the result", tree, "out_batched", mark_tree, "out")
             raise ValueError(f"{rule} must return out_batched of the result's tree; {where}.")
-        if tree != expected:
-            where = tree_difference("that of the function", expected, "its own", tree, "out")
-            raise ValueError(f"{rule} must return a result of the function's own tree; {where}.")
+        check_own_tree(rule, tree, expected, ValueError)
         for x, mark in zip(outs, marks, strict=True):
             t = type_of(x)
             if mark and (not t.ndim or t.shape[0] != size):
@@ -188,11 +181,11 @@ def _batch(
         )
     rows = zip(args[num_consts:], dims[num_consts:], strict=True)
     moved = [to_dim(x, d, None if d is None else 0, mapped.size) for x, d in rows]
-    with explained(rule, "custom_vmap", num_consts):
+    with explained(rule, num_consts):
         outs, found = rule.batched(mapped.size, marks[num_consts:], moved)
     pairs = zip(program.out_types, found, strict=True)
     types = [with_dim(t, mapped.size, 0, mapped.hidden) if m else t for t, m in pairs]
-    return as_function_gives(outs, types, "custom_vmap", rule), [0 if m else None for m in found]
+    return as_function_gives(outs, types, rule), [0 if m else None for m in found]
 
 
 def _jvp(
