@@ -16,9 +16,7 @@ from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, is_operand, type_of
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.structure import shared
-from shardwise._src.custom.common import (
-    filled,
-)
+from shardwise._src.custom.common import filled
 from shardwise._src.custom.vjp import CustomVJPPrimal, custom_vjp
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames

@@ -20,10 +20,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from shardwise._src.base.caches import exact, make_room
-from shardwise._src.control.programs import (
-    Extension,
-    fit,
-)
+from shardwise._src.control.programs import Extension, fit
 from shardwise._src.core.infer import is_operand, known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, Var

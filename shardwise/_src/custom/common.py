@@ -1,8 +1,8 @@
 """What functions with rules of their own share: arguments, calls, zeros, messages.
 
 A call of such a function is one op, whose parameters hold a `Rule`: the user's functions between
-flat values. Run eagerly, the function runs; under a transform that the rule is for, the rule runs in
-its place; staged, the function becomes a program, and the rule waits for that transform.
+flat values. Run eagerly, the function runs; under a transform that the rule is for, the rule runs
+in its place; staged, the function becomes a program, and the rule waits for that transform.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def checked_tangent(
 def as_function_gives(
     values: list[Any], types: Sequence[ArrayType] | None, rule: Rule
 ) -> list[Any]:
-    """A rule's results in exactly the types that the staged function has; None: it is not staged."""
+    """A rule's results in exactly the types of the staged function; None: it is not staged."""
     if types is None:
         return values
     pairs = enumerate(zip(values, types, strict=True))
@@ -414,8 +414,8 @@ def explained(rule: Rule, num_consts: int) -> Iterator[None]:
             raise
         raise UnexpectedTracerError(
             f"the derivative rule of {rule.kind} function {rule.name} uses a traced value from "
-            f"outside. {rule.name} was staged (by jit or scan) within the function that the value belongs "
-            "to, and the rule runs when that has ended. Pass the value to "
+            f"outside. {rule.name} was staged (by jit or scan) within the function that the value "
+            "belongs to, and the rule runs when that has ended. Pass the value to "
             f"{rule.name} as an argument."
         ) from error
 
@@ -425,8 +425,8 @@ def refuse_outside(rule: Rule, tangents: Sequence[Any]) -> None:
     if any(t is not None for t in tangents):
         raise TypeError(
             f"{rule.kind} function {rule.name} uses a value from outside by which it is "
-            f"differentiated. Its rule gives derivatives by arguments only: pass the value to {rule.name} as an "
-            "argument."
+            "differentiated. Its rule gives derivatives by arguments only: pass the value to "
+            f"{rule.name} as an argument."
         )
 
 

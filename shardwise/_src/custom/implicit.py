@@ -14,10 +14,7 @@ from typing import Any
 from shardwise._src.base.context import CURRENT
 from shardwise._src.control.bodies import Body, check_function, leaf, staged, with_types
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import (
-    fit,
-    with_results,
-)
+from shardwise._src.control.programs import fit, with_results
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program

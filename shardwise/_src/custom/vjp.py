@@ -50,12 +50,7 @@ from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import mul
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.transforms.batch import (
-    MappedAxis,
-    run_batched,
-    to_dim,
-    with_dim,
-)
+from shardwise._src.transforms.batch import MappedAxis, run_batched, to_dim, with_dim
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_float, is_inexact
@@ -162,7 +157,7 @@ class BatchedVjp(BatchedRule):
 
 
 class BatchedBackward(Backward):
-    """`run` over a mapped axis: of inputs without a hidden dimension, cotangents are summed over it.
+    """`run` over a mapped axis; cotangents of inputs without a hidden dimension are summed over it.
 
     residual_dims, dims: where residuals and inputs have theirs.
     """

@@ -16,9 +16,7 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops.basis import broadcast_in_dim, ints, zeros
-from shardwise._src.ops.families import (
-    lit,
-)
+from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import clamp
 from shardwise._src.ops.shape import along
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
