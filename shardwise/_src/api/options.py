@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import both
@@ -30,7 +31,8 @@ class JitOptions(TypedDict, total=False):
     compiler_options: dict[str, Any] | None
 
 
-class Options(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Options:
     """The arguments of `jit`, in canonical form.
 
     Trees of calls are those of the arguments that are not static, as (positional, named).

@@ -126,14 +126,14 @@ class Stageable:
 
     def call(self, args: tuple, kwargs: dict) -> Call:
         """A call with arrays or types."""
-        static, args, kwargs = self.split(args, kwargs)
+        static = None
+        if self.options.has_static:
+            static, args, kwargs = self.split(args, kwargs)
         leaves, tree = flatten((args, kwargs))
         return Call(self.checked(leaves, tree, abstract=True), tree, static)
 
     def split(self, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
         """(static arguments as a part of keys, the other positional ones, the other named ones)."""
-        if not self.options.has_static:
-            return None, args, kwargs
         return split_static(self.what, self.parameters, self.options, args, kwargs)
 
     def names(self, leaves: Sequence[Any], tree: Any) -> list[str]:

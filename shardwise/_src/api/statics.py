@@ -28,16 +28,16 @@ def split_static(
     fixed, rest = split(args, options.static_argnums)
     rows = zip(options.static_argnums, fixed, strict=False)
     picked = tuple([(i, exact(v), v) for i, v in rows])
-    named = tuple(
-        (k, exact(v), v) for k, v in sorted(kwargs.items()) if k in options.static_argnames
-    )
+    names, named = options.static_argnames, ()
+    if kwargs:
+        named = tuple([(k, exact(v), v) for k, v in sorted(kwargs.items()) if k in names])
+        kwargs = {k: v for k, v in kwargs.items() if k not in names}
     static = (picked, named)
     try:
         hash(static)
     except Exception as error:
         raise _unhashable(what, parameters, static, error) from None
-    by_name = {k: v for k, v in kwargs.items() if k not in options.static_argnames}
-    return static, tuple(rest), by_name
+    return static, tuple(rest), kwargs
 
 
 def merged(static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
