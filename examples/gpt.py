@@ -48,8 +48,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import shardwise as sw
 from shardwise import random
-from shardwise._src.explain.pictures import MeshPicture, ShardingPicture
-from shardwise.explain import collectives, summarize, table
+from shardwise.explain import collectives, summarize, table, visualize_mesh, visualize_sharding
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -150,9 +149,9 @@ def make_mesh(data: int, model: int) -> Mesh:
 
 def show_layout(run: Run, state: dict) -> None:
     weight = state["parameters"]["blocks"][0]["up"]
-    console.print(MeshPicture(run.mesh))
+    visualize_mesh(run.mesh, console=console)
     console.print(f"\nblocks/0/up, float32{list(weight.shape)}, {weight.sharding.spec}")
-    console.print(ShardingPicture(weight.shape, weight.sharding))
+    visualize_sharding(weight.shape, weight.sharding, console=console)
 
 
 def check_against_one_device(run: Run, state: dict, step: int) -> None:

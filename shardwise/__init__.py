@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from shardwise._src.api.jacobian import jacfwd as jacfwd
     from shardwise._src.api.jacobian import jacobian as jacobian
     from shardwise._src.api.jacobian import jacrev as jacrev
+    from shardwise._src.api.live import live_arrays as live_arrays
     from shardwise._src.api.making import device_put_replicated as device_put_replicated
     from shardwise._src.api.making import device_put_sharded as device_put_sharded
     from shardwise._src.api.making import (
@@ -104,7 +105,6 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import threefry_partitionable as threefry_partitionable
     from shardwise._src.custom.jvp import custom_jvp as custom_jvp
     from shardwise._src.custom.vjp import custom_vjp as custom_vjp
-    from shardwise._src.moving.live import live_arrays as live_arrays
     from shardwise._src.refs.refs import Ref as Ref
     from shardwise._src.refs.refs import freeze as freeze
     from shardwise._src.refs.refs import new_ref as new_ref

@@ -12,6 +12,54 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.numpy.binary import add as add
+    from shardwise._src.numpy.binary import arctan2 as arctan2
+    from shardwise._src.numpy.binary import atan2 as atan2
+    from shardwise._src.numpy.binary import bitwise_and as bitwise_and
+    from shardwise._src.numpy.binary import bitwise_count as bitwise_count
+    from shardwise._src.numpy.binary import bitwise_invert as bitwise_invert
+    from shardwise._src.numpy.binary import bitwise_left_shift as bitwise_left_shift
+    from shardwise._src.numpy.binary import bitwise_not as bitwise_not
+    from shardwise._src.numpy.binary import bitwise_or as bitwise_or
+    from shardwise._src.numpy.binary import bitwise_right_shift as bitwise_right_shift
+    from shardwise._src.numpy.binary import bitwise_xor as bitwise_xor
+    from shardwise._src.numpy.binary import clip as clip
+    from shardwise._src.numpy.binary import divide as divide
+    from shardwise._src.numpy.binary import divmod as divmod
+    from shardwise._src.numpy.binary import equal as equal
+    from shardwise._src.numpy.binary import float_power as float_power
+    from shardwise._src.numpy.binary import floor_divide as floor_divide
+    from shardwise._src.numpy.binary import fmax as fmax
+    from shardwise._src.numpy.binary import fmin as fmin
+    from shardwise._src.numpy.binary import fmod as fmod
+    from shardwise._src.numpy.binary import gcd as gcd
+    from shardwise._src.numpy.binary import greater as greater
+    from shardwise._src.numpy.binary import greater_equal as greater_equal
+    from shardwise._src.numpy.binary import heaviside as heaviside
+    from shardwise._src.numpy.binary import hypot as hypot
+    from shardwise._src.numpy.binary import invert as invert
+    from shardwise._src.numpy.binary import lcm as lcm
+    from shardwise._src.numpy.binary import left_shift as left_shift
+    from shardwise._src.numpy.binary import less as less
+    from shardwise._src.numpy.binary import less_equal as less_equal
+    from shardwise._src.numpy.binary import logaddexp as logaddexp
+    from shardwise._src.numpy.binary import logaddexp2 as logaddexp2
+    from shardwise._src.numpy.binary import logical_and as logical_and
+    from shardwise._src.numpy.binary import logical_not as logical_not
+    from shardwise._src.numpy.binary import logical_or as logical_or
+    from shardwise._src.numpy.binary import logical_xor as logical_xor
+    from shardwise._src.numpy.binary import maximum as maximum
+    from shardwise._src.numpy.binary import minimum as minimum
+    from shardwise._src.numpy.binary import mod as mod
+    from shardwise._src.numpy.binary import multiply as multiply
+    from shardwise._src.numpy.binary import not_equal as not_equal
+    from shardwise._src.numpy.binary import positive as positive
+    from shardwise._src.numpy.binary import pow as pow
+    from shardwise._src.numpy.binary import power as power
+    from shardwise._src.numpy.binary import remainder as remainder
+    from shardwise._src.numpy.binary import right_shift as right_shift
+    from shardwise._src.numpy.binary import subtract as subtract
+    from shardwise._src.numpy.binary import true_divide as true_divide
     from shardwise._src.numpy.contractions import cross as cross
     from shardwise._src.numpy.contractions import dot as dot
     from shardwise._src.numpy.contractions import inner as inner
@@ -113,58 +161,8 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.dtypes import uint32 as uint32
     from shardwise._src.numpy.dtypes import uint64 as uint64
     from shardwise._src.numpy.dtypes import unsignedinteger as unsignedinteger
-    from shardwise._src.numpy.elementary import abs as abs
-    from shardwise._src.numpy.elementary import absolute as absolute
-    from shardwise._src.numpy.elementary import acos as acos
-    from shardwise._src.numpy.elementary import acosh as acosh
-    from shardwise._src.numpy.elementary import angle as angle
-    from shardwise._src.numpy.elementary import arccos as arccos
-    from shardwise._src.numpy.elementary import arccosh as arccosh
-    from shardwise._src.numpy.elementary import arcsin as arcsin
-    from shardwise._src.numpy.elementary import arcsinh as arcsinh
-    from shardwise._src.numpy.elementary import arctan as arctan
-    from shardwise._src.numpy.elementary import arctanh as arctanh
-    from shardwise._src.numpy.elementary import around as around
-    from shardwise._src.numpy.elementary import asin as asin
-    from shardwise._src.numpy.elementary import asinh as asinh
-    from shardwise._src.numpy.elementary import atan as atan
-    from shardwise._src.numpy.elementary import atanh as atanh
-    from shardwise._src.numpy.elementary import cbrt as cbrt
-    from shardwise._src.numpy.elementary import ceil as ceil
-    from shardwise._src.numpy.elementary import conj as conj
-    from shardwise._src.numpy.elementary import conjugate as conjugate
-    from shardwise._src.numpy.elementary import cos as cos
-    from shardwise._src.numpy.elementary import cosh as cosh
-    from shardwise._src.numpy.elementary import deg2rad as deg2rad
-    from shardwise._src.numpy.elementary import degrees as degrees
-    from shardwise._src.numpy.elementary import exp as exp
-    from shardwise._src.numpy.elementary import exp2 as exp2
-    from shardwise._src.numpy.elementary import expm1 as expm1
-    from shardwise._src.numpy.elementary import fabs as fabs
-    from shardwise._src.numpy.elementary import fix as fix
-    from shardwise._src.numpy.elementary import floor as floor
-    from shardwise._src.numpy.elementary import i0 as i0
-    from shardwise._src.numpy.elementary import imag as imag
-    from shardwise._src.numpy.elementary import log as log
-    from shardwise._src.numpy.elementary import log1p as log1p
-    from shardwise._src.numpy.elementary import log2 as log2
-    from shardwise._src.numpy.elementary import log10 as log10
-    from shardwise._src.numpy.elementary import negative as negative
-    from shardwise._src.numpy.elementary import rad2deg as rad2deg
-    from shardwise._src.numpy.elementary import radians as radians
-    from shardwise._src.numpy.elementary import real as real
-    from shardwise._src.numpy.elementary import reciprocal as reciprocal
-    from shardwise._src.numpy.elementary import rint as rint
-    from shardwise._src.numpy.elementary import round as round
-    from shardwise._src.numpy.elementary import sign as sign
-    from shardwise._src.numpy.elementary import sin as sin
-    from shardwise._src.numpy.elementary import sinc as sinc
-    from shardwise._src.numpy.elementary import sinh as sinh
-    from shardwise._src.numpy.elementary import sqrt as sqrt
-    from shardwise._src.numpy.elementary import square as square
-    from shardwise._src.numpy.elementary import tan as tan
-    from shardwise._src.numpy.elementary import tanh as tanh
-    from shardwise._src.numpy.elementary import trunc as trunc
+    from shardwise._src.numpy.einsum import einsum as einsum
+    from shardwise._src.numpy.einsum import einsum_path as einsum_path
     from shardwise._src.numpy.files import from_dlpack as from_dlpack
     from shardwise._src.numpy.files import get_printoptions as get_printoptions
     from shardwise._src.numpy.files import load as load
@@ -213,6 +211,17 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.joining import unstack as unstack
     from shardwise._src.numpy.joining import vsplit as vsplit
     from shardwise._src.numpy.joining import vstack as vstack
+    from shardwise._src.numpy.nan_reductions import nanargmax as nanargmax
+    from shardwise._src.numpy.nan_reductions import nanargmin as nanargmin
+    from shardwise._src.numpy.nan_reductions import nancumprod as nancumprod
+    from shardwise._src.numpy.nan_reductions import nancumsum as nancumsum
+    from shardwise._src.numpy.nan_reductions import nanmax as nanmax
+    from shardwise._src.numpy.nan_reductions import nanmean as nanmean
+    from shardwise._src.numpy.nan_reductions import nanmin as nanmin
+    from shardwise._src.numpy.nan_reductions import nanprod as nanprod
+    from shardwise._src.numpy.nan_reductions import nanstd as nanstd
+    from shardwise._src.numpy.nan_reductions import nansum as nansum
+    from shardwise._src.numpy.nan_reductions import nanvar as nanvar
     from shardwise._src.numpy.padding import pad as pad
     from shardwise._src.numpy.picking import compress as compress
     from shardwise._src.numpy.picking import extract as extract
@@ -325,17 +334,6 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.shapes import transpose as transpose
     from shardwise._src.numpy.signal import convolve as convolve
     from shardwise._src.numpy.signal import correlate as correlate
-    from shardwise._src.numpy.skipping import nanargmax as nanargmax
-    from shardwise._src.numpy.skipping import nanargmin as nanargmin
-    from shardwise._src.numpy.skipping import nancumprod as nancumprod
-    from shardwise._src.numpy.skipping import nancumsum as nancumsum
-    from shardwise._src.numpy.skipping import nanmax as nanmax
-    from shardwise._src.numpy.skipping import nanmean as nanmean
-    from shardwise._src.numpy.skipping import nanmin as nanmin
-    from shardwise._src.numpy.skipping import nanprod as nanprod
-    from shardwise._src.numpy.skipping import nanstd as nanstd
-    from shardwise._src.numpy.skipping import nansum as nansum
-    from shardwise._src.numpy.skipping import nanvar as nanvar
     from shardwise._src.numpy.sorting import argpartition as argpartition
     from shardwise._src.numpy.sorting import argsort as argsort
     from shardwise._src.numpy.sorting import digitize as digitize
@@ -350,56 +348,58 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.statistics import mean as mean
     from shardwise._src.numpy.statistics import std as std
     from shardwise._src.numpy.statistics import var as var
-    from shardwise._src.numpy.subscripts import einsum as einsum
-    from shardwise._src.numpy.subscripts import einsum_path as einsum_path
-    from shardwise._src.numpy.ufuncs import add as add
-    from shardwise._src.numpy.ufuncs import arctan2 as arctan2
-    from shardwise._src.numpy.ufuncs import atan2 as atan2
-    from shardwise._src.numpy.ufuncs import bitwise_and as bitwise_and
-    from shardwise._src.numpy.ufuncs import bitwise_count as bitwise_count
-    from shardwise._src.numpy.ufuncs import bitwise_invert as bitwise_invert
-    from shardwise._src.numpy.ufuncs import bitwise_left_shift as bitwise_left_shift
-    from shardwise._src.numpy.ufuncs import bitwise_not as bitwise_not
-    from shardwise._src.numpy.ufuncs import bitwise_or as bitwise_or
-    from shardwise._src.numpy.ufuncs import bitwise_right_shift as bitwise_right_shift
-    from shardwise._src.numpy.ufuncs import bitwise_xor as bitwise_xor
-    from shardwise._src.numpy.ufuncs import clip as clip
-    from shardwise._src.numpy.ufuncs import divide as divide
-    from shardwise._src.numpy.ufuncs import divmod as divmod
-    from shardwise._src.numpy.ufuncs import equal as equal
-    from shardwise._src.numpy.ufuncs import float_power as float_power
-    from shardwise._src.numpy.ufuncs import floor_divide as floor_divide
-    from shardwise._src.numpy.ufuncs import fmax as fmax
-    from shardwise._src.numpy.ufuncs import fmin as fmin
-    from shardwise._src.numpy.ufuncs import fmod as fmod
-    from shardwise._src.numpy.ufuncs import gcd as gcd
-    from shardwise._src.numpy.ufuncs import greater as greater
-    from shardwise._src.numpy.ufuncs import greater_equal as greater_equal
-    from shardwise._src.numpy.ufuncs import heaviside as heaviside
-    from shardwise._src.numpy.ufuncs import hypot as hypot
-    from shardwise._src.numpy.ufuncs import invert as invert
-    from shardwise._src.numpy.ufuncs import lcm as lcm
-    from shardwise._src.numpy.ufuncs import left_shift as left_shift
-    from shardwise._src.numpy.ufuncs import less as less
-    from shardwise._src.numpy.ufuncs import less_equal as less_equal
-    from shardwise._src.numpy.ufuncs import logaddexp as logaddexp
-    from shardwise._src.numpy.ufuncs import logaddexp2 as logaddexp2
-    from shardwise._src.numpy.ufuncs import logical_and as logical_and
-    from shardwise._src.numpy.ufuncs import logical_not as logical_not
-    from shardwise._src.numpy.ufuncs import logical_or as logical_or
-    from shardwise._src.numpy.ufuncs import logical_xor as logical_xor
-    from shardwise._src.numpy.ufuncs import maximum as maximum
-    from shardwise._src.numpy.ufuncs import minimum as minimum
-    from shardwise._src.numpy.ufuncs import mod as mod
-    from shardwise._src.numpy.ufuncs import multiply as multiply
-    from shardwise._src.numpy.ufuncs import not_equal as not_equal
-    from shardwise._src.numpy.ufuncs import positive as positive
-    from shardwise._src.numpy.ufuncs import pow as pow
-    from shardwise._src.numpy.ufuncs import power as power
-    from shardwise._src.numpy.ufuncs import remainder as remainder
-    from shardwise._src.numpy.ufuncs import right_shift as right_shift
-    from shardwise._src.numpy.ufuncs import subtract as subtract
-    from shardwise._src.numpy.ufuncs import true_divide as true_divide
+    from shardwise._src.numpy.unary import abs as abs
+    from shardwise._src.numpy.unary import absolute as absolute
+    from shardwise._src.numpy.unary import acos as acos
+    from shardwise._src.numpy.unary import acosh as acosh
+    from shardwise._src.numpy.unary import angle as angle
+    from shardwise._src.numpy.unary import arccos as arccos
+    from shardwise._src.numpy.unary import arccosh as arccosh
+    from shardwise._src.numpy.unary import arcsin as arcsin
+    from shardwise._src.numpy.unary import arcsinh as arcsinh
+    from shardwise._src.numpy.unary import arctan as arctan
+    from shardwise._src.numpy.unary import arctanh as arctanh
+    from shardwise._src.numpy.unary import around as around
+    from shardwise._src.numpy.unary import asin as asin
+    from shardwise._src.numpy.unary import asinh as asinh
+    from shardwise._src.numpy.unary import atan as atan
+    from shardwise._src.numpy.unary import atanh as atanh
+    from shardwise._src.numpy.unary import cbrt as cbrt
+    from shardwise._src.numpy.unary import ceil as ceil
+    from shardwise._src.numpy.unary import conj as conj
+    from shardwise._src.numpy.unary import conjugate as conjugate
+    from shardwise._src.numpy.unary import cos as cos
+    from shardwise._src.numpy.unary import cosh as cosh
+    from shardwise._src.numpy.unary import deg2rad as deg2rad
+    from shardwise._src.numpy.unary import degrees as degrees
+    from shardwise._src.numpy.unary import exp as exp
+    from shardwise._src.numpy.unary import exp2 as exp2
+    from shardwise._src.numpy.unary import expm1 as expm1
+    from shardwise._src.numpy.unary import fabs as fabs
+    from shardwise._src.numpy.unary import fix as fix
+    from shardwise._src.numpy.unary import floor as floor
+    from shardwise._src.numpy.unary import i0 as i0
+    from shardwise._src.numpy.unary import imag as imag
+    from shardwise._src.numpy.unary import log as log
+    from shardwise._src.numpy.unary import log1p as log1p
+    from shardwise._src.numpy.unary import log2 as log2
+    from shardwise._src.numpy.unary import log10 as log10
+    from shardwise._src.numpy.unary import negative as negative
+    from shardwise._src.numpy.unary import rad2deg as rad2deg
+    from shardwise._src.numpy.unary import radians as radians
+    from shardwise._src.numpy.unary import real as real
+    from shardwise._src.numpy.unary import reciprocal as reciprocal
+    from shardwise._src.numpy.unary import rint as rint
+    from shardwise._src.numpy.unary import round as round
+    from shardwise._src.numpy.unary import sign as sign
+    from shardwise._src.numpy.unary import sin as sin
+    from shardwise._src.numpy.unary import sinc as sinc
+    from shardwise._src.numpy.unary import sinh as sinh
+    from shardwise._src.numpy.unary import sqrt as sqrt
+    from shardwise._src.numpy.unary import square as square
+    from shardwise._src.numpy.unary import tan as tan
+    from shardwise._src.numpy.unary import tanh as tanh
+    from shardwise._src.numpy.unary import trunc as trunc
     from shardwise._src.numpy.value import Value as ndarray
     from shardwise._src.numpy.windows import bartlett as bartlett
     from shardwise._src.numpy.windows import blackman as blackman

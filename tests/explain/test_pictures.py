@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
 import shardwise as sw
-from shardwise._src.explain.pictures import (
+from shardwise._src.explain.terminal import (
     MeshPicture,
     ShardingPicture,
     blocks,

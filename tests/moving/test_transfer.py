@@ -10,7 +10,8 @@ import pytest
 
 import shardwise as sw
 from shardwise._src.arrays.array import Array
-from shardwise._src.moving import regions, tiles, transfer
+from shardwise._src.moving import from_host as tiles
+from shardwise._src.moving import regions, transfer
 from shardwise._src.runtime import backend, host, memory
 from shardwise.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P

@@ -8,7 +8,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy import subscripts
+from shardwise._src.numpy import einsum as subscripts
 from shardwise._src.transforms.stage import stage
 from tests.helpers.oracle import cases
 from tests.helpers.sampling import sampled

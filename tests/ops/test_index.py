@@ -5,8 +5,8 @@ import jax
 import numpy as np
 import pytest
 
+from shardwise._src.ops import gather_rules as win
 from shardwise._src.ops import index as ix
-from shardwise._src.ops import windows as win
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.batch import batch
 from tests.ops.samples_more import POINTS, ROWS, beside_jax, f32, i32, jaxs, scatters

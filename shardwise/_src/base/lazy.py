@@ -3,7 +3,7 @@
 A package states its names once, as explicit re-exports for people and type checkers:
 
     if TYPE_CHECKING:
-        from shardwise._src.numpy.ufuncs import add as add
+        from shardwise._src.numpy.binary import add as add
 
     __getattr__, __dir__ = lazy_names(__name__)
 

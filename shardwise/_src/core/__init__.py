@@ -1,1 +1,1 @@
-"""The core: `Op`, interpreters and the ground, type inference, `Program` with printer and checker."""
+"""`Op`, interpreters and the ground, inference of types, `Program` and its tools."""

@@ -14,10 +14,10 @@ from shardwise._src.lax.shapes import index_in_dim
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops import index, shape
 from shardwise._src.ops.families import add, lit
+from shardwise._src.ops.gather_rules import GatherDimensionNumbers as GatherDimensionNumbers
+from shardwise._src.ops.gather_rules import GatherScatterMode as GatherScatterMode
+from shardwise._src.ops.gather_rules import ScatterDimensionNumbers as ScatterDimensionNumbers
 from shardwise._src.ops.logical import lt, where
-from shardwise._src.ops.windows import GatherDimensionNumbers as GatherDimensionNumbers
-from shardwise._src.ops.windows import GatherScatterMode as GatherScatterMode
-from shardwise._src.ops.windows import ScatterDimensionNumbers as ScatterDimensionNumbers
 
 # -- windows at dynamic places: moved inside where they reach over the edge --
 

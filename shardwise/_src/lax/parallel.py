@@ -23,7 +23,7 @@ from shardwise._src.core.infer import known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of
 from shardwise._src.messages.words import listed
-from shardwise._src.numpy.ufuncs import true_divide
+from shardwise._src.numpy.binary import true_divide
 from shardwise._src.ops import collective as ops
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.cast import convert_element_type

@@ -19,7 +19,7 @@ from shardwise._src.core.ground import untraced
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.words import counted
 from shardwise._src.moving import transfer
-from shardwise._src.moving.tiles import is_large
+from shardwise._src.moving.from_host import is_large
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import pad
 from shardwise._src.runtime import backend, memory

@@ -24,10 +24,10 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, Var
 from shardwise._src.lowering.module import module_text
 from shardwise._src.lowering.storage import order_of, stated_kind, storage_of
-from shardwise._src.moving.pieces import by_pieces
+from shardwise._src.moving.between_devices import by_pieces
+from shardwise._src.moving.from_host import by_host, from_host, is_large
+from shardwise._src.moving.from_host import put_parts as put_parts
 from shardwise._src.moving.regions import within_processes
-from shardwise._src.moving.tiles import by_host, from_host, is_large
-from shardwise._src.moving.tiles import put_parts as put_parts
 from shardwise._src.ops.sharding import reshard
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule

@@ -9,9 +9,9 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.numpy import at as at
+    from shardwise._src.numpy import binary as binary
     from shardwise._src.numpy import contractions as contractions
     from shardwise._src.numpy import creation as creation
-    from shardwise._src.numpy import elementary as elementary
     from shardwise._src.numpy import indexing as indexing
     from shardwise._src.numpy import linalg as linalg
     from shardwise._src.numpy import picking as picking
@@ -22,6 +22,6 @@ if TYPE_CHECKING:
     from shardwise._src.numpy import shapes as shapes
     from shardwise._src.numpy import sorting as sorting
     from shardwise._src.numpy import statistics as statistics
-    from shardwise._src.numpy import ufuncs as ufuncs
+    from shardwise._src.numpy import unary as unary
 
 __getattr__, __dir__ = lazy_names(__name__)

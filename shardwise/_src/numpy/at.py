@@ -19,15 +19,15 @@ import numpy as np
 from shardwise._src.base.context import current
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.index_pattern import ADVANCED, AT, NEW, SCALAR, parse
 from shardwise._src.numpy.indexing import get, index_dtype, layout, not_wrapped, on_one_device
 from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.gather_rules import GatherScatterMode, as_scatter
 from shardwise._src.ops.index import SCATTERS, dynamic_update_slice
 from shardwise._src.ops.shape import rev
 from shardwise._src.ops.sharding import placed, settle
-from shardwise._src.ops.windows import GatherScatterMode, as_scatter
 from shardwise._src.types.dtypes import is_bool
 from shardwise._src.types.promotion import lattice_join
 
@@ -101,12 +101,12 @@ class AtIndex:
     def divide(self, values: Any, **how: Any) -> Any:
         """`x[idx] /= values`; integers are divided as floating-point numbers."""
         factors = write("mul", _ones(self.array), self.index, values, **how)
-        return ufuncs.true_divide(self.array, factors)
+        return binary.true_divide(self.array, factors)
 
     def power(self, values: Any, **how: Any) -> Any:
         """`x[idx] **= values`."""
         factors = write("mul", _ones(self.array), self.index, values, **how)
-        return ufuncs.power(self.array, factors)
+        return binary.power(self.array, factors)
 
     def min(self, values: Any, **how: Any) -> Any:
         """`x[idx] = minimum(x[idx], values)`."""

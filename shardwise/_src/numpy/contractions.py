@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy import subscripts as einsums
+from shardwise._src.numpy import einsum as einsums
 from shardwise._src.numpy.convert import broadcast, cast, joined, promote
 from shardwise._src.numpy.reductions import add_up, checked_dtype, refuse_out, summed_dtype
 from shardwise._src.ops import elementwise as ew

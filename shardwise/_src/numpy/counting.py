@@ -29,12 +29,12 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum, reshape
 from shardwise._src.ops.create import full, iota
 from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.gather_rules import GatherScatterMode, ScatterDimensionNumbers
 from shardwise._src.ops.index import scatter_add
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import canonical_axis, concatenate, pad, slice_in_dim
 from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.sort import sort
-from shardwise._src.ops.windows import GatherScatterMode, ScatterDimensionNumbers
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact, is_integer, to_inexact
 
 INT32 = np.dtype(np.int32)

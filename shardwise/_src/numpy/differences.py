@@ -7,12 +7,7 @@ from typing import Any
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import constant, promote, promote_inexact
-from shardwise._src.numpy.creation import as_operand
-from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.reductions import axes_of
-from shardwise._src.numpy.scans import cumsum, diff
-from shardwise._src.numpy.ufuncs import (
+from shardwise._src.numpy.binary import (
     add,
     divide,
     equal,
@@ -23,6 +18,11 @@ from shardwise._src.numpy.ufuncs import (
     remainder,
     subtract,
 )
+from shardwise._src.numpy.convert import constant, promote, promote_inexact
+from shardwise._src.numpy.creation import as_operand
+from shardwise._src.numpy.joining import concatenate
+from shardwise._src.numpy.reductions import axes_of
+from shardwise._src.numpy.scans import cumsum, diff
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim

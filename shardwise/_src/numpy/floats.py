@@ -17,7 +17,7 @@ from shardwise._src.numpy.convert import (
     promote_inexact,
     strong,
 )
-from shardwise._src.numpy.elementary import toward_zero
+from shardwise._src.numpy.unary import toward_zero
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cast import bitcast_convert_type
 from shardwise._src.ops.create import full

@@ -32,11 +32,15 @@ from shardwise._src.numpy.index_pattern import (
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.elementwise import add
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.gather_rules import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    fill_value_for,
+)
 from shardwise._src.ops.index import dynamic_slice, gather
 from shardwise._src.ops.logical import lt, where
 from shardwise._src.ops.shape import concatenate, rev, slice_, split
 from shardwise._src.ops.sharding import placed
-from shardwise._src.ops.windows import GatherDimensionNumbers, GatherScatterMode, fill_value_for
 from shardwise._src.types.dtypes import is_unsigned
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)

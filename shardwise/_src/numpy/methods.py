@@ -55,11 +55,11 @@ class Methods:
 
     @property
     def real(self) -> Any:
-        return modules.elementary.real(self)
+        return modules.unary.real(self)
 
     @property
     def imag(self) -> Any:
-        return modules.elementary.imag(self)
+        return modules.unary.imag(self)
 
     @property
     def T(self) -> Any:
@@ -151,17 +151,17 @@ class Methods:
     # -- elementwise --
 
     def conj(self) -> Any:
-        return modules.elementary.conjugate(self)
+        return modules.unary.conjugate(self)
 
     def conjugate(self) -> Any:
-        return modules.elementary.conjugate(self)
+        return modules.unary.conjugate(self)
 
     def round(self, decimals: int = 0, out: None = None) -> Any:
         modules.reductions.refuse_out("round", out)
-        return modules.elementary.round(self, decimals)
+        return modules.unary.round(self, decimals)
 
     def clip(self, min: Any = None, max: Any = None) -> Any:
-        return modules.ufuncs.clip(self, min, max)
+        return modules.binary.clip(self, min, max)
 
     # -- reductions --
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import cast
-from shardwise._src.numpy.elementary import round as round_
 from shardwise._src.numpy.joining import stack, unstack
 from shardwise._src.numpy.rearrange import broadcast_in_place, known, take_static
 from shardwise._src.numpy.shapes import moveaxis, no_lists, reshape
 from shardwise._src.numpy.statistics import mean
+from shardwise._src.numpy.unary import round as round_
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.reduce import reduce_max, reduce_min
@@ -188,7 +188,7 @@ def _pad_odd(x: Any, axis: int, pair: tuple[int, int], mode: str) -> Any:
 def _mirrored(x: Any, edge: Any, start: int, stop: int, axis: int) -> Any:
     part = ops.rev(ops.slice_in_dim(x, start, stop, axis), dimensions=(axis,))
     edge = broadcast_in_place(edge, type_of(part).shape)
-    return ufuncs.subtract(ufuncs.add(edge, edge), part)
+    return binary.subtract(binary.add(edge, edge), part)
 
 
 @fused
@@ -216,7 +216,7 @@ def _ramp(x: Any, end: Any, edge_at: int, count: int, axis: int) -> Any:
     weights = (np.arange(count) / count).astype(work)
     weight = basis.broadcast_in_dim(weights, shape=tuple(shape), dims=(axis,))
     edge, end = cast(edge, work), cast(end, work)
-    ramp = ufuncs.add(end, ufuncs.multiply(weight, ufuncs.subtract(edge, end)))
+    ramp = binary.add(end, binary.multiply(weight, binary.subtract(edge, end)))
     return cast(ramp, t.dtype)
 
 

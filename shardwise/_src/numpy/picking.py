@@ -8,7 +8,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import update
 from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
@@ -18,11 +18,11 @@ from shardwise._src.numpy.searching import flatnonzero, nonzero, ranks, truth
 from shardwise._src.numpy.shapes import no_lists, ravel, reshape
 from shardwise._src.ops import basis
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode, as_scatter
 from shardwise._src.ops.index import gather, scatter
 from shardwise._src.ops.logical import clamp, where
 from shardwise._src.ops.shape import canonical_axis, tile
 from shardwise._src.ops.sharding import placed
-from shardwise._src.ops.windows import GatherDimensionNumbers, GatherScatterMode, as_scatter
 from shardwise._src.types.dtypes import is_integer
 
 
@@ -48,7 +48,7 @@ def _take(
 ) -> Any:
     n = type_of(x).shape[axis]
     if mode == "wrap":
-        indices = ufuncs.remainder(_wide(indices, x), n)
+        indices = binary.remainder(_wide(indices, x), n)
     elif mode == "clip":
         indices = clamped(indices, n)
     kind = HOST if mode in ("wrap", "clip") else ARRAY if type_of(indices).ndim else SCALAR
@@ -200,7 +200,7 @@ def _put(x: Any, places: Any, values: Any, mode: str) -> Any:
     flat = basis.reshape(x, shape=(n,))
     places = basis.reshape(_wide(places, flat), shape=(count,))
     if mode == "wrap":
-        places = ufuncs.remainder(places, n)
+        places = binary.remainder(places, n)
     elif mode == "clip":
         places = clamped(places, n)
     values = basis.reshape(cast(values, t.dtype), shape=(type_of(values).size,))
@@ -281,7 +281,7 @@ def _place(x: Any, mask: Any, values: Any) -> Any:
     inside = basis.reshape(truth(mask), shape=(t.size,))
     count = type_of(values).size
     rank = ranks(inside)
-    number = ufuncs.remainder(rank, count)
+    number = binary.remainder(rank, count)
     values = basis.reshape(cast(values, t.dtype), shape=(count,))
     picked = read(values, number, pattern=(HOST,))
     return basis.reshape(where(inside, picked, flat), shape=t.shape)

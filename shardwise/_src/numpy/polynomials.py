@@ -11,12 +11,12 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.binary import add, divide, multiply, subtract
 from shardwise._src.numpy.convert import promote, promote_inexact, whole
 from shardwise._src.numpy.creation import as_operand, asarray
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.shapes import atleast_1d
 from shardwise._src.numpy.signal import convolve
-from shardwise._src.numpy.ufuncs import add, divide, multiply, subtract
 from shardwise._src.ops.create import full
 from shardwise._src.ops.shape import slice_in_dim
 

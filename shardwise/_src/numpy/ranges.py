@@ -11,7 +11,7 @@ from shardwise._src.base.errors import TracerArrayConversionError
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import (
     broadcast,
     broadcast_to,
@@ -176,7 +176,7 @@ def logspace(
 ) -> Any:
     """`base` to the powers `linspace(start, stop, num)`."""
     powers = linspace(start, stop, num, endpoint, axis=axis)
-    numbers = ufuncs.power(base, powers)
+    numbers = binary.power(base, powers)
     return cast(numbers, numbers.dtype if dtype is None else dtype_of(dtype, "logspace"))
 
 
@@ -437,6 +437,6 @@ def _vander(x: Any, N: int | None, increasing: bool) -> Any:
     base = broadcast_in_dim(x, shape=shape, dims=(0,))
     if is_inexact(t.dtype):
         return ew.pow(base, power)
-    return ufuncs.power(base, power)
+    return binary.power(base, power)
 
 

@@ -12,7 +12,7 @@ from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConve
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import At
 from shardwise._src.numpy.convert import broadcast_to, cast, strong, whole
 from shardwise._src.numpy.index_pattern import HOST
@@ -21,10 +21,10 @@ from shardwise._src.numpy.shapes import Shape, axes_of, moveaxis, no_lists, rave
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
 from shardwise._src.ops.index import dynamic_slice, scatter_add
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
-from shardwise._src.ops.windows import ScatterDimensionNumbers
 from shardwise._src.types.dtypes import is_bool, is_integer
 
 MAX_RUNS = 16  # pieces that a rearrangement known beforehand is put together from
@@ -117,7 +117,7 @@ def _roll_by(x: Any, shifts: Any, axes: tuple) -> Any:
             continue
         at = min(k, type_of(flat).size - 1)
         shift = basis.reshape(ops.slice_in_dim(flat, at, at + 1, 0), shape=())
-        start = cast(ufuncs.remainder(ufuncs.subtract(0, shift), n), INT32)
+        start = cast(binary.remainder(binary.subtract(0, shift), n), INT32)
         starts = [start if d == axis else np.int32(0) for d in range(t.ndim)]
         x = dynamic_slice(
             ops.concatenate(x, x, dimension=axis), *starts, slice_sizes=t.shape

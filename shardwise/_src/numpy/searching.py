@@ -13,7 +13,7 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.source import public_call
-from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import broadcast, cast, promote, unknown_count
 from shardwise._src.numpy.indexing import INT32
 from shardwise._src.numpy.shapes import no_lists, ravel
@@ -23,9 +23,9 @@ from shardwise._src.ops import shape as ops
 from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.elementwise import add, div, mul, rem
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
 from shardwise._src.ops.index import scatter
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.ops.windows import ScatterDimensionNumbers
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_integer
 
 BOOL = np.dtype(bool)
@@ -191,7 +191,7 @@ def _choose(*arrays: Any, mode: str) -> Any:
     a = cast(a, INT32)
     n = len(choices)
     if mode == "wrap":
-        a = ufuncs.remainder(a, n)
+        a = binary.remainder(a, n)
     elif mode == "clip":
         a = lg.clamp(lit(0, a), a, lit(n - 1, a))
     full = [_spread(c, shape) for c in choices]
@@ -290,7 +290,7 @@ def _ravel(*indices: Any, dims: tuple, mode: str, order: str) -> Any:
     for i, n in pairs:
         i = i if is_array(i) else _spread(i, ())
         if mode == "wrap":
-            i = ufuncs.remainder(i, n)
+            i = binary.remainder(i, n)
         elif mode == "clip":
             i = lg.clamp(lit(0, i), i, lit(n - 1, i))
         term = mul(i, lit(stride, i))

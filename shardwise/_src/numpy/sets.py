@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.binary import logical_and, logical_xor, not_equal
 from shardwise._src.numpy.convert import cast, promote
 from shardwise._src.numpy.counting import known_count, unique
 from shardwise._src.numpy.joining import concatenate
@@ -20,7 +21,6 @@ from shardwise._src.numpy.reductions import count_nonzero
 from shardwise._src.numpy.searching import isin, nonzero, where
 from shardwise._src.numpy.shapes import ravel
 from shardwise._src.numpy.sorting import argsort, searchsorted
-from shardwise._src.numpy.ufuncs import logical_and, logical_xor, not_equal
 from shardwise._src.ops.create import full, iota
 from shardwise._src.types.dtypes import canonicalize
 

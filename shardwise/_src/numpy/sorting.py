@@ -16,10 +16,10 @@ from shardwise._src.numpy.reductions import add_up, checked_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.create import full, iota
+from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.ops.index import gather
 from shardwise._src.ops.shape import canonical_axis, rev, slice_in_dim
 from shardwise._src.ops.sort import sort as sort_op
-from shardwise._src.ops.windows import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.types.dtypes import canonicalize, complex_dtype, is_inexact
 
 INT32 = np.dtype(np.int32)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn
 
 import shardwise._src.numpy as modules
 from shardwise._src.core.infer import is_operand, known
-from shardwise._src.numpy import ufuncs
+from shardwise._src.numpy import binary
 from shardwise._src.numpy.methods import Methods
 
 
@@ -96,47 +96,47 @@ class Value(Methods):
 
     # -- arithmetic --
 
-    __add__, __radd__ = _operators("add", ufuncs.add)
-    __sub__, __rsub__ = _operators("sub", ufuncs.subtract)
-    __mul__, __rmul__ = _operators("mul", ufuncs.multiply)
-    __truediv__, __rtruediv__ = _operators("truediv", ufuncs.true_divide)
-    __floordiv__, __rfloordiv__ = _operators("floordiv", ufuncs.floor_divide)
-    __mod__, __rmod__ = _operators("mod", ufuncs.remainder)
-    __divmod__, __rdivmod__ = _operators("divmod", ufuncs.divmod)
-    __pow__, __rpow__ = _operators("pow", ufuncs.power)
+    __add__, __radd__ = _operators("add", binary.add)
+    __sub__, __rsub__ = _operators("sub", binary.subtract)
+    __mul__, __rmul__ = _operators("mul", binary.multiply)
+    __truediv__, __rtruediv__ = _operators("truediv", binary.true_divide)
+    __floordiv__, __rfloordiv__ = _operators("floordiv", binary.floor_divide)
+    __mod__, __rmod__ = _operators("mod", binary.remainder)
+    __divmod__, __rdivmod__ = _operators("divmod", binary.divmod)
+    __pow__, __rpow__ = _operators("pow", binary.power)
     __matmul__, __rmatmul__ = _operators("matmul", _matmul)
 
     def __neg__(self) -> Any:
-        return modules.elementary.negative(self)
+        return modules.unary.negative(self)
 
     def __pos__(self) -> Any:
-        return ufuncs.positive(self)
+        return binary.positive(self)
 
     def __abs__(self) -> Any:
-        return modules.elementary.absolute(self)
+        return modules.unary.absolute(self)
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        rounded = modules.elementary.round(self, ndigits or 0)
+        rounded = modules.unary.round(self, ndigits or 0)
         return rounded.astype(int) if ndigits is None else rounded
 
     # -- bits and logic --
 
-    __lshift__, __rlshift__ = _operators("lshift", ufuncs.left_shift)
-    __rshift__, __rrshift__ = _operators("rshift", ufuncs.right_shift)
-    __and__, __rand__ = _operators("and", ufuncs.bitwise_and)
-    __or__, __ror__ = _operators("or", ufuncs.bitwise_or)
-    __xor__, __rxor__ = _operators("xor", ufuncs.bitwise_xor)
+    __lshift__, __rlshift__ = _operators("lshift", binary.left_shift)
+    __rshift__, __rrshift__ = _operators("rshift", binary.right_shift)
+    __and__, __rand__ = _operators("and", binary.bitwise_and)
+    __or__, __ror__ = _operators("or", binary.bitwise_or)
+    __xor__, __rxor__ = _operators("xor", binary.bitwise_xor)
     def __invert__(self) -> Any:
-        return ufuncs.bitwise_not(self)
+        return binary.bitwise_not(self)
 
     # -- comparison; values are not hashable: equality is elementwise --
 
-    __eq__: ClassVar[_Method] = _operators("eq", ufuncs.equal)[0]
-    __ne__: ClassVar[_Method] = _operators("ne", ufuncs.not_equal)[0]
-    __lt__ = _operators("lt", ufuncs.less)[0]
-    __le__ = _operators("le", ufuncs.less_equal)[0]
-    __gt__ = _operators("gt", ufuncs.greater)[0]
-    __ge__ = _operators("ge", ufuncs.greater_equal)[0]
+    __eq__: ClassVar[_Method] = _operators("eq", binary.equal)[0]
+    __ne__: ClassVar[_Method] = _operators("ne", binary.not_equal)[0]
+    __lt__ = _operators("lt", binary.less)[0]
+    __le__ = _operators("le", binary.less_equal)[0]
+    __gt__ = _operators("gt", binary.greater)[0]
+    __ge__ = _operators("ge", binary.greater_equal)[0]
     __hash__ = None  # pyright: ignore[reportAssignmentType] (unhashable)
 
     # -- elements --

@@ -11,10 +11,10 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
+from shardwise._src.numpy.binary import divide, multiply
 from shardwise._src.numpy.convert import promote_inexact, whole
 from shardwise._src.numpy.creation import as_operand, ones
-from shardwise._src.numpy.elementary import i0
-from shardwise._src.numpy.ufuncs import divide, multiply
+from shardwise._src.numpy.unary import i0
 
 
 def bartlett(M: int) -> Any:

@@ -30,12 +30,12 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import div, mul
 from shardwise._src.ops.families import ANY, NUMERIC, add, check_domain, lit
+from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.ops.index import gather
 from shardwise._src.ops.logical import eq, where
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
 from shardwise._src.ops.sharding import settle
-from shardwise._src.ops.windows import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
 from shardwise._src.types.dims import Dims, letters
 

@@ -24,9 +24,7 @@ from shardwise._src.ops.basis import batch_first, broadcast_in_dim, ints, move_a
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import add, div, mul, neg
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.logical import bitwise_and, eq, ge, le, where
-from shardwise._src.ops.shape import concatenate, slice_in_dim
-from shardwise._src.ops.windows import (
+from shardwise._src.ops.gather_rules import (
     GatherDimensionNumbers,
     ScatterDimensionNumbers,
     as_gather,
@@ -46,6 +44,8 @@ from shardwise._src.ops.windows import (
     update_type,
     window_sizes,
 )
+from shardwise._src.ops.logical import bitwise_and, eq, ge, le, where
+from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import is_signed, max_value
 

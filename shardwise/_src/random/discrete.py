@@ -32,6 +32,7 @@ from shardwise._src.ops.elementwise import (
     where,
 )
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.ops.index import gather
 from shardwise._src.ops.random.bits import draw_bits
 from shardwise._src.ops.random.rejection import random_binomial, random_poisson
@@ -39,7 +40,6 @@ from shardwise._src.ops.reduce import argmax
 from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
 from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.sort import sort, top_k
-from shardwise._src.ops.windows import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.random.arguments import (
     check_key,
     common_sizes,

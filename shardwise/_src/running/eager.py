@@ -16,8 +16,8 @@ from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.toolbox import single
-from shardwise._src.moving.copying import copied
 from shardwise._src.moving.foreign import from_dlpack
+from shardwise._src.moving.pickling import copied
 from shardwise._src.moving.targets import as_sharding
 from shardwise._src.moving.transfer import default_place, move, put_host, scalar, whole_beside
 from shardwise._src.numpy.value import Value

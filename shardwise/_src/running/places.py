@@ -19,7 +19,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import walk
 from shardwise._src.lowering.storage import bare, order_in
 from shardwise._src.moving.transfer import aligned, default_place
-from shardwise._src.runtime import placement
+from shardwise._src.runtime import shardings
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.layout import AutoLayout
@@ -275,7 +275,7 @@ def _meshes_of(meshes: Sequence[Any], devices: tuple) -> list[Any]:
 def _read_back(compiled: Any, ndim: int, meshes: Sequence[Mesh], devices: tuple) -> Any:
     """The sharding that the partitioner chose for a result, as a spec over the first mesh
     that has one for it. Elements that are arrays, of more dimensions than `ndim`, are whole."""
-    tiles = placement.describe(compiled)
+    tiles = shardings.describe(compiled)
     if tiles is None:
         return NamedSharding(meshes[0], PartitionSpec())
     dims, order, replicate_last = tiles

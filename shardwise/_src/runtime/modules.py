@@ -18,8 +18,8 @@ from jaxlib import xla_client as xc
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.runtime.backend import JAXLIB_VERSION
 from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
+from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
 from shardwise._src.runtime.shardy import parsed
-from shardwise._src.runtime.window import CPU_WINDOW, Window
 
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
 _SKIP_CHECKS: dict[str, Any] = {}

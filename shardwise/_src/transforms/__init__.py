@@ -1,1 +1,4 @@
-"""The interpreters behind the transforms: stage, jvp, linearize, transpose, batch, and the tape of eager gradients."""
+"""The interpreters behind the transforms: stage, jvp, linearize, transpose, batch.
+
+`tape` is what eager reverse mode records.
+"""

@@ -5,12 +5,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardwise._src.numpy import elementary, floats, ufuncs
+from shardwise._src.numpy import binary, floats, unary
 from shardwise._src.running.eager import EAGER
 from tests.helpers.oracle import compare
 from tests.helpers.sampling import sampled
 
-MODULES = (elementary, floats, ufuncs)
+MODULES = (unary, floats, binary)
 
 
 def function(name):
@@ -84,7 +84,7 @@ def test_round_with_decimals():
     cases = [(x,) for k, x in SAMPLES.items() if "bool" not in k]
     for decimals in (0, 2, -1):
         legal = cases if decimals >= 0 else cases[:4]
-        compare(lambda x, d=decimals: elementary.round(x, d),
+        compare(lambda x, d=decimals: unary.round(x, d),
                 lambda x, d=decimals: jnp.round(x, d), legal)
 
 BINARY = """
@@ -135,5 +135,5 @@ def _whole(case):
 
 def test_broadcasting():
     row, column = np.arange(3, dtype=np.float32), np.arange(2, dtype=np.float32)[:, None]
-    result = ufuncs.add(EAGER.array(row), EAGER.array(column))
+    result = binary.add(EAGER.array(row), EAGER.array(column))
     np.testing.assert_array_equal(np.asarray(result), row + column)

@@ -1,6 +1,6 @@
 """Universal functions of two arguments: arithmetic, comparison, logic, bits, extremes.
 
-All broadcast as NumPy does and promote as JAX does. Functions of one argument are in `elementary`,
+All broadcast as NumPy does and promote as JAX does. Functions of one argument are in `unary`,
 what concerns the representation of floats in `floats`.
 """
 
