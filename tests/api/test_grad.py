@@ -269,7 +269,7 @@ NESTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(NESTINGS, 1 / 2))
+@pytest.mark.parametrize("name", sampled(NESTINGS, 1 / 3))
 def test_nesting(name):
     same(NESTINGS[name], X)
 

@@ -27,6 +27,7 @@ from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
 from tests.helpers.eager import array, total
 from tests.helpers.errors import message
+from tests.helpers.sampling import sampled
 
 
 def close(got, wanted, tol=1e-5):
@@ -119,7 +120,10 @@ def test_second_derivatives():
     close(jit(twice(grad, OURS))(array(C), array(W), array(XS)), wanted, 1e-4)
 
 
-@pytest.mark.parametrize("axes", [(0, None, None), (None, 1, None), (None, None, 2), (0, 0, 1)])
+AXES = [(0, None, None), (None, 1, None), (None, None, 2), (0, 0, 1)]
+
+
+@pytest.mark.parametrize("axes", sampled(AXES, 2))
 def test_batching(axes):
     args = [np.stack([v, v * 0.5 + 1], a) if a is not None else v
             for v, a in zip((C, W, XS), axes, strict=True)]
@@ -215,7 +219,10 @@ def test_host_values_and_weak_types():
     assert (n.aval.str_short(True), one.aval.str_short(True)) == ("~i32[]", "f32[]")
 
 
-@pytest.mark.parametrize("options", [{}, {"reverse": True, "unroll": 2}, {"unroll": True}])
+KINDS = [{}, {"reverse": True, "unroll": 2}, {"unroll": True}]
+
+
+@pytest.mark.parametrize("options", sampled(KINDS, 1))
 def test_typed_keys_in_the_carry_and_in_xs(options):
     def f(lib, random, c, key, keys):
         def step(carry, k):
