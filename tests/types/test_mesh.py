@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from shardwise._src.base.context import current
-from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh, create_device_mesh, make_mesh
+from shardwise._src.types.grids import create_device_mesh, make_mesh
+from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
 from tests.helpers.threads import at_once
 
 AUTO, EXPLICIT, MANUAL = AxisType.Auto, AxisType.Explicit, AxisType.Manual

@@ -36,7 +36,8 @@ from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.ops.logical import eq
-from shardwise._src.refs.refs import is_ref, with_refs_outside
+from shardwise._src.refs.passing import with_refs_outside
+from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten, register_node
 from shardwise._src.types.dtypes import is_bool
 

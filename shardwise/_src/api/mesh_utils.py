@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise._src.runtime import backend
-from shardwise._src.types import hybrid, mesh
+from shardwise._src.types import grids
 
 
 def create_device_mesh(
@@ -36,7 +36,7 @@ def create_device_mesh(
       ValueError: if there are more or fewer devices.
     """
     del contiguous_submeshes, allow_split_physical_axes
-    return mesh.create_device_mesh(mesh_shape, backend.devices() if devices is None else devices)
+    return grids.create_device_mesh(mesh_shape, backend.devices() if devices is None else devices)
 
 
 def create_hybrid_device_mesh(
@@ -67,7 +67,7 @@ def create_hybrid_device_mesh(
       ValueError: if the granules are not as many, or not as large, as the shapes say.
     """
     del allow_split_physical_axes
-    return hybrid.create_hybrid_device_mesh(
+    return grids.create_hybrid_device_mesh(
         mesh_shape,
         dcn_mesh_shape,
         backend.devices() if devices is None else devices,

@@ -25,7 +25,7 @@ from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import backend as runtime
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
-from shardwise._src.types import mesh as _mesh
+from shardwise._src.types import grids
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.mesh import Mesh
@@ -74,7 +74,7 @@ def make_mesh(
     Its axes are Explicit by default: shardings over it are a part of types. `Mesh` makes Auto ones.
     """
     chosen = runtime.devices() if devices is None else devices
-    return _mesh.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=axis_types)
+    return grids.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=axis_types)
 
 
 def device_put(

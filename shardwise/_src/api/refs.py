@@ -10,15 +10,8 @@ from shardwise._src.api.options import Options
 from shardwise._src.api.staging import Call, Stageable
 from shardwise._src.base.caches import make_room
 from shardwise._src.messages.arguments import argument_names, names_of
-from shardwise._src.refs.refs import (
-    Ref,
-    functional,
-    is_ref,
-    lent,
-    refuse_returned,
-    values_of,
-    write_back,
-)
+from shardwise._src.refs.passing import functional, lent
+from shardwise._src.refs.refs import Ref, is_ref, refuse_returned, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 
 FUNCTIONS = 256  # kept per jitted function, by where refs are among its arguments

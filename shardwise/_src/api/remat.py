@@ -19,7 +19,8 @@ from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.source import describe
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import counted, shown
-from shardwise._src.refs.refs import is_ref, values_of, with_refs_outside, write_back
+from shardwise._src.refs.passing import with_refs_outside
+from shardwise._src.refs.refs import is_ref, values_of, write_back
 from shardwise._src.remat.recompute import checkpoint as checkpoint_op
 from shardwise._src.remat.recompute import named
 from shardwise._src.runtime.pytree import flatten

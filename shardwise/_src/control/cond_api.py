@@ -37,7 +37,8 @@ from shardwise._src.messages.trees import path_in, paths_in, tree_difference
 from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.logical import ne
-from shardwise._src.refs.refs import Ref, is_ref, values_of, with_refs_outside, write_back
+from shardwise._src.refs.passing import with_refs_outside
+from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType, array_type

@@ -165,7 +165,7 @@ class Mesh(BaseMesh):
         axis_types: AxisType | Sequence[AxisType] | None = None,
     ) -> Mesh:
         grid: NDArray[np.object_] = np.array(devices, dtype=object)
-        names = _names(axis_names)
+        names = axis_names_of(axis_names)
         first: Any = grid.flat[0] if grid.size else None
         if isinstance(first, list):
             lengths = [len(cast("Any", row)) for row in grid.flat]
@@ -361,7 +361,7 @@ class AbstractMesh(BaseMesh):
             raise TypeError(f"AbstractMesh takes a sequence of axis sizes, got {axis_sizes!r}.")
         if axis_names is None:
             axis_sizes, axis_names = _split_pairs(axis_sizes)
-        names = _names(axis_names)
+        names = axis_names_of(axis_names)
         if len(axis_sizes) != len(names):
             raise ValueError(
                 f"AbstractMesh got {counted(len(axis_sizes), 'axis size')}, "
@@ -426,7 +426,7 @@ _abstract_meshes: Interned[AbstractMesh] = Interned(MESHES_REMEMBERED)
 # ------------------------------------------------------------------------------ arguments
 
 
-def _names(axis_names: Any) -> tuple[AxisName, ...]:
+def axis_names_of(axis_names: Any) -> tuple[AxisName, ...]:
     if isinstance(axis_names, str):
         return (axis_names,)
     if not isinstance(axis_names, Iterable):
@@ -471,51 +471,3 @@ def _split_pairs(pairs: Sequence[Any]) -> tuple[tuple[int, ...], tuple[AxisName,
                 f"got {tuple(pairs)!r} and no names."
             )
     return tuple(size for _, size in pairs), tuple(name for name, _ in pairs)
-
-
-# -------------------------------------------------------------------------------- grids
-
-
-def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> NDArray[np.object_]:
-    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the order given.
-
-    Ids of GPUs number neighbours in their network one after the other; a list of GPUs need not.
-    """
-    shape = tuple(operator.index(size) for size in mesh_shape)
-    if math.prod(shape) != len(devices):
-        raise ValueError(
-            f"a mesh of shape {shape} takes {counted(math.prod(shape), 'device')}, "
-            f"but {counted(len(devices), 'device')} were given."
-        )
-    if all(getattr(device, "platform", None) == "gpu" for device in devices):
-        devices = sorted(devices, key=lambda device: device.id)
-    flat = np.empty(len(devices), dtype=object)
-    flat[:] = list(devices)
-    return flat.reshape(shape)
-
-
-def make_mesh(
-    axis_shapes: Sequence[int],
-    axis_names: AxisName | Sequence[AxisName],
-    *,
-    devices: Sequence[Device],
-    axis_types: AxisType | Sequence[AxisType] | None = None,
-) -> Mesh:
-    """A mesh of the given shape over the first of `devices`; its axes are Explicit by default."""
-    shape, names = tuple(operator.index(size) for size in axis_shapes), _names(axis_names)
-    if len(shape) != len(names):
-        raise ValueError(
-            f"make_mesh got {counted(len(shape), 'axis size')}, {shape}, "
-            f"but {counted(len(names), 'axis name')}, {names!r}."
-        )
-    if any(size < 1 for size in shape):
-        raise ValueError(f"the axes of a mesh have at least one device each; got shape {shape}.")
-    needed = math.prod(shape)
-    if needed > len(devices):
-        raise ValueError(
-            f"make_mesh needs {counted(needed, 'device')} for the shape {shape}, but only "
-            f"{len(devices)} can be used. Choose sizes whose product is at most {len(devices)}; "
-            "on CPU, SHARDWISE_NUM_CPU_DEVICES says how many virtual devices there are."
-        )
-    chosen = create_device_mesh(shape, list(devices)[:needed])
-    return Mesh(chosen, names, AxisType.Explicit if axis_types is None else axis_types)

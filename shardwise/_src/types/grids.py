@@ -1,7 +1,8 @@
-"""Grids of devices over two networks: a fast one inside granules, a slow one between them.
+"""Grids of devices, and meshes over them.
 
-A granule is what the fast network connects: the devices of a slice, or of a process. Each axis of
-the grid has a factor in either network; neighbours along the fast factor lie in one granule:
+Hybrid grids are over two networks: a fast one inside granules, a slow one between them. A granule
+is what the fast network connects: the devices of a slice, or of a process. Each axis of the grid
+has a factor in either network; neighbours along the fast factor lie in one granule:
 
     create_hybrid_device_mesh((2, 2), (2, 1), devices)   # shape (4, 2), over two granules of four
 """
@@ -17,7 +18,52 @@ from numpy.typing import NDArray
 
 from shardwise._src.messages.words import counted
 from shardwise._src.types.devices import Device
-from shardwise._src.types.mesh import create_device_mesh
+from shardwise._src.types.mesh import AxisName, AxisType, Mesh, axis_names_of
+
+
+def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> NDArray[np.object_]:
+    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the order given.
+
+    Ids of GPUs number neighbours in their network one after the other; a list of GPUs need not.
+    """
+    shape = tuple(operator.index(size) for size in mesh_shape)
+    if math.prod(shape) != len(devices):
+        raise ValueError(
+            f"a mesh of shape {shape} takes {counted(math.prod(shape), 'device')}, "
+            f"but {counted(len(devices), 'device')} were given."
+        )
+    if all(getattr(device, "platform", None) == "gpu" for device in devices):
+        devices = sorted(devices, key=lambda device: device.id)
+    flat = np.empty(len(devices), dtype=object)
+    flat[:] = list(devices)
+    return flat.reshape(shape)
+
+
+def make_mesh(
+    axis_shapes: Sequence[int],
+    axis_names: AxisName | Sequence[AxisName],
+    *,
+    devices: Sequence[Device],
+    axis_types: AxisType | Sequence[AxisType] | None = None,
+) -> Mesh:
+    """A mesh of the given shape over the first of `devices`; its axes are Explicit by default."""
+    shape, names = tuple(operator.index(size) for size in axis_shapes), axis_names_of(axis_names)
+    if len(shape) != len(names):
+        raise ValueError(
+            f"make_mesh got {counted(len(shape), 'axis size')}, {shape}, "
+            f"but {counted(len(names), 'axis name')}, {names!r}."
+        )
+    if any(size < 1 for size in shape):
+        raise ValueError(f"the axes of a mesh have at least one device each; got shape {shape}.")
+    needed = math.prod(shape)
+    if needed > len(devices):
+        raise ValueError(
+            f"make_mesh needs {counted(needed, 'device')} for the shape {shape}, but only "
+            f"{len(devices)} can be used. Choose sizes whose product is at most {len(devices)}; "
+            "on CPU, SHARDWISE_NUM_CPU_DEVICES says how many virtual devices there are."
+        )
+    chosen = create_device_mesh(shape, list(devices)[:needed])
+    return Mesh(chosen, names, AxisType.Explicit if axis_types is None else axis_types)
 
 
 def create_hybrid_device_mesh(

@@ -1,0 +1,90 @@
+"""Refs as arguments: functions that take refs, as functions of their values.
+
+    with lent(refs, "jit of f", names) as values:      # nobody else may use the refs meanwhile
+        result, last = functional(f, "jit of f", at, ())(*values, [])
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from shardwise._src.base.context import current
+from shardwise._src.refs.refs import Ref, refuse_returned, values_of
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import Stage
+
+
+@contextmanager
+def lent(refs: Sequence[Ref], who: str, names: Callable[[], Sequence[str]]) -> Generator[list[Any]]:
+    """The values of refs that are passed to a function, which alone may use them meanwhile."""
+    if len({*map(id, refs)}) < len(refs):
+        twice = next(r for i, r in enumerate(refs) if r in refs[:i])
+        at = [n for n, r in zip(names(), refs, strict=True) if r is twice]
+        raise ValueError(
+            f"{who}: {twice.short} is passed more than once, as {' and '.join(at)}. What is "
+            "written to the one would have to be seen in the other: pass it once."
+        )
+    values = values_of(refs)
+    before = [r._lent_to for r in refs]
+    for r in refs:
+        r._lent_to = who
+    try:
+        yield values
+    finally:
+        for r, b in zip(refs, before, strict=True):
+            r._lent_to = b
+
+
+def functional(fun: Callable, who: str, at: Sequence[int], closed: Sequence[Ref]) -> Callable:
+    """`fun` with values in place of refs: takes them, and gives the result and the last values.
+
+    at:     which leaves of the arguments are values of refs.
+    closed: refs that `fun` uses from outside; their values are one positional argument more, a
+            list, after all others.
+    """
+
+    @functools.wraps(fun)
+    def pure(*args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
+        outside = args[-1]
+        leaves, tree = flatten((args[:-1], kwargs))
+        inner = [Ref(leaves[i]) for i in at]
+        for i, r in zip(at, inner, strict=True):
+            leaves[i] = r
+        full, named = tree.unflatten(leaves)
+        with _known_inside(closed, outside):
+            result = fun(*full, **named)
+            refuse_returned(who, flatten(result)[0])
+            last = [*values_of(inner), *values_of(closed)]
+        return result, last
+
+    return pure
+
+
+@contextmanager
+def _known_inside(refs: Sequence[Ref], values: Sequence[Any]) -> Generator[None]:
+    """In the current stage, refs from outside have these values, and stay what they are outside."""
+    if not refs:
+        yield
+        return
+    stage: Stage = current().interpreter
+    for ref, value in zip(refs, values, strict=True):
+        stage.refs[ref] = [value, value]
+    yield
+    for ref in refs:
+        del stage.refs[ref]
+
+
+def with_refs_outside(fun: Callable, leaves: Sequence[Any]) -> Callable:
+    """`fun(*leaves)` as a function of those leaves that are no refs."""
+
+    @functools.wraps(fun)
+    def filled(*rest: Any) -> Any:
+        given = iter(rest)
+        return fun(*[x if x.__class__ is Ref else next(given) for x in leaves])
+
+    return filled
+
+
