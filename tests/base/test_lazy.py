@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import shardwise as sw
 import shardwise.numpy as np
 
 
@@ -14,6 +15,14 @@ def test_unknown_names_suggest_the_nearest():
         np.sinn
     expected = "module 'shardwise.numpy' has no attribute 'sinn'. Did you mean 'sin'?"
     assert str(failure.value) == expected
+
+
+def test_python_adds_no_suggestion_of_its_own(capsys):
+    with pytest.raises(AttributeError) as failure:
+        sw.gard
+    sys.__excepthook__(failure.type, failure.value, None)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith("module 'shardwise' has no attribute 'gard'. Did you mean 'grad'?")
 
 
 def test_functions_win_over_modules_of_the_package():

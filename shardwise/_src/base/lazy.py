@@ -46,7 +46,8 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
             return sorted(table)
         if name not in table:
             hint = "" if name.startswith("__") else did_you_mean(name, table)
-            raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}")
+            # Without `obj`, for which Python would add a suggestion of its own to this one.
+            raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}", name=name)
         home, inner = table[name]
         with _IMPORTING:
             if home == package:  # a module of the package itself
