@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import re
 import tracemalloc
 
 import ml_dtypes
@@ -460,3 +461,16 @@ def test_fetching_starts_all_copies_before_it_waits(monkeypatch):
     )
     np.testing.assert_array_equal(np.asarray(x), BIG)
     assert steps == ["start"] * 4 + ["wait"] * 4
+
+
+def test_trivial_tangents_are_no_arrays():
+    said = (
+        "a value of type float0[{}], as tangents of integers are, takes no memory, and cannot be "
+        "an array on a device. Leave it out."
+    )
+    for shape, text in ((), ""), ((4,), "4"):
+        zeros = np.zeros(shape, sw.float0)
+        with pytest.raises(TypeError, match=f"^{re.escape(said.format(text))}$"):
+            sw.numpy.add(1.0, zeros)
+        with pytest.raises(TypeError, match=re.escape(f"the result: {said.format(text)}")):
+            sw.jit(lambda x, zeros=zeros: zeros)(1.0)

@@ -91,8 +91,8 @@ def _check_linear(name: str, program: Program, linear: set[Any]) -> None:
         if not places:
             continue
         linear.update(eqn.outputs)
-        if eqn.op is call:
-            held = eqn.params["program"]
+        held = eqn.called
+        if held is not None:
             _check_linear(name, held, {held.arguments[i] for i in places})
         elif eqn.op.dims is not None:
             types = [a.aval for a in eqn.inputs]

@@ -11,7 +11,6 @@ from shardwise._src.base.caches import exact
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.positions import join, split
 from shardwise._src.control.bodies import check_function, leaf, shelf_of, staged
-from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, is_operand, known, type_of
 from shardwise._src.core.program import Literal, Program, Var
 from shardwise._src.core.structure import shared
@@ -223,8 +222,8 @@ def _made_by(program: Program, var: Any) -> str:
     eqn = next((e for e in program.equations if var in e.outputs), None)
     if eqn is None:
         return "from an argument of a call"
-    if eqn.op is call:
-        held = eqn.params["program"]
+    held = eqn.called
+    if held is not None:
         return _made_by(held, held.outputs[eqn.outputs.index(var)])
     if eqn.op is named:
         return f"named {eqn.params['name']!r} from {describe(eqn.site)}"

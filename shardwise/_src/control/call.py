@@ -86,7 +86,9 @@ def _batch(
     return op(*moved, program=new, **p), [0 if m else None for m in marks]
 
 
-def calling(name: str, lower: Callable[..., Any], split: Callable[..., Any]) -> Op:
+def calling(
+    name: str, lower: Callable[..., Any], split: Callable[..., Any], **facts: Any
+) -> Op:
     """An op that calls its parameter `program`; other parameters are passed on as they are."""
     return Op(
         name,
@@ -101,7 +103,8 @@ def calling(name: str, lower: Callable[..., Any], split: Callable[..., Any]) -> 
         replay=replay_call,
         multiple=True,
         programs=("program",),
+        **facts,
     )
 
 
-call = calling("jit", _lower, _split)
+call = calling("jit", _lower, _split, is_call=True)

@@ -11,7 +11,7 @@ branch only (a tangent, a cotangent, a residual), the other branches give zeros.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from shardwise._src.control.programs import Extension, any_of, fit, with_results
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.ordering import ORDERED
-from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.toolbox import derived, pruned
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.collective import pmax
@@ -357,6 +357,30 @@ def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
     return {"branches": tuple([with_token(b, 0, 0) for b in params["branches"]])}, 1, 0
 
 
+def _divide(
+    op: Op, inside: Callable[..., Any], eqn: Equation
+) -> tuple[Equation, list[Var], Equation]:
+    """Each branch gives its own saved values, and zeros for those of the others."""
+    pairs = [inside(b) for b in eqn.params["branches"]]
+    saved = [v for parts, _ in pairs for v in parts.saved]
+    if not saved:
+        return eqn, [], eqn
+    first, again = [], []
+    for parts, branch in pairs:
+        new = Extension(parts.first)
+        slots = [v if v in parts.saved else new.zeros(v.aval) for v in saved]
+        outputs = [*branch.outputs, *slots]
+        first.append(branch.replace(outputs=outputs, equations=new.equations))
+        slots = [v if v in parts.saved else Var(v.aval) for v in saved]
+        again.append(branch.replace(inputs=[*branch.inputs, *slots], equations=parts.again))
+    outs = [Var(v.aval) for v in saved]
+    return (
+        eqn.replace(params={"branches": tuple(first)}, outputs=[*eqn.outputs, *outs]),
+        outs,
+        eqn.replace(params={"branches": tuple(again)}, inputs=[*eqn.inputs, *outs]),
+    )
+
+
 cond = Op(
     "cond",
     type_rule=_type,
@@ -368,6 +392,7 @@ cond = Op(
     sequence=_sequence,
     checked=cond_checked,
     replay=replay_cond,
+    divide=_divide,
     multiple=True,
     programs=("branches",),
 )

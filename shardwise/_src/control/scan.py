@@ -10,7 +10,7 @@ carry that goes in, so these rules repeat until the marks agree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.errors import ShardingTypeError
@@ -20,7 +20,7 @@ from shardwise._src.control.programs import Extension, fit, parts
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.toolbox import derived
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
@@ -317,6 +317,23 @@ def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
     return params | {"body": body, "num_carry": params["num_carry"] + 1}, at, 0
 
 
+def _divide(
+    op: Op, inside: Callable[..., Any], eqn: Equation
+) -> tuple[Equation, list[Var], Equation]:
+    """What is saved in the body is stacked."""
+    parts, body = inside(eqn.params["body"])
+    if not parts.saved:
+        return eqn, [], eqn
+    stacked = [Var(stacked_type(v.aval, eqn.params["length"])) for v in parts.saved]
+    first = body.replace(outputs=[*body.outputs, *parts.saved], equations=parts.first)
+    again = body.replace(inputs=[*body.inputs, *parts.saved], equations=parts.again)
+    return (
+        eqn.replace(params={**eqn.params, "body": first}, outputs=[*eqn.outputs, *stacked]),
+        stacked,
+        eqn.replace(params={**eqn.params, "body": again}, inputs=[*eqn.inputs, *stacked]),
+    )
+
+
 scan = Op(
     "scan",
     type_rule=_type,
@@ -328,6 +345,7 @@ scan = Op(
     sequence=_sequence,
     checked=scan_checked,
     replay=replay_scan,
+    divide=_divide,
     multiple=True,
     programs=("body",),
 )

@@ -32,6 +32,11 @@ theirs. How they are called (`**p` are the op's parameters):
                                             vectors along the last dimension of `indices`, whose
                                             components are along `dims`. None for no places.
     host(op, **p)                         → the function of the host that the compiled op calls.
+    divide(op, inside, eqn)               → (first, saved, again); for ops that hold programs: the
+                                            equation that also gives what is saved inside of them,
+                                            these values, and the equation that computes the results
+                                            with them. `inside(program)` says the same of a program
+                                            (remat/recompute.py).
 
 With `multiple`, results, tangents, cotangents and dims are lists.
 
@@ -72,6 +77,7 @@ class Op:
     effects:     what it does besides giving results; it is kept where these are not used.
     multiple:    whether it has a list of results.
     programs:    the parameters that hold programs, or tuples of them, once it is staged.
+    is_call:     whether it only calls the one program that it holds, which may stand in its place.
     shardings:   the parameters that are shardings; its type rule says how results are split.
     named_axes:  the parameters with the named axes it is over, and with their sizes; or None.
     user_code:   whether parameters hold functions of the user, which rules run.
@@ -102,9 +108,11 @@ class Op:
     replay: Rule | None = None
     windows: Rule | None = None
     host: Rule | None = None
+    divide: Rule | None = None
     effects: frozenset[Any] = frozenset()
     multiple: bool = False
     programs: tuple[str, ...] = ()
+    is_call: bool = False
     shardings: tuple[str, ...] = ()
     named_axes: tuple[str, str] | None = None
     user_code: bool = False

@@ -62,6 +62,11 @@ class Equation:
         """The programs that this equation's parameters hold."""
         return held_in(self.op, self.params)
 
+    @property
+    def called(self) -> Program | None:
+        """The program that may stand in the place of this equation, which only calls it."""
+        return next(self.programs()) if self.op.is_call else None
+
     def effects(self) -> frozenset[Any]:
         if not self.op.programs:
             return self.op.effects

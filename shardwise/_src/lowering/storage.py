@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Program
 from shardwise._src.ops.memory import kind_of, to_memory
-from shardwise._src.ops.placement import device_put
-from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import canonical_memory_kind
 from shardwise._src.types.extended import ExtendedDType
@@ -121,6 +119,6 @@ def result_kinds(program: Program) -> list[str | None]:
     for eqn in program.equations:
         if eqn.op is to_memory:
             kinds[eqn.outputs[0]] = eqn.params["space"].wanted
-        elif eqn.op in (device_put, sharding_constraint):
-            kinds[eqn.outputs[0]] = kind_of(eqn.params["sharding"])
+        for name in eqn.op.shardings:
+            kinds[eqn.outputs[0]] = kind_of(eqn.params[name])
     return [kinds.get(a) for a in program.outputs]

@@ -32,7 +32,7 @@ from shardwise._src.ops.sharding import reshard
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import canonicalize, too_large
+from shardwise._src.types.dtypes import canonicalize, float0, too_large
 from shardwise._src.types.layout import AutoLayout, Format
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -88,6 +88,11 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
 
     The last result says whether no two devices get the same, or all do (see `backend.put`).
     """
+    if t.dtype == float0:
+        raise TypeError(
+            f"a value of type {t.str_short(True)}, as tangents of integers are, takes no memory, "
+            "and cannot be an array on a device. Leave it out."
+        )
     if sharding.partial_axes[0]:
         raise ValueError(
             f"a value of type {t.str_short(True)} cannot be put as addends, which {sharding} asks "
@@ -109,7 +114,10 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
     """
     held = _scalars if near is None else near.ints
     key = (value, exact(value), current().key)  # as in `Eager._with_scalars`
-    found = held.get(key)
+    try:
+        found = held.get(key)
+    except TypeError:  # a float0 has no hash
+        return put_host(value, default_place(), False)
     if found is not None and found._impl.__class__ is not Gone:
         return found
     if near is None:

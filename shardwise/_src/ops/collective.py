@@ -67,6 +67,7 @@ def collective(
     fields = {
         "type_rule": type_rule, "dims": dims, "lower": _lower, "jvp": _linear_jvp,
         "batch": _batch(alone, tuple(positions)), "elements": Elements.MOVED,
+        "long": True,
     }
     return Op(name, named_axes=("names", "sizes"), **fields | rules)
 

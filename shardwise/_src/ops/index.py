@@ -44,10 +44,17 @@ from shardwise._src.ops.gather_rules import (
     update_type,
     window_sizes,
 )
-from shardwise._src.ops.logical import bitwise_and, eq, ge, le, where
-from shardwise._src.ops.shape import concatenate, slice_in_dim
+from shardwise._src.ops.logical import eq, where
+from shardwise._src.ops.shape import concatenate
+from shardwise._src.ops.windows import (
+    gather_windows,
+    scatter_windows,
+    slice_windows,
+    stacked,
+    update_windows,
+    windows_inside,
+)
 from shardwise._src.types.array_type import array_type
-from shardwise._src.types.dtypes import is_signed, max_value
 
 # -- dynamic_slice: the window of slice_sizes at the start indices, moved inside the operand --
 
@@ -114,31 +121,10 @@ def _dynamic_slice_batch(
     return gather(operand, vectors, dimension_numbers=dims, slice_sizes=sizes, mode="clip"), 0
 
 
-def stacked(size: int, starts: Any, ds: Any) -> Any:
-    """Scalars, some of which carry a hidden dimension, as the vectors i32[size, len(starts)]."""
-    columns = [
-        reshape(batch_first(size, s, d), shape=(size, 1)) for s, d in zip(starts, ds, strict=True)
-    ]
-    return concatenate(*columns, dimension=1) if len(columns) > 1 else columns[0]
-
-
-def _slice_windows(op: Op, args: Any, *, slice_sizes: tuple) -> tuple | None:
-    return _at_starts(args[0], args[1:], slice_sizes)
-
-
-def _at_starts(x: Any, starts: Any, sizes: tuple) -> tuple | None:
-    """The one window at starts along all dimensions."""
-    if not starts:
-        return None
-    column = [broadcast_in_dim(s, shape=(1,), dims=()) for s in starts]
-    vector = concatenate(*column, dimension=0) if len(column) > 1 else column[0]
-    return x, vector, tuple(range(len(sizes))), sizes
-
-
 dynamic_slice = Op(
     "dynamic_slice",
     elements=Elements.MOVED,
-    windows=_slice_windows,
+    windows=slice_windows,
     type_rule=dynamic_slice_type,
     dims=dynamic_slice_dims,
     lower=_dynamic_slice_lower,
@@ -193,14 +179,10 @@ def _update_batch(op: Op, mapped: Any, args: Any, ds: Any) -> tuple[Any, int]:
     return out, 0
 
 
-def _update_windows(op: Op, args: Any) -> tuple | None:
-    return _at_starts(args[0], args[2:], type_of(args[1]).shape)
-
-
 dynamic_update_slice = Op(
     "dynamic_update_slice",
     elements=Elements.MOVED,
-    windows=_update_windows,
+    windows=update_windows,
     type_rule=update_type,
     dims=update_dims,
     lower=_update_lower,
@@ -260,26 +242,6 @@ def _filled(
     return where(broadcast_in_dim(inside, shape=t.shape, dims=kept), out, lit(value, out))
 
 
-def windows_inside(x: Any, indices: Any, index_map: tuple, sizes: tuple) -> Any:
-    """For each index vector, whether its window lies within the operand."""
-    shape, t = type_of(x).shape, type_of(indices)
-    inside = None
-    for j, d in enumerate(index_map):
-        column = slice_in_dim(indices, j, j + 1, t.ndim - 1)
-        i = reshape(column, shape=t.shape[:-1])
-        for test in _within(i, shape[d] - sizes[d]):
-            inside = test if inside is None else bitwise_and(inside, test)
-    return inside
-
-
-def _within(i: Any, limit: int) -> list[Any]:
-    dtype = type_of(i).dtype
-    tests = [ge(i, lit(0, i))] if is_signed(dtype) else []
-    if limit < max_value(dtype):
-        tests.append(le(i, lit(limit, i)))
-    return tests
-
-
 def _gather_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
     x, indices = primals
     out = gather(x, indices, **p)
@@ -334,16 +296,10 @@ def _gather_batch(
                   slice_sizes=(one, *slice_sizes), **p), 0
 
 
-def _gather_windows(
-    op: Op, args: Any, *, dimension_numbers: Any, slice_sizes: tuple, **p: Any
-) -> tuple:
-    return *args, dimension_numbers.start_index_map, slice_sizes
-
-
 gather = Op(
     "gather",
     elements=Elements.MOVED,
-    windows=_gather_windows,
+    windows=gather_windows,
     type_rule=gather_type,
     dims=gather_dims,
     lower=_gather_lower,
@@ -385,18 +341,12 @@ def read_back(x: Any, indices: Any, updates: Any, dims: Any, p: dict, fill: Any 
     )
 
 
-def _scatter_windows(op: Op, args: Any, *, dimension_numbers: Any, **p: Any) -> tuple:
-    x, indices, updates = args
-    sizes = window_sizes(type_of(x), type_of(updates), dimension_numbers)
-    return x, indices, dimension_numbers.scatter_dims_to_operand_dims, sizes
-
-
 def _scatter_op(
     name: str, body: str, jvp: Callable, transpose: Callable | None, **facts: Any
 ) -> Op:
     return Op(
         name,
-        windows=_scatter_windows,
+        windows=scatter_windows,
         long=True,
         type_rule=scatter_type,
         dims=scatter_dims,

@@ -23,9 +23,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwise._src.control.call import call, calling
-from shardwise._src.control.cond import cond
-from shardwise._src.control.programs import Extension
-from shardwise._src.control.scan import scan, stacked_type
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
 from shardwise._src.core.toolbox import Rewriting, derived, inlined
@@ -132,60 +129,20 @@ def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy)
 def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
     """An equation that gives what is saved inside of its programs, the values, one that takes them.
     """
-    if eqn.op is scan:
-        return _divided_scan(eqn, policy)
-    if eqn.op is cond:
-        return _divided_cond(eqn, policy)
-    return eqn, [], eqn
 
+    def inside(program: Program) -> tuple[Plan, Program]:
+        program = without_calls(program)
+        return plan(program.equations, program.outputs, policy), program
 
-def _inner(program: Program, policy: Policy) -> tuple[Plan, Program]:
-    program = without_calls(program)
-    return plan(program.equations, program.outputs, policy), program
-
-
-def _divided_scan(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
-    parts, body = _inner(eqn.params["body"], policy)
-    if not parts.saved:
-        return eqn, [], eqn
-    stacked = [Var(stacked_type(v.aval, eqn.params["length"])) for v in parts.saved]
-    first = body.replace(outputs=[*body.outputs, *parts.saved], equations=parts.first)
-    again = body.replace(inputs=[*body.inputs, *parts.saved], equations=parts.again)
-    return (
-        eqn.replace(params={**eqn.params, "body": first}, outputs=[*eqn.outputs, *stacked]),
-        stacked,
-        eqn.replace(params={**eqn.params, "body": again}, inputs=[*eqn.inputs, *stacked]),
-    )
-
-
-def _divided_cond(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
-    """Each branch gives its own saved values, and zeros for those of the others."""
-    parts = [_inner(b, policy) for b in eqn.params["branches"]]
-    saved = [v for p, _ in parts for v in p.saved]
-    if not saved:
-        return eqn, [], eqn
-    first, again = [], []
-    for p, branch in parts:
-        new = Extension(p.first)
-        slots = [v if v in p.saved else new.zeros(v.aval) for v in saved]
-        outputs = [*branch.outputs, *slots]
-        first.append(branch.replace(outputs=outputs, equations=new.equations))
-        slots = [v if v in p.saved else Var(v.aval) for v in saved]
-        again.append(branch.replace(inputs=[*branch.inputs, *slots], equations=p.again))
-    outs = [Var(v.aval) for v in saved]
-    return (
-        eqn.replace(params={"branches": tuple(first)}, outputs=[*eqn.outputs, *outs]),
-        outs,
-        eqn.replace(params={"branches": tuple(again)}, inputs=[*eqn.inputs, *outs]),
-    )
+    return (eqn, [], eqn) if eqn.op.divide is None else eqn.op.divide(eqn.op, inside, eqn)
 
 
 @derived
 def without_calls(program: Program) -> Program:
     """The program with its calls of held programs written in place."""
-    if not any(eqn.op is call for eqn in program.equations):
+    if not any(eqn.op.is_call for eqn in program.equations):
         return program
-    return inlined(program, lambda eqn: eqn.params["program"] if eqn.op is call else None)
+    return inlined(program, lambda eqn: eqn.called)
 
 
 # -- the op --

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.control.call import call
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.toolbox import inlined
-from shardwise._src.ops.inspect import INSPECT, inspect_sharding
+from shardwise._src.ops.inspect import INSPECT
 
 
 def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> None:
@@ -21,8 +20,8 @@ def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> No
     compiled: makes the executable of a program with the given one's results, and more.
     """
     flat = inlined(program, _looking)
-    seen = [e for e in flat.equations if e.op is inspect_sharding]
-    rest = [e for e in flat.equations if e.op is not inspect_sharding]
+    seen = [e for e in flat.equations if INSPECT in e.op.effects]
+    rest = [e for e in flat.equations if INSPECT not in e.op.effects]
     if any(INSPECT in e.effects() for e in rest):
         raise NotImplementedError(
             f"{program.name}: inspect_array_sharding cannot look into a loop, a branch or a "
@@ -36,5 +35,5 @@ def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> No
 
 def _looking(eqn: Equation) -> Program | None:
     """The program that an equation calls, if that inspects something."""
-    held = eqn.params["program"] if eqn.op is call else None
+    held = eqn.called
     return held if held is not None and INSPECT in held.effects else None

@@ -155,7 +155,10 @@ class Stage(Interpreter):
 def _literal(x: Any) -> Literal:
     """The literal of a scalar; those in use are kept, by class, value and context."""
     key = (x, exact(x), current().key)
-    found = _literals.get(key)
+    try:
+        found = _literals.get(key)
+    except TypeError:  # a float0, which has no hash
+        return _new_literal(x)
     if found is None:
         if len(_literals) >= LITERAL_CACHE_SIZE:
             _literals.clear()
