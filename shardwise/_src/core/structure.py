@@ -25,7 +25,8 @@ def structure_of(program: Program) -> tuple[Any, ...] | None:
     for eqn in program.equations:
         key.append(eqn.op)
         for name, value in eqn.params.items():
-            key += (name, value, exact(value))
+            # A NaN equals no other.
+            key += (name, repr(value) if value.__class__ is float else value, exact(value))
         for atom in eqn.inputs:
             key.append(_form(atom, number))
         for v in eqn.outputs:
