@@ -165,7 +165,7 @@ _KNOWN: dict[Op, tuple[Op, Callable]] = {
     ew.mul: (ops.reduce_prod, lambda d: 1),
     ew.max: (ops.reduce_max, min_value),
     ew.min: (ops.reduce_min, max_value),
-    ew.bitwise_and: (ops.reduce_and, ops._all_ones),
+    ew.bitwise_and: (ops.reduce_and, ops.all_ones),
     ew.bitwise_or: (ops.reduce_or, lambda d: 0),
     ew.bitwise_xor: (ops.reduce_xor, lambda d: 0),
 }

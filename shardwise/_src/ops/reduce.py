@@ -182,11 +182,11 @@ reduce_prod = reduction("reduce_prod", NUMERIC, ew.mul, hlo="multiply", identity
 # -- bits; on booleans all, any and parity --
 
 
-def _all_ones(dtype: Any) -> Any:
+def all_ones(dtype: Any) -> Any:
     return np.ones((), bool) if dtype == BOOL else np.invert(np.zeros((), dtype))
 
 
-reduce_and = reduction("reduce_and", LOGICAL, ew.bitwise_and, hlo="and", identity=_all_ones,
+reduce_and = reduction("reduce_and", LOGICAL, ew.bitwise_and, hlo="and", identity=all_ones,
                        combine="and")
 reduce_or = reduction("reduce_or", LOGICAL, ew.bitwise_or, hlo="or", identity=lambda d: 0,
                       combine="or")
