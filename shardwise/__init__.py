@@ -2,11 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from shardwise._src.api.grad import grad as grad
-from shardwise._src.api.grad import jvp as jvp
-from shardwise._src.api.grad import linearize as linearize
-from shardwise._src.api.grad import value_and_grad as value_and_grad
-from shardwise._src.api.grad import vjp as vjp
 from shardwise._src.api.jit import jit as jit
 from shardwise._src.api.placement import block_until_ready as block_until_ready
 from shardwise._src.api.placement import default_backend as default_backend
@@ -21,7 +16,6 @@ from shardwise._src.api.placement import process_count as process_count
 from shardwise._src.api.placement import process_index as process_index
 from shardwise._src.api.placement import with_sharding_constraint as with_sharding_constraint
 from shardwise._src.api.shapes import ShapeDtypeStruct as ShapeDtypeStruct
-from shardwise._src.api.vmap import vmap as vmap
 from shardwise._src.arrays.array import Array as Array
 from shardwise._src.base.config import config as config
 from shardwise._src.base.config import default_device as default_device
@@ -70,6 +64,11 @@ if TYPE_CHECKING:
     from shardwise._src.api.derivatives import linear_transpose as linear_transpose
     from shardwise._src.api.explicit import reshard as reshard
     from shardwise._src.api.explicit import set_mesh as set_mesh
+    from shardwise._src.api.grad import grad as grad
+    from shardwise._src.api.grad import jvp as jvp
+    from shardwise._src.api.grad import linearize as linearize
+    from shardwise._src.api.grad import value_and_grad as value_and_grad
+    from shardwise._src.api.grad import vjp as vjp
     from shardwise._src.api.jacobian import hessian as hessian
     from shardwise._src.api.jacobian import jacfwd as jacfwd
     from shardwise._src.api.jacobian import jacobian as jacobian
@@ -95,6 +94,7 @@ if TYPE_CHECKING:
     from shardwise._src.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
     from shardwise._src.api.tracing import eval_shape as eval_shape
     from shardwise._src.api.tracing import make_jaxpr as make_jaxpr
+    from shardwise._src.api.vmap import vmap as vmap
     from shardwise._src.arrays.array import Shard as Shard
     from shardwise._src.base.config import checking_leaks as checking_leaks
     from shardwise._src.base.config import debug_infs as debug_infs

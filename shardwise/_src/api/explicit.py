@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.grad import as_value
 from shardwise._src.api.prefixes import broadcast_prefix
+from shardwise._src.api.values import as_value
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import name_of

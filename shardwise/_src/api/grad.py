@@ -11,10 +11,10 @@ import numpy as np
 from shardwise._src.api.backward import backward
 from shardwise._src.api.closures import Closure
 from shardwise._src.api.signatures import as_tuple, called, check_argnums, check_function
+from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
 from shardwise._src.base.context import current
-from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import put
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.arguments import leaf_name, name_of, names_at
@@ -33,42 +33,8 @@ from shardwise._src.transforms.jvp import JVP, push_forward
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.transforms.linearize import linearize as _linearize
 from shardwise._src.transforms.tape import Tape
-from shardwise._src.transforms.tracer import Tracer, escaped
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_complex, is_float, is_inexact
-
-
-def as_value(x: Any) -> Any:
-    """A leaf as an array, which may get into the hands of users; tracers as they are."""
-    if x.__class__ is Array:
-        return x
-    if isinstance(x, Tracer):
-        if not x.interpreter.alive:
-            raise escaped(x)
-        return x
-    host = isinstance(x, np.ndarray | np.generic | bool | int | float | complex)
-    return EAGER.new_array(x) if host else EAGER.array(x)
-
-
-def as_input(x: Any, what: str, path: Callable[[], str]) -> Any:
-    """An input or result of a transform as a value; raises with its path if it is none."""
-    try:
-        return as_value(x)
-    except UnexpectedTracerError:
-        raise
-    except TypeError as error:
-        raise TypeError(f"{what}: {path()}: {error}") from None
-
-
-def checked_results(outs: list[Any], tree: Any, what: str) -> list[Any]:
-    """The leaves of a function's result, if all are values."""
-    for i, x in enumerate(outs):
-        if not isinstance(x, _VALUES):
-            as_input(x, what, lambda i=i: path_in("the result", tree, i))
-    return outs
-
-
-_VALUES = Value | np.ndarray | np.generic | bool | int | float | complex
 
 
 def argument_path(fun: Callable, places: Sequence[int], tree: Any, i: int) -> str:

@@ -31,7 +31,7 @@ class JitOptions(TypedDict, total=False):
     compiler_options: dict[str, Any] | None
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Options:
     """The arguments of `jit`, in canonical form.
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from shardwise._src.api.grad import as_value
 from shardwise._src.api.prefixes import broadcast_prefix
+from shardwise._src.api.values import as_value
 from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.infer import known

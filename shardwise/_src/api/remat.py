@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from shardwise._src.api.grad import as_value
+from shardwise._src.api.values import as_value
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.positions import join, split

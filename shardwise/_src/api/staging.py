@@ -44,7 +44,7 @@ CACHE_SIZE = 4096
 _log = logging.getLogger("shardwise.jit")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Call:
     """A call of a function that is staged. Made where the call is not found among those known.
 
@@ -61,7 +61,7 @@ class Call:
         return merged(self.static, *self.tree.unflatten(self.leaves))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Staged:
     """A function staged for one kind of arguments.
 

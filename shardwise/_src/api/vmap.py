@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.api.grad import as_input, checked_results
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.refs import mapped_with_refs
 from shardwise._src.api.signatures import called, check_function
+from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.arrays.array import Array
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import argument_names, name_of, names_of

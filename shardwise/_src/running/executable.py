@@ -15,7 +15,7 @@ from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Executable:
     """A loaded module with everything a call needs, worked out beforehand.
 

@@ -34,7 +34,7 @@ from shardwise._src.types.sharding import (
 from shardwise._src.types.tiling import Tiling
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Places:
     """Where a program runs, and where what it takes and gives is.
 

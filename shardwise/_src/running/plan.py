@@ -70,7 +70,7 @@ class Asked(NamedTuple):
     storage: Storage
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, slots=True)
 class ModulePlan:
     """A program with all that is decided about it before it is compiled, and its module's text.
 
