@@ -148,7 +148,7 @@ class Jitted(Generic[P, R]):
         if explain_cache_misses.value:
             function.explain(key, self._cache, call)
         inputs = self._inputs(call)
-        staged = function.staged(call, inputs.types, refs=True)
+        staged = function.staged(call, inputs.types, refs=True, names=inputs.names)
         if staged.refs:
             run = closing_over_refs(Jitted, function, call, staged.refs)
         else:
@@ -219,7 +219,8 @@ class Jitted(Generic[P, R]):
         """The staged program for these arguments (arrays or `ShapeDtypeStruct`s)."""
         call = self._function.call(args, kwargs)
         inputs = self._inputs(call)
-        return self._traced(call, inputs, self._function.staged(call, inputs.types))
+        staged = self._function.staged(call, inputs.types, names=inputs.names)
+        return self._traced(call, inputs, staged)
 
     @hides_frames
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:

@@ -173,10 +173,14 @@ class Stageable:
 
     # -- staging --
 
-    def staged(self, call: Call, types: tuple[ArrayType, ...], *, refs: bool = False) -> Staged:
+    def staged(
+        self, call: Call, types: tuple[ArrayType, ...], *, refs: bool = False,
+        names: Sequence[str] | None = None,
+    ) -> Staged:
         """The function staged for arguments of these types; kept where it captured nothing.
 
-        refs: whether it may touch refs from outside, which are then the caller's matter.
+        refs:  whether it may touch refs from outside, which are then the caller's matter.
+        names: of the leaves, where they are known.
         """
         key = (CURRENT.get().trace_key, call.tree, call.static, *types)
         try:
@@ -186,7 +190,9 @@ class Stageable:
         if found is not None and (refs or not found.refs):
             return found
         begin = time.perf_counter()
-        new = self._staged(call, types, [] if refs else None)
+        if names is None:
+            names = self.names(call.leaves, call.tree)
+        new = self._staged(call, types, [] if refs else None, names)
         if log_compiles.value:
             _log.warning("traced %s in %.1f ms", self.name, 1e3 * (time.perf_counter() - begin))
         self._was_staged = True
@@ -195,7 +201,8 @@ class Stageable:
         return new
 
     def _staged(
-        self, call: Call, types: tuple[ArrayType, ...], refs: list[Ref] | None
+        self, call: Call, types: tuple[ArrayType, ...], refs: list[Ref] | None,
+        names: Sequence[str],
     ) -> Staged:
         tree, static = call.tree, call.static
         out_tree: list[Any] = []
@@ -207,7 +214,6 @@ class Stageable:
             out_tree.append(treedef)
             return [self._result(x, treedef, i) for i, x in enumerate(outs)]
 
-        names = self.names(call.leaves, tree)
         program, captured = stage(flat, types, name=self.name, names=names, refs=refs)
         return Staged(program, out_tree[0], tuple(captured), tuple(refs or ()))
 
