@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import both
@@ -31,8 +30,7 @@ class JitOptions(TypedDict, total=False):
     compiler_options: dict[str, Any] | None
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Options:
+class Options(NamedTuple):
     """The arguments of `jit`, in canonical form.
 
     Trees of calls are those of the arguments that are not static, as (positional, named).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,7 +66,7 @@ def _for_values(options: Options, count: int) -> Options:
         ins = (*(ins if isinstance(ins, tuple | list) else (ins,) * moving), None)
     if outs is not None:
         outs = (outs, None)
-    return dataclasses.replace(options, in_shardings=ins, out_shardings=outs)
+    return options._replace(in_shardings=ins, out_shardings=outs)
 
 
 def _names(fun: Callable, args: tuple, kwargs: dict) -> Callable[[], list[str]]:

@@ -11,8 +11,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from weakref import WeakSet
 
 import numpy as np
@@ -44,8 +43,7 @@ CACHE_SIZE = 4096
 _log = logging.getLogger("shardwise.jit")
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Call:
+class Call(NamedTuple):
     """A call of a function that is staged. Made where the call is not found among those known.
 
     leaves: of the arguments that are not static; tree: of these, as (positional, named).
@@ -61,8 +59,7 @@ class Call:
         return merged(self.static, *self.tree.unflatten(self.leaves))
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Staged:
+class Staged(NamedTuple):
     """A function staged for one kind of arguments.
 
     captured: tracers of transforms around it, the program's first arguments.

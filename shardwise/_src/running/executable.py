@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.arrays.signature import Signature
@@ -15,8 +14,7 @@ from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Executable:
+class Executable(NamedTuple):
     """A loaded module with everything a call needs, worked out beforehand.
 
     program:  what was compiled; text: its module in StableHLO.

@@ -6,9 +6,8 @@ constraints; then the mesh in scope; else where the first array is, or the defau
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +33,7 @@ from shardwise._src.types.sharding import (
 from shardwise._src.types.tiling import Tiling
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Places:
+class Places(NamedTuple):
     """Where a program runs, and where what it takes and gives is.
 
     devices:   in the program's order; committed: whether its results must stay on them.

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -70,8 +69,7 @@ class Asked(NamedTuple):
     storage: Storage
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, slots=True)
-class ModulePlan:
+class ModulePlan(NamedTuple):
     """A program with all that is decided about it before it is compiled, and its module's text.
 
     program:   as it is compiled: with ordered effects in sequence.
@@ -205,7 +203,7 @@ def plan_module(
     asked = _asked(places, orders, constants, [i in donated for i in range(len(sigs))])
     text, chosen = _text_for(program, constants, places, asked)
     if len(places.devices) > 1:
-        places = dataclasses.replace(places, results=chosen)
+        places = places._replace(results=chosen)
     return ModulePlan(
         program, sigs, names, constants, donated, unfit, places, orders, asked, text
     )
