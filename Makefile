@@ -14,7 +14,7 @@ help:         ## this list
 
 install: $(STAMP)  ## .venv with shardwise (editable) and everything tests need
 
-demo: install      ## a short tour on eight virtual devices
+demo: install      ## trains a small transformer over eight virtual devices
 	$(BIN)/shardwise demo
 
 test: install      ## the tests of every change, others of each sweep each day; WORKERS=n processes

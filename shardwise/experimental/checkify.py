@@ -1,4 +1,8 @@
-"""Errors as values, see `api.checkify`."""
+"""Errors as values: functions that return what went wrong beside their result.
+
+    error, y = checkify(jit(f))(x)
+    error.throw()
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Layouts of arrays in memory; see `types.layout`."""
+"""Layouts of arrays in memory: the order of their dimensions, and tiles."""
 
 from typing import TYPE_CHECKING
 

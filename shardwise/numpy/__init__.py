@@ -3,8 +3,8 @@
     import shardwise.numpy as np
     np.sin(np.arange(4.0))
 
-Modules are imported when one of their names is first used (see `base.lazy`). Arrays and traced
-values are instances of `ndarray`.
+Modules are imported when one of their names is first used. Arrays and traced values are
+instances of `ndarray`.
 """
 
 from typing import TYPE_CHECKING
