@@ -48,7 +48,8 @@ class Eager(Interpreter, Indexing):
             return self._run_user_code(op, args, params)
         try:  # to ask what each argument is would take a tenth longer
             key = (op, current().key, *[a._sig for a in args], *params, *params.values())
-            run = None if float in map(type, params.values()) else self.cache.get(key)
+            kept = _table_of(op, params) if op.programs else self.cache
+            run = None if float in map(type, params.values()) else kept.get(key)
         except (AttributeError, TypeError):  # a host value; a parameter without a hash
             run = None
         if run is None:
@@ -168,9 +169,7 @@ class Eager(Interpreter, Indexing):
             return op.eager(op, args, params)  # pyright: ignore[reportOptionalCall] (asked before)
 
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
-        kept: dict[Any, Any] = self.cache
-        if op.programs:  # kept with the first of them, and gone with it
-            kept = next(held_in(op, params)).derived
+        kept = _table_of(op, params) if op.programs else self.cache
         signs = [exact(v) for v in params.values() if v.__class__ is float]
         key = (op, current().key, *[a._sig for a in args], *params, *params.values(), *signs)
         try:
@@ -201,6 +200,11 @@ class Eager(Interpreter, Indexing):
             program, out_tree = stage_fused(fused, types, rest, static, self)
             run = _keep(self.cache, key, build(program, sigs, out_tree=out_tree, quick=True))
         return run(arrays)
+
+
+def _table_of(op: Op, params: dict[str, Any]) -> dict[Any, Any]:
+    """What runs an op that holds programs is kept with the first of them, and gone with it."""
+    return next(held_in(op, params)).derived
 
 
 def _executable(op: Op, args: list[Array], params: dict[str, Any]) -> Executable:
