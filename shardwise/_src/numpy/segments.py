@@ -11,6 +11,7 @@ from __future__ import annotations
 from operator import index
 from typing import Any
 
+from shardwise._src.base.errors import ConcretizationTypeError
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import reductions
@@ -95,12 +96,20 @@ def _segments(
     name = f"segment_{_AGAIN[how]}"
     data, ids = asarray(data), asarray(ids)
     _check(name, data, ids, bucket)
-    if count is None:
-        count = int(reductions.max(ids)) + 1 if type_of(ids).size else 0
-    count = index(count)
+    count = _count_of(name, ids) if count is None else index(count)
     if count < 0:
         raise ValueError(f"{name}: num_segments must not be negative; got {count}.")
     return _reduced(data, ids, how, count, bucket, flags)
+
+
+def _count_of(name: str, ids: Any) -> int:
+    try:
+        return int(reductions.max(ids)) + 1 if type_of(ids).size else 0
+    except ConcretizationTypeError:
+        raise ConcretizationTypeError(
+            f"{name}: segment_ids are traced, so that the number of segments, the greatest of them "
+            "and one more, is not known. Pass num_segments."
+        ) from None
 
 
 def _check(name: str, data: Any, ids: Any, bucket: int | None) -> None:
