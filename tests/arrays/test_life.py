@@ -168,6 +168,85 @@ def test_shards_and_imported_memory_are_donated_without_harm():
     np.testing.assert_array_equal(host, kept)
 
 
+LOOKS = {
+    "asarray": lambda x: np.asarray(x).sum(), "text": repr,
+    "shards": lambda x: [s.data for s in x.addressable_shards] and None,
+    "shards, kept": lambda x: [s.data for s in x.addressable_shards],
+    "shards, read": lambda x: [np.asarray(s.data).sum() for s in x.addressable_shards],
+    "shards, read and kept": lambda x: [(s, str(s.data))[0] for s in x.addressable_shards],
+    "by an alias": lambda x: np.asarray(sw.device_put(x, equivalent(x))).sum(),
+    "by a kept alias": lambda x: read(sw.device_put(x, equivalent(x))),
+}
+
+
+def read(x):
+    np.asarray(x)
+    return x
+
+
+def addresses(x):
+    return [s.data.unsafe_buffer_pointer() for s in x.addressable_shards]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("place", ["one", "sharded"])
+def test_memory_that_was_looked_at_is_used_again(place, look):
+    """What the library keeps for who looks at an array does not make XLA copy it."""
+    values, x = placed(place, "even")
+    x = x + 0
+    kept = LOOKS[look](x)
+    before = addresses(x)
+
+    def step(a):
+        return a * 2
+
+    y = sw.jit(step, donate_argnums=0)(x)
+    assert x.is_deleted() and addresses(y) == before
+    np.testing.assert_array_equal(y, values * 2)
+    if look == "shards, kept":
+        for part in kept:
+            told = f"array of type {part.aval.str_short(True)} was donated to step, by way of "
+            with pytest.raises(RuntimeError) as caught:
+                part + 1
+            assert str(caught.value) == told + "another array that shared its memory."
+
+
+@pytest.mark.parametrize("place", ["one", "partly replicated", "sharded"])
+def test_what_users_read_stays_as_it_was(place):
+    values, x = placed(place, "even")
+    x = x + 0
+    host, parts = np.asarray(x), [np.asarray(s.data) for s in x.addressable_shards]
+    pairs = [(part, values[s.index]) for part, s in zip(parts, x.addressable_shards, strict=True)]
+    y = sw.jit(lambda a: a * 2, donate_argnums=0)(x)
+    np.testing.assert_array_equal(y, values * 2)
+    np.testing.assert_array_equal(host, values)
+    for part, expected in pairs:
+        np.testing.assert_array_equal(part, expected)
+
+
+def test_shards_end_with_a_donation_unless_it_fails():
+    _, x = placed("sharded", "even")
+    _, dead = placed("sharded", "even")
+    part = x.addressable_data(2)
+    dead.delete()
+    f = sw.jit(lambda a, b: (a + 1, b + 1), donate_argnums=(0, 1))
+    with pytest.raises(RuntimeError):
+        f(x, dead)
+    assert not x.is_deleted() and not part.is_deleted()
+    assert x.addressable_data(2).unsafe_buffer_pointer() == part.unsafe_buffer_pointer()
+    sw.jit(lambda a: a + 1, donate_argnums=0)(x)
+    assert part.is_deleted()
+
+
+def test_shards_of_arrays_that_share_some():
+    sharding = NamedSharding(sw.sharding.Mesh(np.array(DEVICES[:2]), "x"), P("x"))
+    ones = np.ones(1, np.float32)
+    a, b, c = [sw.device_put(v * ones, DEVICES[d]) for v, d in ((1, 0), (2, 1), (3, 1))]
+    x, y = [sw.make_array_from_single_device_arrays((2,), sharding, [a, v]) for v in (b, c)]
+    for whole, expected in ((x, [1, 2]), (y, [1, 3]), (x, [1, 2])):
+        assert [s.data.item() for s in whole.addressable_shards] == expected
+
+
 def test_device_put_with_donation_names_itself():
     _, x = placed("one", "even")
     sw.device_put(x, DEVICES[1], donate=True)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as snp
 from shardwise import lax
 from tests.helpers.sampling import sampled
 
@@ -214,3 +215,16 @@ def test_dot_takes_vectors_and_matrices():
 def test_every_name_is_one_of_jax():
     ours = {n for n in dir(lax) if not n.startswith("_") and callable(getattr(lax, n))}
     assert ours <= set(dir(jax.lax)), sorted(ours - set(dir(jax.lax)))
+
+
+def test_a_value_of_the_dtype_already_is_no_copy():
+    for x in (snp.arange(3.0), snp.ones(2, int), sw.random.key(0)):
+        assert lax.convert_element_type(x, x.dtype) is x
+    x, weak = snp.arange(3.0), snp.asarray(1.0)
+    assert lax.convert_element_type(x, float) is x
+    strong = lax.convert_element_type(weak, np.float32)
+    assert weak.weak_type and not strong.weak_type
+    program = sw.make_jaxpr(lambda a: lax.convert_element_type(a, np.float32))
+    assert not program(x).eqns and len(program(weak).eqns) == 1
+    with pytest.raises(TypeError, match="key"):
+        lax.convert_element_type(sw.random.key(0), np.float32)

@@ -127,7 +127,7 @@ def value_and_grad(
         leaves, tree, rebuild = _picked(args, places)
         path = functools.partial(argument_path, fun, places, tree)
         values = [
-            x if x.__class__ is Array else as_input(x, what, lambda i=i: path(i))
+            x._itself() if x.__class__ is Array else as_input(x, what, lambda i=i: path(i))
             for i, x in enumerate(leaves)
         ]
         _check_inputs(name, path, values, holomorphic, allow_int)

@@ -204,7 +204,7 @@ def _placed(x: Any, plan: _Plan) -> Any:
 def _moved(x: Array, plan: _Plan) -> Array:
     target = plan.target
     if target is None:
-        result = x
+        result = x._itself()
     else:
         target = placed_over(target, x.sharding)
         result = transfer.move(x, target)

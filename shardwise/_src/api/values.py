@@ -18,7 +18,7 @@ from shardwise._src.transforms.tracer import Tracer, escaped
 def as_value(x: Any) -> Any:
     """A leaf as an array, which may get into the hands of users; tracers as they are."""
     if x.__class__ is Array:
-        return x
+        return x._itself()
     if isinstance(x, Tracer):
         if not x.interpreter.alive:
             raise escaped(x)

@@ -66,7 +66,7 @@ def vmap(
             return argument_names(args, kwargs, names_of(fun))
 
         values = [
-            x if x.__class__ is Array else as_input(x, what, lambda i=i: names()[i])
+            x._itself() if x.__class__ is Array else as_input(x, what, lambda i=i: names()[i])
             for i, x in enumerate(leaves)
         ]
         pairs = enumerate(zip(values, dims, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -158,15 +159,23 @@ class Array(Interchange, metaclass=_ArrayMeta):
         impl = self._impl
         if not backend.is_gone(impl):
             return impl
-        raise RuntimeError(self._gone_message())
+        raise self._gone()
 
-    def _gone_message(self) -> str:
+    def _gone(self) -> RuntimeError:
+        """The error of whoever uses the deleted array."""
         if self._impl.__class__ is Gone:
             why = self._impl.why
         else:
             known = backend.why_gone(self._impl) or "has been deleted or donated"
             why = f"{known}, by way of another array that shared its memory"
-        return f"array of type {self.aval.str_short(True)} {why}."
+        return RuntimeError(f"array of type {self.aval.str_short(True)} {why}.")
+
+    def _itself(self) -> Array:
+        self._live()
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return super(Array, self._itself()).__iter__()
 
     def delete(self) -> None:
         """Frees the memory now; arrays that share it are deleted too."""
@@ -254,8 +263,10 @@ class Array(Interchange, metaclass=_ArrayMeta):
 
     def _value(self) -> np.ndarray:
         """The host value: cached and read-only."""
+        raw = self._live()
         if self._host is None:
             self._host = self._fetch()
+            backend.note_reader(raw, self)
         return self._host
 
     def _fetch(self) -> np.ndarray:
@@ -331,11 +342,16 @@ def _part(array: Array, position: int) -> Array:
     if is_narrow(array):
         view = array._value()[index]
         return wrap(backend.put(t, sig.placement, [view], [device]), sig)
+    raw = backend.view_of(array._live(), t, sig.placement)
+    if raw is not None:
+        return wrap(raw, sig)
     view = array._host_parts([position])[0]
     if not view.flags.c_contiguous or there != SingleDeviceSharding(device):
         # A view would be in the default kind of memory, whatever it says.
         return wrap(backend.put(t, sig.placement, [view], [device]), sig)
-    return wrap(host.from_view(t, sig.placement, view, device), sig)
+    raw = host.from_view(t, sig.placement, view, device)
+    backend.keep_view(array._impl, raw)
+    return wrap(raw, sig)
 
 
 def _device_part(array: Array, position: int, sig: Signature) -> Array:

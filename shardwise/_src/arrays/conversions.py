@@ -113,7 +113,7 @@ class Concrete(Value):
         return pictures.array_html(self)
 
     def __format__(self, spec: str) -> str:
-        if isinstance(self.dtype, ExtendedDType) or not _readable(self):
+        if isinstance(self.dtype, ExtendedDType) or not (spec or _readable(self)):
             return format(str(self), spec)
         return format(self._value()[()] if not self.shape else self._value(), spec)
 

@@ -86,6 +86,11 @@ def is_array(x: Any) -> bool:
     return getattr(x, "aval", None).__class__ is ArrayType
 
 
+def itself(x: Any) -> Any:
+    """The value, for a function that has nothing to do with it. Deleted arrays raise."""
+    return x._itself() if is_array(x) else x
+
+
 def is_operand(x: Any) -> bool:
     """Whether ops take `x` as an array: a scalar, a NumPy array, or an array of any library's."""
     return hasattr(x, "aval") or isinstance(x, HOST)

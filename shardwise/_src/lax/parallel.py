@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.context import current
-from shardwise._src.core.infer import known, type_of
+from shardwise._src.core.infer import itself, known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of
 from shardwise._src.messages.words import listed
@@ -131,7 +131,7 @@ def _reduced(op: Op, reduce: Op, x: Any, axes: _Axes) -> Any:
                 "name that `vmap` gives them (axis_name)."
             )
         x = reduce(x, axes=tuple([axis_of(a, t.ndim) for a in axes.positions]))
-    return op(x, groups=axes.groups, **axes.params) if axes.names else x
+    return op(x, groups=axes.groups, **axes.params) if axes.names else itself(x)
 
 
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
@@ -356,7 +356,7 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
         raise ValueError(
             f"pcast: along the axis of a vmap, values can be cast to 'varying' only; got {to!r}."
         )
-    return x
+    return itself(x)
 
 
 # -- where one is --

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import is_array, itself, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.ops import basis, cast, create, shape
@@ -240,6 +240,8 @@ def broadcasted_iota(
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     """The operand as another dtype; of a complex number the real part becomes a real one."""
     new = check_user_dtype(new_dtype, "convert_element_type")
+    if is_array(operand) and operand.dtype == new and not operand.weak_type:
+        return itself(operand)
     return cast.convert_element_type(operand, dtype=new)
 
 

@@ -157,7 +157,7 @@ def move(x: Any, target: Any) -> Array:
         return put_host(x, target, True)
     sig = x._sig
     if sig.sharding is target:
-        return x if sig.committed else _relabelled(x, target)
+        return x._itself() if sig.committed else _relabelled(x, target)
     if sig.layout is not None:
         return move(relayout(x, None), target)
     if sig.sharding.partial_axes[0]:  # addends: only a program adds them up
@@ -221,7 +221,7 @@ def relayout(x: Array, layout: Any) -> Array:
             "Layout, or leave it out for the default one."
         )
     if x._sig.layout is wanted:
-        return x
+        return x._itself()
     return _passed(x, signature(x.aval, x.sharding, x._sig.committed, wanted))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import HOST, is_array, known, type_of
+from shardwise._src.core.infer import HOST, is_array, itself, known, type_of
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.shapes import shape_of as given_shape
 from shardwise._src.ops import create, elementwise
@@ -181,8 +181,8 @@ def array(
         device = target(out_sharding, "array: out_sharding")
     wanted = None if dtype is None else dtype_of(dtype, "array")
     made = _array(object, wanted)
-    if made is object and copy:
-        made = _copy(made)
+    if made is object:
+        made = _copy(made) if copy else itself(made)
     if made.ndim < ndmin:
         made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
     return made if device is None else ground().place(made, device)
@@ -195,7 +195,7 @@ def asarray(
     """An array of the given value; an array of this library is returned as it is."""
     plain = order is None and not copy and device is None and is_array(a)
     if plain and (dtype is None or _has_dtype(a, dtype_of(dtype, "asarray"))):
-        return a
+        return itself(a)
     return array(a, dtype, bool(copy), order, device=device)
 
 
@@ -352,7 +352,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     """`x` in another dtype; a complex number loses its imaginary part."""
     wanted = dtype_of(dtype, "astype")
     if is_array(x) and _has_dtype(x, wanted):
-        made = _copy(x) if copy else x
+        made = _copy(x) if copy else itself(x)
     else:
         made = _astype(as_operand(x), wanted)
     return made if device is None else ground().place(made, device)
@@ -382,7 +382,10 @@ def _view(x: Any, dtype: Any) -> Any:
 
 def view(a: Any, dtype: Any = None) -> Any:
     """The same bits as elements of another dtype, more or fewer along the last dimension."""
-    return a if dtype is None else _view(as_operand(a), dtype_of(dtype, "view"))
+    found = as_operand(a)
+    if dtype is None:
+        return itself(found)
+    return _view(found, dtype_of(dtype, "view"))
 
 
 @fused(arrays=1)

@@ -50,7 +50,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
       TypeError: if `x` has no `__dlpack__`.
     """
     if isinstance(x, Value):
-        made = asarray(x, copy=True) if copy else x
+        made = asarray(x, copy=bool(copy))
         return made if device is None else ground().place(made, device)
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(

@@ -19,6 +19,10 @@ class Methods:
     __slots__ = ()
     aval: ArrayType
 
+    def _itself(self) -> Any:
+        """The value as functions give it that have nothing to do; deleted arrays raise."""
+        return self
+
     # -- facts --
 
     @property

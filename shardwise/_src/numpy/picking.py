@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import is_array, itself, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import update
 from shardwise._src.numpy.convert import cast
@@ -225,7 +225,7 @@ def put(
     ind, v = _array(ind), _array(v)
     must_be_integers("put", ind)
     if not type_of(ind).size or not type_of(v).size:
-        return a
+        return itself(a)
     if chosen == "clip":
         ind = _wrap_negative(ind, type_of(a).size)
     return _put(a, ind, v, chosen)
@@ -297,7 +297,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
     if not type_of(vals).size:
         if type_of(arr).size:
             raise ValueError("place: there are no values to write.")
-        return arr
+        return itself(arr)
     return _place(arr, mask, vals)
 
 

@@ -232,7 +232,7 @@ def new_ref(init_val: Any) -> Ref:
             "same value, pass `ref[...]`."
         )
     x = known(init_val)
-    value = x if is_array(x) else ground().new_array(x)
+    value = x._itself() if is_array(x) else ground().new_array(x)
     t = type_of(value)
     return Ref(cast(value, t.dtype, False) if t.weak_type else value)
 
@@ -298,7 +298,10 @@ def write_back(refs: Sequence[Ref], values: Sequence[Any]) -> None:
 def put(ref: Ref, value: Any) -> None:
     """Replaces the value of a ref."""
     t = ref.type
-    value = _beside(value_of(ref), cast(value, t.dtype, False))
+    value = cast(value, t.dtype, False)
+    if current().interpreter.eager and not is_array(value):
+        value = ground().new_array(value)  # not one that is shared: users get it
+    value = _beside(value_of(ref), value)
     stage = _stage_of(ref)
     holder = ref._owner if stage is None else stage
     if isinstance(value, Tracer) and not is_ancestor(value.interpreter, holder):

@@ -53,7 +53,9 @@ class Executable(NamedTuple):
         if self.hidden:
             buffers = self.hidden + buffers
         if self.donated:
-            self._check_donated(buffers)
+            shared = backend.shared(buffers)
+            self._check_donated(buffers, shared)
+            self._let_go((given, args) if self.moves else (args,), bool(shared))
         try:
             raws = self.module.launch(buffers, self.handlers)
         except Exception as error:
@@ -135,9 +137,18 @@ class Executable(NamedTuple):
                 raw, array._impl, array._host = array._impl, gone, None
                 backend.delete(raw, gone.why)
 
-    def _check_donated(self, buffers: Sequence[Any]) -> None:
+    def _let_go(self, calls: Sequence[Sequence[Any]], shared: bool) -> None:
+        """Lets go of views of the memory that is donated. shared: whether arrays share any."""
+        arrays = [args[i] for args in calls for i in self.donated]
+        for array in arrays:
+            array._host = None
+        if not shared or not any(a.is_deleted() for args in calls for a in args):  # it will fail
+            raws = [array._impl for array in arrays] if shared else ()
+            backend.let_go(raws, f"was donated to {self.program.name}")
+
+    def _check_donated(self, buffers: Sequence[Any], shared: Sequence[Any]) -> None:
         """Raises where donated memory comes in twice: XLA's checks of that may crash."""
-        if backend.are_apart(buffers):
+        if backend.are_apart(buffers, shared):
             return
         first: dict[int, int] = {}
         extra = len(self.hidden)
@@ -172,7 +183,8 @@ class Executable(NamedTuple):
     def explain(self, args: Sequence[Array], error: Exception) -> NoReturn:
         """Raises what a failed launch was about: an array that is gone, or the error itself."""
         for a in args:
-            a._live()
+            if a.is_deleted():
+                raise a._gone() from None
         if any(raw.is_deleted() for raw in self.hidden):
             raise RuntimeError(
                 f"{self.program.name}: an array that it closes over has been deleted or donated. "

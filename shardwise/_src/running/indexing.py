@@ -57,7 +57,7 @@ class Indexing(Ground):
             if size <= 0:
                 return self._parsed(x, idx)
             if size == n:
-                return x
+                return x._itself()
             run = _window(size)
         elif kind is Array and idx._sig.type.dtype == INT32:
             return self.call(_ROWS, (x, idx), _NONE)
@@ -81,7 +81,7 @@ class Indexing(Ground):
             return self.beside(np.asarray(x)[np.asarray(idx)], array)
         index = parse(idx, sig.type.shape, moving=True, windows=len(sig.devices) == 1)
         if index.pattern == (ALL,) * len(sig.type.shape):
-            return x
+            return array._itself()
         operands = self.index_operands(index.operands, x)
         return self.call(READ, (x, *operands), {"pattern": index.pattern})
 

@@ -210,17 +210,26 @@ class Memory(list[Any]):
     """Stands for memory that several raw buffers share: a list of references to these.
 
     why: what ended it, where that is known. kin: what stands for a part of this memory, or what
-    this is a part of. parts: the same by address.
+    this is a part of. parts: the same by address. views: raw buffers that alias a part (`host`).
     """
 
     why = ""
     kin: tuple[Memory, ...] = ()
     parts: dict[int, Memory] | None = None
+    views: dict[tuple[Any, Any], Any] | None = None
 
     def add(self, raw: Any) -> None:
         if len(self) > 8:
             self[:] = [r for r in self if r() is not None]
         self.append(weakref.ref(raw))
+
+    def let_go(self, why: str) -> None:
+        """Ends the views of the memory, which is to be used for something else."""
+        for r in self:
+            drop_value(r())
+        views, self.views = self.views, None
+        for view in (views or {}).values():
+            delete(view, why)
 
     def end(self, raw: Any, why: str) -> None:
         """Marks the memory as gone, with `raw`, and the other buffers as deleted.
@@ -228,11 +237,12 @@ class Memory(list[Any]):
         XLA crashes or hangs on a program that gets some shards but not all. The other shards may
         belong to others: each buffer gets something else to hold, and that is deleted.
         """
-        self.why = self.why or why
+        self.why, self.views = self.why or why, None
         others = [found for r in self if (found := r()) is not None and found is not raw]
         self.clear()
         for other in others:
             with suppress(RuntimeFailure):  # jaxlib refuses one that is deleted already
+                drop_value(other)
                 other._replace_with(_throwaway(other))
                 other.delete()
 
@@ -251,7 +261,7 @@ def _throwaway(like: Any) -> Any:
 def _sharing(new: Any, raws: Sequence[Any]) -> Any:
     """`new`, marked as on the memory of `raws`."""
     one = len(raws) == 1
-    marks = _marks(raws[0]) if one else tuple([m for raw in raws for m in _marks(raw)])
+    marks = _marks(raws[0]) if one else (Memory(), *[m for raw in raws for m in _marks(raw)])
     for memory in marks:
         memory.add(new)
     new._shardwise_memory = marks
@@ -282,15 +292,70 @@ def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
         part._shardwise_memory = (memory,)
 
 
+def view_of(raw: Any, aval: Any, placement: Any) -> Any:
+    """The view of a part of a raw buffer that `keep_view` was given; None where there is none."""
+    marks = getattr(raw, "_shardwise_memory", None)
+    views = None if marks is None else marks[0].views
+    found = None if views is None else views.get((aval, placement))
+    return None if found is None or is_gone(found) else found
+
+
+def keep_view(raw: Any, view: Any) -> None:
+    """Keeps a raw buffer that is a view of a part of another's memory: until that is donated.
+
+    XLA never writes to a view, whose end is not that of the whole.
+    """
+    whole = _marks(raw)[0]
+    views = whole.views = whole.views or {}
+    views[view.aval, view._sharding] = view
+    _marks(view)
+
+
 def memories(raw: Any) -> Sequence[Any]:
     """What tells the memory of a raw buffer from that of others: itself, unless it is shared."""
-    return getattr(raw, "_shardwise_memory", None) or (raw,)
+    marks = getattr(raw, "_shardwise_memory", None)
+    if marks is None:
+        return (raw,)
+    parts = [part for m in marks if m.parts for part in m.parts.values()]
+    views = [mark for m in marks if m.views for v in m.views.values() for mark in _marks(v)]
+    return [*marks, *parts, *views]
 
 
-def are_apart(raws: Sequence[Any]) -> bool:
-    """Whether no two raw buffers are on one memory."""
-    shared = [m for raw in raws for m in getattr(raw, "_shardwise_memory", ())]
-    return len(set(map(id, raws))) == len(raws) and len(set(map(id, shared))) == len(shared)
+def shared(raws: Sequence[Any]) -> list[Any]:
+    """The raw buffers on whose memory others are, or were."""
+    return [raw for raw in raws if getattr(raw, "_shardwise_memory", None) is not None]
+
+
+def are_apart(raws: Sequence[Any], shared: Sequence[Any]) -> bool:
+    """Whether no two raw buffers are on one memory. shared: those of them that `shared` gives."""
+    if len(set(map(id, raws))) < len(raws):
+        return False
+    found = [id(memory) for raw in shared for memory in memories(raw)]
+    return len(set(found)) == len(found)
+
+
+def let_go(raws: Sequence[Any], why: str) -> None:
+    """Ends the views that are kept here of memory that a program is to reuse.
+
+    XLA copies what somebody holds: by NumPy's arrays that users have, then.
+    """
+    for raw in raws:
+        for memory in getattr(raw, "_shardwise_memory", ()):
+            memory.let_go(why)
+    _jax.collect_garbage()  # the runtime puts off the end of views until somebody asks
+
+
+def note_reader(raw: Any, array: Any) -> None:
+    """Remembers who keeps the value of a raw buffer, maybe as a view, in its `_host`."""
+    raw._shardwise_reader = weakref.ref(array)
+
+
+def drop_value(raw: Any) -> None:
+    """Drops the value that is kept of a raw buffer."""
+    reader = getattr(raw, "_shardwise_reader", None)
+    array = None if reader is None else reader()
+    if array is not None:
+        array._host = None
 
 
 def delete(raw: Any, why: str) -> None:
@@ -298,12 +363,16 @@ def delete(raw: Any, why: str) -> None:
     for memory in getattr(raw, "_shardwise_memory", ()):
         for one in (memory, *memory.kin):
             one.end(raw, why)
+    drop_value(raw)
     raw.delete()
 
 
 def is_gone(raw: Any) -> bool:
     """Whether memory of a raw buffer was freed or donated, if only that of one shard."""
-    return raw.is_deleted() or any(m.why for m in getattr(raw, "_shardwise_memory", ()))
+    if raw.is_deleted():
+        return True
+    marks = getattr(raw, "_shardwise_memory", None)
+    return marks is not None and any([m.why for m in marks])
 
 
 def why_gone(raw: Any) -> str:
