@@ -100,11 +100,24 @@ def same_program(lib: Lib) -> Fresh:
     return fresh
 
 
+def rolls(lib: Lib) -> Fresh:
+    """Eight shifts of one axis that are known only when the program runs."""
+    roll, block = lib.np.roll, lib.root.block_until_ready
+    shifts = lib.root.device_put(numpy.arange(8, dtype="int32"))
+
+    def fresh() -> Callable[[], Any]:
+        x = lib.root.device_put(numpy.ones(next(lib.sizes), "float32"))
+        return lambda: block(lib.root.jit(lambda x: roll(x, shifts, 0))(x))
+
+    return fresh
+
+
 ROWS = (
     Row("trace.chain_per_op", 0.15, trace_chain, kind="fresh", per=CHAIN),
     Row("trace.gpt", 0.3, trace_gpt, kind="fresh"),
     Row("lower.gpt", 0.25, lower_gpt, kind="fresh"),
     Row("compile.first_call", 0.85, first_call, kind="fresh"),
+    Row("compile.rolls", 0.7, rolls, kind="fresh"),
     Row("compile.same_code", 0.2, same_code, kind="fresh"),
     Row("compile.same_program", 0.2, same_program, kind="fresh"),
 )

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import shardwise as sw
 import shardwise.numpy as snp
+from shardwise._src.numpy.rearrange import _sum_modulo
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
 from tests.helpers.sampling import sampled
@@ -178,6 +180,58 @@ def test_as_jax(name, args, kwargs):
     same(getattr(snp, name)(*args, **kwargs), getattr(jnp, name)(*args, **kwargs))
 
 
+SHIFTS = [
+    (np.array([1, 2, 3]), 1), (np.array([5]), (0, 1)), (np.array([1, -2]), (0, 1)),
+    (np.array([1, 2, 3]), (0, 1, 0)), (np.array([7] * 16), 0), (np.uint32(2**32 - 1), 1),
+    (np.array([-(2**31)] * 5, np.int32), 1), (np.int8(-100), 1), (np.uint8(255), 1), (True, 0),
+]
+
+
+@pytest.mark.parametrize("shift, axis", SHIFTS)
+def test_rolls_add_up(shift, axis):
+    """Also where the shifts, or their sum, are beyond the range of their dtype."""
+    each = [int(s) for s in np.ravel(shift)]
+    whole = np.roll(A, sum(each) if np.ndim(axis) == 0 else each, axis)
+    traced = snp.roll(A, EAGER.array(np.asarray(shift)), axis)
+    np.testing.assert_array_equal(np.asarray(traced), whole)
+    np.testing.assert_array_equal(np.asarray(snp.roll(A, each, axis)), whole)
+
+
+def test_many_shifts_are_few_ops():
+    def lines(count, known):
+        shifts = tuple(range(count)) if known else np.arange(count)
+        run = sw.jit(lambda x, s: snp.roll(x, shifts if known else s, (0,) * count))
+        return len(run.lower(A, np.arange(count)).as_text().splitlines())
+
+    assert lines(64, False) == lines(4, False) <= 50
+    assert lines(67, True) == lines(2, True)
+
+
+def test_many_shifts_of_a_long_dimension():
+    n = 2**31 - 1  # too long for two shifts to be added as int32
+    shifts = np.arange(1000, dtype=np.uint32) * np.uint32(4_000_000)
+    found = _sum_modulo(EAGER.array(shifts), n)
+    assert int(found) == sum(int(s) for s in shifts) % n
+
+
+def test_an_operand_that_comes_twice_is_computed_once():
+    def chain(x, s):
+        for k in range(20):  # as many programs as 2**20 to a compiler that looks through all
+            x = sw.lax.dynamic_slice(snp.concatenate([x, x]), (s + k,), (8,))
+        return x
+
+    lowered = sw.jit(chain).lower(np.arange(8), np.int32(0))
+    assert lowered.as_text().count("stablehlo.optimization_barrier") == 20
+    x = np.arange(8)
+    for k in range(20):
+        x = np.concatenate([x, x])[min(k, 8) :][:8]
+    np.testing.assert_array_equal(np.asarray(lowered.compile()(np.arange(8), np.int32(0))), x)
+
+
+def test_an_operand_may_come_often():
+    run = sw.jit(lambda x, y: snp.concatenate([x * 2, y, x, x, y, x]))
+    found = run(np.arange(2), np.arange(3))
+    np.testing.assert_array_equal(np.asarray(found), [0, 2, 0, 1, 2, 0, 1, 0, 1, 0, 1, 2, 0, 1])
 
 
 def test_under_a_trace():
@@ -208,6 +262,8 @@ ERRORS = [
      "multiple of 4."),
     (lambda: snp.reshape([1, 2], (2, 1)), TypeError,
      "reshape takes arrays; got the list [1, 2]. Use asarray on it first."),
+    (lambda: snp.roll(A, EAGER.array(I[None]), 0), ValueError,
+     f"roll: shift must be a scalar or a vector; got i32[1,{len(I)}]."),
     (lambda: snp.concatenate([]), ValueError, "concatenate needs at least one array."),
     (lambda: snp.concatenate([X, A]), TypeError,
      "concatenate: arrays must have equal ranks; got shapes (3,), (2, 3)."),

@@ -19,6 +19,7 @@ from shardwise._src.numpy.index_pattern import HOST
 from shardwise._src.numpy.indexing import INT32, read
 from shardwise._src.numpy.shapes import Shape, axes_of, moveaxis, no_lists, ravel, reshape
 from shardwise._src.ops import basis
+from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
@@ -27,6 +28,7 @@ from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
 from shardwise._src.types.dtypes import is_bool, is_integer
 
+UINT32 = np.dtype(np.uint32)
 MAX_RUNS = 16  # pieces that a rearrangement known beforehand is put together from
 
 
@@ -96,8 +98,9 @@ def broadcast_in_place(x: Any, shape: tuple) -> Any:
 
 @fused(arrays=1)
 def _roll(x: Any, shifts: tuple, axes: tuple) -> Any:
-    for shift, axis in zip(shifts, axes, strict=True):
+    for axis in dict.fromkeys(axes):
         n = type_of(x).shape[axis]
+        shift = sum([s for s, i in zip(shifts, axes, strict=True) if i == axis])
         cut = -shift % n if n else 0
         if cut:
             head = ops.slice_in_dim(x, 0, cut, axis)
@@ -108,21 +111,31 @@ def _roll(x: Any, shifts: tuple, axes: tuple) -> Any:
 
 @fused(arrays=2)
 def _roll_by(x: Any, shifts: Any, axes: tuple) -> Any:
-    """Rolls by amounts that are known only when the program runs."""
-    flat = basis.reshape(shifts, shape=(type_of(shifts).size,))
-    for k, axis in enumerate(axes):
-        t = type_of(x)
+    """Rolls by amounts that are known only when the program runs, once along each axis."""
+    t = type_of(x)
+    each = broadcast_to(ravel(shifts), (len(axes),))
+    for axis in dict.fromkeys(axes):
         n = t.shape[axis]
-        if not n:
-            continue
-        at = min(k, type_of(flat).size - 1)
-        shift = basis.reshape(ops.slice_in_dim(flat, at, at + 1, 0), shape=())
-        start = cast(binary.remainder(binary.subtract(0, shift), n), INT32)
-        starts = [start if d == axis else np.int32(0) for d in range(t.ndim)]
-        x = dynamic_slice(
-            ops.concatenate(x, x, dimension=axis), *starts, slice_sizes=t.shape
-        )
+        if n:
+            mine = np.array([k for k, i in enumerate(axes) if i == axis])
+            start = cast(ew.sub(np.uint32(n), _sum_modulo(take_static(each, mine, 0), n)), INT32)
+            starts = [start if d == axis else np.int32(0) for d in range(t.ndim)]
+            twice = ops.concatenate(x, x, dimension=axis)
+            x = dynamic_slice(twice, *starts, slice_sizes=t.shape)
     return x
+
+
+def _sum_modulo(x: Any, n: int) -> Any:
+    """u32[]: the sum of integers modulo n, of as many at a time as uint32 has room for."""
+    dtype = type_of(x).dtype
+    x = x if is_integer(dtype) and dtype.itemsize >= 4 else cast(x, INT32)
+    x = cast(binary.remainder(x, np.asarray(n).astype(type_of(x).dtype)), UINT32)
+    while type_of(x).size > 1:
+        count = min(type_of(x).size, 2**32 // n)
+        x = ops.pad(x, np.uint32(0), padding_config=((0, -type_of(x).size % count, 0),))
+        rows = basis.reshape(x, shape=(type_of(x).size // count, count))
+        x = ew.rem(basis.reduce_sum(rows, axes=(1,)), np.uint32(n))
+    return basis.reshape(x, shape=())
 
 
 def roll(a: Any, shift: Any, axis: Shape | None = None) -> Any:
@@ -136,6 +149,10 @@ def roll(a: Any, shift: Any, axis: Shape | None = None) -> Any:
         return reshape(roll(ravel(a), shift, 0), t.shape)
     axes = tuple([canonical_axis(i, t.ndim) for i in _several(axis)])
     if is_array(shift):
+        if type_of(shift).ndim > 1:
+            raise ValueError(
+                f"roll: shift must be a scalar or a vector; got {type_of(shift).str_short(True)}."
+            )
         if type_of(shift).size not in (1, len(axes)) and len(axes) > 1:
             raise ValueError(f"roll: there are {type_of(shift).size} shifts for axes {axis}.")
         if len(axes) == 1 and type_of(shift).size > 1:
