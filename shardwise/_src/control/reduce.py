@@ -33,7 +33,6 @@ from shardwise._src.ops.basis import (
     transpose,
 )
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.reduce import region_text
 from shardwise._src.ops.shape import along, canonical_axis, concatenate, slice_in_dim
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program
@@ -73,16 +72,11 @@ def _dims(op: Op, *types: ArrayType, body: Program, axes: tuple) -> Dims:
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, body: Program, axes: tuple) -> list[str]:
     half = len(ins) // 2
-    region = region_text(
-        e, ins[:half], lambda e, types, *names: e.inline(body, *names)
-    )
-    places = f": {', '.join(map(str, axes))}" if axes else ""
-    types = ", ".join(e.ty(t) for t in ins)
-    return e.lets(
-        f'"stablehlo.reduce"({", ".join(xs)}) <{{dimensions = array<i64{places}>}}> '
-        f"{region} : ({types}) -> ({', '.join(e.ty(t) for t in outs)})",
-        len(outs),
-    )
+
+    def combine(e: Any, types: Any, *names: str) -> list[str]:
+        return e.inline(body, *names)
+
+    return e.reduce_by(combine, xs[:half], ins[:half], xs[half:], axes)
 
 
 def _batch(

@@ -22,6 +22,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.toolbox import derived, programs_in
 from shardwise._src.lowering.extended import is_opaque, on_buffers
+from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.messages.source import line_of
 from shardwise._src.runtime.callbacks import bits_of
 from shardwise._src.transforms.stage import program_of
@@ -86,7 +87,7 @@ def _literal_text(value: Any, dtype: Any, mark: Any) -> str:
     return f"0x{bits:0{dtype.itemsize * 2}X}"
 
 
-class Emitter:
+class Emitter(Instructions):
     """Collects the lines of one module: the current function's body, and other functions."""
 
     def __init__(
@@ -105,8 +106,9 @@ class Emitter:
         self._symbols: dict[Program, str] = {}
         self._count = 0
         self.hoisted: dict[int, str] = {}
-        self.ty = tensor_text
-        self.literal = literal_text
+
+    ty = staticmethod(tensor_text)
+    literal = staticmethod(literal_text)
 
     # -- values --
 

@@ -20,6 +20,7 @@ from shardwise._src.lowering.emitter import (
     sharding_dims,
     tensor_text,
 )
+from shardwise._src.lowering.mends import Mended
 from shardwise._src.lowering.padding import at_padded_sizes, cut, pad
 from shardwise._src.lowering.storage import PLAIN, USUAL, Slot, Storage
 from shardwise._src.ops.memory import in_memory
@@ -232,7 +233,7 @@ def _module(
 ) -> tuple[str, _Meshes]:
     meshes, platform = _Meshes(devices), devices[0].platform
     emitter = (
-        Emitter(meshes.target, len(devices), meshes.leading, located)
+        Mended(meshes.target, len(devices), meshes.leading, located)
         if len(devices) > 1 else Emitter(located=located)
     )
     emitter.host_numbers = host_functions(program)

@@ -269,7 +269,7 @@ def _carried(before: list[tuple[int, tuple]], after: tuple, mesh: Any) -> list[t
 
 
 def _reshape_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, shape: tuple) -> str:
-    return e.let(f"stablehlo.reshape {x} : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
+    return e.reshape(x, ins[0], outs[0])
 
 
 def _reshape_jvp(op: Op, primals: Any, tangents: Any, *, shape: tuple) -> tuple[Any, Any]:
@@ -321,18 +321,6 @@ def reduce_dims(combine: Any) -> Any:
     return dims
 
 
-def reduce_text(
-    e: Any, ins: Any, outs: Any, x: str, axes: tuple, body: str, identity: str
-) -> str:
-    """`stablehlo.reduce` of one operand with a one-op body."""
-    scalar = e.ty(array_type((), ins[0].dtype))
-    init = e.let(f"stablehlo.constant dense<{identity}> : {scalar}")
-    return e.let(
-        f"stablehlo.reduce({x} init: {init}) applies stablehlo.{body} across dimensions = "
-        f"{ints(axes)} : ({e.ty(ins[0])}, {scalar}) -> {e.ty(outs[0])}"
-    )
-
-
 def batch_axes(
     op: Op, mapped: Any, args: Any, ds: Any, *, axes: tuple, **params: Any
 ) -> tuple[Any, int]:
@@ -348,7 +336,7 @@ def _sum_type(op: Op, x: ArrayType, *, axes: tuple) -> ArrayType:
 
 
 def _sum_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
-    return reduce_text(e, ins, outs, x, axes, "add", e.literal(0, ins[0].dtype))
+    return e.reduce(x, ins[0], axes, "add", 0)
 
 
 def _sum_jvp(op: Op, primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any, Any]:

@@ -25,7 +25,7 @@ from shardwise._src.ops.families import (
     check_domain,
     lit,
 )
-from shardwise._src.ops.reduce import body_of, region_text
+from shardwise._src.ops.reduce import body_of
 from shardwise._src.ops.shape import along, concatenate, pad, rev, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims
@@ -59,7 +59,15 @@ def cumulative(
     def lower(
         op: Op, e: Any, ins: Any, outs: Any, x: str, *, axis: int, reverse: bool = False
     ) -> str:
-        return x if ins[0].size == 0 else _window_text(e, ins[0], x, axis, reverse, body, identity)
+        """A window that reaches to the start (or the end) from every place."""
+        (t,) = ins
+        if t.size == 0:
+            return x
+        n = t.shape[axis]
+        reach = (0, n - 1) if reverse else (n - 1, 0)
+        sizes = [n if d == axis else 1 for d in range(t.ndim)]
+        padding = [reach if d == axis else (0, 0) for d in range(t.ndim)]
+        return e.reduce_window(body, x, t, identity(t.dtype), sizes, padding)
 
     def jvp(op: Op, primals: Any, tangents: Any, *, axis: int, reverse: bool = False) -> Pair:
         out = op(primals[0], axis=axis, reverse=reverse)
@@ -86,26 +94,6 @@ def cumulative(
         jvp=jvp,
         transpose=transpose if combine is None else None,
         batch=batch,
-    )
-
-
-def _window_text(
-    e: Any, t: ArrayType, x: str, axis: int, reverse: bool, body: Callable, identity: Callable
-) -> str:
-    """A window that reaches to the start (or the end) from every place."""
-    n = t.shape[axis]
-    init = e.scalar(identity(t.dtype), t.dtype)
-    reach = [[0, 0] for _ in t.shape]
-    reach[axis] = [0, n - 1] if reverse else [n - 1, 0]
-    sizes = ", ".join(str(n if i == axis else 1) for i in range(t.ndim))
-    ones = ", ".join("1" for _ in t.shape)
-    region = region_text(e, (t,), body)
-    scalar = e.ty(array_type((), t.dtype))
-    return e.let(
-        f'"stablehlo.reduce_window"({x}, {init}) <{{base_dilations = array<i64: {ones}>, '
-        f"padding = dense<{reach}> : tensor<{t.ndim}x2xi64>, "
-        f"window_dilations = array<i64: {ones}>, window_dimensions = array<i64: {sizes}>, "
-        f"window_strides = array<i64: {ones}>}}> {region} : ({e.ty(t)}, {scalar}) -> {e.ty(t)}"
     )
 
 

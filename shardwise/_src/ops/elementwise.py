@@ -101,7 +101,8 @@ def _truncated(x: Any) -> Any:
     return mul(sign(x), floor(abs(x)))
 
 
-# -- the larger and the smaller: complex numbers in lexicographic order; equals share the tangent --
+# -- the larger and the smaller; equals share the tangent --
+# A NaN counts as both. Complex numbers are in lexicographic order; of two NaNs it is the first.
 
 
 def _extremum_text(hlo: str, direction: str) -> Any:
@@ -123,6 +124,13 @@ def _extremum_text(hlo: str, direction: str) -> Any:
         tie = compare("EQ", rx, ry)
         by_imag, by_real = compare(direction, ix, iy), compare(direction, rx, ry)
         pred = e.let(f"stablehlo.select {tie}, {by_imag}, {by_real} : {flags}, {flags}")
+        x_nan, y_nan = [
+            e.let(f"stablehlo.or {compare('NE', re, re)}, {compare('NE', im, im)} : {flags}")
+            for re, im in ((rx, ix), (ry, iy))
+        ]
+        beyond = e.let(f"stablehlo.not {y_nan} : {flags}")
+        pred = e.let(f"stablehlo.and {beyond}, {pred} : {flags}")
+        pred = e.let(f"stablehlo.or {x_nan}, {pred} : {flags}")
         return e.let(f"stablehlo.select {pred}, {x}, {y} : {flags}, {ty}")
 
     return lower

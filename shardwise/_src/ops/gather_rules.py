@@ -353,42 +353,13 @@ def scatter_lower(body: str) -> Callable:
             axes = dims.scatter_dims_to_operand_dims
             limits = tuple(ins[0].shape[d] - sizes[d] for d in axes)
             indices = e.via(clamped, (ins[1],), indices, limits=limits)[0]
-        vector = ins[1].ndim - 1
-        indices, updates = _unsplit(e, ins, dims, indices, updates)
-        numbers = attribute("scatter", {
-            "update_window_dims": dims.update_window_dims,
-            "inserted_window_dims": dims.inserted_window_dims,
-            "input_batching_dims": dims.operand_batching_dims,
-            "scatter_indices_batching_dims": dims.scatter_indices_batching_dims,
-            "scatter_dims_to_operand_dims": dims.scatter_dims_to_operand_dims,
-        }, vector)
-        old, new = e.fresh(), e.fresh()
-        ty = e.ty(array_type((), ins[0].dtype))
-        result = [new]
-
-        def combine() -> None:
-            if body:
-                result[0] = e.let(f"stablehlo.{body} {old}, {new} : {ty}")
-
-        lines = e.region(combine)
-        types = ", ".join(e.ty(t) for t in ins)
-        return e.let(
-            f'"stablehlo.scatter"({x}, {indices}, {updates}) <{{indices_are_sorted = '
-            f"{flag(indices_are_sorted)}, scatter_dimension_numbers = {numbers}, "
-            f"unique_indices = {flag(unique_indices)}}}> ({{\n^bb0({old}: {ty}, {new}: {ty}):\n"
-            f"{lines}\nstablehlo.return {result[0]} : {ty}\n}}) : ({types}) -> {e.ty(outs[0])}"
+        xs = (x, indices, updates)
+        return e.scatter(
+            xs, ins, dims, body, indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
         )
 
     return rule
-
-
-def _unsplit(e: Any, ins: Any, dims: Any, indices: str, updates: str) -> tuple[str, str]:
-    """Indices and updates not split along scatter dimensions, where the parts may be unequal:
-    XLA would then scatter the padding too."""
-    along = [d for d in range(ins[2].ndim) if d not in dims.update_window_dims]
-    if all(e.divides(ins[2].shape[d]) for d in along):
-        return indices, updates
-    return e.whole(indices, ins[1], range(ins[1].ndim)), e.whole(updates, ins[2], along)
 
 
 def clamped(indices: Any, *, limits: tuple) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op, is_linear
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, ints, move_axis, reshape, zeros
+from shardwise._src.ops.basis import batch_first, broadcast_in_dim, move_axis, zeros
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import add, div, mul, neg
 from shardwise._src.ops.families import lit
@@ -45,7 +45,6 @@ from shardwise._src.ops.gather_rules import (
     window_sizes,
 )
 from shardwise._src.ops.logical import eq, where
-from shardwise._src.ops.shape import concatenate
 from shardwise._src.ops.windows import (
     gather_windows,
     scatter_windows,
@@ -62,24 +61,7 @@ from shardwise._src.types.array_type import array_type
 def _dynamic_slice_lower(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *starts: str, slice_sizes: tuple
 ) -> str:
-    # XLA's partitioner gathers an array for a dynamic_slice, but not for a gather.
-    moving = tuple(i for i, n in enumerate(slice_sizes) if n != ins[0].shape[i])
-    if e.devices > 1 and any(slice_sizes[i] == 1 for i in moving):
-        kept = [ins[0], *[ins[1 + i] for i in moving]]
-        names = [starts[i] for i in moving]
-        return e.via(_window_gathered, kept, x, *names, moving=moving, slice_sizes=slice_sizes)[0]
-    types = ", ".join(map(e.ty, ins))
-    return e.let(
-        f"stablehlo.dynamic_slice {', '.join([x, *starts])}, sizes = {ints(slice_sizes)} : "
-        f"({types}) -> {e.ty(outs[0])}"
-    )
-
-
-def _window_gathered(x: Any, *starts: Any, moving: tuple, slice_sizes: tuple) -> Any:
-    columns = [reshape(s, shape=(1,)) for s in starts]
-    vector = concatenate(*columns, dimension=0) if len(columns) > 1 else columns[0]
-    numbers = GatherDimensionNumbers(tuple(range(len(slice_sizes))), (), moving)
-    return gather(x, vector, dimension_numbers=numbers, slice_sizes=slice_sizes, mode="clip")
+    return e.dynamic_slice(x, starts, ins, slice_sizes)
 
 
 def _dynamic_slice_jvp(
@@ -138,8 +120,7 @@ dynamic_slice = Op(
 
 
 def _update_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, update: str, *starts: str) -> str:
-    operands, types = ", ".join([x, update, *starts]), ", ".join(map(e.ty, ins))
-    return e.let(f"stablehlo.dynamic_update_slice {operands} : ({types}) -> {e.ty(outs[0])}")
+    return e.dynamic_update_slice(x, update, starts, ins)
 
 
 def _update_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:

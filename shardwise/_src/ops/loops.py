@@ -15,7 +15,6 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
-from shardwise._src.ops.basis import reduce_text
 from shardwise._src.ops.elementwise import abs, rem
 from shardwise._src.ops.families import BOOL, INTEGER, binary, lit, operand
 from shardwise._src.ops.logical import eq, ne, where
@@ -33,7 +32,7 @@ def iterate(
 
     params: static arguments of `body`.
     """
-    scalar, flag = array_type((), INT32), array_type((), BOOL)
+    scalar = array_type((), INT32)
     names = [e.fresh() for _ in range(len(state) + 1)]
     start = [e.constant(0, scalar), *state]
     pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, start, strict=True))
@@ -41,7 +40,7 @@ def iterate(
 
     def condition() -> None:
         axes = tuple(range(types[0].ndim))
-        some = reduce_text(e, (types[0],), (flag,), names[1], axes, "or", "false")
+        some = e.reduce(names[1], types[0], axes, "or", False)
         limit, ty = e.constant(STEPS, scalar), e.ty(scalar)
         early = e.let(f"stablehlo.compare LT, {names[0]}, {limit} : ({ty}, {ty}) -> tensor<i1>")
         more = e.let(f"stablehlo.and {some}, {early} : tensor<i1>")

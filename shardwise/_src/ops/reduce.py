@@ -23,7 +23,6 @@ from shardwise._src.ops.basis import (
     check_axes,
     reduce_dims,
     reduce_sum,
-    reduce_text,
     reduced,
     reshape,
 )
@@ -65,11 +64,9 @@ def reduction(
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, axes: tuple) -> str:
         dtype = ins[0].dtype
         value = identity(dtype)
-        if hlo == "xor":  # XLA's all-reduce knows none on CPU
-            x = e.whole(x, ins[0], axes)
         if not is_complex(dtype) or hlo == "multiply":
-            return reduce_text(e, ins, outs, x, axes, hlo, e.literal(value, dtype))
-        return reduce_lines(e, ins, outs, [x], [value], axes, body_of(combining))[0]
+            return e.reduce(x, ins[0], axes, hlo, value)
+        return e.reduce_by(body_of(combining), [x], ins, [value], axes)[0]
 
     return Op(
         name,
@@ -91,39 +88,6 @@ def body_of(op: Op) -> Callable:
         return [op.lower(op, e, (t, t), (t,), x, y)]
 
     return write
-
-
-def region_text(e: Any, types: Any, body: Callable) -> str:
-    """`({ ^bb0(...): ... })`: a body that takes two scalars for each of the types.
-
-    body: `(e, types, *firsts, *seconds) → SSA names of the results`.
-    """
-    scalars = [array_type((), t.dtype) for t in types]
-    names = [e.fresh() for _ in range(2 * len(scalars))]
-
-    def write() -> None:
-        results = body(e, scalars, *names)
-        kinds = ", ".join(e.ty(s) for s in scalars)
-        e.lines.append(f"stablehlo.return {', '.join(results)} : {kinds}")
-
-    pairs = zip(names, scalars * 2, strict=True)
-    given = ", ".join(f"{n}: {e.ty(s)}" for n, s in pairs)
-    return f"({{\n^bb0({given}):\n{e.region(write)}\n}})"
-
-
-def reduce_lines(
-    e: Any, ins: Any, outs: Any, xs: list[str], identities: list, axes: tuple, body: Callable
-) -> list[str]:
-    """`stablehlo.reduce` of several operands with any body; `identities` are host scalars."""
-    inits = [e.scalar(v, t.dtype) for v, t in zip(identities, ins, strict=True)]
-    region = region_text(e, ins, body)
-    types = [e.ty(t) for t in ins] + [e.ty(array_type((), t.dtype)) for t in ins]
-    places = f": {', '.join(map(str, axes))}" if axes else ""
-    return e.lets(
-        f'"stablehlo.reduce"({", ".join([*xs, *inits])}) <{{dimensions = array<i64{places}>}}> '
-        f"{region} : ({', '.join(types)}) -> ({', '.join(e.ty(t) for t in outs)})",
-        len(outs),
-    )
 
 
 def spread(x: Any, shape: tuple, axes: tuple) -> Any:
@@ -232,9 +196,8 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
         t = ins[0]
         places = t.update(dtype=index_dtype, weak_type=False)
         iota = e.let(f"stablehlo.iota dim = {axes[0]} : {e.ty(places)}")
-        both = (outs[0].update(dtype=t.dtype), outs[0])
         worst = [identity(t.dtype), 0]
-        return reduce_lines(e, (t, places), both, [x, iota], worst, axes, body)[1]
+        return e.reduce_by(body, [x, iota], (t, places), worst, axes)[1]
 
     def dims(op: Op, x: ArrayType, *, axes: tuple, index_dtype: Any) -> Dims:
         names = along(x, axes)

@@ -167,10 +167,7 @@ def _slice_lower(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, start_indices: tuple, limit_indices: tuple,
     strides: tuple | None = None,
 ) -> str:
-    steps = strides if strides is not None else (1,) * len(start_indices)
-    rows = zip(start_indices, limit_indices, steps, strict=True)
-    texts = ", ".join(f"{a}:{b}" if s == 1 else f"{a}:{b}:{s}" for a, b, s in rows)
-    return e.let(f"stablehlo.slice {x} [{texts}] : ({e.ty(ins[0])}) -> {e.ty(outs[0])}")
+    return e.slice(x, ins[0], start_indices, limit_indices, strides)
 
 
 def _slice_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
@@ -234,8 +231,8 @@ def slice_in_dim(x: Any, start: int, limit: int, axis: int, stride: int = 1) -> 
 # -- pad: lo elements before, hi after, interior between; negative lo and hi cut off --
 
 
-def _padded(x: ArrayType, config: tuple) -> tuple[int, ...]:
-    rows = zip(x.shape, config, strict=True)
+def padded_shape(shape: Sequence[int], config: Sequence[tuple]) -> tuple[int, ...]:
+    rows = zip(shape, config, strict=True)
     return tuple(lo + hi + (n + (n - 1) * inner if n else 0) for n, (lo, hi, inner) in rows)
 
 
@@ -249,7 +246,7 @@ def _pad_type(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) 
             f"[pad] padding_config must be (lo, hi, interior) for each of the {x.ndim} dimensions "
             f"of {x.str_short(True)}, interior not negative; got {padding_config}."
         )
-    shape = _padded(x, padding_config)
+    shape = padded_shape(x.shape, padding_config)
     if any(n < 0 for n in shape):
         raise ValueError(
             f"[pad] {x.str_short(True)} with padding_config {padding_config} would get the shape "
@@ -266,11 +263,7 @@ def _pad_dims(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) 
 def _pad_lower(
     op: Op, e: Any, ins: Any, outs: Any, x: str, value: str, *, padding_config: tuple
 ) -> str:
-    lo, hi, inner = zip(*padding_config, strict=True) if padding_config else ((), (), ())
-    return e.let(
-        f"stablehlo.pad {x}, {value}, low = {ints(lo)}, high = {ints(hi)}, interior = "
-        f"{ints(inner)} : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(outs[0])}"
-    )
+    return e.pad(x, value, ins[0], padding_config)
 
 
 def _pad_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:

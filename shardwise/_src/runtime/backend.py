@@ -24,6 +24,7 @@ from shardwise._src.base.config import default_device, num_cpu_devices, platform
 from shardwise._src.runtime import cuda, host
 
 JAXLIB_VERSION: str = _version.__version__
+JAXLIB: tuple[int, ...] = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:2]])
 RuntimeFailure = _jax.JaxRuntimeError
 Device = _jax.Device
 

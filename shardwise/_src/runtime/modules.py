@@ -16,7 +16,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.runtime.backend import JAXLIB_VERSION
+from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
 from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
 from shardwise._src.runtime.shardy import parsed
@@ -25,17 +25,13 @@ COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "coll
 _SKIP_CHECKS: dict[str, Any] = {}
 
 
-def _version() -> tuple[int, ...]:
-    return tuple(int(part) for part in JAXLIB_VERSION.split(".")[:2])
-
-
 # XLA's flags for kernels that are compiled fast and run unoptimised.
 _UNOPTIMISED: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
 }
 
-if _version() < (0, 11):
+if JAXLIB < (0, 11):
     _SKIP_CHECKS["_skip_checks"] = True
     _UNOPTIMISED["xla_cpu_use_fusion_emitters"] = False  # the flag is gone since
 
@@ -69,7 +65,7 @@ def compile_options(
     if len(devices) > 1:
         build.allow_spmd_sharding_propagation_to_parameters = list(free_parameters) or [False]
         build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
-    if quick and platform == "cpu" and _version() < (0, 12):
+    if quick and platform == "cpu" and JAXLIB < (0, 12):
         build.debug_options.xla_disable_hlo_passes = "fusion-wrapper"
     flags = {**(_UNOPTIMISED if small and platform == "cpu" else {}), **(overrides or {})}
     if flags:

@@ -1,0 +1,171 @@
+"""StableHLO instructions that more than one rule writes, or that XLA does not split rightly.
+
+`Instructions` writes them as they are. Where a program runs on several devices, `mends.Mended`
+takes its place, and writes what XLA's partitioner gets right instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.ops.basis import ints
+from shardwise._src.ops.gather_rules import attribute, flag
+from shardwise._src.ops.shape import padded_shape
+from shardwise._src.types.array_type import ArrayType, array_type
+
+
+class Instructions:
+    """Writers of single instructions; each gives the SSA name of its result.
+
+    `x` and other names are SSA names, `t` the type of `x`, `out` that of the result.
+    """
+
+    ty: Callable[[ArrayType], str]
+    let: Callable[[str], str]
+    lets: Callable[[str, int], list[str]]
+    lines: list[str]
+    fresh: Callable[[], str]
+    region: Callable[[Callable[[], None]], str]
+    scalar: Callable[[Any, Any], str]
+
+    # -- elements moved --
+
+    def reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
+        return self.let(f"stablehlo.reshape {x} : ({self.ty(t)}) -> {self.ty(out)}")
+
+    def slice(
+        self, x: str, t: ArrayType, starts: Sequence[int], limits: Sequence[int],
+        strides: Sequence[int] | None = None,
+    ) -> str:
+        steps = strides or (1,) * t.ndim
+        rows = list(zip(starts, limits, steps, strict=True))
+        out = array_type(tuple([-((a - b) // s) for a, b, s in rows]), t.dtype)
+        texts = ", ".join(f"{a}:{b}" if s == 1 else f"{a}:{b}:{s}" for a, b, s in rows)
+        return self.let(f"stablehlo.slice {x} [{texts}] : ({self.ty(t)}) -> {self.ty(out)}")
+
+    def pad(self, x: str, value: str, t: ArrayType, config: Sequence[tuple]) -> str:
+        """config: `(low, high, interior)` of each dimension."""
+        low, high, inner = zip(*config, strict=True) if config else ((), (), ())
+        scalar = array_type((), t.dtype)
+        out = array_type(padded_shape(t.shape, config), t.dtype)
+        return self.let(
+            f"stablehlo.pad {x}, {value}, low = {ints(low)}, high = {ints(high)}, interior = "
+            f"{ints(inner)} : ({self.ty(t)}, {self.ty(scalar)}) -> {self.ty(out)}"
+        )
+
+    def dynamic_slice(
+        self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
+    ) -> str:
+        """ins: the types of `x` and of the starts."""
+        types = ", ".join(map(self.ty, ins))
+        return self.let(
+            f"stablehlo.dynamic_slice {', '.join([x, *starts])}, sizes = {ints(sizes)} : "
+            f"({types}) -> {self.ty(array_type(tuple(sizes), ins[0].dtype))}"
+        )
+
+    def dynamic_update_slice(
+        self, x: str, update: str, starts: Sequence[str], ins: Sequence[ArrayType]
+    ) -> str:
+        """ins: the types of `x`, of the update and of the starts."""
+        names, types = ", ".join([x, update, *starts]), ", ".join(map(self.ty, ins))
+        return self.let(
+            f"stablehlo.dynamic_update_slice {names} : ({types}) -> {self.ty(ins[0])}"
+        )
+
+    # -- elements combined --
+
+    def reduce(self, x: str, t: ArrayType, axes: Sequence[int], body: str, identity: Any) -> str:
+        """body: the name of a binary instruction; identity: its neutral element, a host scalar."""
+        scalar = self.ty(array_type((), t.dtype))
+        init = self.scalar(identity, t.dtype)
+        out = array_type(tuple([n for d, n in enumerate(t.shape) if d not in axes]), t.dtype)
+        return self.let(
+            f"stablehlo.reduce({x} init: {init}) applies stablehlo.{body} across dimensions = "
+            f"{ints(axes)} : ({self.ty(t)}, {scalar}) -> {self.ty(out)}"
+        )
+
+    def reduce_by(
+        self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
+        axes: Sequence[int],
+    ) -> list[str]:
+        """`stablehlo.reduce` of several operands of one shape.
+
+        body:       `(e, types, *firsts, *seconds) → names of the results`, over scalars.
+        identities: host scalars, or names of scalars.
+        """
+        scalars = [array_type((), t.dtype) for t in ins]
+        inits = [
+            v if isinstance(v, str) else self.scalar(v, t.dtype)
+            for v, t in zip(identities, ins, strict=True)
+        ]
+        shape = tuple([n for d, n in enumerate(ins[0].shape) if d not in axes])
+        region = self.binary_region(ins, body)
+        types = ", ".join(map(self.ty, [*ins, *scalars]))
+        outs = ", ".join([self.ty(array_type(shape, t.dtype)) for t in ins])
+        places = f": {', '.join(map(str, axes))}" if axes else ""
+        return self.lets(
+            f'"stablehlo.reduce"({", ".join([*xs, *inits])}) <{{dimensions = array<i64{places}>}}> '
+            f"{region} : ({types}) -> ({outs})", len(ins),
+        )
+
+    def reduce_window(
+        self, body: Callable, x: str, t: ArrayType, identity: Any, sizes: Sequence[int],
+        padding: Sequence[tuple[int, int]],
+    ) -> str:
+        """The folds of all windows, at every place; body and identity as in `reduce_by`."""
+        rows = zip(t.shape, sizes, padding, strict=True)
+        shape = tuple([n + low + high - size + 1 for n, size, (low, high) in rows])
+        init = self.scalar(identity, t.dtype)
+        ones = ", ".join("1" for _ in sizes)
+        reach = [list(row) for row in padding]
+        scalar = self.ty(array_type((), t.dtype))
+        return self.let(
+            f'"stablehlo.reduce_window"({x}, {init}) <{{base_dilations = array<i64: {ones}>, '
+            f"padding = dense<{reach}> : tensor<{t.ndim}x2xi64>, window_dilations = "
+            f"array<i64: {ones}>, window_dimensions = array<i64: {', '.join(map(str, sizes))}>, "
+            f"window_strides = array<i64: {ones}>}}> {self.binary_region((t,), body)} : "
+            f"({self.ty(t)}, {scalar}) -> {self.ty(array_type(shape, t.dtype))}"
+        )
+
+    def scatter(
+        self, xs: Sequence[str], ins: Sequence[ArrayType], dims: Any, body: str, *,
+        indices_are_sorted: bool, unique_indices: bool,
+    ) -> str:
+        """xs:   the operand, the vectors of indices, which lie along the last dimension, the
+              updates; and `ins` are their types.
+        dims: `ScatterDimensionNumbers`.
+        body: the name of what combines two elements; empty to replace.
+        """
+        numbers = attribute("scatter", {
+            "update_window_dims": dims.update_window_dims,
+            "inserted_window_dims": dims.inserted_window_dims,
+            "input_batching_dims": dims.operand_batching_dims,
+            "scatter_indices_batching_dims": dims.scatter_indices_batching_dims,
+            "scatter_dims_to_operand_dims": dims.scatter_dims_to_operand_dims,
+        }, ins[1].ndim - 1)
+
+        def combine(e: Any, types: Any, old: str, new: str) -> list[str]:
+            return [e.let(f"stablehlo.{body} {old}, {new} : {e.ty(types[0])}") if body else new]
+
+        region = self.binary_region(ins[:1], combine)
+        types = ", ".join(map(self.ty, ins))
+        return self.let(
+            f'"stablehlo.scatter"({", ".join(xs)}) <{{indices_are_sorted = '
+            f"{flag(indices_are_sorted)}, scatter_dimension_numbers = {numbers}, unique_indices = "
+            f"{flag(unique_indices)}}}> {region} : ({types}) -> {self.ty(ins[0])}"
+        )
+
+    def binary_region(self, types: Sequence[ArrayType], body: Callable) -> str:
+        """`({ ^bb0(...): ... })`: a body that takes two scalars for each of the types."""
+        scalars = [array_type((), t.dtype) for t in types]
+        names = [self.fresh() for _ in range(2 * len(scalars))]
+
+        def write() -> None:
+            results = body(self, scalars, *names)
+            kinds = ", ".join(map(self.ty, scalars))
+            self.lines.append(f"stablehlo.return {', '.join(results)} : {kinds}")
+
+        pairs = zip(names, scalars * 2, strict=True)
+        given = ", ".join(f"{n}: {self.ty(s)}" for n, s in pairs)
+        return f"({{\n^bb0({given}):\n{self.region(write)}\n}})"

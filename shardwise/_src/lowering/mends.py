@@ -1,0 +1,240 @@
+"""Instructions that XLA's partitioner gets wrong, written so that it gets them right.
+
+`Mended` is the emitter of programs over several devices. Each of its methods is the mend of the
+errors that it names, which docs/values.md shows with a program each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.lowering.emitter import Emitter
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.families import BOOL
+from shardwise._src.ops.gather_rules import clamped
+from shardwise._src.ops.index import GatherDimensionNumbers, gather
+from shardwise._src.ops.shape import concatenate
+from shardwise._src.runtime.backend import JAXLIB
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import is_float
+
+_BITS = {2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
+_EXTREMES = ("maximum", "minimum")
+
+
+class Mended(Emitter):
+    """The emitter of a program over several devices."""
+
+    # -- elements moved --
+
+    def pad(self, x: str, value: str, t: ArrayType, config: Sequence[tuple]) -> str:
+        """XLA error `pad`: only what is plainly added is right, or plainly cut off.
+
+        Elements in between are a new dimension, padded and merged.
+        """
+        if not any(inner for _, _, inner in config):
+            return self._cropped_and_padded(x, value, t, config)
+        shape, config = t.shape, list(config)
+        for d, (low, high, inner) in enumerate(config):
+            if not inner or shape[d] < 2:
+                config[d] = (low, high)
+                continue
+            apart = (*shape[: d + 1], 1, *shape[d + 1 :])
+            t2 = array_type(apart, t.dtype)
+            x = super().reshape(x, array_type(shape, t.dtype), t2)
+            grown = [(0, inner if i == d + 1 else 0, 0) for i in range(len(apart))]
+            x = super().pad(x, value, t2, grown)
+            t2 = array_type((*apart[: d + 1], 1 + inner, *apart[d + 2 :]), t.dtype)
+            shape = (*shape[:d], shape[d] * (1 + inner), *shape[d + 1 :])
+            x = super().reshape(x, t2, array_type(shape, t.dtype))
+            config[d] = (low, high - inner)
+        plain = [(row[0], row[1], 0) for row in config]
+        return self._cropped_and_padded(x, value, array_type(shape, t.dtype), plain)
+
+    def _cropped_and_padded(
+        self, x: str, value: str, t: ArrayType, config: Sequence[tuple]
+    ) -> str:
+        starts, limits, rows = [], [], []
+        for n, (low, high, _) in zip(t.shape, config, strict=True):
+            start, limit = min(max(-low, 0), n), max(min(n + high, n), 0)
+            limit = max(start, limit)
+            # What is cut off beyond the operand is cut off the other side's padding.
+            added = n + low + high - (limit - start)
+            before = min(max(low, 0), added)
+            rows.append((before, added - before, 0))
+            starts.append(start)
+            limits.append(limit)
+        if any(a or b != n for a, b, n in zip(starts, limits, t.shape, strict=True)):
+            x = self.slice(x, t, starts, limits)
+            t = array_type(tuple([b - a for a, b in zip(starts, limits, strict=True)]), t.dtype)
+        if any(row != (0, 0, 0) for row in rows):
+            x = super().pad(x, value, t, rows)
+        return x
+
+    def reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
+        """XLA error `reshape-of-ones`: dimensions of size 1 between others that are regrouped."""
+        if all(map(self.divides, t.shape)) and all(map(self.divides, out.shape)):
+            return super().reshape(x, t, out)
+        few, fewer = [array_type(tuple([n for n in s.shape if n != 1]), s.dtype) for s in (t, out)]
+        if few.shape == fewer.shape:
+            return super().reshape(x, t, out)
+        if few.shape != t.shape:
+            x = self._apart(super().reshape(x, t, few), few)
+        x = super().reshape(x, few, fewer)
+        return x if fewer.shape == out.shape else super().reshape(x, fewer, out)
+
+    def dynamic_slice(
+        self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
+    ) -> str:
+        """XLA error `gathered-and-sliced`; and a gather takes rows of an array where it is split,
+        a `dynamic_slice` of the whole of it.
+        """
+        t = ins[0]
+        moving = tuple([d for d, n in enumerate(sizes) if n != t.shape[d]])
+        if any(sizes[d] == 1 for d in moving):
+            kept = [t, *[ins[1 + d] for d in moving]]
+            names = [starts[d] for d in moving]
+            return self.via(_gathered, kept, x, *names, moving=moving, sizes=tuple(sizes))[0]
+        return super().dynamic_slice(self._apart(x, t), starts, ins, sizes)
+
+    def _apart(self, x: str, t: ArrayType) -> str:
+        """A value that the partitioner takes for another one."""
+        return self.let(f"stablehlo.optimization_barrier {x} : {self.ty(t)}")
+
+    def dynamic_update_slice(
+        self, x: str, update: str, starts: Sequence[str], ins: Sequence[ArrayType]
+    ) -> str:
+        """XLA error `unclamped-update`: a start out of bounds along a split dimension."""
+        limits = [n - m for n, m in zip(ins[0].shape, ins[1].shape, strict=True)]
+        inside = [
+            self.via(clamped, (t,), start, limits=(limit,))[0]
+            for start, t, limit in zip(starts, ins[2:], limits, strict=True)
+        ]
+        return super().dynamic_update_slice(x, update, inside, ins)
+
+    # -- elements combined --
+
+    def reduce(self, x: str, t: ArrayType, axes: Sequence[int], body: str, identity: Any) -> str:
+        """XLA errors `extremes-without-nan` and `no-xor`: what is not summed over devices."""
+        if body == "xor":
+            x = self.whole(x, t, axes)
+        if body not in _EXTREMES or not is_float(t.dtype) or not t.size:
+            return super().reduce(x, t, axes, body, identity)
+        x, keys = self._ordered(x, t, body)
+        first = _key(np.asarray(identity, t.dtype), keys.dtype)
+        x = super().reduce(x, keys, axes, body, first)
+        shape = tuple([n for d, n in enumerate(t.shape) if d not in axes])
+        return self._unordered(x, keys.update(shape=shape), t.dtype)
+
+    def reduce_by(
+        self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
+        axes: Sequence[int],
+    ) -> list[str]:
+        """XLA error `no-other-sums`: the CPU sums over devices by few functions. What is folded
+        with something else is folded on each device, gathered, and folded again.
+        """
+        if len(xs) > 1 or not axes:
+            return super().reduce_by(body, xs, ins, identities, axes)
+        beside = array_type(ins[0].shape, np.dtype("int32"))
+        numbers = self.let(f"stablehlo.iota dim = {axes[0]} : {self.ty(beside)}")
+
+        def both(e: Any, types: Any, x: str, i: str, y: str, j: str) -> list[str]:
+            larger = e.let(f"stablehlo.maximum {i}, {j} : {e.ty(types[1])}")
+            return [*body(e, types[:1], x, y), larger]
+
+        found = super().reduce_by(both, [*xs, numbers], [*ins, beside], [*identities, -1], axes)
+        shape = tuple([n for d, n in enumerate(ins[0].shape) if d not in axes])
+        kinds = ", ".join([self.ty(array_type(shape, t.dtype)) for t in (*ins, beside)])
+        # Both are used, or the second would be dropped.
+        return self.lets(f"stablehlo.optimization_barrier {', '.join(found)} : {kinds}", 2)[:1]
+
+    def reduce_window(
+        self, body: Callable, x: str, t: ArrayType, identity: Any, sizes: Sequence[int],
+        padding: Sequence[tuple[int, int]],
+    ) -> str:
+        """XLA error `shared-halo`: two windows over one operand, with different identities."""
+        if JAXLIB < (0, 11):
+            x = self._apart(x, t)
+        return super().reduce_window(body, x, t, identity, sizes, padding)
+
+    def scatter(
+        self, xs: Sequence[str], ins: Sequence[ArrayType], dims: Any, body: str, **flags: bool
+    ) -> str:
+        """XLA errors `scattered-padding`: updates in unequal parts, whose padding is scattered too;
+        and `extremes-without-nan`.
+        """
+        x, indices, updates = xs
+        along = [d for d in range(ins[2].ndim) if d not in dims.update_window_dims]
+        if not all(self.divides(ins[2].shape[d]) for d in along):
+            indices = self.whole(indices, ins[1], range(ins[1].ndim))
+            updates = self.whole(updates, ins[2], along)
+        if body not in _EXTREMES or not is_float(ins[0].dtype):
+            return super().scatter([x, indices, updates], ins, dims, body, **flags)
+        x, keys = self._ordered(x, ins[0], body)
+        updates, update_keys = self._ordered(updates, ins[2], body)
+        kinds = [keys, ins[1], update_keys]
+        out = super().scatter([x, indices, updates], kinds, dims, body, **flags)
+        return self._unordered(out, keys, ins[0].dtype)
+
+    # -- floats as integers: -0 before 0, and NaN beyond all --
+
+    def _ordered(self, x: str, t: ArrayType, body: str) -> tuple[str, ArrayType]:
+        if t.dtype.itemsize < 2:
+            wide = t.update(dtype=np.dtype("float32"))
+            x, t = self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(wide)}"), wide
+        keys = array_type(t.shape, _BITS[t.dtype.itemsize])
+        nan = self._compared("NE", x, x, t)
+        x = self.let(f"stablehlo.bitcast_convert {x} : ({self.ty(t)}) -> {self.ty(keys)}")
+        x = self._flipped(x, keys)
+        limits = np.iinfo(keys.dtype)
+        beyond = self.constant(limits.max if body == "maximum" else limits.min, keys)
+        return self._selected(nan, beyond, x, keys), keys
+
+    def _unordered(self, x: str, keys: ArrayType, dtype: Any) -> str:
+        exact = dtype if dtype.itemsize > 1 else np.dtype("float32")
+        t = array_type(keys.shape, exact)
+        x = self._flipped(x, keys)
+        x = self.let(f"stablehlo.bitcast_convert {x} : ({self.ty(keys)}) -> {self.ty(t)}")
+        x = self._selected(self._compared("NE", x, x, t), self.constant(np.nan, t), x, t)
+        if exact == dtype:
+            return x
+        return self.let(
+            f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(t.update(dtype=dtype))}"
+        )
+
+    def _flipped(self, x: str, keys: ArrayType) -> str:
+        """Bits of floats to keys, or back: the rest of the bits of a negative one is inverted."""
+        ty, width = self.ty(keys), 8 * keys.dtype.itemsize
+        sign = self.let(
+            f"stablehlo.shift_right_arithmetic {x}, {self.constant(width - 1, keys)} : {ty}"
+        )
+        rest = self.constant(np.iinfo(keys.dtype).max, keys)
+        mask = self.let(f"stablehlo.and {sign}, {rest} : {ty}")
+        return self.let(f"stablehlo.xor {x}, {mask} : {ty}")
+
+    def _compared(self, kind: str, x: str, y: str, t: ArrayType) -> str:
+        ty, flags = self.ty(t), self.ty(array_type(t.shape, BOOL))
+        return self.let(f"stablehlo.compare {kind}, {x}, {y} : ({ty}, {ty}) -> {flags}")
+
+    def _selected(self, which: str, x: str, y: str, t: ArrayType) -> str:
+        flags = self.ty(array_type(t.shape, BOOL))
+        return self.let(f"stablehlo.select {which}, {x}, {y} : {flags}, {self.ty(t)}")
+
+
+def _key(value: np.ndarray, dtype: np.dtype) -> int:
+    """The integer that stands for a float."""
+    if value.dtype.itemsize < 2:
+        value = value.astype(np.float32)
+    bits = int(value.view(dtype))
+    return bits ^ np.iinfo(dtype).max if bits < 0 else bits
+
+
+def _gathered(x: Any, *starts: Any, moving: tuple, sizes: tuple) -> Any:
+    """A dynamic slice by a gather."""
+    columns = [reshape(s, shape=(1,)) for s in starts]
+    vector = concatenate(*columns, dimension=0) if len(columns) > 1 else columns[0]
+    numbers = GatherDimensionNumbers(tuple(range(len(sizes))), (), moving)
+    return gather(x, vector, dimension_numbers=numbers, slice_sizes=sizes, mode="clip")
