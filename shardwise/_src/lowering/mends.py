@@ -86,6 +86,16 @@ class Mended(Emitter):
         x = super().reshape(x, few, fewer)
         return x if fewer.shape == out.shape else super().reshape(x, fewer, out)
 
+    def slice(
+        self, x: str, t: ArrayType, starts: Sequence[int], limits: Sequence[int],
+        strides: Sequence[int] | None = None,
+    ) -> str:
+        """XLA error `slice-of-reshape`: a crop of what was reshaped, along uneven parts."""
+        rows = zip(t.shape, starts, limits, strict=True)
+        if any(b - a != n and not self.divides(n) for n, a, b in rows):
+            x = self._apart(x, t)
+        return super().slice(x, t, starts, limits, strides)
+
     def dynamic_slice(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
     ) -> str:
