@@ -17,6 +17,8 @@ from shardwise._src.types.array_type import array_type
 from shardwise.sharding import (
     AbstractMesh,
     AxisType,
+    Mesh,
+    NamedSharding,
     PartitionSpec,
     reshard,
     set_mesh,
@@ -138,3 +140,18 @@ def test_gradients_are_split_as_the_arguments(name: str):
             for s, d, p in zip(shapes, dtypes, split, strict=True) if d is F
         ]
         assert found is None or found == wanted
+
+
+def test_eval_shape_knows_explicit_shardings():
+    """Of descriptions, arrays and tracers, as jax's does; and refuses what the types leave open."""
+    mesh = Mesh(np.array(sw.devices()[:2]), ("x",), AxisType.Explicit)
+    split = NamedSharding(mesh, PartitionSpec("x"))
+    t = sw.ShapeDtypeStruct((4, 4), np.float32, sharding=split)
+    x = sw.device_put(np.ones((4, 4), np.float32), split)
+    kept = NamedSharding(mesh.abstract_mesh, PartitionSpec("x", None))
+    wanted = sw.ShapeDtypeStruct((4, 4), np.float32, sharding=kept)
+    inside = []
+    sw.jit(lambda a: inside.append(sw.eval_shape(lambda b: b + 1, a)) or a)(x)
+    assert [sw.eval_shape(lambda b: b + 1, a) for a in (t, x)] + inside == [wanted] * 3
+    with pytest.raises(sw.errors.ShardingTypeError):
+        sw.eval_shape(lambda a: a[np.array([0, 1])], t)

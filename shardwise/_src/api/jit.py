@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overloa
 
 from shardwise._src.api.options import JitOptions, Options, options_for
 from shardwise._src.api.refs import closing_over_refs, through_refs
-from shardwise._src.api.shapes import shapes_of
+from shardwise._src.api.shapes import ShapeDtypeStruct, shapes_of
 from shardwise._src.api.signatures import check_function
 from shardwise._src.api.stages import Lowered, Traced, used_arguments
 from shardwise._src.api.staging import Call, Stageable, Staged, signatures_of
@@ -228,9 +228,9 @@ class Jitted(Generic[P, R]):
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The types of the results, without compiling."""
+        """The types of the results, without compiling; explicit shardings are part of them."""
         call = self._function.call(args, kwargs)
-        staged = self._function.staged(call, tuple([type_of(x) for x in call.leaves]))
+        staged = self._function.staged(call, tuple([_explicit_type(x) for x in call.leaves]))
         return shapes_of(staged.program, staged.out_tree)
 
     def clear_cache(self) -> None:
@@ -239,6 +239,10 @@ class Jitted(Generic[P, R]):
 
     def _cache_size(self) -> int:
         return len(self._function.traces)
+
+
+def _explicit_type(x: Any) -> ArrayType:
+    return with_sharding(type_of(x), x.sharding) if type(x) is ShapeDtypeStruct else type_of(x)
 
 
 def _constrained(x: Any, sharding: Any) -> Any:

@@ -70,9 +70,11 @@ class ShapeDtypeStruct:
 
 
 def shapes_of(program: Program, out_tree: Any) -> Any:
-    """The types of a program's results, in their tree."""
-    types = program.out_types
-    leaves = [ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in types]
+    """The types of a program's results, in their tree; with shardings where these are explicit."""
+    leaves = [
+        ShapeDtypeStruct(t.shape, t.dtype, sharding=t.sharding, weak_type=t.weak_type)
+        for t in program.out_types
+    ]
     return out_tree.unflatten(leaves)
 
 

@@ -269,7 +269,8 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
         return x
     if isinstance(x, Tracer):
         if abstract and x.interpreter.alive:
-            return ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.aval.weak_type)
+            t = x.aval
+            return ShapeDtypeStruct(t.shape, t.dtype, sharding=t.sharding, weak_type=t.weak_type)
         raise escaped(x)
     if isinstance(x, ShapeDtypeStruct):
         if abstract:
