@@ -38,6 +38,7 @@ def loaded_for(
     overrides: tuple = (),
     callbacks: tuple[Callable[..., Any], ...] = (),
     ordered: bool = False,
+    check: Callable[[LoadedModule], None] = lambda module: None,
 ) -> LoadedModule:
     """The module of a text, compiled for its devices.
 
@@ -47,6 +48,7 @@ def loaded_for(
     callbacks:    host functions that the module calls, by number. A program with any is kept
                   nowhere: it would keep them, and they exist in this process only.
     ordered:      whether they are called in the order of the programs.
+    check:        refuses a module that was compiled just now; it is kept nowhere then.
     """
     begin = time.perf_counter()
     key = (text, devices, free_outputs, quick, small, repr(overrides))  # repr: 1 is not True
@@ -61,9 +63,15 @@ def loaded_for(
     options = compile_options(
         devices, free_outputs=free_outputs, quick=quick, small=small, overrides=dict(overrides)
     )
+
+    def compiled() -> LoadedModule:
+        new = _compile(text, devices, options, callbacks, ordered)
+        check(new)
+        return new
+
     if callbacks:
-        return _compile(text, devices, options, callbacks, ordered)
-    new = _modules[key] = _kept(disk_cache(), text, devices, options)
+        return compiled()
+    new = _modules[key] = _kept(disk_cache(), text, devices, options, compiled)
     make_room(_modules, CACHE_SIZE + 1)
     return new
 
@@ -74,7 +82,7 @@ def forget() -> None:
 
 
 def _compile(
-    text: str, devices: tuple, options: Any, callbacks: tuple = (), ordered: bool = False
+    text: str, devices: tuple, options: Any, callbacks: tuple, ordered: bool
 ) -> LoadedModule:
     begin = time.perf_counter()
     client = backend.client(devices[0].platform)
@@ -83,10 +91,13 @@ def _compile(
     return new
 
 
-def _kept(files: DiskCache | None, text: str, devices: tuple, options: Any) -> LoadedModule:
+def _kept(
+    files: DiskCache | None, text: str, devices: tuple, options: Any,
+    compiled: Callable[[], LoadedModule],
+) -> LoadedModule:
     """The program from its file; else compiled, and kept there if that took its time."""
     if files is None or dumps(options):
-        return _compile(text, devices, options)
+        return compiled()
     begin = time.perf_counter()
     key = key_of([*fingerprint(devices, options), text.encode()])
     content = files.read(key)
@@ -97,7 +108,7 @@ def _kept(files: DiskCache | None, text: str, devices: tuple, options: Any) -> L
             return found
         files.drop(key, "cannot be loaded")
     begin = time.perf_counter()
-    new = _compile(text, devices, options)
+    new = compiled()
     if time.perf_counter() - begin >= config.persistent_cache_min_compile_time_secs.value:
         with suppress(backend.RuntimeFailure):  # a platform that cannot write its programs
             content = bytes([new.has_collectives]) + new.serialize()

@@ -90,9 +90,8 @@ class Mended(Emitter):
         self, x: str, t: ArrayType, starts: Sequence[int], limits: Sequence[int],
         strides: Sequence[int] | None = None,
     ) -> str:
-        """XLA error `slice-of-reshape`: a crop of what was reshaped, along uneven parts."""
-        rows = zip(t.shape, starts, limits, strict=True)
-        if any(b - a != n and not self.divides(n) for n, a, b in rows):
+        """XLA errors `gathered-and-sliced`, and `slice-of-reshape`: of a value as it is at hand."""
+        if any(b - a != n for n, a, b in zip(t.shape, starts, limits, strict=True)):
             x = self._apart(x, t)
         return super().slice(x, t, starts, limits, strides)
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.arrays.signature import Signature, padded_type, signature
 from shardwise._src.base.context import current
 from shardwise._src.compiling.module_cache import loaded_for
 from shardwise._src.core.ordering import ORDERED, sequenced
@@ -43,6 +43,7 @@ from shardwise._src.running.places import (
     result_shardings,
 )
 from shardwise._src.running.watch import watching
+from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.sharding import NamedSharding
@@ -134,7 +135,7 @@ class ModulePlan(NamedTuple):
             quick = False
         small = quick and _is_small(program)
         called = tuple(host_functions(program))
-        rest = called, ORDERED in program.effects
+        rest = called, ORDERED in program.effects, self._check
         return loaded_for(self.text, places.devices, free, quick, small, overrides, *rest)
 
     def _result_signatures(self, module: LoadedModule) -> list[Signature]:
@@ -148,6 +149,25 @@ class ModulePlan(NamedTuple):
             layouts = chosen_layouts(layouts, module.output_layouts())
         rows = zip(types, shardings, layouts, strict=True)
         return [signature(t, s, places.committed, layout) for t, s, layout in rows]
+
+    def _check(self, module: LoadedModule) -> None:
+        """Refuses a module whose results are of other shapes than the program's types say."""
+        if module.result_shapes is None:
+            return
+        types = self.program.out_types
+        shardings = result_shardings(module, types, self.places)
+        for i, (t, s) in enumerate(zip(types, shardings, strict=True)):
+            held = padded_type(t, s)
+            tiles = s.tiling(held.ndim).dims
+            wanted = tuple([n // m for n, m in zip(held.shape, tiles, strict=True)])
+            if module.result_shapes[i] != wanted:
+                raise backend.RuntimeFailure(
+                    f"XLA compiled {self.program.name} wrongly: on each device its result {i} of "
+                    f"type {t.str_short(True)} under {s} is of shape {module.result_shapes[i]} "
+                    f"instead of {wanted}. Nothing was run. It is an error of the partitioner of "
+                    f"jaxlib {backend.JAXLIB_VERSION}: other shardings of the arguments and "
+                    "results may avoid it. Please report the program (`jit(f).lower(...)`)."
+                )
 
     def located(self) -> str:
         """The text with the lines of the user's program that it comes from."""

@@ -79,7 +79,9 @@ class LoadedModule:
     collectives: whether its devices talk to each other, where that is known already.
     """
 
-    __slots__ = ("raw", "devices", "has_collectives", "window", "calls", "_smallest")
+    __slots__ = (
+        "raw", "devices", "result_shapes", "has_collectives", "window", "calls", "_smallest",
+    )
 
     def __init__(
         self, raw: Any, devices: tuple[Any, ...], collectives: bool | None = None,
@@ -90,8 +92,11 @@ class LoadedModule:
         self.devices = devices
         self._smallest: int | None = None  # the result that the window holds
         platform = devices[0].platform
+        self.result_shapes: list[tuple[int, ...]] | None = None  # on each device, if just compiled
         if collectives is None:
-            collectives = len(devices) > 1 and _communicates(raw.get_hlo_text())
+            hlo = raw.get_hlo_text() if len(devices) > 1 else ""
+            collectives = _communicates(hlo)
+            self.result_shapes = _result_shapes(hlo) if hlo else None
         self.has_collectives = collectives
         self.window: Window | None = CPU_WINDOW if collectives and platform == "cpu" else None
 
@@ -142,6 +147,14 @@ class LoadedModule:
 
 def _communicates(hlo: str) -> bool:
     return any(name + "(" in hlo or name + "-start(" in hlo for name in COLLECTIVES)
+
+
+def _result_shapes(hlo: str) -> list[tuple[int, ...]]:
+    """The shapes of a module's results on one device, from the first line of its text."""
+    header = re.sub(r"/\*.*?\*/", "", hlo.partition("\n")[0])
+    results = re.match(r"[^=)]*", header.partition("->")[2])
+    found = re.findall(r"\w\[([\d,]*)\]", results[0]) if results else []
+    return [tuple([int(n) for n in dims.split(",") if n]) for dims in found]
 
 
 def compile_text(

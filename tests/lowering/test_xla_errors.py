@@ -1,0 +1,57 @@
+"""The errors of XLA in docs/values.md: shardwise is right, and jax, without the mends, is not.
+
+A program that jax gets right tells that a mend is no longer needed with this jaxlib.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jaxlib.version import __version__ as jaxlib_version
+
+from shardwise._src.lowering.mends import Mended
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "values.md"
+BLOCK = re.compile(r"```(?:python|text)\n(.*?)```", re.DOTALL)
+INTRODUCTION, *SECTIONS = re.split(r"^### ", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+PRELUDE = BLOCK.findall(INTRODUCTION)[-1]
+PROGRAMS = {section.split("`")[1]: BLOCK.findall(section)[:2] for section in SECTIONS}
+RIGHT_SINCE = {
+    section.split("`")[1]: tuple(map(int, found[1].split(".")))
+    for section in SECTIONS
+    if (found := re.search(r"Right since jaxlib ([\d.]+\d)", section))
+}
+JAXLIB = tuple(int(n) for n in jaxlib_version.split(".")[:2])
+
+
+def printed(source):
+    """What a program prints, over eight devices; nothing where it fails or ends the process."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=100,
+        env={**os.environ, **flags},
+    )  # fmt: skip
+    return done.stdout if done.returncode == 0 else ""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_jax_needs_the_mend(name):
+    program, right = PROGRAMS[name]
+    source = PRELUDE.replace("shardwise as jax", "jax").replace("shardwise", "jax") + program
+    wrong = printed(source) != right
+    if RIGHT_SINCE.get(name, (99,)) <= JAXLIB:
+        assert not wrong
+    else:
+        assert wrong, (
+            f"jaxlib {jaxlib_version} gets {name!r} right: its mend in lowering/mends.py is only "
+            "for older ones now. Say in docs/values.md since when."
+        )
+
+
+def test_each_error_has_a_mend_and_each_mend_an_error():
+    mends = " ".join(method.__doc__ or "" for method in vars(Mended).values() if callable(method))
+    assert {name for name in PROGRAMS if f"`{name}`" in mends} == set(PROGRAMS)
+    assert set(re.findall(r"`([a-z]+(?:-[a-z]+)+|pad)`", mends)) == set(PROGRAMS)

@@ -1,0 +1,48 @@
+"""What XLA compiled is compared with the program's types before it runs."""
+
+import re
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise._src.lowering.mends import Mended
+from shardwise._src.runtime import backend
+from shardwise._src.runtime.modules import _result_shapes
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+MESH = Mesh(np.array(sw.devices()[:3]), ("x",))
+
+
+def test_results_of_other_shapes_are_refused_before_they_run(monkeypatch):
+    whole = NamedSharding(MESH, P())
+    monkeypatch.setattr(Mended, "_apart", lambda self, x, t: x)  # without the mend
+
+    def whole_and_part(x):
+        return x, lax.with_sharding_constraint(x[:2], whole)
+
+    x = sw.device_put(np.arange(3, dtype=np.int16), NamedSharding(MESH, P("x")))
+    f = sw.jit(whole_and_part, out_shardings=(whole, whole))
+    message = (
+        "XLA compiled whole_and_part wrongly: on each device its result 0 of type i16[3] under "
+        f"{whole} is of shape (2,) instead of (3,). Nothing was run. It is an error of the "
+        f"partitioner of jaxlib {backend.JAXLIB_VERSION}: other shardings of the arguments and "
+        "results may avoid it. Please report the program (`jit(f).lower(...)`)."
+    )
+    for _ in range(2):  # it is not kept
+        with pytest.raises(sw.errors.JaxRuntimeError, match=f"^{re.escape(message)}$"):
+            f(x)
+    monkeypatch.undo()
+    parts = sw.jit(lambda x: whole_and_part(x), out_shardings=(whole, whole))(x)
+    assert [p.tolist() for p in parts] == [[0, 1, 2], [0, 1]]
+
+
+def test_shapes_are_read_from_the_header():
+    header = "HloModule f, is_scheduled=true, entry_computation_layout={(f32[8]{0})->%s}, n=2\n"
+    assert _result_shapes(header % "f32[2,4]{1,0}") == [(2, 4)]
+    assert _result_shapes(header % "(f32[2]{0}, pred[], /*index=2*/bf16[3,1]{0,1})") == [
+        (2,), (), (3, 1),
+    ]  # fmt: skip
+    assert _result_shapes(header % "()") == []
