@@ -1,4 +1,7 @@
-"""Calls of a jitted function that is in the cache already: the cost of dispatch alone."""
+"""Calls of a jitted function that is in the cache already: the cost of dispatch alone.
+
+The function may be jitted again for each call, or made anew, too: it is found, and not traced.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,30 @@ def eight_devices(lib: Lib) -> Callable[[], Any]:
     return lambda: f(x)
 
 
+def jitted_again(lib: Lib) -> Callable[[], Any]:
+    jit, x = lib.root.jit, lib.root.device_put(numpy.ones(8, "float32"))
+
+    def function(x: Any) -> Any:
+        return x + 1
+
+    return lambda: jit(function)(x)
+
+
+def grad_again(lib: Lib) -> Callable[[], Any]:
+    jit, grad, sin = lib.root.jit, lib.root.grad, lib.np.sin
+    x = lib.root.device_put(numpy.ones(8, "float32"))
+
+    def loss(x: Any) -> Any:
+        return sin(x).sum()
+
+    return lambda: jit(grad(loss))(x)
+
+
 ROWS = (
     Row("jit.1_array", 1.3, one_array),
     Row("jit.10_leaves", 1.2, leaves(10)),
     Row("jit.200_leaves", 1.2, leaves(200)),
     Row("jit.8_devices", 1.3, eight_devices),
+    Row("jit.again", 0.25, jitted_again),
+    Row("jit.grad_again", 0.02, grad_again, rounds=7),
 )

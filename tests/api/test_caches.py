@@ -12,7 +12,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise._src.api import misses, staging
+from shardwise._src.api import known, misses, staging
 from shardwise._src.compiling import module_cache
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import backend, modules
@@ -74,13 +74,14 @@ def test_functions_that_are_made_again_leave_nothing_behind():
 
     step(2.0)
     gc.collect()
-    functions = len(staging._alive)
+    functions = len(known._alive), len(known._by_function), len(known._shelves)
     sizes = len(module_cache._modules), len(EAGER.cache)
     for _ in range(50):
         step(2.0)
         sw.grad(lambda a: step_sum(a))(1.0)
     gc.collect()
-    assert len(staging._alive) <= functions + 1  # `step_sum`
+    assert len(known._alive) <= functions[0] + 1  # `step_sum`
+    assert len(known._by_function) == functions[1] and len(known._shelves) <= functions[2] + 1
     assert len(module_cache._modules) <= sizes[0] + 4 and len(EAGER.cache) <= sizes[1] + 4
 
 
@@ -108,8 +109,11 @@ def test_the_caches_are_bounded(monkeypatch):
 
 
 @pytest.fixture
-def explained() -> Iterator[None]:
+def explained(monkeypatch) -> Iterator[None]:
+    """Misses are explained, of functions of which nothing is known."""
     misses._seen.clear()
+    monkeypatch.setattr(known, "_by_function", {})
+    monkeypatch.setattr(known, "_shelves", {})
     with sw.explain_cache_misses(True):
         yield
 
@@ -211,7 +215,8 @@ def test_the_nearest_call_is_shown_and_another_tree_is_far(explained, caplog):
 
 def test_a_function_that_is_made_each_time(explained, caplog):
     for _ in range(2):
-        sw.jit(lambda a: a + 1)(X)
+        other = object()  # nothing is known of what it does
+        sw.jit(lambda a: a + 1 if other else a)(X)  # noqa: B023
     assert messages(caplog) == [
         "jit of <lambda>: cache miss; the function has not been called before.",
         "jit of <lambda>: cache miss; this function object has not been called before, but another "
@@ -242,7 +247,7 @@ def test_what_was_cleared_is_not_said_to_be_new(explained, caplog):
 
 
 def test_what_is_only_traced_is_not_said_to_be_new(explained, caplog):
-    f, g = sw.jit(named_f), sw.jit(named_f)
+    f, g = sw.jit(named_f), sw.jit(named_f, keep_unused=True)
     sw.vmap(f)(X)
     f(X[0])
     assert messages(caplog) == [FIRST, TRACED]
@@ -296,7 +301,7 @@ def test_log_compiles(caplog):
 
     with sw.log_compiles(True):
         sw.jit(f)(X)
-        sw.jit(f)(X)
+        sw.jit(f, keep_unused=True)(X)
         x = jnp.asarray(X)
         messages_so_far = messages(caplog)
         jnp.tanh(x)

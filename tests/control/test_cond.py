@@ -1,5 +1,6 @@
 """`cond` and `switch` under every transform, against jax."""
 
+import functools
 import gc
 import weakref
 
@@ -218,6 +219,41 @@ def test_functions_made_again_are_staged_once(monkeypatch):
     close(run(-3.0), X * -3)
     close(run(swnp.asarray(W)), X * W)  # an array may not be looked at
     close(run(swnp.asarray(X)), X * X)
+
+
+def test_a_shared_shelf_is_left_by_what_does_something_else_now(monkeypatch):
+    def run(f, x):
+        return lax.cond(True, f, lambda x: x, swnp.asarray(x))
+
+    def make():
+        return lambda x: x * SCALE + abs(1)
+
+    first = make()
+    close(run(first, X), X * 2 + 1)
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    monkeypatch.setitem(globals(), "abs", lambda x: 5)
+    close(run(first, X[:2]), X[:2] * 3 + 5)
+    monkeypatch.undo()
+    close(run(make(), X[:2]), X[:2] * 2 + 1)
+
+
+def test_decorated_functions_are_known_by_what_they_read(monkeypatch):
+    @functools.wraps(np.sin)
+    def scaled(x):
+        return x * SCALE
+
+    def run():
+        def plain(x):
+            return scaled(x)
+
+        back = sw.grad(lambda x: plain(x).sum())
+        return [lax.cond(True, f, lambda x: x, swnp.asarray(X)) for f in (plain, back)]
+
+    for scale in (2.0, 3.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        first, second = run()
+        close(first, X * scale)
+        close(second, np.full_like(X, scale))
 
 
 def test_functions_and_what_they_use_are_not_kept_alive():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from shardwise._src.api import backward
-from shardwise._src.api.staging import forget_functions
+from shardwise._src.api import backward, known
 from shardwise._src.base.caches import release_recent
 from shardwise._src.compiling import module_cache
 from shardwise._src.control import bodies
-from shardwise._src.core import fused, infer
+from shardwise._src.core import fused, infer, recipes
 from shardwise._src.core.op import OPS
 from shardwise._src.lowering import emitter
 from shardwise._src.moving import transfer
@@ -25,7 +24,8 @@ def clear_caches() -> None:
     gave stays valid. Programs on disk stay, see `compilation_cache_dir`. What was kept about types,
     meshes and shardings goes, too, as far as nothing else holds them.
     """
-    forget_functions()
+    known.forget()
+    recipes.forget()
     bodies.forget()
     EAGER.cache.clear()
     tape.forget()

@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
+from functools import WRAPPER_ASSIGNMENTS
+from operator import attrgetter
+from types import FunctionType
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
-from shardwise._src.api.options import JitOptions, Options, options_for
+from shardwise._src.api.known import Known, known_of
+from shardwise._src.api.options import NO_OPTIONS, JitOptions, Options, options_for
 from shardwise._src.api.refs import closing_over_refs, through_refs
 from shardwise._src.api.shapes import ShapeDtypeStruct, shapes_of
 from shardwise._src.api.signatures import check_function
 from shardwise._src.api.stages import Lowered, Traced, used_arguments
-from shardwise._src.api.staging import Call, Stageable, Staged, signatures_of
+from shardwise._src.api.staging import Call, Stageable, Staged, signatures_of, trace_key
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.config import disable_jit, explain_cache_misses
@@ -32,6 +36,7 @@ from shardwise._src.transforms.tracer import escaped
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.sharding import SingleDeviceSharding
 
+_attributes = attrgetter(*WRAPPER_ASSIGNMENTS)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -52,15 +57,35 @@ class _Inputs(NamedTuple):
 class Jitted(Generic[P, R]):
     """A jitted function. Made by `jit`."""
 
+    __slots__ = ("_fun", "_options", "_key", "_cache", "_quick", "_arrays_only", "_made",
+                 "__dict__", "__weakref__")
+
     def __init__(self, fun: Callable[P, R], options: Options):
-        functools.update_wrapper(self, fun)
-        self.__wrapped__ = fun
-        self._function = Stageable(fun, options)
-        self._cache = self._function.calls
+        key = None if options is NO_OPTIONS else options.key()
+        if fun.__class__ is FunctionType:  # as `update_wrapper` does, in a third of the time
+            self.__dict__ = dict(zip(WRAPPER_ASSIGNMENTS, _attributes(fun), strict=True))
+            self.__dict__.update(fun.__dict__, __wrapped__=fun)
+        else:
+            functools.update_wrapper(self, fun)
+        self._fun = fun
         self._options = options
-        self._has_static = options.has_static
-        # until a call shows otherwise
-        self._arrays_only = not options.has_static and options.device is None
+        self._key = key
+        self._made: Stageable | Known = known_of(fun, key)
+        self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = self._made.calls
+        self._quick = options is NO_OPTIONS or not (options.has_static or options.device)
+        self._arrays_only = True  # until a call shows otherwise
+
+    @property
+    def _function(self) -> Stageable:
+        """The function with all that is known of it; a call that is known does not ask."""
+        found = self._made
+        if isinstance(found, Known):
+            found = self._made = Stageable(self._fun, self._options, self._key, found)
+        return found
+
+    def recipe(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
+        """What it does, as a key (see `core.recipes`). part: gives that of a function."""
+        return part(self._fun), self._key
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -69,31 +94,38 @@ class Jitted(Generic[P, R]):
         return f"<jitted function {self._function.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        ctx = CURRENT.get()
-        if self._arrays_only and ctx.interpreter is EAGER and not kwargs:
+        ctx, flat = CURRENT.get(), None
+        if self._quick and ctx.interpreter is EAGER:
             # Measured: asking each argument for its class first costs 35 ns with one and 100 ns
-            # with ten, of 400 and 640.
+            # with ten, of 400 and 640; a list of one, 150 ns.
+            given: Any = args
             try:
-                run = self._cache[
-                    ctx.key, *[a._sig for a in args]  # pyright: ignore[reportAttributeAccessIssue]
-                ]
-            except (AttributeError, KeyError):
+                if not self._arrays_only or kwargs:
+                    given, tree = flat = flatten((args, kwargs))
+                    kinds = [a._sig if a.__class__ is Array else a.__class__ for a in given]
+                    run = self._cache[tree, ctx.key, *kinds]
+                elif len(given) == 1:
+                    run = self._cache[ctx.key, given[0]._sig]
+                else:
+                    run = self._cache[ctx.key, *[a._sig for a in given]]
+            except Exception:  # not known yet, or whatever the `==` of a container raises
                 pass
             else:
-                return run(args)
+                return run(given)
         try:
-            return self._call(ctx, args, kwargs)
+            return self._call(ctx, args, kwargs, flat)
         except Exception as error:
             hide_frames(error)
             raise
 
-    def _call(self, ctx: Any, args: tuple, kwargs: dict) -> Any:
+    def _call(self, ctx: Any, args: tuple, kwargs: dict, flat: Any) -> Any:
+        """flat: leaves and tree of the arguments, where they are known."""
         eager, static = ctx.interpreter is EAGER, None
         if disable_jit.value or (self._options.inline and not eager):
-            return self._function.fun(*args, **kwargs)
-        if self._has_static:
+            return self._fun(*args, **kwargs)
+        if self._options.has_static:
             static, args, kwargs = self._function.split(args, kwargs)
-        leaves, tree = flatten((args, kwargs))
+        leaves, tree = flat or flatten((args, kwargs))
         if not eager:
             return self._call_staged(Call(leaves, tree, static))
         if self._options.device is not None and not any(map(is_ref, leaves)):
@@ -102,6 +134,8 @@ class Jitted(Generic[P, R]):
         sigs = [a._sig if a.__class__ is Array else None for a in leaves]
         key = (ctx.key, tree, static, *sigs)
         run = self._known(key)
+        if run is not None and self._quick:  # was not found by its short key, then
+            self._function.keep_short(key, run, Call(leaves, tree, static))
         if run is None and None in sigs:
             if any(map(is_ref, leaves)):
                 return through_refs(Jitted, self._function, Call(leaves, tree, static))
@@ -130,8 +164,7 @@ class Jitted(Generic[P, R]):
             leaves = [_constrained(a, s) for a, s in zip(leaves, ins, strict=True)]
         types = tuple([type_of(a) for a in leaves])
         if explain_cache_misses.value:
-            key = (CURRENT.get().trace_key, tree, call.static, *types)
-            function.explain(key, function.traces, call)
+            function.explain_trace(trace_key(call, types), call)
         staged = function.staged(call, types, refs=True)
         outs = staged.results(bind_call(*staged.inputs(leaves), program=staged.program))
         wanted = None
@@ -144,9 +177,19 @@ class Jitted(Generic[P, R]):
     # -- compiling --
 
     def _compile(self, key: tuple, call: Call) -> Callable[[Sequence[Any]], Any]:
-        function, tree = self._function, call.tree
+        function = self._function
+        run = function.found_again(key, call)
+        if run is None:
+            run = self._new_run(key, call)
+        self._cache = function.known.calls
+        self._arrays_only = self._arrays_only and call.has_arrays_only()
+        return run
+
+    def _new_run(self, key: tuple, call: Call) -> Callable[[Sequence[Any]], Any]:
+        function = self._function
         if explain_cache_misses.value:
             function.explain(key, self._cache, call)
+        shelf = function.shelf(call)
         inputs = self._inputs(call)
         staged = function.staged(call, inputs.types, refs=True, names=inputs.names)
         if staged.refs:
@@ -155,12 +198,9 @@ class Jitted(Generic[P, R]):
             compiled = self._traced(call, inputs, staged).lower().compile()
             run = compiled.runner()
             self._warn_of_donations(compiled.executable)
-        function.keep(self._cache, key, run)
-        args, kwargs = tree.unflatten(call.leaves)
-        if call.static is None and not kwargs and all(a.__class__ is Array for a in args):
-            self._cache[(key[0], *[a._sig for a in args])] = run  # found the short way
-        else:
-            self._arrays_only = False
+            if shelf is not None:
+                shelf.keep_call(key, run, trace_key(call, inputs.types))
+        function.keep_call(key, run, call)
         return run
 
     def _inputs(self, call: Call) -> _Inputs:
@@ -209,7 +249,7 @@ class Jitted(Generic[P, R]):
             warnings.warn(
                 f"{self._function.what}: memory was donated that no result could use: {shown}. "
                 "A result takes the memory of an argument with its shape, dtype and sharding.",
-                UserWarning, stacklevel=5,
+                UserWarning, stacklevel=6,
             )
 
     # -- stages --
@@ -238,7 +278,7 @@ class Jitted(Generic[P, R]):
         self._function.forget()
 
     def _cache_size(self) -> int:
-        return len(self._function.traces)
+        return len(self._function.known.traces)
 
 
 def _explicit_type(x: Any) -> ArrayType:
@@ -296,6 +336,13 @@ def jit(
     Raises:
       ValueError: at the call, if arguments are committed to different devices.
     """
+    if (
+        fun is not None and keep_unused is inline is False
+        and in_shardings is out_shardings is static_argnums is static_argnames is donate_argnums
+        is donate_argnames is device is backend is compiler_options is None
+    ):  # the usual case, and nothing for a dict then
+        check_function("jit", fun)
+        return Jitted(fun, NO_OPTIONS)
     given = {k: v for k, v in locals().items() if k != "fun"}
     if fun is None:
         return functools.partial(jit, **given)

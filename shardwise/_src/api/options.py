@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import both
+from shardwise._src.base.caches import exact
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.words import listed
 from shardwise._src.moving.targets import as_boundary, is_sharding_leaf
@@ -50,6 +51,13 @@ class Options(NamedTuple):
     @property
     def has_static(self) -> bool:
         return bool(self.static_argnums or self.static_argnames)
+
+    def key(self) -> tuple[Any, ...] | None:
+        """Stands for the options in keys; None for the default. It may have no hash."""
+        if not any(self[2:]) and self.in_shardings is self.out_shardings is None:
+            return None
+        trees = [(tuple(leaves), tree) for leaves, tree in map(flatten, self[:2])]
+        return *trees, *self[2:], exact(self.compiler_options)
 
     def moving(self, parameters: Sequence[str]) -> list[str]:
         """The positional parameters that are not static."""
@@ -122,17 +130,23 @@ def options_for(
     if device is not None or backend is not None:
         _check_place(what, device, backend, in_shardings is not None or out_shardings is not None)
     return Options(
-        in_shardings,
-        out_shardings,
+        _own(in_shardings),
+        _own(out_shardings),
         static_argnums,
         static_argnames,
         donate_argnums,
         donate_argnames,
-        keep_unused,
+        bool(keep_unused),
         device if backend is None else devices(backend)[0],
-        inline,
+        bool(inline),
         compiler_overrides(name_of(fun), compiler_options),
     )
+
+
+def _own(shardings: Any) -> Any:
+    """The same tree in containers of its own, which the user does not change later."""
+    leaves, tree = flatten(shardings)
+    return tree.unflatten(leaves)
 
 
 def _check_place(what: str, device: Any, backend: str | None, is_sharded: bool) -> None:

@@ -12,10 +12,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
-from weakref import WeakSet
 
 import numpy as np
 
+from shardwise._src.api.known import Known, Shelf, code_in, leads_to, shelf_of
 from shardwise._src.api.misses import is_full, log_miss
 from shardwise._src.api.options import NO_OPTIONS, Options
 from shardwise._src.api.shapes import ShapeDtypeStruct
@@ -23,12 +23,13 @@ from shardwise._src.api.signatures import called
 from shardwise._src.api.statics import incomparable, merged, split_static
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
-from shardwise._src.base.caches import make_room, snapshot
+from shardwise._src.base.caches import make_room
 from shardwise._src.base.config import log_compiles
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.core.program import Program
+from shardwise._src.core.recipes import is_plain, note, recipe_of
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.numpy.value import Value
@@ -40,6 +41,8 @@ from shardwise._src.transforms.tracer import Tracer, escaped
 from shardwise._src.types.array_type import ArrayType
 
 CACHE_SIZE = 4096
+TREES = 1024
+SCALARS = (bool, int, float, complex, np.generic)  # whose class decides on their signature
 _log = logging.getLogger("shardwise.jit")
 
 
@@ -53,6 +56,13 @@ class Call(NamedTuple):
     leaves: Sequence[Any]
     tree: Any
     static: Any
+
+    def has_arrays_only(self) -> bool:
+        """Whether all arguments are arrays, given by position."""
+        if self.static is not None:
+            return False
+        args, kwargs = self.tree.unflatten(self.leaves)
+        return not kwargs and all(a.__class__ is Array for a in args)
 
     def arguments(self) -> tuple[tuple, dict]:
         """All arguments of the call, static ones included."""
@@ -84,26 +94,31 @@ class Staged(NamedTuple):
 
 
 class Stageable:
-    """A function, and what is known of it by now: what it was staged to, and compiled.
+    """A function with options, and what is known of it by now: what it was staged to, and compiled.
 
-    what:   the function in messages.
-    traces: what it was staged to; the keys are (key of the context, tree, static arguments, type
-            of each leaf ...).
-    calls:  what runs a call; the keys are the same with signatures for types. Those of calls with
-            arrays only have neither tree nor static arguments.
+    what:  the function in messages.
+    key:   stands for the options in keys.
+    known: tables, which others may share.
     with_values: functions of values in place of refs (see `api.refs`).
     """
 
-    def __init__(self, fun: Callable[..., Any], options: Options = NO_OPTIONS):
+    def __init__(
+        self, fun: Callable[..., Any], options: Options = NO_OPTIONS, key: Any = None,
+        known: Known | None = None,
+    ):
         self.fun = fun
-        self.name = name_of(fun)
-        self.what = f"jit of {self.name}"
         self.options = options
-        self.traces: dict[tuple, Staged] = {}
-        self.calls: dict[tuple, Callable[[Sequence[Any]], Any]] = {}
+        self.key = key
+        self.known = Known() if known is None else known
         self.with_values: dict[tuple, Callable[..., Any]] = {}
-        self._was_staged = False
-        _alive.add(self)
+
+    @functools.cached_property
+    def name(self) -> str:
+        return name_of(self.fun)
+
+    @property
+    def what(self) -> str:
+        return f"jit of {self.name}"
 
     @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -116,8 +131,19 @@ class Stageable:
         table[key] = value
 
     def forget(self) -> None:
-        for table in (self.traces, self.calls, self.with_values):
-            table.clear()
+        self.known.forget()
+        self.with_values.clear()
+        recipe = recipe_of(self.fun)
+        shelf = None if recipe is None else shelf_of(recipe, self.key)
+        if shelf is not None:
+            shelf.forget()
+
+    def shelf(self, call: Call) -> Shelf | None:
+        """Where functions that do the same keep calls like this one, if that is sure."""
+        if not (_are_plain(call.static) and _has_plain_nodes(call.tree)):
+            return None  # code of their classes may run
+        recipe = recipe_of(self.fun)
+        return None if recipe is None else shelf_of(recipe, self.key)
 
     # -- calls --
 
@@ -162,7 +188,8 @@ class Stageable:
 
     def refuse_comparing(self, static: Any, error: Exception) -> NoReturn:
         """Raises what the `==` of a key was about: a static argument, or the error itself."""
-        others = [k[2] for k in [*self.calls, *self.traces] if is_full(k) and k[2]]
+        known = self.known
+        others = [k[2] for k in [*known.calls, *known.traces] if is_full(k) and k[2]]
         found = static and incomparable(self.what, self.parameters, static, others)
         if found:
             raise found from None
@@ -179,23 +206,49 @@ class Stageable:
         refs:  whether it may touch refs from outside, which are then the caller's matter.
         names: of the leaves, where they are known.
         """
-        key = (CURRENT.get().trace_key, call.tree, call.static, *types)
+        key = trace_key(call, types)
         try:
-            found = self.traces.get(key)
+            found = self.known.traces.get(key)
         except Exception as error:
             self.refuse_comparing(call.static, error)
         if found is not None and (refs or not found.refs):
             return found
+        shelf = self.shelf(call)
+        found = None if shelf is None else shelf.traces.get(key)
+        if found is None:
+            found = self._new(call, types, [] if refs else None, names)
+            if found.captured or not keepable(found.refs):
+                return found
+            recipe = recipe_of(self.fun)
+            note(self.fun, recipe)
+            if shelf is not None and not found.refs and recipe == shelf.recipe:
+                shelf.keep(key, found)
+        self._keep_apart(call, found)
+        self.keep(self.known.traces, key, found)
+        return found
+
+    def _new(
+        self, call: Call, types: tuple[ArrayType, ...], refs: list[Ref] | None,
+        names: Sequence[str] | None,
+    ) -> Staged:
         begin = time.perf_counter()
         if names is None:
             names = self.names(call.leaves, call.tree)
-        new = self._staged(call, types, [] if refs else None, names)
+        new = self._staged(call, types, refs, names)
         if log_compiles.value:
             _log.warning("traced %s in %.1f ms", self.name, 1e3 * (time.perf_counter() - begin))
-        self._was_staged = True
-        if not new.captured and keepable(new.refs):
-            self.keep(self.traces, key, new)
+        self.known.was_staged = True
         return new
+
+    def _keep_apart(self, call: Call, new: Staged) -> None:
+        """Leaves the shared tables where what is to be kept might hold the function itself."""
+        held = code_in(new.program)
+        if not _are_plain(call.static):
+            held.append(call.static)
+        if not _has_plain_nodes(call.tree):
+            held.append(_node_data(call.tree))
+        if new.refs or (held and leads_to(self.fun, held)):
+            self.known = Known()
 
     def _staged(
         self, call: Call, types: tuple[ArrayType, ...], refs: list[Ref] | None,
@@ -226,6 +279,43 @@ class Stageable:
                 "returns arrays and scalars, in pytrees."
             ) from None
 
+    def found_again(self, key: tuple, call: Call) -> Callable[[Sequence[Any]], Any] | None:
+        """What runs a call of a function that does the same as this one, kept for this one too.
+
+        key: of the call, with signatures.
+        """
+        shelf = self.shelf(call)
+        found = None if shelf is None else shelf.calls.get(key)
+        if shelf is None or found is None:
+            return None
+        run, of_trace, staged = found
+        note(self.fun, shelf.recipe)
+        self.known.was_staged = True
+        self.keep(self.known.traces, of_trace, staged)
+        self.keep_call(key, run, call)
+        return run
+
+    def keep_call(self, key: tuple, run: Callable[[Sequence[Any]], Any], call: Call) -> None:
+        """Keeps what runs a call, also under its short keys."""
+        self.keep(self.known.calls, key, run)
+        self.keep_short(key, run, call)
+
+    def keep_short(self, key: tuple, run: Callable[[Sequence[Any]], Any], call: Call) -> None:
+        """Keeps what runs a call under keys that take less time to make, where it has one.
+
+        They are (key of the context, signatures ...) for arrays by position, and (tree, key of the
+        context, signature of each array or class of each scalar ...).
+        """
+        if call.static is not None or not all(
+            a.__class__ is Array or isinstance(a, SCALARS) for a in call.leaves
+        ):
+            return
+        calls = self.known.calls
+        kinds = [a._sig if a.__class__ is Array else a.__class__ for a in call.leaves]
+        self.keep(calls, (call.tree, key[0], *kinds), run)
+        if call.has_arrays_only():
+            self.keep(calls, (key[0], *key[3:]), run)
+
     # -- why calls are not found --
 
     def explain(self, key: tuple, table: dict[tuple, Any], call: Call) -> None:
@@ -234,22 +324,46 @@ class Stageable:
             names = self.names(call.leaves, call.tree)
             log_miss(self.fun, key, list(table), names, self._before())
 
+    def explain_trace(self, key: tuple, call: Call) -> None:
+        """The same of what a call is staged to."""
+        shelf = self.shelf(call)
+        if shelf is None or key not in shelf.traces:
+            self.explain(key, self.known.traces, call)
+
     def _before(self) -> str:
         """What was done with this function, in words, where no call is known."""
-        if self.traces:
+        if self.known.traces:
             return "it has been traced before, under a transform or by `lower`, but not compiled."
-        if self._was_staged:
+        if self.known.was_staged:
             return "it has been called before, but what was known of it has been cleared."
         return ""
 
 
-_alive: WeakSet[Stageable] = WeakSet()
+def trace_key(call: Call, types: tuple[ArrayType, ...]) -> tuple:
+    """The key of what a call is staged to."""
+    return CURRENT.get().trace_key, call.tree, call.static, *types
 
 
-def forget_functions() -> None:
-    """Forgets what is known of all functions."""
-    for function in snapshot(_alive):
-        function.forget()
+def _are_plain(static: Any) -> bool:
+    return static is None or all(is_plain(v) for _, _, v in (*static[0], *static[1]))
+
+
+@functools.lru_cache(TREES)
+def _has_plain_nodes(tree: Any) -> bool:
+    """Whether a tree is made of Python's own containers only, with plain keys."""
+    data = tree.node_data()
+    if data is not None:
+        kind, names = data
+        if kind not in (tuple, list, dict, type(None)):
+            return False
+        if kind is dict and not all(map(is_plain, names)):
+            return False
+    return all(map(_has_plain_nodes, tree.children()))
+
+
+def _node_data(tree: Any) -> list[Any]:
+    """The classes and static parts of all containers in a tree."""
+    return [tree.node_data(), *map(_node_data, tree.children())]
 
 
 def signatures_of(leaves: Sequence[Any]) -> list[Signature]:

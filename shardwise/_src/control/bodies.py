@@ -2,7 +2,7 @@
 
 What was staged is kept on the shelf of its function, by types and context, for as long as the
 function lives. Functions that are made anew from the same code share one shelf where it is cheap to
-know that they do the same: where all that they use from outside is code and plain Python scalars.
+know that they do the same (`core/recipes.py`), and nothing that they use can change in place.
 
     shelves[f].bodies[key]        # the quick way, in the public functions
     shelf_of(f).bodies            # makes the shelf
@@ -10,20 +10,17 @@ know that they do the same: where all that they use from outside is code and pla
 
 from __future__ import annotations
 
-import builtins
-import dis
-import functools
 import operator
 import weakref
 from collections.abc import Callable, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from shardwise._src.base.caches import exact, make_room
+from shardwise._src.base.caches import make_room
 from shardwise._src.control.programs import Extension, fit
 from shardwise._src.core.infer import is_operand, known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, Var
+from shardwise._src.core.recipes import note, recipe_of
 from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.calls import refuse_call
@@ -43,12 +40,16 @@ RECIPES = 256  # functions that are made anew, and are known all the same
 
 
 class Shelf:
-    """Staged bodies of functions that do the same, by what they were staged for."""
+    """Staged bodies of functions that do the same, by what they were staged for.
 
-    __slots__ = ("bodies",)
+    recipe: of these functions (see `core.recipes`); None where it is of one function.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("bodies", "recipe")
+
+    def __init__(self, recipe: Any = None) -> None:
         self.bodies: dict[tuple, Any] = {}
+        self.recipe = recipe
 
     def keep(self, key: tuple, body: Any) -> None:
         make_room(self.bodies, BODIES_PER_FUNCTION)
@@ -56,17 +57,22 @@ class Shelf:
 
 
 shelves: weakref.WeakKeyDictionary[Any, Shelf] = weakref.WeakKeyDictionary()
-_by_recipe: dict[tuple, Shelf] = {}
+_by_recipe: dict[Any, Shelf] = {}
 
 
 def shelf_of(fun: Callable) -> Shelf:
-    """The shelf of a function; a new one where it can neither be hashed nor weakly referenced."""
+    """The shelf of a function; a new one where it can neither be hashed nor weakly referenced.
+
+    A function that does something else by now leaves the shelf that it shared with others.
+    """
+    recipe = recipe_of(fun, mutable=False)
     try:
         found = shelves.get(fun)
-        if found is not None:
-            return found
-        found = _shelf_by(recipe_of(fun))
-        shelves[fun] = found
+        if found is None:
+            found = shelves[fun] = _shelf_by(recipe)
+        elif found.recipe is not None and found.recipe != recipe:
+            found = shelves[fun] = Shelf()
+        note(fun, recipe)
     except TypeError:
         return Shelf()
     return found
@@ -78,81 +84,14 @@ def forget() -> None:
     _by_recipe.clear()
 
 
-def _shelf_by(recipe: tuple | None) -> Shelf:
+def _shelf_by(recipe: Any) -> Shelf:
     if recipe is None:
         return Shelf()
     found = _by_recipe.get(recipe)
     if found is None:
         make_room(_by_recipe, RECIPES)
-        found = _by_recipe[recipe] = Shelf()
+        found = _by_recipe[recipe] = Shelf(recipe)
     return found
-
-
-def recipe_of(fun: Any, depth: int = 3) -> tuple | None:
-    """Equal for functions that surely do the same; None where that is not known cheaply."""
-    if fun.__class__ is not FunctionType:
-        return None
-    names = _globals_of(fun.__code__)
-    if names is None:
-        return None
-    space = fun.__globals__
-    given = [*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values()]
-    try:
-        given += [c.cell_contents for c in fun.__closure__ or ()]
-    except ValueError:  # a variable that is not set yet
-        return None
-    given += [space[n] for n in names if n in space]
-    parts = [_part(v, depth) for v in given]
-    return None if None in parts else (fun.__code__, *parts)
-
-
-def _part(value: Any, depth: int) -> Any:
-    """A value as part of a recipe: it and all that can be reached from it stays as it is."""
-    kind = value.__class__
-    if value is None or kind in (bool, int, float, complex, str, bytes):
-        return repr(value), exact(value)
-    if kind is ModuleType:
-        return value if _is_fixed(value.__name__) else None
-    if kind is weakref.ref:
-        return _part(value(), depth)
-    if kind is tuple:
-        parts = [_part(v, depth) for v in value]
-        return None if None in parts else (kind, *parts)
-    if kind is FunctionType and not _is_fixed(value.__module__):
-        return recipe_of(value, depth - 1) if depth else None
-    if isinstance(value, Op):
-        return value
-    if isinstance(value, type | FunctionType | BuiltinFunctionType):
-        return value if _is_fixed(value.__module__) else None
-    return None
-
-
-def _is_fixed(module: str | None) -> bool:
-    """Whether a module is a library, whose names keep their values."""
-    return (module or "").partition(".")[0] in _FIXED
-
-
-_FIXED = ("shardwise", "numpy", "math", "builtins", "operator", "functools", "itertools")
-
-
-@functools.lru_cache(4096)
-def _globals_of(code: CodeType) -> tuple[str, ...] | None:
-    """The global names that code reads; None where it imports, sets or draws something."""
-    names: set[str] = set()
-    for step in dis.get_instructions(code):
-        if step.opname.startswith(("IMPORT_", "STORE_GLOBAL", "STORE_NAME")):
-            return None
-        if step.opname == "STORE_DEREF" and step.argval in code.co_freevars:
-            return None
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and not hasattr(builtins, step.argval):
-            names.add(step.argval)
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            found = _globals_of(inner)
-            if found is None:
-                return None
-            names.update(found)
-    return None if "random" in code.co_names else tuple(sorted(names))
 
 
 # -- staging --

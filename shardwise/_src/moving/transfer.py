@@ -15,7 +15,7 @@ import numpy as np
 from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.arrays.interchange import is_narrow
 from shardwise._src.arrays.signature import Signature, kept_near, signature
-from shardwise._src.base.caches import exact
+from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.config import default_device
 from shardwise._src.base.context import current
 from shardwise._src.compiling.module_cache import loaded_for
@@ -41,6 +41,7 @@ from shardwise._src.types.tiling import Tiling
 
 _SCALAR_CACHE_SIZE = 4096
 _scalars: dict[tuple, Array] = {}
+_moved_scalars: dict[tuple, Array] = {}
 
 
 def default_single() -> Any:
@@ -130,10 +131,20 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
     return new
 
 
+def moved_scalar(value: Any, target: Any) -> Array:
+    """A Python scalar, as `move` puts it; of equal ones the same, which users may not get."""
+    key = (value, exact(value), target, current().key)
+    found = _moved_scalars.get(key)
+    if found is None:
+        make_room(_moved_scalars, _SCALAR_CACHE_SIZE)
+        found = _moved_scalars[key] = move(value, target)
+    return found
+
+
 def kept_scalars() -> list[Array]:
-    """The arrays that `scalar` and the eager interpreter keep for use as operands."""
+    """The arrays that are kept for use as operands."""
     near = [v for held in kept_near() for v in held.values()]
-    return [*_scalars.values(), *near]
+    return [*_scalars.values(), *_moved_scalars.values(), *near]
 
 
 def whole_beside(sig: Signature) -> Any:

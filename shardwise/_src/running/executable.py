@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from shardwise._src.arrays.array import Array, Gone, wrap
+from shardwise._src.arrays.array import Array, Gone, new_array, wrap
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Program
-from shardwise._src.moving.transfer import move
+from shardwise._src.moving.transfer import move, moved_scalar
 from shardwise._src.running.watch import watched, watching
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
+
+_SCALARS = frozenset((bool, int, float, complex))
 
 
 class Executable(NamedTuple):
@@ -75,16 +77,17 @@ class Executable(NamedTuple):
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
         """A short function, where a call needs nothing special."""
         tree, module = self.out_tree, self.module
-        special = self.moves or self.hidden or self.donated or module.window or module.calls
-        if not special:
-            return self._short_runner() if tree is None else self._tree_runner()
+        if not (self.hidden or self.donated or module.window or module.calls):
+            run = self._short_runner() if tree is None else self._tree_runner()
+            moved, moves = self._moved_for_good, self.moves
+            return (lambda args: run(moved(args, moves))) if moves else run
         if tree is None:
             return lambda args: self(args)[0]
         return lambda args: tree.unflatten(self(args))
 
     def _short_runner(self) -> Callable[[Sequence[Any]], Array]:
         execute, handlers = self.module.raw.execute_sharded, self.handlers
-        (sig,), new, kind = self.out_sigs, object.__new__, Array
+        (sig,), new = self.out_sigs, new_array
         one = len(self.program.arguments) == 1  # without a loop then
 
         def run(args: Sequence[Any]) -> Array:
@@ -93,7 +96,7 @@ class Executable(NamedTuple):
                 raws = execute(buffers).consume_with_handlers(handlers)
             except Exception as error:
                 self.explain(args, error)
-            array = new(kind)
+            array = new()
             array._impl = raws[0]
             array._sig = sig
             array._host = None
@@ -103,7 +106,7 @@ class Executable(NamedTuple):
 
     def _tree_runner(self) -> Callable[[Sequence[Any]], Any]:
         execute, handlers = self.module.raw.execute_sharded, self.handlers
-        sigs, new, kind = self.out_sigs, object.__new__, Array
+        sigs, new = self.out_sigs, new_array
         unflatten = self.out_tree.unflatten
 
         def run(args: Sequence[Any]) -> Any:
@@ -112,7 +115,7 @@ class Executable(NamedTuple):
             except Exception as error:
                 self.explain(args, error)
             for i, sig in enumerate(sigs):  # in place: one list less on the way
-                array = new(kind)
+                array = new()
                 array._impl = raws[i]
                 array._sig = sig
                 array._host = None
@@ -127,6 +130,16 @@ class Executable(NamedTuple):
         out = list(args)
         for position, target in moves:
             out[position] = move(out[position], target)
+        return out
+
+    @staticmethod
+    def _moved_for_good(args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Any]:
+        """The same where no argument is donated, so that equal scalars may be one array."""
+        out = list(args)
+        for position, target in moves:
+            x = out[position]
+            is_scalar = x.__class__ in _SCALARS
+            out[position] = moved_scalar(x, target) if is_scalar else move(x, target)
         return out
 
     def _consume(self, *calls: Sequence[Any]) -> None:
