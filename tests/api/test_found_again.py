@@ -23,6 +23,7 @@ from tests.helpers.beside_jax import MESH
 X = np.arange(4, dtype=np.float32)
 SCALE = 2.0
 SIZES = [1.0, 2.0]
+OF_NUMPY = (np.float32(2), np.dtype("int8"))
 settings = types.ModuleType("settings")
 settings.scale = 2.0
 
@@ -348,7 +349,7 @@ def over(k):
         lambda: lambda x: sw.lax.scan(lambda c, y: (c + helper(y), c), x[0], x)[1],
         lambda: lambda x: sum(x * s for s in SIZES) + settings.scale,
         lambda: sw.jit(sw.jit(helper, out_shardings=NamedSharding(MESH, PartitionSpec()))),
-        lambda: lambda x, s=slice(2), t=(np.float32(2), np.dtype("int8")): x[s] * t[0],
+        lambda: lambda x, s=slice(2), t=OF_NUMPY: x[s] * t[0],
     ],
 )
 def test_transforms_made_anew_are_staged_once(traces, make):
@@ -675,3 +676,40 @@ def test_other_arguments_of_functions_made_anew(traces):
         gone.delete()
         run(gone)
     assert "deleted" in str(caught.value)
+
+
+def test_named_arguments_in_any_order(traces):
+    f = sw.jit(lambda a, b, c, d: (a - b, c - d))
+    a, b, c, d = (jnp.full(n, n * 1.0) for n in (3, 3, 4, 4))
+    for _ in range(3):
+        for pairs in ({"c": c, "b": b, "d": d}, {"d": d, "c": c, "b": b}, {"b": b, "c": c, "d": d}):
+            for y in f(a, **pairs):
+                same(y, np.zeros(y.shape))
+        same(f(d=d, a=c, c=c, b=b[:1])[0], [1] * 4)
+    assert len(traces) == 2
+
+
+def test_scalars_beside_arrays(traces):
+    def f(x, s, *, t=1):
+        return {"y": x["a"] * s + t, "s": s}
+
+    jitted = sw.jit(f)
+    x = {"a": jnp.asarray(X)}
+    for s in (2, 2, True, 2.5, 2.5, -0.0, 0.0, np.float32(2), np.int8(3), 1j, math.nan):
+        for y in (jitted(x, s), jitted(x, s)):
+            wanted = f({"a": X}, s)
+            np.testing.assert_array_equal(np.asarray(y["y"]), np.asarray(wanted["y"], y["y"].dtype))
+            assert np.signbit(np.asarray(y["s"]).real) == np.signbit(np.asarray(s).real)
+            assert y["s"].weak_type == (not isinstance(s, bool | np.generic))
+        y["s"].delete()  # is the caller's own
+    assert len(traces) == 6
+    with pytest.raises(OverflowError):
+        jitted(x, 2**40)
+    with sw.enable_x64(True):
+        same(jitted(x, 2)["y"], X * 2 + 1)
+
+
+def test_donated_scalars_are_not_shared():
+    f = sw.jit(lambda x: x + 1, donate_argnums=0)
+    for _ in range(3):
+        same(f(2.0), 3.0)

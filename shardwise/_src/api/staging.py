@@ -51,18 +51,20 @@ class Call(NamedTuple):
 
     leaves: of the arguments that are not static; tree: of these, as (positional, named).
     static: the other arguments, as a part of keys (see `statics`); None where there can be none.
+    named:  the names of arguments in the order that they were given in; leaves have another one.
     """
 
     leaves: Sequence[Any]
     tree: Any
     static: Any
+    named: tuple[str, ...] = ()
 
     def has_arrays_only(self) -> bool:
-        """Whether all arguments are arrays, given by position."""
+        """Whether all arguments are arrays."""
         if self.static is not None:
             return False
         args, kwargs = self.tree.unflatten(self.leaves)
-        return not kwargs and all(a.__class__ is Array for a in args)
+        return all(a.__class__ is Array for a in (*args, *kwargs.values()))
 
     def arguments(self) -> tuple[tuple, dict]:
         """All arguments of the call, static ones included."""
@@ -303,8 +305,8 @@ class Stageable:
     def keep_short(self, key: tuple, run: Callable[[Sequence[Any]], Any], call: Call) -> None:
         """Keeps what runs a call under keys that take less time to make, where it has one.
 
-        They are (key of the context, signatures ...) for arrays by position, and (tree, key of the
-        context, signature of each array or class of each scalar ...).
+        They are (key of the context, names, signatures ...) for arrays as arguments, as they were
+        given, and (tree, key of the context, signature of each array or class of each scalar ...).
         """
         if call.static is not None or not all(
             a.__class__ is Array or isinstance(a, SCALARS) for a in call.leaves
@@ -313,8 +315,15 @@ class Stageable:
         calls = self.known.calls
         kinds = [a._sig if a.__class__ is Array else a.__class__ for a in call.leaves]
         self.keep(calls, (call.tree, key[0], *kinds), run)
-        if call.has_arrays_only():
-            self.keep(calls, (key[0], *key[3:]), run)
+        if not call.has_arrays_only():
+            return
+        count, names = len(kinds) - len(call.named), sorted(call.named)
+        places = [*range(count), *[count + names.index(n) for n in call.named]]
+        if places != sorted(places):
+            order = sorted(range(len(places)), key=places.__getitem__)
+            in_order = run
+            run = lambda given: in_order([given[i] for i in order])  # noqa: E731
+        self.keep(calls, (key[0], *call.named, *[kinds[i] for i in places]), run)
 
     # -- why calls are not found --
 

@@ -126,9 +126,7 @@ class _Look:
         if isinstance(value, Op | np.dtype | Device) or _is_type_of_ours(kind):
             return value
         if isinstance(value, np.generic):
-            scalar: Any = value
-            if scalar.dtype.kind not in "VO":
-                return kind, scalar.dtype, scalar.tobytes()
+            return self.scalar(value)
         recipe = _recipe_by(kind)
         if recipe is not None:
             return kind, *recipe(value, self.part)
@@ -150,6 +148,11 @@ class _Look:
         if values.__class__ is dict:
             return dict, *self.parts(values), *self.parts(values.values())
         return self.entries(values)
+
+    def scalar(self, x: Any) -> tuple[Any, ...]:
+        if x.dtype.kind in "VO":
+            raise _Unknown
+        return x.__class__, x.dtype, x.tobytes()
 
     def array(self, x: Any) -> tuple[Any, ...]:
         if not self.mutable or x.nbytes > BYTES or x.dtype.hasobject:
