@@ -418,6 +418,7 @@ def test_what_is_not_known_is_staged_again(traces, monkeypatch):
     """Where something may change that nobody can look at, a new function is a new trace."""
     import random as drawn
     import time
+    from shardwise.numpy import load
 
     array, one = jnp.ones(4), Called(2.0)
     called = sw.custom_jvp(lambda x: x)
@@ -462,6 +463,9 @@ def test_what_is_not_known_is_staged_again(traces, monkeypatch):
         lambda: lambda x: x * Local.k, lambda: lambda x: called(x), lambda: one.method,
         lambda: lambda x: x * drawn.random(), lambda: lambda x: x * rng.random(),
         lambda: lambda x: x * np.random.rand(), lambda: lambda x: x * alias.rand(),
+        lambda: lambda x: x * sw.config.values().get("a", 1) if x.ndim > 1 else x,
+        lambda: lambda x: x + jnp.load("x") if x.ndim > 1 else x,
+        lambda: lambda x: x + load("x") if x.ndim > 1 else x,
         lambda: lambda x: x * time.time(), lambda: lambda x: x * len(vars(one)),
         lambda: lambda x: (lambda m: x * m.pi)(math), lambda: lambda x: x * len(globals()),
         lambda: lambda x: importing(x), lambda: lambda x: printing(x), lambda: lambda x: setting(x),

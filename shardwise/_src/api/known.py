@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 from shardwise._src.base.caches import make_room, snapshot
 from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.recipes import is_library
 from shardwise._src.core.toolbox import walk
 
 FUNCTIONS = 4096  # functions and options
@@ -143,7 +144,7 @@ def _is_of_module(x: Any) -> bool:
 
 
 def code_in(program: Program) -> list[Any]:
-    """The parameters of equations that run functions of the user."""
+    """The parameters of equations that hold functions of the user."""
     return [e.params for e in walk(program) if _runs_code(e)]
 
 
@@ -176,7 +177,7 @@ class Shelf:
         make_room(self.traces, TRACES)
         self.traces[key] = staged
         self.size += len(equations)
-        _empty_the_oldest()
+        _make_room_for(len(equations))
 
     def keep_call(self, key: tuple, run: Callable, trace_key: tuple) -> None:
         """Keeps what runs a call, where that is kept which it was staged to."""
@@ -192,6 +193,7 @@ class Shelf:
 
 
 _shelves: dict[tuple[Any, Any], Shelf] = {}
+_added = 0
 
 
 def shelf_of(recipe: Any, key: Any) -> Shelf | None:
@@ -208,19 +210,26 @@ def shelf_of(recipe: Any, key: Any) -> Shelf | None:
     return found
 
 
-def _empty_the_oldest() -> None:
+def _make_room_for(equations: int) -> None:
     """Lets go of the shelves that were used least, if there is too much on all."""
-    over = sum(s.size for s in snapshot(_shelves.values())) - EQUATIONS
-    for at in snapshot(_shelves) if over > 0 else ():
-        oldest = _shelves.pop(at, None)
-        over -= oldest.size if oldest is not None else 0
-        if over <= 0:
+    global _added
+    _added += equations  # since they were counted: counting them each time takes 20 µs
+    if _added <= EQUATIONS:
+        return
+    _added = sum(s.size for s in snapshot(_shelves.values()))
+    for at in snapshot(_shelves):
+        if _added <= EQUATIONS // 2:
             break
+        oldest = _shelves.pop(at, None)
+        _added -= oldest.size if oldest is not None else 0
 
 
 def _runs_code(equation: Equation) -> bool:
-    """Whether an equation runs functions of the user."""
-    return equation.op.user_code or equation.op.host is not None
+    """Whether an equation holds functions of the user."""
+    op = equation.op
+    return op.user_code or op.host is not None or any(
+        v.__class__ is FunctionType and not is_library(v) for v in equation.params.values()
+    )
 
 
 # -- forgetting --

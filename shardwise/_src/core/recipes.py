@@ -39,7 +39,7 @@ _FIXED = ("shardwise", "numpy", "math", "operator", "functools", "itertools", "b
 # Names in them that do not: what they give changes, or is not only a value.
 _NOT_FIXED = frozenset(
     "random load loadtxt genfromtxt fromfile memmap open_memmap save savez savez_compressed savetxt"
-    " datetime64 DataSource lib geterr seterr setbufsize getbufsize".split()
+    " datetime64 DataSource lib geterr seterr setbufsize getbufsize config live_arrays".split()
 )
 _BUILTINS = frozenset(
     "abs all any ascii bin bool bytearray bytes callable chr complex dict divmod enumerate filter"
@@ -95,6 +95,11 @@ def is_plain(value: Any) -> bool:
     if kind is tuple:
         return all(map(is_plain, value))
     return kind in _PLAIN or kind is float or kind is complex
+
+
+def is_library(fun: FunctionType) -> bool:
+    """Whether a function is code of a library, whatever it says of itself."""
+    return _is_fixed(fun.__globals__.get("__name__"))
 
 
 class _Unknown(Exception):
@@ -191,7 +196,9 @@ class _Look:
             parts += self.entries(fun.__defaults__)
         if fun.__kwdefaults__:
             parts += [*fun.__kwdefaults__, *self.parts(fun.__kwdefaults__.values())]
-        if _is_fixed(space.get("__name__")):
+        if is_library(fun):
+            if fun.__name__ in _NOT_FIXED:
+                raise _Unknown
             if not cells or _is_permanent(fun):
                 return fun
             return *parts, *self.parts([c.cell_contents for c in cells])
@@ -219,7 +226,8 @@ class _Look:
             if value.__class__ is not ModuleType:
                 break
             if _is_fixed(value.__name__):
-                if _NOT_FIXED.isdisjoint(chain) or value.__name__.startswith("shardwise"):
+                own = chain[0] == "random" and value.__name__ == "shardwise"
+                if _NOT_FIXED.isdisjoint(chain[1:] if own else chain):
                     return None
                 raise _Unknown
             if name not in value.__dict__:

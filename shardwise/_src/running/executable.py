@@ -152,10 +152,11 @@ class Executable(NamedTuple):
 
     def _let_go(self, calls: Sequence[Sequence[Any]], shared: bool) -> None:
         """Lets go of views of the memory that is donated. shared: whether arrays share any."""
-        arrays = [args[i] for args in calls for i in self.donated]
+        arrays = [args[i] for args in calls for i in self.donated if args[i].__class__ is Array]
         for array in arrays:
             array._host = None
-        if not shared or not any(a.is_deleted() for args in calls for a in args):  # it will fail
+        given = [a for args in calls for a in args if a.__class__ is Array]
+        if not shared or not any(a.is_deleted() for a in given):  # else it will fail
             raws = [array._impl for array in arrays] if shared else ()
             backend.let_go(raws, f"was donated to {self.program.name}")
 
