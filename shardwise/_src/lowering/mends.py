@@ -177,9 +177,10 @@ class Mended(Emitter):
         """
         x, indices, updates = xs
         along = [d for d in range(ins[2].ndim) if d not in dims.update_window_dims]
-        if not all(self.divides(ins[2].shape[d]) for d in along):
-            indices = self.whole(indices, ins[1], range(ins[1].ndim))
-            updates = self.whole(updates, ins[2], along)
+        uneven = [i for i, d in enumerate(along) if not self.divides(ins[2].shape[d])]
+        if uneven:
+            indices = self.whole(indices, ins[1], [*uneven, ins[1].ndim - 1])
+            updates = self.whole(updates, ins[2], [along[i] for i in uneven])
         if body not in _EXTREMES or not is_float(ins[0].dtype):
             return super().scatter([x, indices, updates], ins, dims, body, **flags)
         x, keys = self._ordered(x, ins[0], body)
