@@ -46,3 +46,10 @@ def test_shapes_are_read_from_the_header():
         (2,), (), (3, 1),
     ]  # fmt: skip
     assert _result_shapes(header % "()") == []
+
+
+def test_an_empty_result_in_uneven_parts_is_no_error():
+    split = NamedSharding(Mesh(np.array(sw.devices()[:4]), ("x",)), P("x"))
+    x = sw.device_put(np.zeros((5, 2), np.float32), split)
+    found = sw.jit(lambda x: x[:, :0] + 1, out_shardings=split)(x)
+    assert [s.data.shape for s in found.addressable_shards] == [(2, 0), (2, 0), (1, 0), (0, 0)]
