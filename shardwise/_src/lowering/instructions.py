@@ -1,7 +1,7 @@
 """StableHLO instructions that more than one rule writes, or that XLA does not split rightly.
 
-`Instructions` writes them as they are. Where a program runs on several devices, `mends.Mended`
-takes its place, and writes what XLA's partitioner gets right instead.
+`Instructions` writes them as they are, but for what XLA gets wrong on one device too. Where a
+program runs on several, `mends.Mended` takes its place, and writes what the partitioner gets right.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.ops.basis import ints
-from shardwise._src.ops.gather_rules import attribute, flag
+from shardwise._src.ops.gather_rules import attribute, clamped, flag
 from shardwise._src.ops.shape import padded_shape
+from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
 
 
@@ -28,6 +29,7 @@ class Instructions:
     fresh: Callable[[], str]
     region: Callable[[Callable[[], None]], str]
     scalar: Callable[[Any, Any], str]
+    via: Callable[..., list[str]]
 
     # -- elements moved --
 
@@ -57,12 +59,27 @@ class Instructions:
     def dynamic_slice(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
     ) -> str:
-        """ins: the types of `x` and of the starts."""
+        """XLA error `merged-slices`: of two in a row, one's start is not moved inside any more.
+
+        ins: the types of `x` and of the starts.
+        """
+        if JAXLIB < (0, 12):
+            starts = self.inside(starts, ins, sizes)
         types = ", ".join(map(self.ty, ins))
         return self.let(
             f"stablehlo.dynamic_slice {', '.join([x, *starts])}, sizes = {ints(sizes)} : "
             f"({types}) -> {self.ty(array_type(tuple(sizes), ins[0].dtype))}"
         )
+
+    def inside(
+        self, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
+    ) -> list[str]:
+        """The starts of a window of these sizes, moved inside of `ins[0]`."""
+        limits = [n - size for n, size in zip(ins[0].shape, sizes, strict=True)]
+        return [
+            self.via(clamped, (t,), start, limits=(limit,))[0]
+            for start, t, limit in zip(starts, ins[1:], limits, strict=True)
+        ]
 
     def dynamic_update_slice(
         self, x: str, update: str, starts: Sequence[str], ins: Sequence[ArrayType]
@@ -71,6 +88,31 @@ class Instructions:
         names, types = ", ".join([x, update, *starts]), ", ".join(map(self.ty, ins))
         return self.let(
             f"stablehlo.dynamic_update_slice {names} : ({types}) -> {self.ty(ins[0])}"
+        )
+
+    def gather(
+        self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
+        sizes: Sequence[int], *, indices_are_sorted: bool, clip: bool,
+    ) -> str:
+        """XLA error `merged-slices`, where one window is taken.
+
+        dims: `GatherDimensionNumbers`. clip: whether windows may reach outside.
+        """
+        if clip and JAXLIB < (0, 12):
+            limits = tuple([ins[0].shape[d] - sizes[d] for d in dims.start_index_map])
+            indices = self.via(clamped, (ins[1],), indices, limits=limits)[0]
+        numbers = attribute("gather", {
+            "offset_dims": dims.offset_dims,
+            "collapsed_slice_dims": dims.collapsed_slice_dims,
+            "operand_batching_dims": dims.operand_batching_dims,
+            "start_indices_batching_dims": dims.start_indices_batching_dims,
+            "start_index_map": dims.start_index_map,
+        }, ins[1].ndim - 1)
+        places = f": {', '.join(map(str, sizes))}" if sizes else ""
+        return self.let(
+            f'"stablehlo.gather"({x}, {indices}) <{{dimension_numbers = {numbers}, '
+            f"indices_are_sorted = {flag(indices_are_sorted)}, slice_sizes = array<i64{places}>}}> "
+            f": ({self.ty(ins[0])}, {self.ty(ins[1])}) -> {self.ty(out)}"
         )
 
     # -- elements combined --

@@ -14,7 +14,6 @@ import numpy as np
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.families import BOOL
-from shardwise._src.ops.gather_rules import clamped
 from shardwise._src.ops.index import GatherDimensionNumbers, gather
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
@@ -117,12 +116,28 @@ class Mended(Emitter):
         self, x: str, update: str, starts: Sequence[str], ins: Sequence[ArrayType]
     ) -> str:
         """XLA error `unclamped-update`: a start out of bounds along a split dimension."""
-        limits = [n - m for n, m in zip(ins[0].shape, ins[1].shape, strict=True)]
-        inside = [
-            self.via(clamped, (t,), start, limits=(limit,))[0]
-            for start, t, limit in zip(starts, ins[2:], limits, strict=True)
-        ]
+        inside = self.inside(starts, [ins[0], *ins[2:]], ins[1].shape)
         return super().dynamic_update_slice(x, update, inside, ins)
+
+    def gather(
+        self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
+        sizes: Sequence[int], *, indices_are_sorted: bool, clip: bool,
+    ) -> str:
+        """XLA errors `narrow-indices`: those of 8 and 16 bits end the process;
+        and `uneven-indices`: in unequal parts, with windows of several dimensions, they may not
+        compile.
+        """
+        vectors = ins[1].shape[:-1]
+        if sum(n > 1 for n in sizes) > 1 and not all(map(self.divides, vectors)):
+            indices = self.whole(indices, ins[1], range(ins[1].ndim))
+        if ins[1].dtype.itemsize < 4:
+            wide = ins[1].update(dtype=np.dtype("int32"))
+            types = f"({self.ty(ins[1])}) -> {self.ty(wide)}"
+            indices = self.let(f"stablehlo.convert {indices} : {types}")
+            ins = (ins[0], wide)
+        return super().gather(
+            x, indices, ins, out, dims, sizes, indices_are_sorted=indices_are_sorted, clip=clip
+        )
 
     # -- elements combined --
 

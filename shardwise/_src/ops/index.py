@@ -29,11 +29,9 @@ from shardwise._src.ops.gather_rules import (
     ScatterDimensionNumbers,
     as_gather,
     as_scatter,
-    attribute,
     dynamic_slice_dims,
     dynamic_slice_type,
     fill_value_for,
-    flag,
     gather_dims,
     gather_type,
     scatter_dims,
@@ -187,20 +185,9 @@ def _gather_lower(
             indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
             fill_value=fill_value,
         )[0]
-    dims, vector = dimension_numbers, ins[1].ndim - 1
-    text = attribute("gather", {
-        "offset_dims": dims.offset_dims,
-        "collapsed_slice_dims": dims.collapsed_slice_dims,
-        "operand_batching_dims": dims.operand_batching_dims,
-        "start_indices_batching_dims": dims.start_indices_batching_dims,
-        "start_index_map": dims.start_index_map,
-    }, vector)
-    sizes = ", ".join(map(str, slice_sizes))
-    sizes = f"array<i64: {sizes}>" if sizes else "array<i64>"
-    return e.let(
-        f'"stablehlo.gather"({x}, {indices}) <{{dimension_numbers = {text}, indices_are_sorted = '
-        f"{flag(indices_are_sorted)}, slice_sizes = {sizes}}}> : "
-        f"({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(outs[0])}"
+    return e.gather(
+        x, indices, ins, outs[0], dimension_numbers, slice_sizes,
+        indices_are_sorted=indices_are_sorted, clip=mode == "clip",
     )
 
 

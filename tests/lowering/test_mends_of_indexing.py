@@ -1,0 +1,98 @@
+"""Windows and gathers that XLA gets wrong are right here: more of what docs/values.md shows."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise.sharding import NamedSharding, PartitionSpec
+from tests.helpers.meshes import mesh_of
+
+X = np.arange(1, 9, dtype=np.float32)
+STARTS = (-20, -1, 0, 3, 4, 5, 7, 20)
+
+
+def sliced(x, start, size):
+    start = min(max(start + (len(x) if start < 0 else 0), 0), len(x) - size)
+    return x[start : start + size]
+
+
+def two_slices(x, i, j):
+    return lax.dynamic_slice(lax.dynamic_slice(x, (i,), (4,)), (j,), (2,))
+
+
+def gather_and_slice(x, i, j):
+    numbers = lax.GatherDimensionNumbers((0,), (), (0,))
+    window = lax.gather(x, i[None], numbers, (4,), mode="clip")
+    return lax.dynamic_slice(window, (j,), (2,))
+
+
+def faults(fun, from_end):
+    """The starts for which `fun` is wrong. from_end: whether negative ones count from the end."""
+    run = sw.jit(fun)
+    found = []
+    for i, j in itertools.product(STARTS, STARTS):
+        first = i if from_end else max(i, 0)
+        if not np.array_equal(run(X, np.int32(i), np.int32(j)), sliced(sliced(X, first, 4), j, 2)):
+            found.append((i, j))
+    return found
+
+
+@pytest.mark.parametrize(("fun", "from_end"), [(two_slices, True), (gather_and_slice, False)])
+def test_windows_of_windows(fun, from_end):
+    """XLA error `merged-slices`, on one device."""
+    assert faults(fun, from_end) == []
+
+
+def test_a_window_whose_result_is_split():
+    """XLA error `merged-slices`: the slice of each device is merged with the program's."""
+    mesh = mesh_of(2, 2)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    run = sw.jit(
+        lambda x, i: lax.dynamic_slice(x, (i, i), (2, 2)),
+        out_shardings=NamedSharding(mesh, PartitionSpec("x")),
+    )
+    placed = sw.device_put(x, NamedSharding(mesh, PartitionSpec("x", "y")))
+    for i in range(4):
+        first, second = min(i, 1), min(i, 2)
+        np.testing.assert_array_equal(
+            run(placed, np.int32(i)), x[first : first + 2, second : second + 2]
+        )
+
+
+NARROW = ("int8", "uint8", "int16", "uint16")
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_indices_of_few_bits(dtype):
+    """XLA error `narrow-indices`: the process ended (gather_scatter_handler.cc, "Unsupported
+    indices type").
+    """
+    mesh = mesh_of(2)
+    split, whole = (NamedSharding(mesh, PartitionSpec(*p)) for p in ("x", ""))
+    numbers = lax.GatherDimensionNumbers((), (0,), (0,))
+    taken = sw.jit(lambda x, i: lax.gather(x, i, numbers, (1,), mode="clip"), out_shardings=whole)
+    one = sw.jit(lambda x, i: lax.dynamic_slice(x, (i,), (1,)), out_shardings=whole)
+    x = sw.device_put(X, split)
+    np.testing.assert_array_equal(taken(x, np.array([[1], [5], [9]], dtype)), [2, 6, 8])
+    np.testing.assert_array_equal(one(x, np.array(5, dtype)), [6])
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 4), (3, 4, 5)])
+def test_indices_in_unequal_parts(shape):
+    """XLA error `uneven-indices`: it did not compile."""
+    mesh = mesh_of(2, 2)
+    table = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    places = np.array([0, 1, 1, 0, 1], np.int32)
+    run = sw.jit(
+        lambda x, i: x[i], out_shardings=NamedSharding(mesh, PartitionSpec(None, "x", None))
+    )
+    found = run(
+        sw.device_put(table, NamedSharding(mesh, PartitionSpec("x", None, "y"))),
+        sw.device_put(places, NamedSharding(mesh, PartitionSpec("x"))),
+    )
+    np.testing.assert_array_equal(found, table[places])
