@@ -127,9 +127,9 @@ class Mended(Emitter):
         and `uneven-indices`: in unequal parts, with windows of several dimensions, they may not
         compile.
         """
-        vectors = ins[1].shape[:-1]
-        if sum(n > 1 for n in sizes) > 1 and not all(map(self.divides, vectors)):
-            indices = self.whole(indices, ins[1], range(ins[1].ndim))
+        if sum(n > 1 for n in sizes) > 1:
+            uneven = [d for d, n in enumerate(ins[1].shape[:-1]) if not self.divides(n)]
+            indices = self.whole(indices, ins[1], uneven)
         if ins[1].dtype.itemsize < 4:
             wide = ins[1].update(dtype=np.dtype("int32"))
             types = f"({self.ty(ins[1])}) -> {self.ty(wide)}"
