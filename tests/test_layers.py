@@ -36,6 +36,8 @@ ON_FIRST_USE = {
 }
 
 SEAM = "shardwise._src.runtime"
+# Where functions of all rooms have the name of their results from; only type checkers follow it.
+ANNOTATIONS = ("shardwise._src.types.annotations", "shardwise._src.arrays.array.Array")
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,8 @@ def _complaints(found: Import) -> Iterator[str]:
         yield f"{where}: the library never imports jax"
     elif found.package.startswith("jax") and not in_seam:
         yield f"{where}: only {SEAM} imports jaxlib"
-    if found.package == "shardwise" and _layer(found.name) > _layer(found.module):
+    declared = found.for_types and (found.module, found.name) == ANNOTATIONS
+    if found.package == "shardwise" and _layer(found.name) > _layer(found.module) and not declared:
         yield f"{where}, which is above it"
     if found.in_function and found.package not in ON_FIRST_USE:
         kind = "ours" if found.package == "shardwise" else "always there"
@@ -155,7 +158,9 @@ def _more_than_names(name: str, source: str) -> Iterator[str]:
                 continue
             case ast.If() if all(isinstance(n, ast.ImportFrom) for n in _only_for_types(node)):
                 continue
-            case ast.Assign(targets=[target]) if ast.unparse(target).strip("()").startswith("__"):
+            case ast.Assign(targets=[ast.Name("__all__")]):
+                continue
+            case ast.Expr(value=ast.Call()) if ast.unparse(node) == "lazy_names(__name__)":
                 continue
         module = name.removesuffix(".__init__")
         yield f"{module}:{node.lineno} is more than a name: the machine belongs under _src"
@@ -231,6 +236,20 @@ def test_an_upward_import_is_found_however_it_is_written(source):
     where, what = complaint.split(" imports ")
     assert "core" in source.splitlines()[int(where.removeprefix("shardwise._src.types.mesh:")) - 1]
     assert what in [f"shardwise._src.core.op{end}, which is above it" for end in ("", ".Op")]
+
+
+def test_annotations_name_the_class_of_arrays_for_type_checkers_only():
+    array = "from shardwise._src.arrays.array import Array"
+    guard = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+    where = "shardwise._src.types.annotations"
+    assert not complain(types__annotations=guard + array, arrays__array="")
+    assert complain(types__annotations=array, arrays__array="") == [
+        f"{where}:1 imports shardwise._src.arrays.array.Array, which is above it"
+    ]
+    assert complain(types__annotations=guard + array.replace("Array", "wrap"), arrays__array="") == [
+        f"{where}:3 imports shardwise._src.arrays.array.wrap, which is above it"
+    ]
+    assert complain(types__mesh=guard + array, arrays__array="") != []
 
 
 def test_nobody_imports_the_public_package():

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 VARIADIC = 1 << 30
 FORMS = 8192  # kept
@@ -45,6 +48,10 @@ class Fused:
         return args, static
 
 
+@overload
+def fused(fun: Callable[P, T], *, arrays: int = 1) -> Callable[P, T]: ...
+@overload
+def fused(*, arrays: int = 1) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     """Marks a function over ops as one program. Returns a plain function, for its signature."""
     if fun is None:
@@ -55,8 +62,18 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     def call(*args: Any, **static: Any) -> Any:
         return current().interpreter.call(record, args, static)
 
-    call.fused = record  # pyright: ignore[reportAttributeAccessIssue] (for tools)
+    call.fused = record  # pyright: ignore[reportAttributeAccessIssue]
     return call
+
+
+def record_of(call: Callable[..., Any]) -> Fused:
+    """The record of a fused function, for `call` of an interpreter: one wrapper less on the way."""
+    return getattr(call, "fused")  # noqa: B009 (of a function, as type checkers see it)
+
+
+def body_of(call: Callable[P, T]) -> Callable[P, T]:
+    """The function that was marked, for others that are fused themselves."""
+    return record_of(call).fun
 
 
 @functools.lru_cache(FORMS, typed=True)

@@ -7,7 +7,7 @@ Results are cached per op, operand types and parameters.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from shardwise._src.core.explicit import with_specs
 from shardwise._src.core.ground import ground
 from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op
 from shardwise._src.messages.source import public_call
+from shardwise._src.types.annotations import Array
 from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.extended import ExtendedDType
@@ -81,7 +82,7 @@ def known(x: Any) -> Any:
     return x
 
 
-def is_array(x: Any) -> bool:
+def is_array(x: Any) -> TypeGuard[Array]:
     """Whether `x` is an array or a tracer of this library."""
     return getattr(x, "aval", None).__class__ is ArrayType
 

@@ -24,4 +24,4 @@ if TYPE_CHECKING:
     from shardwise._src.numpy import statistics as statistics
     from shardwise._src.numpy import unary as unary
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.context import current
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import broadcast_to, cast
@@ -28,6 +28,7 @@ from shardwise._src.ops.gather_rules import GatherScatterMode, as_scatter
 from shardwise._src.ops.index import SCATTERS, dynamic_update_slice
 from shardwise._src.ops.shape import rev
 from shardwise._src.ops.sharding import placed, settle
+from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import is_bool
 from shardwise._src.types.promotion import lattice_join
 
@@ -69,9 +70,10 @@ class AtIndex:
         return f"AtIndex({self.array!r}, {self.index!r})"
 
     def get(
-        self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
-        fill_value: Any = None, out_sharding: Any = None, wrap_negative_indices: bool = True,
-    ) -> Any:
+        self, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: str | None = None, fill_value: ArrayLike | None = None,
+        out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx]`. With mode "fill", `fill_value` stands for what is out of bounds: by default
         NaN, the least integer (the greatest of an unsigned type), or True."""
         return get(
@@ -80,43 +82,43 @@ class AtIndex:
             wrap=wrap_negative_indices, out_sharding=out_sharding,
         )
 
-    def set(self, values: Any, **how: Any) -> Any:
+    def set(self, values: ArrayLike, **how: Any) -> Array:
         """`x[idx] = values`. Of several values for one place, one is kept."""
         return write("set", self.array, self.index, values, **how)
 
-    def add(self, values: Any, **how: Any) -> Any:
+    def add(self, values: ArrayLike, **how: Any) -> Array:
         """`x[idx] += values`, once for each time that a place is given."""
         return write("add", self.array, self.index, values, **how)
 
-    def subtract(self, values: Any, **how: Any) -> Any:
+    def subtract(self, values: ArrayLike, **how: Any) -> Array:
         """`x[idx] -= values`, once for each time that a place is given."""
         return write("sub", self.array, self.index, values, **how)
 
-    def multiply(self, values: Any, **how: Any) -> Any:
+    def multiply(self, values: ArrayLike, **how: Any) -> Array:
         """`x[idx] *= values`, once for each time that a place is given."""
         return write("mul", self.array, self.index, values, **how)
 
     mul = multiply
 
-    def divide(self, values: Any, **how: Any) -> Any:
+    def divide(self, values: ArrayLike, **how: Any) -> Array:
         """`x[idx] /= values`; integers are divided as floating-point numbers."""
         factors = write("mul", _ones(self.array), self.index, values, **how)
         return binary.true_divide(self.array, factors)
 
-    def power(self, values: Any, **how: Any) -> Any:
+    def power(self, values: ArrayLike, **how: Any) -> Array:
         """`x[idx] **= values`."""
         factors = write("mul", _ones(self.array), self.index, values, **how)
         return binary.power(self.array, factors)
 
-    def min(self, values: Any, **how: Any) -> Any:
+    def min(self, values: ArrayLike, **how: Any) -> Array:
         """`x[idx] = minimum(x[idx], values)`."""
         return write("min", self.array, self.index, values, **how)
 
-    def max(self, values: Any, **how: Any) -> Any:
+    def max(self, values: ArrayLike, **how: Any) -> Array:
         """`x[idx] = maximum(x[idx], values)`."""
         return write("max", self.array, self.index, values, **how)
 
-    def apply(self, func: Callable, **how: Any) -> Any:
+    def apply(self, func: Callable, **how: Any) -> Array:
         """`x[idx] = func(x[idx])`, once even where a place is given several times."""
         mode = how.get("mode")
         read_mode = "clip" if mode == "clip" else None
@@ -218,7 +220,7 @@ def update(
 
 
 _update = fused(update)
-_UPDATE = _update.fused
+_UPDATE = record_of(_update)
 
 
 def _in_shape(values: Any, shape: tuple) -> Any:

@@ -21,6 +21,7 @@ from shardwise._src.numpy.convert import (
 )
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import loops, special
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_complex, is_integer, is_unsigned
 from shardwise._src.types.promotion import lattice_join
 
@@ -28,25 +29,25 @@ from shardwise._src.types.promotion import lattice_join
 
 
 @fused(arrays=2)
-def add(x1: Any, x2: Any, /) -> Any:
+def add(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Sum of each pair of elements; of booleans their disjunction."""
     return ew.add(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def subtract(x1: Any, x2: Any, /) -> Any:
+def subtract(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Difference of each pair of elements."""
     return ew.sub(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def multiply(x1: Any, x2: Any, /) -> Any:
+def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Product of each pair of elements; of booleans their conjunction."""
     return ew.mul(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def true_divide(x1: Any, x2: Any, /) -> Any:
+def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Quotient of each pair of elements, as floats."""
     return ew.div(*broadcast(*promote_inexact(x1, x2)))
 
@@ -55,14 +56,14 @@ divide = true_divide
 
 
 @fused(arrays=2)
-def floor_divide(x1: Any, x2: Any, /) -> Any:
+def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Quotient of each pair of elements, rounded down."""
     x, y = broadcast(*promote_numeric(x1, x2))
     return _quotient(x, y)
 
 
 @fused(arrays=2)
-def remainder(x1: Any, x2: Any, /) -> Any:
+def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 - x2 · floor(x1 / x2), which has the sign of x2; 0 for integers where x2 is 0."""
     x, y = broadcast(*promote_numeric(x1, x2))
     return _remainder(x, y)
@@ -72,14 +73,14 @@ mod = remainder
 
 
 @fused(arrays=2)
-def divmod(x1: Any, x2: Any, /) -> tuple[Any, Any]:
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
     """`floor_divide` and `remainder` at once."""
     x, y = broadcast(*promote_numeric(x1, x2))
     return _quotient(x, y), _remainder(x, y)
 
 
 @fused(arrays=2)
-def fmod(x1: Any, x2: Any, /) -> Any:
+def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The remainder that has the sign of x1."""
     x, y = broadcast(*promote_numeric(x1, x2))
     return _truncated_remainder(x, y)
@@ -129,9 +130,9 @@ def _real(name: str, x: Any) -> Any:
 # -- powers --
 
 
-def power(x1: Any, x2: Any, /) -> Any:
+def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 to the power x2. Integers give integers; a negative Python integer as power is refused."""
-    if x2.__class__ is int:
+    if type(x2) is int:
         return _fixed_power(x1, x2)
     return _power(x1, x2)
 
@@ -172,13 +173,13 @@ def _integer_power(x: Any, y: Any) -> Any:
 
 
 @fused(arrays=2)
-def float_power(x1: Any, x2: Any, /) -> Any:
+def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 to the power x2, as floats."""
     return ew.pow(*broadcast(*promote_inexact(x1, x2)))
 
 
 @fused(arrays=2)
-def logaddexp(x1: Any, x2: Any, /) -> Any:
+def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """log(exp(x1) + exp(x2)), without overflow."""
     x, y = broadcast(*promote_inexact(x1, x2))
     out = special.logaddexp(x, y)
@@ -186,7 +187,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Any:
 
 
 @fused(arrays=2)
-def logaddexp2(x1: Any, x2: Any, /) -> Any:
+def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """log2(2**x1 + 2**x2), without overflow."""
     x, y = broadcast(*promote_inexact(x1, x2))
     log2 = constant(0.6931471805599453, x)
@@ -194,7 +195,7 @@ def logaddexp2(x1: Any, x2: Any, /) -> Any:
 
 
 @fused(arrays=2)
-def hypot(x1: Any, x2: Any, /) -> Any:
+def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """√(x1² + x2²), without overflow."""
     x, y = broadcast(*promote_inexact(x1, x2))
     _real("hypot", x)
@@ -209,7 +210,7 @@ def hypot(x1: Any, x2: Any, /) -> Any:
 
 
 @fused(arrays=2)
-def arctan2(x1: Any, x2: Any, /) -> Any:
+def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The angle of the point (x2, x1), in (-π, π]."""
     return ew.atan2(*broadcast(*promote_inexact(x1, x2)))
 
@@ -218,7 +219,7 @@ atan2 = arctan2
 
 
 @fused(arrays=2)
-def heaviside(x1: Any, x2: Any, /) -> Any:
+def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 where x1 < 0, x2 where it is 0, 1 where x1 > 0."""
     x, y = broadcast(*promote_inexact(x1, x2))
     zero, one = constant(0, x), constant(1, x)
@@ -230,26 +231,26 @@ def heaviside(x1: Any, x2: Any, /) -> Any:
 
 
 @fused(arrays=2)
-def maximum(x1: Any, x2: Any, /) -> Any:
+def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The larger of each pair of elements; NaN where one is NaN."""
     return ew.max(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def minimum(x1: Any, x2: Any, /) -> Any:
+def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The smaller of each pair of elements; NaN where one is NaN."""
     return ew.min(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def fmax(x1: Any, x2: Any, /) -> Any:
+def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The larger of each pair of elements; the other one where one is NaN."""
     x, y = broadcast(*promote(x1, x2))
     return ew.where(ew.bitwise_or(_ordered("gt", x, y), ew.ne(y, y)), x, y)
 
 
 @fused(arrays=2)
-def fmin(x1: Any, x2: Any, /) -> Any:
+def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The smaller of each pair of elements; the other one where one is NaN."""
     x, y = broadcast(*promote(x1, x2))
     return ew.where(ew.bitwise_or(_ordered("lt", x, y), ew.ne(y, y)), x, y)
@@ -269,37 +270,37 @@ def _ordered(name: str, x: Any, y: Any) -> Any:
 
 
 @fused(arrays=2)
-def equal(x1: Any, x2: Any, /) -> Any:
+def equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 == x2 for each pair of elements."""
     return ew.eq(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def not_equal(x1: Any, x2: Any, /) -> Any:
+def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 != x2 for each pair of elements."""
     return ew.ne(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def less(x1: Any, x2: Any, /) -> Any:
+def less(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 < x2 for each pair of elements."""
     return _ordered("lt", *broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def less_equal(x1: Any, x2: Any, /) -> Any:
+def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 <= x2 for each pair of elements."""
     return _ordered("le", *broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def greater(x1: Any, x2: Any, /) -> Any:
+def greater(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 > x2 for each pair of elements."""
     return _ordered("gt", *broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def greater_equal(x1: Any, x2: Any, /) -> Any:
+def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 >= x2 for each pair of elements."""
     return _ordered("ge", *broadcast(*promote(x1, x2)))
 
@@ -318,25 +319,25 @@ def truth(x: Any) -> Any:
 
 
 @fused(arrays=2)
-def logical_and(x1: Any, x2: Any, /) -> Any:
+def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether both elements are true."""
     return ew.bitwise_and(*broadcast(truth(x1), truth(x2)))
 
 
 @fused(arrays=2)
-def logical_or(x1: Any, x2: Any, /) -> Any:
+def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether one of the elements is true, or both."""
     return ew.bitwise_or(*broadcast(truth(x1), truth(x2)))
 
 
 @fused(arrays=2)
-def logical_xor(x1: Any, x2: Any, /) -> Any:
+def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Whether exactly one of the elements is true."""
     return ew.bitwise_xor(*broadcast(truth(x1), truth(x2)))
 
 
 @fused(arrays=1)
-def logical_not(x: Any, /) -> Any:
+def logical_not(x: ArrayLike, /) -> Array:
     """Whether the element is false."""
     return ew.bitwise_not(truth(x))
 
@@ -345,25 +346,25 @@ def logical_not(x: Any, /) -> Any:
 
 
 @fused(arrays=2)
-def bitwise_and(x1: Any, x2: Any, /) -> Any:
+def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The bits that both elements have."""
     return ew.bitwise_and(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def bitwise_or(x1: Any, x2: Any, /) -> Any:
+def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The bits that one of the elements has, or both."""
     return ew.bitwise_or(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
-def bitwise_xor(x1: Any, x2: Any, /) -> Any:
+def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The bits that exactly one of the elements has."""
     return ew.bitwise_xor(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=1)
-def bitwise_not(x: Any, /) -> Any:
+def bitwise_not(x: ArrayLike, /) -> Array:
     """All bits inverted."""
     return ew.bitwise_not(x)
 
@@ -373,7 +374,7 @@ bitwise_invert = bitwise_not
 
 
 @fused(arrays=2)
-def left_shift(x1: Any, x2: Any, /) -> Any:
+def left_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Bits moved up by x2 places."""
     return ew.shift_left(*broadcast(*promote_numeric(x1, x2)))
 
@@ -382,7 +383,7 @@ bitwise_left_shift = left_shift
 
 
 @fused(arrays=2)
-def right_shift(x1: Any, x2: Any, /) -> Any:
+def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Bits moved down by x2 places; signed numbers keep their sign."""
     x, y = broadcast(*promote_numeric(x1, x2))
     unsigned = is_unsigned(type_of(x).dtype)
@@ -393,7 +394,7 @@ bitwise_right_shift = right_shift
 
 
 @fused(arrays=1)
-def bitwise_count(x: Any, /) -> Any:
+def bitwise_count(x: ArrayLike, /) -> Array:
     """How many bits of the absolute value are set, as uint8."""
     (x,) = promote_numeric(x)
     if not is_unsigned(type_of(x).dtype):
@@ -405,13 +406,13 @@ def bitwise_count(x: Any, /) -> Any:
 
 
 @fused(arrays=2)
-def gcd(x1: Any, x2: Any, /) -> Any:
+def gcd(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Greatest common divisor."""
     return loops.gcd(*broadcast(*_integers("gcd", x1, x2)))
 
 
 @fused(arrays=2)
-def lcm(x1: Any, x2: Any, /) -> Any:
+def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Least common multiple; 0 where one element is 0."""
     x, y = broadcast(*_integers("lcm", x1, x2))
     if not is_unsigned(type_of(x).dtype):
@@ -439,7 +440,9 @@ def _clip(x: Any, low: Any, high: Any) -> Any:
     return ew.min(ew.max(x, low), high)
 
 
-def clip(arr: Any, /, min: Any = None, max: Any = None) -> Any:
+def clip(
+    arr: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None
+) -> Array:
     """Elements brought into the range from `min` to `max`; None leaves a side open."""
     if min is not None and max is not None:
         return _clip(arr, min, max)
@@ -457,7 +460,7 @@ def _not_complex(x: Any) -> None:
 
 
 @fused(arrays=1)
-def positive(x: Any, /) -> Any:
+def positive(x: ArrayLike, /) -> Array:
     """The elements as they are."""
     (x,) = promote(x)
     return ew.copy(x)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import einsum as einsums
 from shardwise._src.numpy.convert import broadcast, cast, joined, promote
@@ -23,6 +24,7 @@ from shardwise._src.ops.contract import DimensionNumbers, canonical_precision, d
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
 from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike
 from shardwise._src.types.dtypes import is_complex
 
 Shape = tuple[int, ...]
@@ -100,9 +102,9 @@ def _matmul(a: Any, b: Any, precision: Any = None, preferred: Any = None) -> Any
 
 
 def matmul(
-    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
+) -> Array:
     """Matrix product over the last two dimensions; the others broadcast.
 
     Args:
@@ -139,9 +141,9 @@ def _dot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
 
 
 def dot(
-    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
+) -> Array:
     """Sum over the last dimension of `a` and the second last (or only) of `b`; see `numpy.dot`."""
     if out_sharding is not None:
         p = {"precision": precision, "preferred_element_type": preferred_element_type}
@@ -163,7 +165,10 @@ def _conjugate(x: Any) -> Any:
     return ew.conj(x) if is_complex(type_of(x).dtype) else x
 
 
-def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def vdot(
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Inner product of all elements; those of `a` are conjugated."""
     return _vdot(a, b, precision, checked_dtype(preferred_element_type, "vdot"))
 
@@ -178,7 +183,10 @@ def _inner(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     return product(a, b, (((s.ndim - 1,), (t.ndim - 1,)), ((), ())), precision, preferred)
 
 
-def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def inner(
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Sum of products over the last dimensions; all others stay, those of `a` first."""
     return _inner(a, b, precision, checked_dtype(preferred_element_type, "inner"))
 
@@ -191,7 +199,7 @@ def _outer(a: Any, b: Any) -> Any:
     return ew.mul(left, broadcast_in_dim(reshape(b, shape=(n,)), shape=(m, n), dims=(1,)))
 
 
-def outer(a: Any, b: Any, out: None = None) -> Any:
+def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Product of each element of `a` with each of `b`, as a matrix."""
     refuse_out("outer", out)
     return _outer(a, b)
@@ -215,9 +223,9 @@ def _by_labels(a: Any, b: Any, subscripts: str, conjugate: bool, precision: Any,
 
 
 def vecdot(
-    x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Any:
+    x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Inner products of the vectors along `axis`; those of `x1` are conjugated."""
     preferred = checked_dtype(preferred_element_type, "vecdot")
     return _vecdot(x1, x2, axis, precision, preferred)
@@ -235,15 +243,15 @@ def _vecdot(a: Any, b: Any, axis: int, precision: Any, preferred: Any) -> Any:
     if s.shape[i] != t.shape[j]:
         raise _misfit("vecdot", s.shape, t.shape)
     a, b = move_axis(a, i, s.ndim - 1), move_axis(b, j, t.ndim - 1)
-    return _by_labels.fused.fun(a, b, "...k,...k->...", True, precision, preferred, "vecdot")
+    return body_of(_by_labels)(a, b, "...k,...k->...", True, precision, preferred, "vecdot")
 
 
-def matvec(x1: Any, x2: Any, /) -> Any:
+def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the matrices (…, n, k) with the vectors (…, k)."""
     return _by_labels(x1, x2, "...nk,...k->...n", False, None, None, "matvec")
 
 
-def vecmat(x1: Any, x2: Any, /) -> Any:
+def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the vectors (…, k), conjugated, with the matrices (…, k, m)."""
     return _by_labels(x1, x2, "...k,...km->...m", True, None, None, "vecmat")
 
@@ -284,9 +292,10 @@ def _tensordot(a: Any, b: Any, axes: Any, precision: Any, preferred: Any) -> Any
 
 
 def tensordot(
-    a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+    a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *,
+    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Sum of products over pairs of dimensions; all others stay, those of `a` first.
 
     Args:
@@ -295,9 +304,10 @@ def tensordot(
     if out_sharding is not None:
         p = {"precision": precision, "preferred_element_type": preferred_element_type}
         return placed(tensordot, out_sharding, a, b, axes, **p)
+    pairs: Any = axes
     if isinstance(axes, list | tuple):
-        axes = tuple([tuple(x) if isinstance(x, list | tuple | np.ndarray) else x for x in axes])
-    return _tensordot(a, b, axes, precision, checked_dtype(preferred_element_type, "tensordot"))
+        pairs = tuple([tuple(x) if isinstance(x, list | tuple | np.ndarray) else x for x in axes])
+    return _tensordot(a, b, pairs, precision, checked_dtype(preferred_element_type, "tensordot"))
 
 
 # -- kron, cross, trace --
@@ -315,7 +325,7 @@ def _kron(a: Any, b: Any) -> Any:
     return reshape(ew.mul(left, right), shape=out)
 
 
-def kron(a: Any, b: Any) -> Any:
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """Kronecker product: each element of `a` times the whole of `b`."""
     return _kron(a, b)
 
@@ -361,8 +371,9 @@ def _components(x: Any) -> list[Any]:
 
 
 def cross(
-    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
-) -> Any:
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
+    axis: int | None = None,
+) -> Array:
     """Cross product of vectors of 3 components; of 2, where the third is 0.
 
     Args:
@@ -390,8 +401,9 @@ def _trace(a: Any, offset: int, axis1: int, axis2: int, dtype: Any) -> Any:
 
 
 def trace(
-    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
-) -> Any:
+    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None,
+    out: None = None,
+) -> Array:
     """Sum along the diagonal of two dimensions; `offset` counts diagonals above the main one."""
     refuse_out("trace", out)
     return _trace(a, operator.index(offset), axis1, axis2, checked_dtype(dtype, "trace"))

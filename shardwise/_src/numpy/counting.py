@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import canonical_axis, concatenate, pad, slice_in_dim
 from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.sort import sort
+from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact, is_integer, to_inexact
 
 INT32 = np.dtype(np.int32)
@@ -82,9 +84,9 @@ def _bincount(*arrays: Any, length: int) -> Any:
 
 
 def bincount(
-    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None,
-    out_sharding: Any = None,
-) -> Any:
+    x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
+    length: int | None = None, out_sharding: OutSharding = None,
+) -> Array:
     """How often each of 0, 1, … occurs in the integer vector `x`; negative numbers count as 0.
 
     Args:
@@ -130,7 +132,9 @@ def _edges(*arrays: Any, bins: int, has_range: bool) -> Any:
     return ew.where(last, spread[1], inner)
 
 
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+def histogram_bin_edges(
+    a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None
+) -> Array:
     """The edges of `bins` bins of equal width over `range`, by default that of `a`.
 
     bins: how many; or the edges themselves.
@@ -193,8 +197,9 @@ def _bins_of(a: Any, edges: Any) -> Any:
 
 
 def histogram(
-    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
-) -> tuple[Any, Any]:
+    a: ArrayLike, bins: ArrayLike = 10, range: ArrayLike | Sequence[ArrayLike] | None = None,
+    weights: ArrayLike | None = None, density: bool | None = None,
+) -> tuple[Array, Array]:
     """How many elements are in each bin, as floats, and the edges of the bins.
 
     Args:
@@ -246,9 +251,10 @@ def _columns(sample: Any) -> Any:
 
 
 def histogramdd(
-    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None,
-    density: bool | None = None,
-) -> tuple[Any, list[Any]]:
+    sample: ArrayLike, bins: ArrayLike | Sequence[ArrayLike] = 10,
+    range: ArrayLike | Sequence[Sequence[ArrayLike] | None] | None = None,
+    weights: ArrayLike | None = None, density: bool | None = None,
+) -> tuple[Array, list[Array]]:
     """Histogram of points: the counts, and a list of the edges in each dimension.
 
     sample: (points, dimensions); bins and range may be lists, one entry for each dimension.
@@ -283,9 +289,10 @@ def _histogram_of(
 
 
 def histogram2d(
-    x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None,
-    density: bool | None = None,
-) -> tuple[Any, Any, Any]:
+    x: ArrayLike, y: ArrayLike, bins: ArrayLike | Sequence[ArrayLike] = 10,
+    range: ArrayLike | Sequence[Sequence[ArrayLike] | None] | None = None,
+    weights: ArrayLike | None = None, density: bool | None = None,
+) -> tuple[Array, Array, Array]:
     """Histogram of points (x, y): the counts, and the edges in both dimensions."""
     if isinstance(bins, list | tuple) and len(bins) == 2:
         each: Any = list(bins)
@@ -376,11 +383,23 @@ def _take_rows(x: Any, places: Any) -> Any:
     return reshape(found, shape=(count, *shape[1:]))
 
 
+@overload
 def unique(
-    ar: Any, return_index: bool = False, return_inverse: bool = False,
+    ar: ArrayLike, return_index: Literal[False] = False, return_inverse: Literal[False] = False,
+    return_counts: Literal[False] = False, axis: int | None = None, *, equal_nan: bool = True,
+    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
+) -> Array: ...
+@overload
+def unique(
+    ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
     return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
-    size: int | None = None, fill_value: Any = None, sorted: bool = True,
-) -> Any:
+    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
+) -> Array | tuple[Array, ...]: ...
+def unique(
+    ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
+    return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
+    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
+) -> Array | tuple[Array, ...]:
     """The different elements, in order; the different slices along `axis`, where it is given.
 
     Args:
@@ -437,7 +456,9 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: Any
 
 
-def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAllResult:
+def unique_all(
+    x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
+) -> UniqueAllResult:
     """Different values, first indices, inverse indices and counts; NaNs are all different."""
     return UniqueAllResult(*unique(
         x, True, True, True, equal_nan=False, size=size, fill_value=fill_value
@@ -445,7 +466,7 @@ def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) ->
 
 
 def unique_counts(
-    x: Any, /, *, size: int | None = None, fill_value: Any = None
+    x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> UniqueCountsResult:
     """Different values and their counts; NaNs are all different."""
     return UniqueCountsResult(*unique(
@@ -454,7 +475,7 @@ def unique_counts(
 
 
 def unique_inverse(
-    x: Any, /, *, size: int | None = None, fill_value: Any = None
+    x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> UniqueInverseResult:
     """Different values and inverse indices; NaNs are all different."""
     return UniqueInverseResult(*unique(
@@ -462,6 +483,8 @@ def unique_inverse(
     ))
 
 
-def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+def unique_values(
+    x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
+) -> Array:
     """Different values; NaNs are all different."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)

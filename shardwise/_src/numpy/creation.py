@@ -22,6 +22,14 @@ from shardwise._src.ops.cast import bit_width, bitcast_convert_type
 from shardwise._src.ops.elementwise import copy as copy_op
 from shardwise._src.ops.shape import concatenate, rev
 from shardwise._src.ops.sharding import own_sharding, placed, target
+from shardwise._src.types.annotations import (
+    Array,
+    ArrayLike,
+    DeviceLike,
+    DTypeLike,
+    OutSharding,
+    ShapeLike,
+)
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_complex
 from shardwise._src.types.promotion import dtype_and_weak, lattice_join
 
@@ -65,7 +73,10 @@ def _full(value: Any, shape: tuple, dtype: Any, weak: bool) -> Any:
     return create.full(value, shape, dtype, weak)
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+def zeros(
+    shape: ShapeLike, dtype: DTypeLike | None = None, *, device: DeviceLike = None,
+    out_sharding: OutSharding = None,
+) -> Array:
     """An array of zeros.
 
     shape:  a number or a sequence of numbers.
@@ -79,7 +90,10 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     return made if device is None else ground().place(made, device)
 
 
-def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+def ones(
+    shape: ShapeLike, dtype: DTypeLike | None = None, *, device: DeviceLike = None,
+    out_sharding: OutSharding = None,
+) -> Array:
     """An array of ones; see `zeros`."""
     if out_sharding is not None:
         return placed(ones, out_sharding, shape, dtype)
@@ -87,7 +101,10 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
     return made if device is None else ground().place(made, device)
 
 
-def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+def empty(
+    shape: ShapeLike, dtype: DTypeLike | None = None, *, device: DeviceLike = None,
+    out_sharding: OutSharding = None,
+) -> Array:
     """An array of zeros: memory is never left as it was."""
     if out_sharding is not None:
         return placed(empty, out_sharding, shape, dtype)
@@ -96,9 +113,9 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 
 
 def full(
-    shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+    shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
+    device: DeviceLike = None, out_sharding: OutSharding = None,
+) -> Array:
     """An array of `fill_value`, a scalar or an array that broadcasts to `shape`.
 
     dtype: that of the value when None; a Python scalar makes a weak type then.
@@ -113,18 +130,18 @@ def full(
 
 
 def zeros_like(
-    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+    a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: DeviceLike = None,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Zeros in the shape and dtype of `a`, unless others are given."""
     args = _like(a, dtype, shape, "zeros_like")
     return _filled_like(a, _zeros, args, device, out_sharding)
 
 
 def ones_like(
-    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+    a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None, *,
+    device: DeviceLike = None, out_sharding: OutSharding = None,
+) -> Array:
     """Ones in the shape and dtype of `a`, unless others are given."""
     args = _like(a, dtype, shape, "ones_like")
     return _filled_like(a, _ones, args, device, out_sharding)
@@ -134,9 +151,9 @@ empty_like = zeros_like
 
 
 def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+    a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
+    shape: ShapeLike | None = None, *, device: DeviceLike = None, out_sharding: OutSharding = None,
+) -> Array:
     """`fill_value` in the shape and dtype of `a`, unless others are given."""
     args = as_operand(fill_value), *_like(a, dtype, shape, "full_like")
     return _filled_like(a, _full, args, device, out_sharding)
@@ -163,9 +180,9 @@ def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bo
 
 
 def array(
-    object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0,
-    *, device: Any = None, out_sharding: Any = None,
-) -> Any:
+    object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: str | None = "K",
+    ndmin: int = 0, *, device: DeviceLike = None, out_sharding: OutSharding = None,
+) -> Array:
     """An array of the given value.
 
     object: a number, an array of any library, or nested sequences of these, tracers included.
@@ -189,9 +206,9 @@ def array(
 
 
 def asarray(
-    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None,
-    device: Any = None,
-) -> Any:
+    a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: bool | None = None,
+    device: DeviceLike = None,
+) -> Array:
     """An array of the given value; an array of this library is returned as it is."""
     plain = order is None and not copy and device is None and is_array(a)
     if plain and (dtype is None or _has_dtype(a, dtype_of(dtype, "asarray"))):
@@ -338,7 +355,7 @@ def _copy(x: Any) -> Any:
     return copy_op(x)
 
 
-def copy(a: Any, order: str | None = None) -> Any:
+def copy(a: ArrayLike, order: str | None = None) -> Array:
     """An array of the same value in memory of its own."""
     return array(a, copy=True, order=order)
 
@@ -348,7 +365,9 @@ def _astype(x: Any, dtype: Any) -> Any:
     return cast(x, dtype)
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
+def astype(
+    x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False, device: DeviceLike = None
+) -> Array:
     """`x` in another dtype; a complex number loses its imaginary part."""
     wanted = dtype_of(dtype, "astype")
     if is_array(x) and _has_dtype(x, wanted):
@@ -380,7 +399,7 @@ def _view(x: Any, dtype: Any) -> Any:
     return out
 
 
-def view(a: Any, dtype: Any = None) -> Any:
+def view(a: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """The same bits as elements of another dtype, more or fewer along the last dimension."""
     found = as_operand(a)
     if dtype is None:
@@ -400,13 +419,16 @@ def byteswap(x: Any) -> Any:
     return bitcast_convert_type(rev(octets, dimensions=(t.ndim,)), dtype=t.dtype)
 
 
-def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
+def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
     """A vector of the numbers that a buffer of bytes holds."""
-    exact = np.dtype(dtype)
+    wanted: Any = dtype
+    exact = np.dtype(wanted)
     return asarray(np.frombuffer(buffer, exact, count, offset), dtype_of(dtype, "frombuffer"))
 
 
-def fromfunction(function: Callable, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+def fromfunction(
+    function: Callable, shape: ShapeLike, *, dtype: DTypeLike = float, **kwargs: Any
+) -> Array:
     """`function(i, j, …)` of the indices along each dimension, as arrays of `shape`."""
     sizes, wanted = shape_of(shape), dtype_of(dtype, "fromfunction")
     return function(*[_iota(wanted, sizes, d) for d in range(len(sizes))], **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, overload
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
@@ -26,10 +26,21 @@ from shardwise._src.numpy.scans import cumsum, diff
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim
+from shardwise._src.types.annotations import Array, ArrayLike, Axis
 from shardwise._src.types.dtypes import is_integer
 
 
-def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+@overload
+def gradient(
+    f: ArrayLike, *varargs: ArrayLike, axis: int, edge_order: int | None = None
+) -> Array: ...
+@overload
+def gradient(
+    f: ArrayLike, *varargs: ArrayLike, axis: Axis = None, edge_order: int | None = None
+) -> Array | list[Array]: ...
+def gradient(
+    f: ArrayLike, *varargs: ArrayLike, axis: Axis = None, edge_order: int | None = None
+) -> Array | list[Array]:
     """Slopes by central differences inside and one-sided ones at the ends, for each axis.
 
     Args:
@@ -81,7 +92,9 @@ def _slope(f: Any, h: Any, axis: int) -> Any:
     return concatenate([first, inner, last], axis=axis)
 
 
-def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Any:
+def unwrap(
+    p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * math.pi
+) -> Array:
     """`p` with whole periods added so that neighbours differ by at most half of one.
 
     discont: differences that are smaller stay as they are; half a period by default.

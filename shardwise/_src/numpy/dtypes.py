@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.types import dtypes as _dtypes
+from shardwise._src.types.annotations import ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import finfo as finfo
 from shardwise._src.types.dtypes import iinfo as iinfo
 from shardwise._src.types.dtypes import issubdtype as issubdtype
@@ -98,7 +99,7 @@ pi, e, euler_gamma = np.pi, np.e, np.euler_gamma
 inf, nan, newaxis = np.inf, np.nan, None
 
 
-def isdtype(dtype: Any, kind: Any) -> bool:
+def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...]) -> bool:
     """Whether a dtype is of a kind: a dtype, a name of the array API standard, or a tuple of them.
 
     The names are 'bool', 'signed integer', 'unsigned integer', 'integral', 'real floating',
@@ -108,7 +109,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         return any(isdtype(dtype, k) for k in kind)
     if isinstance(kind, str) and kind in _KINDS:
         return any(issubdtype(dtype, k) for k in _KINDS[kind])
-    return np.dtype(dtype) == np.dtype(kind)
+    given: Any = dtype
+    wanted: Any = kind
+    return np.dtype(given) == np.dtype(wanted)
 
 
 _KINDS: dict[str, tuple[Any, ...]] = {
@@ -122,22 +125,27 @@ _KINDS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
+
+
+def can_cast(from_: DTypeLike | ArrayLike, to: DTypeLike, casting: Casting = "safe") -> bool:
     """Whether a dtype casts to another under NumPy's rule `casting`."""
-    return np.can_cast(getattr(from_, "dtype", from_), np.dtype(to), casting=casting)
+    source: Any = getattr(from_, "dtype", from_)
+    target: Any = to
+    return np.can_cast(source, np.dtype(target), casting=casting)
 
 
-def shape(a: Any) -> tuple[int, ...]:
+def shape(a: ArrayLike) -> tuple[int, ...]:
     """The sizes of an array."""
     return type_of(a).shape if not isinstance(a, list | tuple) else asarray(a).shape
 
 
-def ndim(a: Any) -> int:
+def ndim(a: ArrayLike) -> int:
     """The number of dimensions of an array."""
     return len(shape(a))
 
 
-def size(a: Any, axis: int | None = None) -> int:
+def size(a: ArrayLike, axis: int | None = None) -> int:
     """The number of elements of an array, or its size along an axis."""
     sizes = shape(a)
     return int(np.prod(sizes)) if axis is None else sizes[axis]

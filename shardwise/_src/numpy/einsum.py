@@ -11,6 +11,7 @@ order is that of opt_einsum. Under a trace a repeated call costs the look-up and
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, tran
 from shardwise._src.ops.contract import canonical_precision, dot_general
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike
 
 Label = str | int
 Labels = tuple[Label, ...]
@@ -381,9 +383,10 @@ def _einsum(*operands: Any, subscripts: Any, optimize: Any, precision: Any, pref
 
 
 def einsum(
-    subscripts: Any, /, *operands: Any, out: None = None, optimize: Any = "auto",
-    precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None,
-) -> Any:
+    subscripts: str | ArrayLike, /, *operands: Any, out: None = None,
+    optimize: str | bool | Sequence[Any] = "auto", precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
+) -> Array:
     """Sums of products, by labels of dimensions (see `numpy.einsum`).
 
     Args:
@@ -401,7 +404,7 @@ def einsum(
     refuse_out("einsum", out)
     if not isinstance(subscripts, str):
         subscripts, operands = _from_lists((subscripts, *operands))
-    if optimize.__class__ is list:
+    if isinstance(optimize, list):
         optimize = tuple(optimize)
     how = {
         "subscripts": subscripts, "optimize": "auto" if optimize is True else optimize,
@@ -420,7 +423,9 @@ def _from_lists(args: tuple) -> tuple[Any, tuple]:
     return (rows, result), args[: 2 * count : 2]
 
 
-def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> tuple[list, Any]:
+def einsum_path(
+    subscripts: str | ArrayLike, /, *operands: Any, optimize: str | bool | Sequence[Any] = "auto"
+) -> tuple[list[Any], Any]:
     """The order in which `einsum` would multiply: the path, and a description of it."""
     import opt_einsum
 

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from os import PathLike
+from typing import IO, Any
 
 import numpy as np
 
 from shardwise._src.core.ground import ground
+from shardwise._src.core.infer import is_array
 from shardwise._src.numpy.convert import whole
 from shardwise._src.numpy.creation import asarray, ones
 from shardwise._src.numpy.searching import nonzero
-from shardwise._src.numpy.value import Value
+from shardwise._src.types.annotations import Array, ArrayLike, DeviceLike, SupportsDLPack
 
 set_printoptions, get_printoptions = np.set_printoptions, np.get_printoptions
 printoptions = np.printoptions
 
 
-def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+def save(file: str | PathLike[str] | IO[bytes], arr: ArrayLike, allow_pickle: bool = True) -> None:
     """Writes an array to a .npy file."""
     np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 
 
-def savez(file: Any, *args: Any, **kwds: Any) -> None:
+def savez(file: str | PathLike[str] | IO[bytes], *args: Any, **kwds: Any) -> None:
     """Writes arrays to an .npz file, under the names of the keywords or arr_0, arr_1, …"""
     named: dict[str, Any] = {k: np.asarray(v) for k, v in kwds.items()}
     np.savez(file, *map(np.asarray, args), **named)
 
 
-def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+def load(file: str | PathLike[str] | IO[bytes], *args: Any, **kwargs: Any) -> Array:
     """The array of a .npy file; of an .npz file, the file, which gives NumPy's arrays by name."""
     found = np.load(file, *args, **kwargs)
     return asarray(found) if isinstance(found, np.ndarray) else found
 
 
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+def from_dlpack(
+    x: SupportsDLPack, /, *, device: DeviceLike = None, copy: bool | None = None
+) -> Array:
     """An array of what another library's array holds, on its memory where that is possible.
 
     That takes the same device and, on the CPU, 64-byte alignment, elements row by row, and a dtype
@@ -49,7 +53,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
       BufferError: if the data cannot be taken, or not without the copy that `copy` forbids.
       TypeError: if `x` has no `__dlpack__`.
     """
-    if isinstance(x, Value):
+    if is_array(x):
         made = asarray(x, copy=bool(copy))
         return made if device is None else ground().place(made, device)
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
@@ -62,7 +66,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 def mask_indices(
     n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Indices of an n by n matrix where `mask_func(ones, k)` is not zero, e.g. `triu`."""
     side = whole(n, "mask_indices: n")
     return nonzero(mask_func(ones((side, side)), k), size=size)

@@ -21,6 +21,7 @@ from shardwise._src.numpy.unary import toward_zero
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cast import bitcast_convert_type
 from shardwise._src.ops.create import full
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import (
     finfo,
     is_bool,
@@ -48,14 +49,14 @@ def _some_part(test: Any, x: Any) -> Any:
 
 
 @fused(arrays=1)
-def isnan(x: Any, /) -> Any:
+def isnan(x: ArrayLike, /) -> Array:
     """Whether the element is NaN."""
     (x,) = promote(x)
     return ew.ne(x, x) if is_inexact(type_of(x).dtype) else _everywhere(False, x)
 
 
 @fused(arrays=1)
-def isinf(x: Any, /) -> Any:
+def isinf(x: ArrayLike, /) -> Array:
     """Whether the element is infinite."""
     (x,) = promote(x)
     if not is_inexact(type_of(x).dtype):
@@ -64,7 +65,7 @@ def isinf(x: Any, /) -> Any:
 
 
 @fused(arrays=1)
-def isfinite(x: Any, /) -> Any:
+def isfinite(x: ArrayLike, /) -> Array:
     """Whether the element is neither infinite nor NaN."""
     (x,) = promote(x)
     if not is_inexact(type_of(x).dtype):
@@ -73,13 +74,13 @@ def isfinite(x: Any, /) -> Any:
 
 
 @fused(arrays=1)
-def isposinf(x: Any, /) -> Any:
+def isposinf(x: ArrayLike, /) -> Array:
     """Whether the element is +inf."""
     return _is_infinity("isposinf", x, np.inf)
 
 
 @fused(arrays=1)
-def isneginf(x: Any, /) -> Any:
+def isneginf(x: ArrayLike, /) -> Array:
     """Whether the element is -inf."""
     return _is_infinity("isneginf", x, -np.inf)
 
@@ -93,7 +94,7 @@ def _is_infinity(name: str, x: Any, value: float) -> Any:
 
 
 @fused(arrays=1)
-def iscomplex(x: Any) -> Any:
+def iscomplex(x: ArrayLike) -> Array:
     """Whether the imaginary part of the element is not 0."""
     (x,) = promote(x)
     if not is_complex(type_of(x).dtype):
@@ -103,7 +104,7 @@ def iscomplex(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def isreal(x: Any) -> Any:
+def isreal(x: ArrayLike) -> Array:
     """Whether the imaginary part of the element is 0."""
     (x,) = promote(x)
     if not is_complex(type_of(x).dtype):
@@ -151,8 +152,9 @@ def _replacement(value: Any, like: Any) -> Any:
 
 
 def nan_to_num(
-    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
-) -> Any:
+    x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
+    neginf: ArrayLike | None = None,
+) -> Array:
     """NaN and infinities replaced by numbers: 0 and the largest finite ones, unless given.
 
     copy: has no effect; arrays do not change.
@@ -178,7 +180,7 @@ def _bits(x: Any) -> tuple[Any, int, int]:
 
 
 @fused(arrays=1)
-def signbit(x: Any, /) -> Any:
+def signbit(x: ArrayLike, /) -> Array:
     """Whether the sign is negative; also of -0.0 and NaN."""
     (x,) = promote(x)
     dtype = type_of(x).dtype
@@ -195,20 +197,20 @@ def _negative(x: Any) -> Any:
 
 
 @fused(arrays=2)
-def copysign(x1: Any, x2: Any, /) -> Any:
+def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 with the sign of x2."""
     x, y = broadcast(*promote_inexact(x1, x2))
     return ew.where(ew.ne(_negative(x), _negative(y)), ew.neg(x), x)
 
 
 @fused(arrays=2)
-def nextafter(x1: Any, x2: Any, /) -> Any:
+def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The next number after x1 in the direction of x2."""
     return ew.nextafter(*broadcast(*promote_inexact(x1, x2)))
 
 
 @fused(arrays=1)
-def spacing(x: Any, /) -> Any:
+def spacing(x: ArrayLike, /) -> Array:
     """The distance to the next number away from 0."""
     x = strong(*promote_inexact(x))
     if is_complex(type_of(x).dtype):
@@ -221,7 +223,7 @@ def spacing(x: Any, /) -> Any:
 
 
 @fused(arrays=2)
-def ldexp(x1: Any, x2: Any, /) -> Any:
+def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 · 2**x2, for integers x2."""
     t = type_of(x2)
     if not is_integer(t.dtype) and not is_bool(t.dtype):
@@ -250,7 +252,7 @@ def _power_of_two(n: Any, dtype: Any) -> Any:
 
 
 @fused(arrays=1)
-def frexp(x: Any, /) -> tuple[Any, Any]:
+def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     """Mantissa in ±[0.5, 1) and int32 exponent, with x = mantissa · 2**exponent."""
     (x,) = promote_inexact(x)
     dtype = type_of(x).dtype
@@ -275,7 +277,7 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
 
 
 @fused(arrays=1)
-def modf(x: Any, /) -> tuple[Any, Any]:
+def modf(x: ArrayLike, /) -> tuple[Array, Array]:
     """Fraction and whole part, both with the sign of x."""
     (x,) = promote_inexact(x)
     whole = toward_zero(x)

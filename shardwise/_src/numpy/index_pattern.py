@@ -217,7 +217,7 @@ def _static_slice(s: slice, position: int) -> slice:
     except TypeError as error:
         if not any(is_array(part) for part in (s.start, s.stop, s.step)):
             raise
-        traced = next(p for p in (s.start, s.stop, s.step) if is_array(p))
+        traced: Any = next(p for p in (s.start, s.stop, s.step) if is_array(p))
         why = f", {traced.not_known()}" if hasattr(traced, "not_known") else "."
         raise IndexError(
             f"the parts of a slice must be known integers; got {s} at position {position}{why} Use "

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.base.context import current
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import body_of, fused, record_of
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.index_pattern import (
@@ -70,7 +70,7 @@ def read(
     return _read_window(x, operands, pattern)
 
 
-READ = fused(read).fused  # for `call` of an interpreter: one wrapper less on the way
+READ = record_of(fused(read))
 
 
 # -- integers and slices: a window, then strides, reversal and shape --
@@ -413,7 +413,7 @@ def unstack(x: Any) -> Any:
             yield from interpreter.call(_CHUNK, (x, place, size, apart), {})
         else:
             rows = read(x, pattern=(("slice", start, size, 1), *[ALL] * (type_of(x).ndim - 1)))
-            yield from _chunk.fused.fun(rows, 0, size, False)
+            yield from body_of(_chunk)(rows, 0, size, False)
 
 
-_CHUNK = _chunk.fused
+_CHUNK = record_of(_chunk)

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.convert import broadcast_to, cast, promote, whole
 from shardwise._src.numpy.shapes import no_lists, reshape, with_ranks
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.shape import canonical_axis
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
 
 
 def each_array(name: str, arrays: Any) -> list[Any]:
@@ -61,12 +62,17 @@ def _checked_axis(axis: int, types: list[Any]) -> int:
     return canonical_axis(axis, ndim)
 
 
-def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
+def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = None) -> Array:
     """Arrays one after another along an existing dimension; None flattens them first."""
     xs = each_array("concatenate", arrays)
     if axis is not None and axis.__class__ is not int:
         axis = canonical_axis(axis, type_of(xs[0]).ndim)
-    return _concatenate(*xs, axis=axis, dtype=None if dtype is None else np.dtype(dtype))
+    return _concatenate(*xs, axis=axis, dtype=_numpys(dtype))
+
+
+
+def _numpys(dtype: Any) -> np.dtype[Any] | None:
+    return None if dtype is None else np.dtype(dtype)
 
 
 concat = concatenate
@@ -74,12 +80,15 @@ concat = concatenate
 
 @fused
 def _stack(*arrays: Any, axis: int, dtype: Any) -> Any:
-    return _concatenate.fused.fun(
+    return body_of(_concatenate)(
         *[ops.expand_dims(x, (axis,)) for x in arrays], axis=axis, dtype=dtype
     )
 
 
-def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Any:
+def stack(
+    arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = None,
+    dtype: DTypeLike | None = None,
+) -> Array:
     """Arrays of one shape one after another along a new dimension."""
     _no_out("stack", out)
     xs = each_array("stack", arrays)
@@ -87,10 +96,10 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> An
     if len(set(shapes)) > 1:
         raise ValueError(f"stack: arrays must have one shape; got {', '.join(map(str, shapes))}.")
     place = canonical_axis(axis, len(shapes[0]) + 1)
-    return _stack(*xs, axis=place, dtype=None if dtype is None else np.dtype(dtype))
+    return _stack(*xs, axis=place, dtype=_numpys(dtype))
 
 
-def vstack(tup: Any, dtype: Any = None) -> Any:
+def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Arrays below one another: along the first of at least two dimensions."""
     xs = each_array("vstack", tup)
     return concatenate(with_ranks(*xs, ndim=2), 0, dtype)
@@ -99,18 +108,18 @@ def vstack(tup: Any, dtype: Any = None) -> Any:
 row_stack = vstack
 
 
-def hstack(tup: Any, dtype: Any = None) -> Any:
+def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Arrays beside one another: along the second dimension, or the only one."""
     xs = with_ranks(*each_array("hstack", tup), ndim=1)
     return concatenate(xs, 0 if type_of(xs[0]).ndim == 1 else 1, dtype)
 
 
-def dstack(tup: Any, dtype: Any = None) -> Any:
+def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Arrays behind one another: along the third of at least three dimensions."""
     return concatenate(with_ranks(*each_array("dstack", tup), ndim=3), 2, dtype)
 
 
-def column_stack(tup: Any) -> Any:
+def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
     """Vectors as the columns of a matrix; matrices as they are."""
     columns = []
     for x in each_array("column_stack", tup):
@@ -119,12 +128,12 @@ def column_stack(tup: Any) -> Any:
     return concatenate(columns, 1)
 
 
-def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """`values` behind `arr` along `axis`; None flattens both."""
     return concatenate([arr, values], axis)
 
 
-def block(arrays: Any) -> Any:
+def block(arrays: ArrayLike | Sequence[ArrayLike]) -> Array:
     """An array put together from nested lists of blocks; the innermost lists run along the last
     dimension."""
     depth = _depth(arrays)
@@ -163,12 +172,14 @@ def _split(x: Any, sizes: tuple, axis: int) -> list[Any]:
     return ops.split(x, sizes=sizes, axis=axis)
 
 
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def array_split(
+    ary: ArrayLike, indices_or_sections: ArrayLike | Ints, axis: int = 0
+) -> list[Array]:
     """Parts along `axis`: so many of nearly equal size, or cut before the given indices."""
     return _cut("array_split", ary, indices_or_sections, axis, even=False)
 
 
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def split(ary: ArrayLike, indices_or_sections: ArrayLike | Ints, axis: int = 0) -> list[Array]:
     """Parts along `axis`: so many of equal size, or cut before the given indices."""
     return _cut("split", ary, indices_or_sections, axis, even=True)
 
@@ -204,17 +215,17 @@ def _part(x: Any, start: int, stop: int, axis: int) -> Any:
     return ops.slice_in_dim(x, start, stop, axis)
 
 
-def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+def vsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
     """Parts along the first dimension."""
     return split(ary, indices_or_sections, 0)
 
 
-def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+def hsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
     """Parts along the second dimension, or the only one."""
     return split(ary, indices_or_sections, 0 if type_of(ary).ndim == 1 else 1)
 
 
-def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+def dsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
     """Parts along the third dimension."""
     return split(ary, indices_or_sections, 2)
 
@@ -227,7 +238,7 @@ def _unstack(x: Any, axis: int) -> list[Any]:
     return [ops.squeeze(p, (axis,)) for p in ops.split(x, sizes=(1,) * n, axis=axis)]
 
 
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The parts `x[0]`, `x[1]`, … along `axis`."""
     t = type_of(x)
     if not t.ndim:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import contractions
 from shardwise._src.numpy.contractions import product
 from shardwise._src.numpy.convert import cast, promote_inexact
-from shardwise._src.numpy.reductions import Axis, add_up, axes_of, kept
+from shardwise._src.numpy.reductions import add_up, axes_of, kept
 from shardwise._src.numpy.shapes import matrix_transpose as matrix_transpose
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.reduce import reduce_max, reduce_min
+from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike, PrecisionLike
 from shardwise._src.types.dtypes import is_complex
 
 INT32 = np.dtype(np.int32)
@@ -93,7 +95,9 @@ def _norm(x: Any, ord: Any, axis: Axis, keepdims: bool) -> Any:
     return _matrix_norm(x, axes, ord, keepdims)
 
 
-def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Any:
+def norm(
+    x: ArrayLike, ord: int | float | str | None = None, axis: Axis = None, keepdims: bool = False
+) -> Array:
     """Norm of vectors along an axis, or of matrices along two.
 
     Args:
@@ -110,13 +114,15 @@ def _vector(x: Any, axis: Axis, keepdims: bool, ord: Any) -> Any:
 
 
 def vector_norm(
-    x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2
-) -> Any:
+    x: ArrayLike, /, *, axis: Axis = None, keepdims: bool = False, ord: int | float | str | None = 2
+) -> Array:
     """Norm of the vectors along `axis`: of all elements for None, of several axes together."""
     return _vector(x, axis, keepdims, ord)
 
 
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+def matrix_norm(
+    x: ArrayLike, /, *, keepdims: bool = False, ord: int | float | str | None = "fro"
+) -> Array:
     """Norm of the matrices in the last two dimensions; orders as for `norm`."""
     return _norm(x, ord, (-2, -1), keepdims)
 
@@ -158,7 +164,7 @@ def _matrix_power(a: Any, n: int) -> Any:
     return out
 
 
-def matrix_power(a: Any, n: int) -> Any:
+def matrix_power(a: ArrayLike, n: int) -> Array:
     """The square matrices in the last two dimensions, multiplied `n` times; n ≥ 0."""
     return _matrix_power(a, operator.index(n))
 
@@ -211,7 +217,7 @@ def _multi_dot(*arrays: Any, precision: Any) -> Any:
     return reshape(out, shape=shape) if gone else out
 
 
-def multi_dot(arrays: Any, *, precision: Any = None) -> Any:
+def multi_dot(arrays: Sequence[ArrayLike], *, precision: PrecisionLike = None) -> Array:
     """Product of a chain of matrices, in the order that takes the fewest multiplications."""
     return _multi_dot(*arrays, precision=precision)
 
@@ -220,8 +226,9 @@ def multi_dot(arrays: Any, *, precision: Any = None) -> Any:
 
 
 def matmul(
-    x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type: Any = None
-) -> Any:
+    x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Matrix product over the last two dimensions; see `shardwise.numpy.matmul`."""
     return contractions.matmul(
         x1, x2, precision=precision, preferred_element_type=preferred_element_type
@@ -229,9 +236,9 @@ def matmul(
 
 
 def vecdot(
-    x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Any:
+    x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Inner products of the vectors along `axis`; see `shardwise.numpy.vecdot`."""
     return contractions.vecdot(
         x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type
@@ -239,16 +246,16 @@ def vecdot(
 
 
 def tensordot(
-    x1: Any, x2: Any, /, *, axes: Any = 2, precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Any:
+    x1: ArrayLike, x2: ArrayLike, /, *, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Sum of products over pairs of dimensions; see `shardwise.numpy.tensordot`."""
     return contractions.tensordot(
         x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type
     )
 
 
-def outer(x1: Any, x2: Any, /) -> Any:
+def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Product of each element of one vector with each of another."""
     shapes = type_of(x1).shape, type_of(x2).shape
     if len(shapes[0]) != 1 or len(shapes[1]) != 1:
@@ -256,7 +263,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
     return contractions.outer(x1, x2)
 
 
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """Cross product of vectors of 3 components along `axis`."""
     sizes = type_of(x1).shape[axis], type_of(x2).shape[axis]
     if sizes != (3, 3):
@@ -266,6 +273,6 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return contractions.cross(x1, x2, axis=axis)
 
 
-def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Sum along the diagonal of the last two dimensions."""
     return contractions.trace(x, offset, -2, -1, dtype)

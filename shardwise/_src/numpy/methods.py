@@ -1,15 +1,27 @@
 """`Methods`: the attributes and methods of arrays, as NumPy names them.
 
-Each is one line over the function of the same name. Required of a subclass: `aval`.
+Each is one line over the function of the same name. Required of a subclass: `aval` and `__array__`.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import shardwise._src.numpy as modules
 from shardwise._src.core.ground import ground
+from shardwise._src.types.annotations import (
+    Array,
+    ArrayLike,
+    Axis,
+    DeviceLike,
+    DTypeLike,
+    Ints,
+    PrecisionLike,
+)
 from shardwise._src.types.array_type import ArrayType
 
 
@@ -23,6 +35,10 @@ class Methods:
         """The value as functions give it that have nothing to do; deleted arrays raise."""
         return self
 
+    if TYPE_CHECKING:
+
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
+
     # -- facts --
 
     @property
@@ -30,7 +46,7 @@ class Methods:
         return self.aval.shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype[Any]:
         return self.aval.dtype
 
     @property
@@ -58,20 +74,20 @@ class Methods:
         return self.aval.weak_type
 
     @property
-    def real(self) -> Any:
+    def real(self) -> Array:
         return modules.unary.real(self)
 
     @property
-    def imag(self) -> Any:
+    def imag(self) -> Array:
         return modules.unary.imag(self)
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Array:
         """The dimensions in reverse order."""
         return modules.shapes.transpose(self)
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> Array:
         """The last two dimensions exchanged."""
         return modules.shapes.matrix_transpose(self)
 
@@ -81,26 +97,28 @@ class Methods:
 
     # -- copies and casts --
 
-    def astype(self, dtype: Any, copy: bool = False, device: Any = None) -> Any:
+    def astype(
+        self, dtype: DTypeLike | None, copy: bool = False, device: DeviceLike = None
+    ) -> Array:
         return modules.creation.astype(self, dtype, copy=copy, device=device)
 
-    def copy(self) -> Any:
+    def copy(self) -> Array:
         return modules.creation.copy(self)
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> Array:
         return modules.creation.copy(self)
 
-    def __deepcopy__(self, memo: dict) -> Any:
+    def __deepcopy__(self, memo: dict) -> Array:
         return modules.creation.copy(self)
 
-    def view(self, dtype: Any = None) -> Any:
+    def view(self, dtype: DTypeLike | None = None) -> Array:
         return modules.creation.view(self, dtype)
 
-    def byteswap(self) -> Any:
+    def byteswap(self) -> Array:
         """The elements with their bytes in reverse order, in the same dtype."""
         return modules.creation.byteswap(self)
 
-    def to_device(self, device: Any, *, stream: None = None) -> Any:
+    def to_device(self, device: DeviceLike, *, stream: None = None) -> Array:
         """Committed to a device or sharding. `stream` must be None: transfers need no stream."""
         if stream is not None:
             raise NotImplementedError(f"to_device takes no stream; got {stream!r}. Leave it out.")
@@ -108,152 +126,166 @@ class Methods:
 
     # -- shape --
 
-    def reshape(self, *args: Any, order: str = "C", copy: bool | None = None) -> Any:
+    def reshape(self, *args: Ints, order: str = "C", copy: bool | None = None) -> Array:
         """In another shape, given as one argument or as several."""
-        return modules.shapes.reshape(self, args[0] if len(args) == 1 else args, order, copy=copy)
+        return modules.shapes.reshape(self, _one(args), order, copy=copy)
 
-    def ravel(self, order: str = "C") -> Any:
+    def ravel(self, order: str = "C") -> Array:
         return modules.shapes.ravel(self, order)
 
-    def flatten(self, order: str = "C") -> Any:
+    def flatten(self, order: str = "C") -> Array:
         return modules.shapes.ravel(self, order)
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: Ints) -> Array:
         """With the dimensions in another order, given as one argument or as several."""
         if not axes:
             return modules.shapes.transpose(self)
-        return modules.shapes.transpose(self, axes[0] if len(axes) == 1 else axes)
+        return modules.shapes.transpose(self, _one(axes))
 
-    def swapaxes(self, axis1: int, axis2: int) -> Any:
+    def swapaxes(self, axis1: int, axis2: int) -> Array:
         return modules.shapes.swapaxes(self, axis1, axis2)
 
-    def squeeze(self, axis: Any = None) -> Any:
+    def squeeze(self, axis: Axis = None) -> Array:
         return modules.shapes.squeeze(self, axis)
 
     def repeat(
-        self, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None
-    ) -> Any:
+        self, repeats: ArrayLike, axis: int | None = None, *, total_repeat_length: int | None = None
+    ) -> Array:
         return modules.rearrange.repeat(
             self, repeats, axis, total_repeat_length=total_repeat_length
         )
 
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         return modules.rearrange.diagonal(self, offset, axis1, axis2)
 
     # -- products --
 
-    def dot(self, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    def dot(
+        self, b: ArrayLike, *, precision: PrecisionLike = None,
+        preferred_element_type: DTypeLike | None = None,
+    ) -> Array:
         return modules.contractions.dot(
             self, b, precision=precision, preferred_element_type=preferred_element_type
         )
 
     def trace(
-        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
-    ) -> Any:
+        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None,
+        out: None = None,
+    ) -> Array:
         return modules.contractions.trace(self, offset, axis1, axis2, dtype, out)
 
     # -- elementwise --
 
-    def conj(self) -> Any:
+    def conj(self) -> Array:
         return modules.unary.conjugate(self)
 
-    def conjugate(self) -> Any:
+    def conjugate(self) -> Array:
         return modules.unary.conjugate(self)
 
-    def round(self, decimals: int = 0, out: None = None) -> Any:
+    def round(self, decimals: int = 0, out: None = None) -> Array:
         modules.reductions.refuse_out("round", out)
         return modules.unary.round(self, decimals)
 
-    def clip(self, min: Any = None, max: Any = None) -> Any:
+    def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
         return modules.binary.clip(self, min, max)
 
     # -- reductions --
 
     def sum(
-        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-        initial: Any = None, where: Any = None, promote_integers: bool = True,
-    ) -> Any:
+        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+        keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+        promote_integers: bool = True,
+    ) -> Array:
         return modules.reductions.sum(
             self, axis, dtype, out, keepdims, initial, where, promote_integers
         )
 
     def prod(
-        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-        initial: Any = None, where: Any = None, promote_integers: bool = True,
-    ) -> Any:
+        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+        keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+        promote_integers: bool = True,
+    ) -> Array:
         return modules.reductions.prod(
             self, axis, dtype, out, keepdims, initial, where, promote_integers
         )
 
     def max(
-        self, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-        where: Any = None,
-    ) -> Any:
+        self, axis: Axis = None, out: None = None, keepdims: bool = False,
+        initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    ) -> Array:
         return modules.reductions.max(self, axis, out, keepdims, initial, where)
 
     def min(
-        self, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-        where: Any = None,
-    ) -> Any:
+        self, axis: Axis = None, out: None = None, keepdims: bool = False,
+        initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    ) -> Array:
         return modules.reductions.min(self, axis, out, keepdims, initial, where)
 
-    def ptp(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+    def ptp(self, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
         return modules.reductions.ptp(self, axis, out, keepdims)
 
     def any(
-        self, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
-    ) -> Any:
+        self, axis: Axis = None, out: None = None, keepdims: bool = False, *,
+        where: ArrayLike | None = None,
+    ) -> Array:
         return modules.reductions.any(self, axis, out, keepdims, where=where)
 
     def all(
-        self, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
-    ) -> Any:
+        self, axis: Axis = None, out: None = None, keepdims: bool = False, *,
+        where: ArrayLike | None = None,
+    ) -> Array:
         return modules.reductions.all(self, axis, out, keepdims, where=where)
 
     def argmax(
         self, axis: int | None = None, out: None = None, keepdims: bool | None = None
-    ) -> Any:
+    ) -> Array:
         return modules.reductions.argmax(self, axis, out, keepdims)
 
     def argmin(
         self, axis: int | None = None, out: None = None, keepdims: bool | None = None
-    ) -> Any:
+    ) -> Array:
         return modules.reductions.argmin(self, axis, out, keepdims)
 
     def mean(
-        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
-        where: Any = None,
-    ) -> Any:
+        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+        keepdims: bool = False, *, where: ArrayLike | None = None,
+    ) -> Array:
         return modules.statistics.mean(self, axis, dtype, out, keepdims, where=where)
 
     def var(
-        self, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0,
-        keepdims: bool = False, *, where: Any = None, correction: Any = None,
-    ) -> Any:
+        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0,
+        keepdims: bool = False, *, where: ArrayLike | None = None,
+        correction: int | float | None = None,
+    ) -> Array:
         return modules.statistics.var(
             self, axis, dtype, out, ddof, keepdims, where=where, correction=correction
         )
 
     def std(
-        self, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0,
-        keepdims: bool = False, *, where: Any = None, correction: Any = None,
-    ) -> Any:
+        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0,
+        keepdims: bool = False, *, where: ArrayLike | None = None,
+        correction: int | float | None = None,
+    ) -> Array:
         return modules.statistics.std(
             self, axis, dtype, out, ddof, keepdims, where=where, correction=correction
         )
 
     # -- scans, order, places --
 
-    def cumsum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    def cumsum(
+        self, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+    ) -> Array:
         return modules.scans.cumsum(self, axis, dtype, out)
 
-    def cumprod(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    def cumprod(
+        self, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+    ) -> Array:
         return modules.scans.cumprod(self, axis, dtype, out)
 
     def sort(
         self, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
         descending: bool = False,
-    ) -> Any:
+    ) -> Array:
         """A sorted copy; the array itself does not change."""
         return modules.sorting.sort(
             self, axis, kind=kind, order=order, stable=stable, descending=descending
@@ -262,37 +294,48 @@ class Methods:
     def argsort(
         self, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
         descending: bool = False,
-    ) -> Any:
+    ) -> Array:
         return modules.sorting.argsort(
             self, axis, kind=kind, order=order, stable=stable, descending=descending
         )
 
-    def argpartition(self, kth: int, axis: int = -1) -> Any:
+    def argpartition(self, kth: int, axis: int = -1) -> Array:
         return modules.sorting.argpartition(self, kth, axis)
 
     def searchsorted(
-        self, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
-    ) -> Any:
+        self, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
+        method: str = "scan",
+    ) -> Array:
         return modules.sorting.searchsorted(self, v, side, sorter, method=method)
 
-    def nonzero(self, *, size: int | None = None, fill_value: Any = None) -> tuple[Any, ...]:
+    def nonzero(
+        self, *, size: int | None = None, fill_value: ArrayLike | None = None
+    ) -> tuple[Array, ...]:
         return modules.searching.nonzero(self, size=size, fill_value=fill_value)
 
-    def choose(self, choices: Any, out: None = None, mode: str = "raise") -> Any:
+    def choose(
+        self, choices: ArrayLike | Sequence[ArrayLike], out: None = None, mode: str = "raise"
+    ) -> Array:
         return modules.searching.choose(self, choices, out, mode)
 
     def take(
-        self, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
-        unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
-    ) -> Any:
+        self, indices: ArrayLike, axis: int | None = None, out: None = None,
+        mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False,
+        fill_value: ArrayLike | None = None,
+    ) -> Array:
         return modules.picking.take(
             self, indices, axis, out, mode, unique_indices, indices_are_sorted, fill_value
         )
 
     def compress(
-        self, condition: Any, axis: int | None = None, *, size: int | None = None,
-        fill_value: Any = 0, out: None = None,
-    ) -> Any:
+        self, condition: ArrayLike, axis: int | None = None, *, size: int | None = None,
+        fill_value: ArrayLike = 0, out: None = None,
+    ) -> Array:
         return modules.picking.compress(
             condition, self, axis, size=size, fill_value=fill_value, out=out
         )
+
+
+def _one(args: tuple[Any, ...]) -> Any:
+    """A shape or an order of dimensions, given as one argument or as several."""
+    return args[0] if len(args) == 1 else args

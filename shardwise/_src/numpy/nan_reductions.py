@@ -14,7 +14,6 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast
 from shardwise._src.numpy.reductions import (
-    Axis,
     axes_of,
     checked_dtype,
     kept,
@@ -28,6 +27,7 @@ from shardwise._src.numpy.statistics import mean_of, spread_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cumulative import cumprod, cumsum
 from shardwise._src.ops.reduce import argmax, argmin, reduce_and
+from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike
 from shardwise._src.types.dtypes import is_inexact, max_value, min_value
 
 
@@ -83,33 +83,33 @@ def _call(
 
 
 def nansum(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    initial: Any = None, where: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+) -> Array:
     """Sum over `axis` of the elements that are not NaN; arguments as for `sum`."""
     return _call("sum", a, axis, dtype, out, keepdims, initial, where)
 
 
 def nanprod(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    initial: Any = None, where: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+) -> Array:
     """Product over `axis` of the elements that are not NaN; arguments as for `prod`."""
     return _call("prod", a, axis, dtype, out, keepdims, initial, where)
 
 
 def nanmax(
-    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
-    where: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+) -> Array:
     """Largest element over `axis` that is not NaN; arguments as for `max`."""
     return _call("max", a, axis, None, out, keepdims, initial, where)
 
 
 def nanmin(
-    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
-    where: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+) -> Array:
     """Smallest element over `axis` that is not NaN; arguments as for `min`."""
     return _call("min", a, axis, None, out, keepdims, initial, where)
 
@@ -124,9 +124,9 @@ def _mean(*arrays: Any, axis: Axis, dtype: Any, keepdims: bool) -> Any:
 
 
 def nanmean(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    where: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    keepdims: bool = False, where: ArrayLike | None = None,
+) -> Array:
     """Mean over `axis` of the elements that are not NaN; arguments as for `mean`."""
     dtype = checked_dtype(dtype, "nanmean")
     refuse_out("nanmean", out)
@@ -146,17 +146,19 @@ def _spread(
 
 
 def nanvar(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: float = 0,
-    keepdims: bool = False, where: Any = None, mean: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+) -> Array:
     """Variance over `axis` of the elements that are not NaN; arguments as for `var`."""
     return _spread_call("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
 
 
 def nanstd(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: float = 0,
-    keepdims: bool = False, where: Any = None, mean: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+) -> Array:
     """Standard deviation over `axis` of the elements that are not NaN; arguments as for `var`."""
     return _spread_call("nanstd", a, axis, dtype, out, ddof, keepdims, where, mean)
 
@@ -190,16 +192,16 @@ def _place(a: Any, axis: int | None, keepdims: bool, name: str) -> Any:
 
 
 def nanargmax(
-    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
-) -> Any:
+    a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
+) -> Array:
     """Index of the largest element that is not NaN; -1 where there is none."""
     refuse_out("nanargmax", out)
     return _place(a, axis, bool(keepdims), "max")
 
 
 def nanargmin(
-    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
-) -> Any:
+    a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
+) -> Array:
     """Index of the smallest element that is not NaN; -1 where there is none."""
     refuse_out("nanargmin", out)
     return _place(a, axis, bool(keepdims), "min")
@@ -216,13 +218,17 @@ def _scan(a: Any, axis: int | None, dtype: Any, filler: int) -> Any:
     return cumulated(a, axis, dtype, cumsum if filler == 0 else cumprod)
 
 
-def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+def nancumsum(
+    a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+) -> Array:
     """Running sum along `axis` (of the flat array by default), with NaN as 0."""
     refuse_out("nancumsum", out)
     return _scan(a, axis, checked_dtype(dtype, "nancumsum"), 0)
 
 
-def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+def nancumprod(
+    a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+) -> Array:
     """Running product along `axis` (of the flat array by default), with NaN as 1."""
     refuse_out("nancumprod", out)
     return _scan(a, axis, checked_dtype(dtype, "nancumprod"), 1)

@@ -24,6 +24,7 @@ from shardwise._src.numpy.unary import round as round_
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.reduce import reduce_max, reduce_min
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_inexact, to_inexact
 
 Widths = tuple[tuple[int, int], ...]
@@ -36,7 +37,9 @@ _KEYWORDS = {
 }
 
 
-def pad(array: Any, pad_width: Any, mode: str | Callable = "constant", **kwargs: Any) -> Any:
+def pad(
+    array: ArrayLike, pad_width: Any, mode: str | Callable = "constant", **kwargs: Any
+) -> Array:
     """`array` with `pad_width` elements added before and after, along each dimension.
 
     pad_width: one number, one pair, or a pair for each dimension; or a dict from axes to these.

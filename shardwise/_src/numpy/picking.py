@@ -23,6 +23,7 @@ from shardwise._src.ops.index import gather, scatter
 from shardwise._src.ops.logical import clamp, where
 from shardwise._src.ops.shape import canonical_axis, tile
 from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import is_integer
 
 
@@ -70,10 +71,10 @@ def clamped(indices: Any, n: int) -> Any:
 
 
 def take(
-    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
-    unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
-    *, out_sharding: Any = None,
-) -> Any:
+    a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,
+    mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False,
+    fill_value: ArrayLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """The elements of `a` at `indices` along `axis`; without an axis, of the flat array.
 
     mode: for indices out of bounds. "fill" (the default) gives `fill_value`, or else NaN, the least
@@ -135,8 +136,9 @@ def _take_along(x: Any, indices: Any, axis: int, mode: str, fill_value: Any = No
 
 
 def take_along_axis(
-    arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None
-) -> Any:
+    arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: str | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array:
     """The elements at `indices` along `axis`, for each place of the other dimensions its own.
 
     mode: for indices out of bounds: "fill" (the default; see `take`), "clip" or
@@ -175,9 +177,9 @@ def _put_along(x: Any, indices: Any, values: Any, axis: int, mode: str) -> Any:
 
 
 def put_along_axis(
-    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *,
-    mode: Any = None,
-) -> Any:
+    arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: bool = True,
+    *, mode: str | None = None,
+) -> Array:
     """`arr` with `values` written to `indices` along `axis` (see `take_along_axis`)."""
     not_in_place("put_along_axis", inplace)
     no_lists("put_along_axis", arr, indices)
@@ -211,8 +213,8 @@ def _put(x: Any, places: Any, values: Any, mode: str) -> Any:
 
 
 def put(
-    a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True
-) -> Any:
+    a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True
+) -> Array:
     """`a` with `v`, repeated as needed, written to places of the flat array.
 
     mode: for places out of bounds: "clip" (the default) takes the nearest, "wrap" starts again.
@@ -244,9 +246,9 @@ def _array(x: Any) -> Any:
 
 
 def compress(
-    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None,
-    fill_value: Any = 0, out: None = None,
-) -> Any:
+    condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None,
+    fill_value: ArrayLike = 0, out: None = None,
+) -> Array:
     """The parts of `a` along `axis` where `condition` holds.
 
     size: how many there will be, needed where the condition is traced: what is missing is
@@ -268,8 +270,8 @@ def compress(
 
 
 def extract(
-    condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0
-) -> Any:
+    condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0
+) -> Array:
     """The elements of the flat array where the condition holds (see `compress`)."""
     return compress(ravel(_array(condition)), ravel(_array(arr)), size=size, fill_value=fill_value)
 
@@ -287,7 +289,7 @@ def _place(x: Any, mask: Any, values: Any) -> Any:
     return basis.reshape(where(inside, picked, flat), shape=t.shape)
 
 
-def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
+def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
     """`arr` with `vals`, repeated as needed, written in order where the mask holds."""
     not_in_place("place", inplace)
     no_lists("place", arr)
@@ -301,7 +303,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
     return _place(arr, mask, vals)
 
 
-def ix_(*args: Any) -> tuple[Any, ...]:
+def ix_(*args: ArrayLike) -> tuple[Array, ...]:
     """Vectors shaped so that indexing with them picks rows, columns, … independently."""
     out = []
     for k, x in enumerate(args):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from shardwise._src.numpy.shapes import atleast_1d
 from shardwise._src.numpy.signal import convolve
 from shardwise._src.ops.create import full
 from shardwise._src.ops.shape import slice_in_dim
+from shardwise._src.types.annotations import Array, ArrayLike
 
 
 def _vector(x: Any, name: str) -> Any:
@@ -43,17 +45,17 @@ def _combined(a1: Any, a2: Any, name: str) -> Any:
     return op(_lengthened(a1, size), _lengthened(a2, size))
 
 
-def polyadd(a1: Any, a2: Any) -> Any:
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The sum of two polynomials."""
     return _combined(as_operand(a1), as_operand(a2), "polyadd")
 
 
-def polysub(a1: Any, a2: Any) -> Any:
+def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The difference of two polynomials."""
     return _combined(as_operand(a1), as_operand(a2), "polysub")
 
 
-def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Any:
+def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials.
 
     trim_leading_zeros: whether zeros in front are left out first; the values must be known then.
@@ -74,7 +76,7 @@ def _polyval(p: Any, x: Any) -> Any:
     return y
 
 
-def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The values of the polynomial `p` at `x`, by Horner's rule; `unroll` has no effect."""
     return _polyval(as_operand(p), as_operand(x))
 
@@ -89,7 +91,7 @@ def _polyder(p: Any, m: int) -> Any:
     return p
 
 
-def polyder(p: Any, m: int = 1) -> Any:
+def polyder(p: ArrayLike, m: int = 1) -> Array:
     """The m-th derivative of a polynomial."""
     times = whole(m, "polyder: m")
     if times < 0:
@@ -110,7 +112,7 @@ def _polyint(p: Any, k: Any, m: int) -> Any:
     return p
 
 
-def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | Sequence[ArrayLike] | None = None) -> Array:
     """The m-th antiderivative of a polynomial. k: constants of integration, zero by default."""
     times = whole(m, "polyint: m")
     if times < 0:
@@ -130,6 +132,6 @@ def _poly(roots: Any) -> Any:
     return p
 
 
-def poly(seq_of_zeros: Any) -> Any:
+def poly(seq_of_zeros: ArrayLike) -> Array:
     """The polynomial with the given roots, and leading coefficient 1."""
     return _poly(as_operand(seq_of_zeros))

@@ -17,6 +17,7 @@ from shardwise._src.numpy.convert import (
 from shardwise._src.numpy.creation import asarray, full
 from shardwise._src.numpy.reductions import all as all_of
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_complex, is_inexact, real_dtype
 
 
@@ -41,15 +42,17 @@ def _finite(x: Any) -> Any:
 
 
 def isclose(
-    a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False
-) -> Any:
+    a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-5, atol: ArrayLike = 1e-8,
+    equal_nan: bool = False,
+) -> Array:
     """Whether |a - b| is at most atol + rtol · |b|, element by element."""
     return _isclose(a, b, rtol, atol, bool(equal_nan))
 
 
 def allclose(
-    a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False
-) -> Any:
+    a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-5, atol: ArrayLike = 1e-8,
+    equal_nan: bool = False,
+) -> Array:
     """Whether all elements are close; see `isclose`."""
     return all_of(isclose(a, b, rtol, atol, equal_nan))
 
@@ -63,7 +66,7 @@ def _array_equal(a: Any, b: Any, equal_nan: bool) -> Any:
     return all_of(same)
 
 
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Whether two arrays, or sequences, have one shape and equal elements."""
     x, y = asarray(a1), asarray(a2)
     if type_of(x).shape != type_of(y).shape:
@@ -71,7 +74,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     return _array_equal(x, y, bool(equal_nan))
 
 
-def array_equiv(a1: Any, a2: Any) -> Any:
+def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     """Whether two arrays, or sequences, broadcast together and have equal elements then."""
     x, y = asarray(a1), asarray(a2)
     try:

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, joined
-from shardwise._src.numpy.reductions import Axis, accumulated_dtype, add_up, axes_of, refuse_out
+from shardwise._src.numpy.reductions import accumulated_dtype, add_up, axes_of, refuse_out
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise._src.ops.create import full
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.sort import sort, take_along
+from shardwise._src.types.annotations import Array, ArrayLike, Axis
 from shardwise._src.types.dtypes import is_complex, to_inexact
 
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
@@ -129,9 +130,9 @@ def _refuse(name: str, out: Any, overwrite_input: bool) -> None:
 
 
 def quantile(
-    a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+    a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
-) -> Any:
+) -> Array:
     """Quantiles over `axis` (all by default); NaN where there is one.
 
     Args:
@@ -143,25 +144,25 @@ def quantile(
 
 
 def nanquantile(
-    a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+    a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
-) -> Any:
+) -> Array:
     """Quantiles over `axis` of the elements that are not NaN; arguments as for `quantile`."""
     return _call("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, weights, 1)
 
 
 def percentile(
-    a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+    a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
-) -> Any:
+) -> Array:
     """Percentiles over `axis`: quantiles at q / 100; arguments as for `quantile`."""
     return _call("percentile", a, q, axis, out, overwrite_input, method, keepdims, weights, 100)
 
 
 def nanpercentile(
-    a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+    a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
-) -> Any:
+) -> Array:
     """Percentiles over `axis` of the elements that are not NaN; arguments as for `quantile`."""
     return _call("nanpercentile", a, q, axis, out, overwrite_input, method, keepdims, weights, 100)
 
@@ -169,7 +170,7 @@ def nanpercentile(
 @fused(arrays=1)
 def _median(a: Any, axis: Axis, keepdims: bool, name: str) -> Any:
     skip_nan = name == "nanmedian"
-    return _quantile.fused.fun(a, 0.5, axis, "midpoint", keepdims, skip_nan, 1, name)
+    return body_of(_quantile)(a, 0.5, axis, "midpoint", keepdims, skip_nan, 1, name)
 
 
 def _middle(
@@ -180,16 +181,16 @@ def _middle(
 
 
 def median(
-    a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+    a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     keepdims: bool = False,
-) -> Any:
+) -> Array:
     """Median over `axis` (all by default); NaN where there is one."""
     return _middle("median", a, axis, out, overwrite_input, keepdims)
 
 
 def nanmedian(
-    a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+    a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     keepdims: bool = False,
-) -> Any:
+) -> Array:
     """Median over `axis` of the elements that are not NaN."""
     return _middle("nanmedian", a, axis, out, overwrite_input, keepdims)

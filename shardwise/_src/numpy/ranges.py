@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from shardwise._src.base.errors import TracerArrayConversionError
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import binary
@@ -29,6 +30,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape
 from shardwise._src.ops.shape import canonical_axis, pad
 from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, DeviceLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import (
     canonicalize,
     is_bool,
@@ -55,9 +57,9 @@ def _steps(start: Any, step: Any, size: int) -> Any:
 
 
 def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+    start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | None = None,
+    dtype: DTypeLike | None = None, *, device: DeviceLike = None, out_sharding: OutSharding = None,
+) -> Array:
     """Numbers from `start` (0 when only one bound is given) to below `stop`, `step` apart.
 
     dtype: when None, the one in which the arguments meet.
@@ -99,16 +101,34 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
     if start == 0 and step == 1:
         return _count(size, dtype)
     if whole and is_integer(dtype):
-        return _steps(*[np.asarray(v).astype(dtype)[()] for v in (start, step)], size)
+        first, each = [np.asarray(v).astype(dtype)[()] for v in (start, step)]
+        return _steps(first, each, size)
     narrow = is_float(dtype) and dtype.itemsize < 4
     kind: Any = np.dtype("float32") if narrow else dtype
     return ground().new_array(np.arange(start, stop, step, dtype=kind).astype(dtype))
 
 
+@overload
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
-    dtype: Any = None, axis: int = 0, *, device: Any = None,
-) -> Any:
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
+    retstep: Literal[False] = False, dtype: DTypeLike | None = None, axis: int = 0, *,
+    device: DeviceLike = None,
+) -> Array: ...
+@overload
+def linspace(
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, *,
+    retstep: Literal[True], dtype: DTypeLike | None = None, axis: int = 0,
+    device: DeviceLike = None,
+) -> tuple[Array, Array]: ...
+@overload
+def linspace(
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: DTypeLike | None = None, axis: int = 0, *, device: DeviceLike = None,
+) -> Array | tuple[Array, Array]: ...
+def linspace(
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: DTypeLike | None = None, axis: int = 0, *, device: DeviceLike = None,
+) -> Array | tuple[Array, Array]:
     """`num` numbers from `start` to `stop`, evenly spaced along a new dimension `axis`.
 
     endpoint: whether the last one is `stop`.
@@ -171,9 +191,9 @@ def _new_dimension(x: Any, size: int, shape: tuple) -> Any:
 
 
 def logspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
-    dtype: Any = None, axis: int = 0,
-) -> Any:
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
+    dtype: DTypeLike | None = None, axis: int = 0,
+) -> Array:
     """`base` to the powers `linspace(start, stop, num)`."""
     powers = linspace(start, stop, num, endpoint, axis=axis)
     numbers = binary.power(base, powers)
@@ -181,8 +201,9 @@ def logspace(
 
 
 def geomspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
-) -> Any:
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
+    dtype: DTypeLike | None = None, axis: int = 0,
+) -> Array:
     """`num` numbers from `start` to `stop`, each the same multiple of the one before."""
     start, stop = as_operand(start), as_operand(stop)
     wanted = to_inexact(result_type(start, stop)) if dtype is None else dtype_of(dtype, "geomspace")
@@ -197,7 +218,7 @@ def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis
     turn = _direction(low)
     shape = max(type_of(low).shape, type_of(high).shape, key=len)
     logs = [ew.div(ew.log(ew.div(v, turn)), constant(math.log(10), v)) for v in (low, high)]
-    powers = _linspace.fused.fun(*logs, num, endpoint, inside, 0)
+    powers = body_of(_linspace)(logs[0], logs[1], num, endpoint, inside, 0)
     numbers = ew.mul(ew.pow(constant(10, powers), powers), _new_dimension(turn, num, shape))
     count = create.iota(dtype=_real(inside), shape=(num, *shape), dimension=0)
     first, last = [_new_dimension(v, num, shape) for v in (low, high)]
@@ -217,7 +238,9 @@ def _direction(x: Any) -> Any:
 # -- grids --
 
 
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+def meshgrid(
+    *xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> list[Array]:
     """Coordinate arrays of the grid over vectors.
 
     indexing: "xy", in which the second vector runs along the first dimension, or "ij".
@@ -249,7 +272,21 @@ def _meshgrid(*xi: Any, sparse: bool, swap: bool) -> tuple:
     return tuple(grids)
 
 
-def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+@overload
+def indices(
+    dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: Literal[False] = False
+) -> Array: ...
+@overload
+def indices(
+    dimensions: Sequence[int], dtype: DTypeLike | None = None, *, sparse: Literal[True]
+) -> tuple[Array, ...]: ...
+@overload
+def indices(
+    dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: bool = False
+) -> Array | tuple[Array, ...]: ...
+def indices(
+    dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: bool = False
+) -> Array | tuple[Array, ...]:
     """The indices along each dimension of a grid, stacked; a tuple of them when `sparse`."""
     shape, wanted = shape_of(tuple(dimensions)), dtype_of(dtype, "indices", INT)
     return _indices(shape, wanted, True) if sparse else _indices(shape, wanted)
@@ -290,15 +327,16 @@ def _offset_test(op: Any, shape: tuple, k: int) -> Any:
 
 
 def eye(
-    N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None
-) -> Any:
+    N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None, *,
+    device: DeviceLike = None,
+) -> Array:
     """A matrix with ones on the k-th diagonal and zeros elsewhere."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
     made = _eye(rows, columns, int(k), dtype_of(dtype, "eye"))
     return made if device is None else ground().place(made, device)
 
 
-def identity(n: int, dtype: Any = None) -> Any:
+def identity(n: int, dtype: DTypeLike | None = None) -> Array:
     """A square matrix with ones on its diagonal."""
     return eye(n, dtype=dtype)
 
@@ -308,7 +346,7 @@ def _tri(rows: int, columns: int, k: int, dtype: Any) -> Any:
     return cast(_offset_test(ew.le, (rows, columns), k), dtype)
 
 
-def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
     """A matrix with ones on the k-th diagonal and below."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
     return _tri(rows, columns, int(k), dtype_of(dtype, "tri"))
@@ -325,12 +363,12 @@ def _triangle(m: Any, k: int, upper: bool) -> Any:
     return ew.where(inside, m, constant(0, m))
 
 
-def tril(m: Any, k: int = 0) -> Any:
+def tril(m: ArrayLike, k: int = 0) -> Array:
     """The matrices in the last two dimensions, with zeros above the k-th diagonal."""
     return _triangle(as_operand(m), int(k), False)
 
 
-def triu(m: Any, k: int = 0) -> Any:
+def triu(m: ArrayLike, k: int = 0) -> Array:
     """The matrices in the last two dimensions, with zeros below the k-th diagonal."""
     return _triangle(as_operand(m), int(k), True)
 
@@ -340,34 +378,34 @@ def _index_arrays(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     return tuple(ground().new_array(i.astype(dtype)) for i in found)
 
 
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Row and column indices of the lower triangle of an n by m matrix."""
     return _index_arrays(np.tril_indices(n, k, m))
 
 
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Row and column indices of the upper triangle of an n by m matrix."""
     return _index_arrays(np.triu_indices(n, k, m))
 
 
-def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """`tril_indices` of the shape of a matrix."""
     return tril_indices(*_matrix_shape(arr, "tril_indices_from", k))
 
 
-def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """`triu_indices` of the shape of a matrix."""
     return triu_indices(*_matrix_shape(arr, "triu_indices_from", k))
 
 
 def _matrix_shape(arr: Any, fun_name: str, k: int) -> tuple[int, int, int]:
-    shape = np.shape(arr)
+    shape = np.shape(as_operand(arr))
     if len(shape) != 2:
         raise ValueError(f"{fun_name} takes a matrix; got shape {shape}.")
     return shape[0], k, shape[1]
 
 
-def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """Indices of the main diagonal of an array with `ndim` dimensions of size n."""
     if n < 0 or ndim < 0:
         raise ValueError(f"diag_indices takes sizes of at least 0; got n={n}, ndim={ndim}.")
@@ -375,9 +413,9 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:
     return (_count(size, canonicalize(INT)),) * ndim
 
 
-def diag_indices_from(arr: Any) -> tuple[Any, ...]:
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """`diag_indices` of an array all of whose sizes are equal."""
-    shape = np.shape(arr)
+    shape = type_of(as_operand(arr)).shape
     if len(shape) < 2 or len(set(shape)) > 1:
         raise ValueError(f"diag_indices_from takes a square array; got shape {shape}.")
     return diag_indices(shape[0], len(shape))
@@ -403,12 +441,12 @@ def _on_diagonal(v: Any, k: int) -> Any:
     return ew.where(_offset_test(ew.eq, (n, n), k), picked, constant(0, v))
 
 
-def diag(v: Any, k: int = 0) -> Any:
+def diag(v: ArrayLike, k: int = 0) -> Array:
     """The k-th diagonal of a matrix, or the matrix whose k-th diagonal is a vector."""
     return _diag(as_operand(v), int(k))
 
 
-def diagflat(v: Any, k: int = 0) -> Any:
+def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """The matrix whose k-th diagonal has the elements of `v` in row-major order."""
     return _diagflat(as_operand(v), int(k))
 
@@ -418,7 +456,7 @@ def _diagflat(v: Any, k: int) -> Any:
     return _on_diagonal(reshape(v, shape=(type_of(v).size,)), k)
 
 
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """The matrix of the powers of a vector, a column per power, the highest first."""
     return _vander(as_operand(x), N, bool(increasing))
 

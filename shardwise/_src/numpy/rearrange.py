@@ -17,7 +17,7 @@ from shardwise._src.numpy.at import At
 from shardwise._src.numpy.convert import broadcast_to, cast, strong, whole
 from shardwise._src.numpy.index_pattern import HOST
 from shardwise._src.numpy.indexing import INT32, read
-from shardwise._src.numpy.shapes import Shape, axes_of, moveaxis, no_lists, ravel, reshape
+from shardwise._src.numpy.shapes import axes_of, moveaxis, no_lists, ravel, reshape
 from shardwise._src.ops import basis
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import shape as ops
@@ -26,6 +26,7 @@ from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
 from shardwise._src.ops.index import dynamic_slice, scatter_add
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, Ints, OutSharding
 from shardwise._src.types.dtypes import is_bool, is_integer
 
 UINT32 = np.dtype(np.uint32)
@@ -138,7 +139,7 @@ def _sum_modulo(x: Any, n: int) -> Any:
     return basis.reshape(x, shape=())
 
 
-def roll(a: Any, shift: Any, axis: Shape | None = None) -> Any:
+def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Ints | None = None) -> Array:
     """Elements moved by `shift` along `axis`; what leaves at the end comes in at the front.
 
     Several shifts and axes go in pairs; without an axis the array is rolled as if flat.
@@ -204,9 +205,9 @@ def _take_runs(x: Any, places: tuple, axis: int) -> Any:
 
 
 def repeat(
-    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None,
-    out_sharding: Any = None,
-) -> Any:
+    a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
+    total_repeat_length: int | None = None, out_sharding: OutSharding = None,
+) -> Array:
     """Each element repeated, all equally often or each as often as `repeats` says.
 
     total_repeat_length: the size of the result, needed where `repeats` is traced: what is too much
@@ -222,8 +223,9 @@ def repeat(
         a = reshape(a, (1,))
     axis = canonical_axis(axis, type_of(a).ndim)
     n = type_of(a).shape[axis]
-    if total_repeat_length is None and not is_array(repeats) and np.ndim(repeats) == 0:
-        count = operator.index(repeats)
+    each: Any = repeats
+    if total_repeat_length is None and not is_array(repeats) and np.ndim(each) == 0:
+        count = operator.index(each)
         if count < 0:
             raise ValueError(f"repeat: counts must not be negative; got {count}.")
         return _repeat(a, count, axis)
@@ -255,7 +257,7 @@ def _tile(x: Any, reps: tuple) -> Any:
     return ops.tile(x, (1,) * (rank - len(reps)) + reps)
 
 
-def tile(A: Any, reps: Any) -> Any:
+def tile(A: ArrayLike, reps: Ints) -> Array:
     """The whole array repeated, `reps` times along each dimension."""
     no_lists("tile", A)
     counts = tuple([whole(r, "tile: reps") for r in _several(reps)])
@@ -274,7 +276,7 @@ def _resize(x: Any, shape: tuple) -> Any:
     return basis.reshape(ops.slice_in_dim(wide, 0, size, 0), shape=shape)
 
 
-def resize(a: Any, new_shape: Shape) -> Any:
+def resize(a: ArrayLike, new_shape: Ints) -> Array:
     """The elements in another shape of any size, repeated or cut off."""
     no_lists("resize", a)
     shape = tuple([operator.index(n) for n in _several(new_shape)])
@@ -286,7 +288,9 @@ def resize(a: Any, new_shape: Shape) -> Any:
 # -- delete, insert, trim_zeros --
 
 
-def delete(arr: Any, obj: Any, axis: int | None = None, **_: Any) -> Any:
+def delete(
+    arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], axis: int | None = None, **_: Any
+) -> Array:
     """Without the elements that `obj`, an integer, a slice, or an array of integers or booleans,
     picks along `axis`."""
     no_lists("delete", arr, obj)
@@ -313,7 +317,10 @@ def _insert(x: Any, values: Any, order: tuple, axis: int) -> Any:
     return take_static(both, np.array(order, np.int64), axis)
 
 
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+def insert(
+    arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], values: ArrayLike,
+    axis: int | None = None,
+) -> Array:
     """With `values` inserted before the places `obj` of `arr`, along `axis`."""
     no_lists("insert", arr)
     if axis is None:
@@ -346,17 +353,17 @@ def _of_rank(values: Any, ndim: int) -> Any:
     return reshape(values, (1,) * (ndim - t.ndim) + t.shape)
 
 
-def trim_zeros(filt: Any, trim: str = "fb") -> Any:
+def trim_zeros(filt: ArrayLike, trim: str = "fb") -> Array:
     """Without the zeros at the front ("f") and the back ("b") of a vector of known values."""
     no_lists("trim_zeros", filt)
-    filt = filt if is_array(filt) else ground().new_array(filt)
-    nonzero = np.flatnonzero(known(filt, "trim_zeros: the array"))
-    n = type_of(filt).size
+    vector = filt if is_array(filt) else ground().new_array(filt)
+    nonzero = np.flatnonzero(known(vector, "trim_zeros: the array"))
+    n = type_of(vector).size
     if not len(nonzero):
-        return filt[:0]
+        return vector[:0]
     start = int(nonzero[0]) if "f" in trim.lower() else 0
     stop = int(nonzero[-1]) + 1 if "b" in trim.lower() else n
-    return filt[start:stop]
+    return vector[start:stop]
 
 
 # -- diagonals --
@@ -374,14 +381,16 @@ def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
     return read(x, k + np.int32(first[0]), k + np.int32(first[1]), pattern=pattern)
 
 
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The elements with equal indices in two dimensions, the second larger by `offset`."""
     no_lists("diagonal", a)
     i, j = axes_of((axis1, axis2), type_of(a).ndim)
     return _diagonal(a, operator.index(offset), i, j)
 
 
-def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Any:
+def fill_diagonal(
+    a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True
+) -> Array:
     """`a` with `val` where all indices are equal; `inplace=False` says that it is a new array."""
     if inplace:
         raise NotImplementedError(

@@ -23,6 +23,7 @@ from shardwise._src.ops.reduce import argmax as argmax_op
 from shardwise._src.ops.reduce import argmin as argmin_op
 from shardwise._src.ops.reduce import reduce_and, reduce_max, reduce_min, reduce_or, reduce_prod
 from shardwise._src.ops.shape import canonical_axis, expand_dims
+from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike
 from shardwise._src.types.dtypes import (
     canonicalize,
     check_user_dtype,
@@ -33,7 +34,6 @@ from shardwise._src.types.dtypes import (
     is_unsigned,
 )
 
-Axis = int | tuple[int, ...] | list[int] | None
 BOOL = np.dtype(bool)
 FLOAT32 = np.dtype(np.float32)
 
@@ -119,9 +119,10 @@ def _prod(a: Any, axis: Axis, dtype: Any, keepdims: bool, promote_integers: bool
 
 
 def sum(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    initial: Any = None, where: Any = None, promote_integers: bool = True,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    promote_integers: bool = True,
+) -> Array:
     """Sum of the elements over `axis` (all by default).
 
     Args:
@@ -140,9 +141,10 @@ def sum(
 
 
 def prod(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    initial: Any = None, where: Any = None, promote_integers: bool = True,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    promote_integers: bool = True,
+) -> Array:
     """Product of the elements over `axis` (all by default); arguments as for `sum`."""
     dtype = checked_dtype(dtype, "prod")
     if initial is None and where is None and out is None:
@@ -180,9 +182,9 @@ def _extreme(a: Any, axis: Axis, keepdims: bool, op: Any, name: str) -> Any:
 
 
 def max(
-    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
-    where: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+) -> Array:
     """Largest element over `axis` (all by default); NaN where there is one.
 
     Args:
@@ -196,9 +198,9 @@ def max(
 
 
 def min(
-    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None,
-    where: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+) -> Array:
     """Smallest element over `axis` (all by default); arguments as for `max`."""
     if initial is None and where is None and out is None:
         return _min(a, axis, keepdims)
@@ -215,7 +217,7 @@ def _ptp(a: Any, axis: Axis, keepdims: bool) -> Any:
     return ew.sub(high, _extreme(a, axis, keepdims, reduce_min, "min"))
 
 
-def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
+def ptp(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
     """Difference of the largest and the smallest element over `axis`."""
     refuse_out("ptp", out)
     return _ptp(a, axis, keepdims)
@@ -241,8 +243,9 @@ def _truth(a: Any, axis: Axis, keepdims: bool, op: Any) -> Any:
 
 
 def any(
-    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None
-) -> Any:
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False, *,
+    where: ArrayLike | None = None,
+) -> Array:
     """Whether any element over `axis` is true; of those where `where`."""
     if where is None and out is None:
         return _any(a, axis, keepdims)
@@ -251,8 +254,9 @@ def any(
 
 
 def all(
-    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None
-) -> Any:
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False, *,
+    where: ArrayLike | None = None,
+) -> Array:
     """Whether all elements over `axis` are true; of those where `where`."""
     if where is None and out is None:
         return _all(a, axis, keepdims)
@@ -266,7 +270,7 @@ def _count_nonzero(a: Any, axis: Axis, keepdims: bool) -> Any:
     return add_up(cast(a, BOOL), axes, canonicalize(int), keepdims)
 
 
-def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Array:
     """Number of elements over `axis` that are not zero."""
     return _count_nonzero(a, axis, keepdims)
 
@@ -373,16 +377,16 @@ def place(a: Any, axis: int | None, keepdims: bool, op: Any) -> Any:
 
 
 def argmax(
-    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
-) -> Any:
+    a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
+) -> Array:
     """Index of the first largest element along `axis`, or into the flat array; NaN is largest."""
     refuse_out("argmax", out)
     return _argmax(a, axis, bool(keepdims))
 
 
 def argmin(
-    a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None
-) -> Any:
+    a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
+) -> Array:
     """Index of the first smallest element along `axis`, or into the flat array; NaN is smallest."""
     refuse_out("argmin", out)
     return _argmin(a, axis, bool(keepdims))

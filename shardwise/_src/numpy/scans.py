@@ -18,6 +18,7 @@ from shardwise._src.ops.cumulative import cumprod as cumprod_op
 from shardwise._src.ops.cumulative import cumsum as cumsum_op
 from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
 from shardwise._src.ops.sort import sort
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_complex
 
 # -- running sums and products --
@@ -46,7 +47,9 @@ def _cumprod(a: Any, axis: int | None, dtype: Any) -> Any:
     return cumulated(a, axis, dtype, cumprod_op)
 
 
-def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+def cumsum(
+    a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+) -> Array:
     """Running sum along `axis` (of the flat array by default).
 
     dtype: of the result; by default that of `a`, the default integer for booleans.
@@ -55,7 +58,9 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None)
     return _cumsum(a, axis, checked_dtype(dtype, "cumsum"))
 
 
-def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+def cumprod(
+    a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
+) -> Array:
     """Running product along `axis` (of the flat array by default); arguments as for `cumsum`."""
     refuse_out("cumprod", out)
     return _cumprod(a, axis, checked_dtype(dtype, "cumprod"))
@@ -82,8 +87,9 @@ def _running(
 
 
 def cumulative_sum(
-    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> Any:
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Array:
     """Running sum along `axis`; small integers are summed as the default integer.
 
     include_initial: whether to begin with 0, so that the result is one longer.
@@ -93,8 +99,9 @@ def cumulative_sum(
 
 
 def cumulative_prod(
-    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> Any:
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Array:
     """Running product along `axis`; arguments as for `cumulative_sum`, but it begins with 1."""
     dtype = checked_dtype(dtype, "cumulative_prod")
     return _running(x, axis, dtype, include_initial, "cumulative_prod", 1)
@@ -135,7 +142,10 @@ def _edge(x: Any, shape: tuple, axis: int) -> Any:
     return full(x, layer, t.dtype, t.weak_type)
 
 
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(
+    a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
+    append: ArrayLike | None = None,
+) -> Array:
     """Differences of neighbours along `axis`, taken `n` times.
 
     prepend, append: what is put before and after `a` first.
@@ -164,7 +174,9 @@ def _flat(x: Any, dtype: Any) -> Any:
     return reshape(cast(x, dtype), shape=(type_of(x).size,))
 
 
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+def ediff1d(
+    ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
+) -> Array:
     """Differences of neighbours in the flat array, with something at the end or the beginning."""
     given = [x for x in (to_end, to_begin) if x is not None]
     return _ediff1d(ary, *given, has_end=to_end is not None, has_begin=to_begin is not None)
@@ -200,7 +212,9 @@ def _trapezoid(*arrays: Any, axis: int, has_x: bool) -> Any:
     return ew.mul(total, np.asarray(0.5).astype(t.dtype)[()])
 
 
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def trapezoid(
+    y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1
+) -> Array:
     """Integral along `axis` by the trapezoidal rule.
 
     x:  the places of the samples; None where they are `dx` apart.
@@ -285,8 +299,9 @@ def _modulo(x: Any, period: Any) -> Any:
 
 
 def interp(
-    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
-) -> Any:
+    x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: ArrayLike | str | None = None,
+    right: ArrayLike | str | None = None, period: ArrayLike | None = None,
+) -> Array:
     """Piecewise linear function through the points (xp, fp), at `x`.
 
     Args:

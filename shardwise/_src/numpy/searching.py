@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.source import public_call
@@ -26,6 +26,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
 from shardwise._src.ops.index import scatter
 from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.types.annotations import Array, ArrayLike, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_integer
 
 BOOL = np.dtype(bool)
@@ -76,8 +77,9 @@ def _remainder(x: Any, n: int) -> Any:
 
 
 def nonzero(
-    a: Any, *, size: int | None = None, fill_value: Any = None
-) -> tuple[Any, ...]:
+    a: ArrayLike, *, size: int | None = None,
+    fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
+) -> tuple[Array, ...]:
     """The places of the elements that are not zero, as a vector of indices for each dimension.
 
     size: how many there will be, needed where `a` is traced: further ones are left out, missing
@@ -91,7 +93,7 @@ def nonzero(
         found = np.nonzero(_value(a, "nonzero"))
         dtype: Any = canonicalize(int)
         return tuple(ground().new_array(i.astype(dtype)) for i in found)
-    fill = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * t.ndim
+    fill: Any = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * t.ndim
     if len(fill) != t.ndim:
         raise ValueError(f"nonzero: fill_value must have {t.ndim} parts; got {fill_value}.")
     values = tuple(0 if v is None else operator.index(v) for v in fill)
@@ -106,12 +108,17 @@ def _value(a: Any, name: str) -> np.ndarray:
         raise unknown_count(about, a, "size") from error
 
 
-def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+def flatnonzero(
+    a: ArrayLike, *, size: int | None = None,
+    fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
+) -> Array:
     """The places in the flat array of the elements that are not zero (see `nonzero`)."""
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
-def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+def argwhere(
+    a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None
+) -> Array:
     """The places of the elements that are not zero, a row of indices for each (see `nonzero`)."""
     t = type_of(a)
     if not t.ndim:
@@ -141,10 +148,17 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return lg.where(condition, x, y)
 
 
+@overload
 def where(
-    condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None,
-    fill_value: Any = None,
-) -> Any:
+    condition: ArrayLike, /, *, size: int | None = None,
+    fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
+) -> tuple[Array, ...]: ...
+@overload
+def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /) -> Array: ...
+def where(
+    condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
+    size: int | None = None, fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
+) -> Array | tuple[Array, ...]:
     """`x` where the condition holds, else `y`; with the condition alone, its `nonzero`."""
     if x is None and y is None:
         return nonzero(condition, size=size, fill_value=fill_value)
@@ -166,11 +180,11 @@ def _select(*arrays: Any, count: int) -> Any:
     everything = broadcast(*[truth(c) for c in conditions], *choices, out)
     conditions, (*choices, out) = everything[:count], everything[count:]
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        out = _where.fused.fun(condition, choice, out)
+        out = body_of(_where)(condition, choice, out)
     return out
 
 
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: ArrayLike = 0) -> Array:
     """For each place, the choice of the first condition that holds there, else `default`."""
     if len(condlist) != len(choicelist):
         raise ValueError(
@@ -206,7 +220,9 @@ def _spread(x: Any, shape: tuple) -> Any:
     return basis.broadcast_in_dim(x, shape=shape, dims=places)
 
 
-def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
+def choose(
+    a: ArrayLike, choices: ArrayLike | Sequence[ArrayLike], out: None = None, mode: str = "raise"
+) -> Array:
     """For each place, the element of the choice that `a` names.
 
     mode: for numbers out of bounds: "raise" (not where `a` is traced), "wrap" or "clip".
@@ -217,7 +233,8 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
         raise ValueError(f"choose: mode must be 'raise', 'wrap' or 'clip'; got {mode!r}.")
     if not is_integer(type_of(a).dtype):
         raise TypeError(f"choose names choices by integers; got {type_of(a).str_short(True)}.")
-    each = list(choices)
+    all_choices: Any = choices
+    each = list(all_choices)
     if mode == "raise":
         try:
             numbers = np.asarray(a)
@@ -231,16 +248,21 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     return _choose(a, *each, mode=mode)
 
 
-def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+def piecewise(
+    x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike], funclist: Sequence[Any], *args: Any,
+    **kw: Any,
+) -> Array:
     """For each element, the function or value of the last condition that holds there.
 
     A further function or value at the end is for the places where none does (default 0).
     """
     no_lists("piecewise", x)
     dtype = type_of(x).dtype
+    conditions: Any = condlist
     if not isinstance(condlist, list | tuple):
-        condlist = [condlist] if type_of(condlist).ndim <= type_of(x).ndim else list(condlist)
-    count = len(condlist)
+        single = type_of(condlist).ndim <= type_of(x).ndim
+        conditions = [condlist] if single else list(conditions)
+    count = len(conditions)
     if len(funclist) not in (count, count + 1):
         raise ValueError(
             f"piecewise: {count} conditions go with {count} or {count + 1} functions; got "
@@ -248,7 +270,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
         )
     pieces = list(funclist) if len(funclist) > count else [*funclist, 0]
     values = [_piece(f, x, dtype, args, kw) for f in pieces]
-    return select(list(reversed(condlist)), list(reversed(values[:count])), values[count])
+    return select(list(reversed(conditions)), list(reversed(values[:count])), values[count])
 
 
 def _piece(f: Callable | Any, x: Any, dtype: Any, args: tuple, kw: dict) -> Any:
@@ -272,7 +294,7 @@ def _unravel(indices: Any, shape: tuple) -> list[Any]:
     return outs[::-1]
 
 
-def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
+def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
     """For places in a flat array, those in an array of `shape`; moved inside the bounds."""
     if not is_integer(type_of(indices).dtype):
         raise TypeError(f"unravel_index takes integers; got {type_of(indices).str_short(True)}.")
@@ -301,7 +323,7 @@ def _ravel(*indices: Any, dims: tuple, mode: str, order: str) -> Any:
 
 def ravel_multi_index(
     multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C"
-) -> Any:
+) -> Array:
     """For places in an array of shape `dims`, those in the flat array.
 
     mode: for places out of bounds: "raise" (not where they are traced), "wrap" or "clip".
@@ -338,9 +360,9 @@ def _check_inside(indices: list[Any], sizes: tuple[int, ...]) -> None:
 
 
 def isin(
-    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
-    method: str = "auto",
-) -> Any:
+    element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False, invert: bool = False,
+    *, method: str = "auto",
+) -> Array:
     """For each element, whether it is among the test elements."""
     no_lists("isin", element, test_elements)
     return _isin(element, test_elements, bool(invert))
@@ -358,6 +380,8 @@ def _isin(x: Any, tests: Any, invert: bool) -> Any:
     return lg.bitwise_not(found) if invert else found
 
 
-def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+def in1d(
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, invert: bool = False
+) -> Array:
     """For each element of the flat array, whether it is among those of the other."""
     return isin(ravel(ar1), ar2, assume_unique, invert)

@@ -20,6 +20,7 @@ from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.ops.create import full
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer, max_value, min_value
 
 _IDENTITY = {
@@ -29,9 +30,10 @@ _AGAIN = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}  # what puts 
 
 
 def segment_sum(
-    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-) -> Any:
+    data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
+    indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
+    mode: str | None = None,
+) -> Array:
     """Sums of the rows of `data` by segment.
 
     Args:
@@ -58,18 +60,20 @@ def segment_sum(
 
 
 def segment_prod(
-    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-) -> Any:
+    data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
+    indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
+    mode: str | None = None,
+) -> Array:
     """Products of the rows of `data` by segment, otherwise as `segment_sum`; 1 without rows."""
     flags = indices_are_sorted, unique_indices, mode
     return _segments("mul", data, segment_ids, num_segments, bucket_size, flags)
 
 
 def segment_max(
-    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-) -> Any:
+    data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
+    indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
+    mode: str | None = None,
+) -> Array:
     """The greatest row by segment, element by element, otherwise as `segment_sum`.
 
     Without rows: -inf, or the least number that the dtype has.
@@ -79,9 +83,10 @@ def segment_max(
 
 
 def segment_min(
-    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-) -> Any:
+    data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
+    indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
+    mode: str | None = None,
+) -> Array:
     """The least row by segment, element by element, otherwise as `segment_sum`.
 
     Without rows: inf, or the greatest number that the dtype has.

@@ -7,7 +7,7 @@ left out then, and missing ones are filled with `fill_value`.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -22,10 +22,13 @@ from shardwise._src.numpy.searching import isin, nonzero, where
 from shardwise._src.numpy.shapes import ravel
 from shardwise._src.numpy.sorting import argsort, searchsorted
 from shardwise._src.ops.create import full, iota
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize
 
 
-def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+def union1d(
+    ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None
+) -> Array:
     """What is in one of the two or both, in order. fill_value: the smallest by default."""
     both = concatenate([ravel(ar1), ravel(ar2)])
     return unique(both, size=size, fill_value=fill_value)
@@ -80,10 +83,26 @@ def _filled(values: Any, exist: Any, fill: Any) -> Any:
     return where(exist, values, cast(fill, type_of(values).dtype))
 
 
+@overload
 def intersect1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False, *,
-    size: int | None = None, fill_value: Any = None,
-) -> Any:
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
+    return_indices: Literal[False] = False, *, size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array: ...
+@overload
+def intersect1d(
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, return_indices: Literal[True],
+    size: int | None = None, fill_value: ArrayLike | None = None,
+) -> tuple[Array, Array, Array]: ...
+@overload
+def intersect1d(
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, return_indices: bool = False, *,
+    size: int | None = None, fill_value: ArrayLike | None = None,
+) -> Array | tuple[Array, Array, Array]: ...
+def intersect1d(
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, return_indices: bool = False, *,
+    size: int | None = None, fill_value: ArrayLike | None = None,
+) -> Array | tuple[Array, Array, Array]:
     """What is in both, in order.
 
     Args:
@@ -113,9 +132,9 @@ def _first_of(*arrays: Any) -> Any:
 
 
 def setdiff1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None,
-    fill_value: Any = None,
-) -> Any:
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array:
     """What is in the first and not in the second; in order, unless `assume_unique`.
 
     size: how many there are; needed under a trace. fill_value: 0 by default.
@@ -125,9 +144,9 @@ def setdiff1d(
 
 
 def setxor1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None,
-    fill_value: Any = None,
-) -> Any:
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array:
     """What is in exactly one of the two, in order; arguments as for `setdiff1d`."""
     values, mask = _unshared(ar1, ar2)
     return _kept(values, mask, size, fill_value, "setxor1d")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -22,9 +22,14 @@ from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
-
-Shape = int | Sequence[int]
-
+from shardwise._src.types.annotations import (
+    Array,
+    ArrayLike,
+    Axis,
+    Ints,
+    OutSharding,
+    ShapeLike,
+)
 
 # -- arguments --
 
@@ -115,8 +120,9 @@ def _reshape(x: Any, shape: tuple, order: str = "C") -> Any:
 
 
 def reshape(
-    a: Any, shape: Shape, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None
-) -> Any:
+    a: ArrayLike, shape: ShapeLike, order: str = "C", *, copy: bool | None = None,
+    out_sharding: OutSharding = None,
+) -> Array:
     """The elements of `a` in another shape. One size may be -1: what is left.
 
     order: "C", the last dimension varies fastest, or "F", the first one.
@@ -129,7 +135,7 @@ def reshape(
     return _reshape(a, new_shape(type_of(a).shape, shape), order)
 
 
-def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
+def ravel(a: ArrayLike, order: str = "C", *, out_sharding: OutSharding = None) -> Array:
     """All elements in one dimension."""
     return reshape(a, (-1,) if type_of(a).size else (0,), order, out_sharding=out_sharding)
 
@@ -139,7 +145,7 @@ def _transpose(x: Any, perm: tuple) -> Any:
     return basis.transpose(x, perm=perm)
 
 
-def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
+def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """Dimensions in another order: dimension i of the result is `axes[i]` of `a`; None reverses."""
     no_lists("transpose", a)
     ndim = type_of(a).ndim
@@ -153,12 +159,12 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
     return _transpose(a, perm)
 
 
-def permute_dims(a: Any, /, axes: Sequence[int]) -> Any:
+def permute_dims(a: ArrayLike, /, axes: Sequence[int]) -> Array:
     """Dimensions in another order (see `transpose`)."""
     return transpose(a, axes)
 
 
-def matrix_transpose(x: Any, /) -> Any:
+def matrix_transpose(x: ArrayLike, /) -> Array:
     """The last two dimensions exchanged."""
     if type_of(x).ndim < 2:
         raise ValueError(
@@ -167,7 +173,7 @@ def matrix_transpose(x: Any, /) -> Any:
     return swapaxes(x, -1, -2)
 
 
-def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Two dimensions exchanged."""
     ndim = type_of(a).ndim
     i, j = canonical_axis(axis1, ndim), canonical_axis(axis2, ndim)
@@ -176,7 +182,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     return _transpose(a, tuple(perm))
 
 
-def moveaxis(a: Any, source: Shape, destination: Shape) -> Any:
+def moveaxis(a: ArrayLike, source: Ints, destination: Ints) -> Array:
     """Dimensions `source` moved to the places `destination`; the others keep their order."""
     no_lists("moveaxis", a)
     ndim = type_of(a).ndim
@@ -191,7 +197,7 @@ def moveaxis(a: Any, source: Shape, destination: Shape) -> Any:
     return _transpose(a, tuple(perm))
 
 
-def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """Dimension `axis` moved to lie before `start`; `moveaxis` is easier to read."""
     ndim = type_of(a).ndim
     i = canonical_axis(axis, ndim)
@@ -207,7 +213,7 @@ def _expand(x: Any, axes: tuple) -> Any:
     return ops.expand_dims(x, axes)
 
 
-def expand_dims(a: Any, axis: Shape) -> Any:
+def expand_dims(a: ArrayLike, axis: Ints) -> Array:
     """New dimensions of size 1 at the places `axis` of the result."""
     no_lists("expand_dims", a)
     count = 1 if axis.__class__ is int or not isinstance(axis, Sequence) else len(axis)
@@ -219,7 +225,7 @@ def _squeeze(x: Any, axes: tuple) -> Any:
     return ops.squeeze(x, axes)
 
 
-def squeeze(a: Any, axis: Shape | None = None) -> Any:
+def squeeze(a: ArrayLike, axis: Axis = None) -> Array:
     """Without dimensions of size 1: all of them, or those named by `axis`."""
     no_lists("squeeze", a)
     shape = type_of(a).shape
@@ -250,17 +256,35 @@ def _each_atleast(arrays: tuple, ndim: int) -> Any:
     return found[0] if len(arrays) == 1 else found
 
 
-def atleast_1d(*arys: Any) -> Any:
+@overload
+def atleast_1d(a: ArrayLike, /) -> Array: ...
+@overload
+def atleast_1d(a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
+@overload
+def atleast_1d(*arys: ArrayLike) -> Array | list[Array]: ...
+def atleast_1d(*arys: ArrayLike) -> Array | list[Array]:
     """Each array with at least one dimension."""
     return _each_atleast(arys, 1)
 
 
-def atleast_2d(*arys: Any) -> Any:
+@overload
+def atleast_2d(a: ArrayLike, /) -> Array: ...
+@overload
+def atleast_2d(a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
+@overload
+def atleast_2d(*arys: ArrayLike) -> Array | list[Array]: ...
+def atleast_2d(*arys: ArrayLike) -> Array | list[Array]:
     """Each array with at least two dimensions, new ones in front."""
     return _each_atleast(arys, 2)
 
 
-def atleast_3d(*arys: Any) -> Any:
+@overload
+def atleast_3d(a: ArrayLike, /) -> Array: ...
+@overload
+def atleast_3d(a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
+@overload
+def atleast_3d(*arys: ArrayLike) -> Array | list[Array]: ...
+def atleast_3d(*arys: ArrayLike) -> Array | list[Array]:
     """Each array with at least three dimensions: n becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
     return _each_atleast(arys, 3)
 
@@ -273,7 +297,7 @@ def _broadcast_to(x: Any, shape: tuple) -> Any:
     return _broadcast(x, shape)
 
 
-def broadcast_to(array: Any, shape: Shape, *, out_sharding: Any = None) -> Any:
+def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: OutSharding = None) -> Array:
     """`array` repeated to `shape` by NumPy's rule."""
     no_lists("broadcast_to", array)
     new, old = shape_of(shape), type_of(array).shape
@@ -285,7 +309,7 @@ def broadcast_to(array: Any, shape: Shape, *, out_sharding: Any = None) -> Any:
     return _broadcast_to(array, new)
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:
     """The shape that arrays of these shapes broadcast to together."""
     sizes = [shape_of(s) for s in shapes]
     try:
@@ -300,7 +324,7 @@ def _broadcast_arrays(*arrays: Any, shape: tuple) -> list[Any]:
     return [_broadcast(x, shape) for x in arrays]
 
 
-def broadcast_arrays(*args: Any) -> list[Any]:
+def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     """The arrays, each broadcast to their common shape."""
     no_lists("broadcast_arrays", *args)
     if not args:
@@ -316,19 +340,19 @@ def _flip(x: Any, axes: tuple) -> Any:
     return ops.rev(x, dimensions=axes)
 
 
-def flip(m: Any, axis: Shape | None = None) -> Any:
+def flip(m: ArrayLike, axis: Axis = None) -> Array:
     """The elements in opposite order along `axis`; along all dimensions by default."""
     no_lists("flip", m)
     ndim = type_of(m).ndim
     return _flip(m, tuple(range(ndim)) if axis is None else axes_of(axis, ndim))
 
 
-def fliplr(m: Any) -> Any:
+def fliplr(m: ArrayLike) -> Array:
     """The second dimension reversed."""
     return flip(m, 1)
 
 
-def flipud(m: Any) -> Any:
+def flipud(m: ArrayLike) -> Array:
     """The first dimension reversed."""
     return flip(m, 0)
 
@@ -347,7 +371,7 @@ def _rot90(x: Any, k: int, axes: tuple) -> Any:
     return ops.rev(basis.transpose(x, perm=tuple(perm)), dimensions=(b,))
 
 
-def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
+def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Turned by `k` quarter turns in the plane of two dimensions, from the first to the second."""
     no_lists("rot90", m)
     plane = axes_of(axes, type_of(m).ndim)

@@ -14,6 +14,7 @@ from shardwise._src.numpy.sorting import take_from
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.contract import dot
 from shardwise._src.ops.shape import pad, rev, slice_in_dim
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, PrecisionLike
 from shardwise._src.types.dtypes import is_complex
 
 MODES = ("full", "same", "valid")
@@ -52,9 +53,9 @@ def _convolve(
 
 
 def convolve(
-    a: Any, v: Any, mode: str = "full", *, precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Any:
+    a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Convolution of two vectors of sizes n and m.
 
     mode: "full" of size n + m - 1; "same" of the longer one's size; "valid" where both overlap
@@ -65,9 +66,9 @@ def convolve(
 
 
 def correlate(
-    a: Any, v: Any, mode: str = "valid", *, precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Any:
+    a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Correlation of two vectors: convolution with `v` conjugated and reversed."""
     preferred = checked_dtype(preferred_element_type, "correlate")
     return _convolve(a, v, mode, precision, preferred, True, "correlate")

@@ -5,6 +5,7 @@ Zeros are equal whatever their sign; NaNs are equal and last.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatte
 from shardwise._src.ops.index import gather
 from shardwise._src.ops.shape import canonical_axis, rev, slice_in_dim
 from shardwise._src.ops.sort import sort as sort_op
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import canonicalize, complex_dtype, is_inexact
 
 INT32 = np.dtype(np.int32)
@@ -50,9 +52,9 @@ def _sort(a: Any, axis: int | None, stable: bool, descending: bool) -> Any:
 
 
 def sort(
-    a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
-    descending: bool = False,
-) -> Any:
+    a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
+    stable: bool = True, descending: bool = False,
+) -> Array:
     """The elements in order along `axis`; of the flat array for None.
 
     stable: whether equal elements keep their order.
@@ -81,9 +83,9 @@ def _argsort(a: Any, axis: int | None, stable: bool, descending: bool, dtype: An
 
 
 def argsort(
-    a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
-    descending: bool = False, dtype: Any = None,
-) -> Any:
+    a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
+    stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None,
+) -> Array:
     """The indices that put the elements in order along `axis`; arguments as for `sort`."""
     _refuse("argsort", kind, order)
     return _argsort(a, axis, bool(stable), descending, checked_dtype(dtype, "argsort"))
@@ -103,15 +105,16 @@ def _lexsort(*keys: Any, axis: int) -> Any:
     return sort_op(*keys[::-1], start, dimension=axis, num_keys=len(keys))[-1]
 
 
-def lexsort(keys: Any, axis: int = -1) -> Any:
+def lexsort(keys: ArrayLike | Sequence[ArrayLike], axis: int = -1) -> Array:
     """The indices that sort by the last key, then by the one before it, and so on."""
+    rows: Any = keys
     if hasattr(keys, "shape"):
-        keys = [keys[i] for i in range(keys.shape[0])]
-    return _lexsort(*keys, axis=axis)
+        rows = [rows[i] for i in range(rows.shape[0])]
+    return _lexsort(*rows, axis=axis)
 
 
 @fused(arrays=1)
-def sort_complex(a: Any) -> Any:
+def sort_complex(a: ArrayLike) -> Array:
     """The elements as complex numbers, in order along the last axis."""
     t = type_of(a)
     a, axis = _along(cast(a, complex_dtype(t.dtype)), -1)
@@ -128,7 +131,7 @@ def _check_kth(name: str, a: Any, kth: int, axis: int) -> None:
 
 
 @fused(arrays=1)
-def partition(a: Any, kth: int, axis: int = -1) -> Any:
+def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """The elements along `axis` so that the one at `kth` is in its place, none larger before it."""
     a, axis = _along(a, axis)
     _check_kth("partition", a, kth, axis)
@@ -136,7 +139,7 @@ def partition(a: Any, kth: int, axis: int = -1) -> Any:
 
 
 @fused(arrays=1)
-def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
+def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """The indices that `partition` moves elements by."""
     a, axis = _along(a, axis)
     _check_kth("argpartition", a, kth, axis)
@@ -202,8 +205,9 @@ def _searchsorted(*arrays: Any, side: str, method: str) -> Any:
 
 
 def searchsorted(
-    a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
-) -> Any:
+    a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
+    method: str = "scan",
+) -> Array:
     """Where each of `v` would go into the sorted vector `a`.
 
     Args:
@@ -236,7 +240,9 @@ def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
     return cast(ew.where(is_rising, rising, falling), canonicalize(int))
 
 
-def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Any:
+def digitize(
+    x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None
+) -> Array:
     """The number of the bin that each element is in; `bins` rise or fall.
 
     right: whether a bin has its right end, rather than its left one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast, broadcast_to, cast, joined, promote_inexact
 from shardwise._src.numpy.reductions import (
-    Axis,
     accumulated_dtype,
     add_up,
     axes_of,
@@ -24,6 +23,7 @@ from shardwise._src.ops.basis import reshape, transpose
 from shardwise._src.ops.contract import dot
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.shape import concatenate
+from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike
 from shardwise._src.types.dtypes import is_complex, is_integer, real_dtype, to_inexact
 
 # -- mean --
@@ -65,9 +65,9 @@ def _mean_where(a: Any, where: Any, axis: Axis, dtype: Any, keepdims: bool) -> A
 
 
 def mean(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
-    where: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    keepdims: bool = False, *, where: ArrayLike | None = None,
+) -> Array:
     """Arithmetic mean over `axis` (all by default).
 
     Args:
@@ -159,10 +159,10 @@ def _spread_call(
 
 
 def var(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: float = 0,
-    keepdims: bool = False, *, where: Any = None, mean: Any = None,
-    correction: float | None = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+    mean: ArrayLike | None = None, correction: float | None = None,
+) -> Array:
     """Variance over `axis` (all by default): the mean squared distance from the mean.
 
     Args:
@@ -175,10 +175,10 @@ def var(
 
 
 def std(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: float = 0,
-    keepdims: bool = False, *, where: Any = None, mean: Any = None,
-    correction: float | None = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+    mean: ArrayLike | None = None, correction: float | None = None,
+) -> Array:
     """Standard deviation over `axis`: the root of the variance; arguments as for `var`."""
     return _spread_call("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
@@ -226,9 +226,25 @@ def _fitted_weights(w: Any, shape: tuple, axis: Axis) -> Any:
     return broadcast_to(reshape(w, shape=wide), shape)
 
 
+@overload
 def average(
-    a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, keepdims: bool = False
-) -> Any:
+    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None,
+    returned: Literal[False] = False, keepdims: bool = False,
+) -> Array: ...
+@overload
+def average(
+    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, *,
+    returned: Literal[True], keepdims: bool = False,
+) -> tuple[Array, Array]: ...
+@overload
+def average(
+    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False,
+    keepdims: bool = False,
+) -> Array | tuple[Array, Array]: ...
+def average(
+    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False,
+    keepdims: bool = False,
+) -> Array | tuple[Array, Array]:
     """Weighted average over `axis` (all by default).
 
     Args:
@@ -308,9 +324,10 @@ def _combined_weights(frequencies: Any, weights: Any, count: int, dtype: Any) ->
 
 
 def cov(
-    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: float | None = None,
-    fweights: Any = None, aweights: Any = None, dtype: Any = None,
-) -> Any:
+    m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
+    ddof: float | None = None, fweights: ArrayLike | None = None, aweights: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
+) -> Array:
     """Covariance matrix of variables, which are the rows of `m` (and of `y`).
 
     Args:
@@ -350,6 +367,8 @@ def _normalized(c: Any) -> Any:
     return ew.clamp(-one, c, one)
 
 
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Any:
+def corrcoef(
+    x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: DTypeLike | None = None
+) -> Array:
     """Matrix of correlation coefficients; arguments as for `cov`."""
     return _normalized(cov(x, y, rowvar, dtype=dtype))

@@ -23,6 +23,7 @@ from shardwise._src.numpy.convert import (
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import special
 from shardwise._src.ops.create import full
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_bool, is_complex, is_float, is_integer, is_unsigned
 
 FLOAT32 = np.dtype("float32")
@@ -31,14 +32,14 @@ FLOAT32 = np.dtype("float32")
 
 
 @fused(arrays=1)
-def negative(x: Any, /) -> Any:
+def negative(x: ArrayLike, /) -> Array:
     """-x; not for booleans."""
     (x,) = promote(x)
     return ew.neg(x)
 
 
 @fused(arrays=1)
-def absolute(x: Any, /) -> Any:
+def absolute(x: ArrayLike, /) -> Array:
     """|x|; of complex numbers their length."""
     (x,) = promote(x)
     dtype = type_of(x).dtype
@@ -49,7 +50,7 @@ abs = absolute
 
 
 @fused(arrays=1)
-def fabs(x: Any, /) -> Any:
+def fabs(x: ArrayLike, /) -> Array:
     """|x| as a float; not for complex numbers."""
     (x,) = promote_inexact(x)
     if is_complex(type_of(x).dtype):
@@ -58,21 +59,21 @@ def fabs(x: Any, /) -> Any:
 
 
 @fused(arrays=1)
-def sign(x: Any, /) -> Any:
+def sign(x: ArrayLike, /) -> Array:
     """-1, 0 or 1; of complex numbers x / |x|."""
     (x,) = promote(x)
     return ew.sign(x)
 
 
 @fused(arrays=1)
-def square(x: Any, /) -> Any:
+def square(x: ArrayLike, /) -> Array:
     """x²."""
     (x,) = promote_numeric(x)
     return ew.square(x)
 
 
 @fused(arrays=1)
-def reciprocal(x: Any, /) -> Any:
+def reciprocal(x: ArrayLike, /) -> Array:
     """1 / x, as a float."""
     (x,) = promote_inexact(x)
     return ew.integer_pow(x, y=-1)
@@ -87,21 +88,21 @@ def _is_whole(x: Any) -> bool:
 
 
 @fused(arrays=1)
-def floor(x: Any, /) -> Any:
+def floor(x: ArrayLike, /) -> Array:
     """The largest whole number not above x."""
     (x,) = promote(x)
     return ew.copy(x) if _is_whole(x) else ew.floor(x)
 
 
 @fused(arrays=1)
-def ceil(x: Any, /) -> Any:
+def ceil(x: ArrayLike, /) -> Array:
     """The smallest whole number not below x."""
     (x,) = promote(x)
     return ew.copy(x) if _is_whole(x) else ew.ceil(x)
 
 
 @fused(arrays=1)
-def trunc(x: Any, /) -> Any:
+def trunc(x: ArrayLike, /) -> Array:
     """x without its fraction."""
     (x,) = promote(x)
     return ew.copy(x) if _is_whole(x) else toward_zero(x)
@@ -115,7 +116,7 @@ def toward_zero(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def rint(x: Any, /) -> Any:
+def rint(x: ArrayLike, /) -> Array:
     """The nearest whole number, as a float; halves go to the even one."""
     (v,) = promote_inexact(x)
     return _to_even(strong(v) if _is_whole(x) else v)
@@ -148,7 +149,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
     return cast(rounded, t.dtype, t.weak_type)
 
 
-def round(a: Any, decimals: int = 0) -> Any:
+def round(a: ArrayLike, decimals: int = 0) -> Array:
     """The nearest number with so many decimals; halves go to the even one."""
     return _round(a, decimals) if decimals else _round(a)
 
@@ -159,63 +160,63 @@ around = round
 
 
 @fused(arrays=1)
-def exp(x: Any, /) -> Any:
+def exp(x: ArrayLike, /) -> Array:
     """e to the power x."""
     (x,) = promote_inexact(x)
     return ew.exp(x)
 
 
 @fused(arrays=1)
-def exp2(x: Any, /) -> Any:
+def exp2(x: ArrayLike, /) -> Array:
     """2 to the power x."""
     (x,) = promote_inexact(x)
     return ew.exp2(x)
 
 
 @fused(arrays=1)
-def expm1(x: Any, /) -> Any:
+def expm1(x: ArrayLike, /) -> Array:
     """exp(x) - 1, exact for small x."""
     (x,) = promote_inexact(x)
     return ew.expm1(x)
 
 
 @fused(arrays=1)
-def log(x: Any, /) -> Any:
+def log(x: ArrayLike, /) -> Array:
     """Natural logarithm."""
     (x,) = promote_inexact(x)
     return ew.log(x)
 
 
 @fused(arrays=1)
-def log2(x: Any, /) -> Any:
+def log2(x: ArrayLike, /) -> Array:
     """Logarithm to base 2."""
     (x,) = promote_inexact(x)
     return ew.div(ew.log(x), strong(constant(math.log(2), x)))
 
 
 @fused(arrays=1)
-def log10(x: Any, /) -> Any:
+def log10(x: ArrayLike, /) -> Array:
     """Logarithm to base 10."""
     (x,) = promote_inexact(x)
     return ew.div(ew.log(x), strong(constant(math.log(10), x)))
 
 
 @fused(arrays=1)
-def log1p(x: Any, /) -> Any:
+def log1p(x: ArrayLike, /) -> Array:
     """log(1 + x), exact for small x."""
     (x,) = promote_inexact(x)
     return ew.log1p(x)
 
 
 @fused(arrays=1)
-def sqrt(x: Any, /) -> Any:
+def sqrt(x: ArrayLike, /) -> Array:
     """Square root."""
     (x,) = promote_inexact(x)
     return ew.sqrt(x)
 
 
 @fused(arrays=1)
-def cbrt(x: Any, /) -> Any:
+def cbrt(x: ArrayLike, /) -> Array:
     """Cube root, of real numbers."""
     (x,) = promote_inexact(x)
     return ew.cbrt(x)
@@ -225,63 +226,63 @@ def cbrt(x: Any, /) -> Any:
 
 
 @fused(arrays=1)
-def sin(x: Any, /) -> Any:
+def sin(x: ArrayLike, /) -> Array:
     """Sine."""
     (x,) = promote_inexact(x)
     return ew.sin(x)
 
 
 @fused(arrays=1)
-def cos(x: Any, /) -> Any:
+def cos(x: ArrayLike, /) -> Array:
     """Cosine."""
     (x,) = promote_inexact(x)
     return ew.cos(x)
 
 
 @fused(arrays=1)
-def tan(x: Any, /) -> Any:
+def tan(x: ArrayLike, /) -> Array:
     """Tangent."""
     (x,) = promote_inexact(x)
     return ew.tan(x)
 
 
 @fused(arrays=1)
-def arcsin(x: Any, /) -> Any:
+def arcsin(x: ArrayLike, /) -> Array:
     """The angle in [-π/2, π/2] whose sine is x."""
     (x,) = promote_inexact(x)
     return ew.asin(x)
 
 
 @fused(arrays=1)
-def arccos(x: Any, /) -> Any:
+def arccos(x: ArrayLike, /) -> Array:
     """The angle in [0, π] whose cosine is x."""
     (x,) = promote_inexact(x)
     return ew.acos(x)
 
 
 @fused(arrays=1)
-def arctan(x: Any, /) -> Any:
+def arctan(x: ArrayLike, /) -> Array:
     """The angle in (-π/2, π/2) whose tangent is x."""
     (x,) = promote_inexact(x)
     return ew.atan(x)
 
 
 @fused(arrays=1)
-def sinc(x: Any, /) -> Any:
+def sinc(x: ArrayLike, /) -> Array:
     """sin(πx) / (πx), which is 1 at 0; smooth to every order."""
     (x,) = promote_inexact(x)
     return special.sinc_derivative(ew.mul(x, constant(math.pi, x)), order=0)
 
 
 @fused(arrays=1)
-def deg2rad(x: Any, /) -> Any:
+def deg2rad(x: ArrayLike, /) -> Array:
     """From degrees to radians."""
     (x,) = promote_inexact(x)
     return ew.mul(x, constant(math.pi / 180, x))
 
 
 @fused(arrays=1)
-def rad2deg(x: Any, /) -> Any:
+def rad2deg(x: ArrayLike, /) -> Array:
     """From radians to degrees."""
     (x,) = promote_inexact(x)
     return ew.mul(x, constant(180 / math.pi, x))
@@ -294,42 +295,42 @@ asin, acos, atan = arcsin, arccos, arctan
 
 
 @fused(arrays=1)
-def sinh(x: Any, /) -> Any:
+def sinh(x: ArrayLike, /) -> Array:
     """Hyperbolic sine."""
     (x,) = promote_inexact(x)
     return ew.sinh(x)
 
 
 @fused(arrays=1)
-def cosh(x: Any, /) -> Any:
+def cosh(x: ArrayLike, /) -> Array:
     """Hyperbolic cosine."""
     (x,) = promote_inexact(x)
     return ew.cosh(x)
 
 
 @fused(arrays=1)
-def tanh(x: Any, /) -> Any:
+def tanh(x: ArrayLike, /) -> Array:
     """Hyperbolic tangent."""
     (x,) = promote_inexact(x)
     return ew.tanh(x)
 
 
 @fused(arrays=1)
-def arcsinh(x: Any, /) -> Any:
+def arcsinh(x: ArrayLike, /) -> Array:
     """Inverse hyperbolic sine."""
     (x,) = promote_inexact(x)
     return ew.asinh(x)
 
 
 @fused(arrays=1)
-def arccosh(x: Any, /) -> Any:
+def arccosh(x: ArrayLike, /) -> Array:
     """Inverse hyperbolic cosine; NaN below 1 for real numbers."""
     (x,) = promote_inexact(x)
     return ew.acosh(x)
 
 
 @fused(arrays=1)
-def arctanh(x: Any, /) -> Any:
+def arctanh(x: ArrayLike, /) -> Array:
     """Inverse hyperbolic tangent."""
     (x,) = promote_inexact(x)
     return ew.atanh(x)
@@ -339,7 +340,7 @@ asinh, acosh, atanh = arcsinh, arccosh, arctanh
 
 
 @fused(arrays=1)
-def i0(x: Any) -> Any:
+def i0(x: ArrayLike) -> Array:
     """Modified Bessel function of the first kind and order 0."""
     (x,) = promote_inexact(x)
     if is_complex(type_of(x).dtype):
@@ -351,7 +352,7 @@ def i0(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def conjugate(x: Any, /) -> Any:
+def conjugate(x: ArrayLike, /) -> Array:
     """The imaginary part with the other sign."""
     (x,) = promote(x)
     return ew.conj(x) if is_complex(type_of(x).dtype) else ew.copy(x)
@@ -361,14 +362,14 @@ conj = conjugate
 
 
 @fused(arrays=1)
-def real(val: Any, /) -> Any:
+def real(val: ArrayLike, /) -> Array:
     """The real part."""
     (x,) = promote(val)
     return ew.real(x) if is_complex(type_of(x).dtype) else ew.copy(x)
 
 
 @fused(arrays=1)
-def imag(val: Any, /) -> Any:
+def imag(val: ArrayLike, /) -> Array:
     """The imaginary part: zeros for real numbers."""
     (x,) = promote(val)
     t = type_of(x)
@@ -387,6 +388,6 @@ def _angle(z: Any, deg: bool = False) -> Any:
     return ew.mul(angle, constant(180 / math.pi, angle)) if deg else angle
 
 
-def angle(z: Any, deg: bool = False) -> Any:
+def angle(z: ArrayLike, deg: bool = False) -> Array:
     """The angle of a complex number, in (-π, π], or in degrees."""
     return _angle(z, True) if deg else _angle(z)

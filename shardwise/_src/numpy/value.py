@@ -8,12 +8,16 @@ of other libraries that define the reflected operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import shardwise._src.numpy as modules
 from shardwise._src.core.infer import is_operand, known
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.methods import Methods
+from shardwise._src.types.annotations import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from shardwise._src.numpy.at import At
 
 
 def _other_way(fun: Any, x: Any, y: Any, error: TypeError) -> Any:
@@ -58,7 +62,7 @@ def _matmul(x: Any, y: Any) -> Any:
     return modules.contractions.matmul(x, y)
 
 
-_Method = Callable[[Any, Any], Any]
+_Method = Callable[[Any, ArrayLike], Array]
 
 
 class _Missing:
@@ -106,16 +110,16 @@ class Value(Methods):
     __pow__, __rpow__ = _operators("pow", binary.power)
     __matmul__, __rmatmul__ = _operators("matmul", _matmul)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Array:
         return modules.unary.negative(self)
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> Array:
         return binary.positive(self)
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Array:
         return modules.unary.absolute(self)
 
-    def __round__(self, ndigits: int | None = None) -> Any:
+    def __round__(self, ndigits: int | None = None) -> Array:
         rounded = modules.unary.round(self, ndigits or 0)
         return rounded.astype(int) if ndigits is None else rounded
 
@@ -126,13 +130,13 @@ class Value(Methods):
     __and__, __rand__ = _operators("and", binary.bitwise_and)
     __or__, __ror__ = _operators("or", binary.bitwise_or)
     __xor__, __rxor__ = _operators("xor", binary.bitwise_xor)
-    def __invert__(self) -> Any:
+    def __invert__(self) -> Array:
         return binary.bitwise_not(self)
 
     # -- comparison; values are not hashable: equality is elementwise --
 
-    __eq__: ClassVar[_Method] = _operators("eq", binary.equal)[0]
-    __ne__: ClassVar[_Method] = _operators("ne", binary.not_equal)[0]
+    __eq__: ClassVar[_Method] = _operators("eq", binary.equal)[0]  # pyright: ignore[reportIncompatibleMethodOverride]
+    __ne__: ClassVar[_Method] = _operators("ne", binary.not_equal)[0]  # pyright: ignore[reportIncompatibleMethodOverride]
     __lt__ = _operators("lt", binary.less)[0]
     __le__ = _operators("le", binary.less_equal)[0]
     __gt__ = _operators("gt", binary.greater)[0]
@@ -141,11 +145,11 @@ class Value(Methods):
 
     # -- elements --
 
-    def __getitem__(self, idx: Any) -> Any:
+    def __getitem__(self, idx: Any) -> Array:
         return modules.indexing.getitem(self, idx)
 
     @property
-    def at(self) -> Any:
+    def at(self) -> At:
         """`x.at[idx].set(v)`, `.add(v)`, …: a new array with some elements changed."""
         return modules.at.At(self)
 
@@ -166,7 +170,7 @@ class Value(Methods):
             raise TypeError("len() of an array without dimensions; its size is 1.")
         return self.shape[0]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Array]:
         if not self.shape:
             raise TypeError("iteration over an array without dimensions. Use x.item() or x[()].")
         return iter(modules.indexing.unstack(self))

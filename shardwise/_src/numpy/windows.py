@@ -15,29 +15,30 @@ from shardwise._src.numpy.binary import divide, multiply
 from shardwise._src.numpy.convert import promote_inexact, whole
 from shardwise._src.numpy.creation import as_operand, ones
 from shardwise._src.numpy.unary import i0
+from shardwise._src.types.annotations import Array, ArrayLike
 
 
-def bartlett(M: int) -> Any:
+def bartlett(M: int) -> Array:
     """A triangle of M points, zero at both ends."""
     return ground().new_array(np.bartlett(whole(M, "bartlett: M")))
 
 
-def blackman(M: int) -> Any:
+def blackman(M: int) -> Array:
     """The Blackman window of M points: three cosine terms."""
     return ground().new_array(np.blackman(whole(M, "blackman: M")))
 
 
-def hamming(M: int) -> Any:
+def hamming(M: int) -> Array:
     """The Hamming window of M points: a raised cosine on a pedestal."""
     return ground().new_array(np.hamming(whole(M, "hamming: M")))
 
 
-def hanning(M: int) -> Any:
+def hanning(M: int) -> Array:
     """The Hann window of M points: a raised cosine, zero at both ends."""
     return ground().new_array(np.hanning(whole(M, "hanning: M")))
 
 
-def kaiser(M: int, beta: Any) -> Any:
+def kaiser(M: int, beta: ArrayLike) -> Array:
     """The Kaiser window of M points; the larger `beta`, the narrower. `beta` may be traced."""
     size = whole(M, "kaiser: M")
     return _kaiser(as_operand(beta), size) if size > 1 else ones(max(size, 0))

@@ -18,7 +18,7 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.core.fused import Fused, fused
+from shardwise._src.core.fused import Fused, fused, record_of
 from shardwise._src.core.ground import Ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.moving.transfer import put_host, whole_beside
@@ -121,7 +121,7 @@ def _rows(x: Any, i: Any) -> Any:
     return read(x, i, pattern=(kind, *[ALL] * (type_of(x).ndim - 1)))
 
 
-_ROW, _ROWS = _row.fused, _rows.fused
+_ROW, _ROWS = record_of(_row), record_of(_rows)
 
 
 @functools.lru_cache(1024)
@@ -131,4 +131,4 @@ def _window(size: int) -> Fused:
     def window(x: Any, start: Any) -> Any:
         return read(x, start, pattern=(("window", size), *[ALL] * (type_of(x).ndim - 1)))
 
-    return fused(window, arrays=2).fused
+    return record_of(fused(window, arrays=2))

@@ -143,10 +143,10 @@ class Tracer(Value):
     def tobytes(self, order: str | None = "C") -> bytes:
         return self._constant_or(ConcretizationTypeError, "tobytes()", _KEEP).tobytes(order)
 
-    def __copy__(self) -> Tracer:
+    def __copy__(self) -> Any:
         return self
 
-    def __deepcopy__(self, memo: dict) -> Tracer:
+    def __deepcopy__(self, memo: dict) -> Any:
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -1,0 +1,88 @@
+"""What annotations of public functions say: what they take, and `Array`, which they give.
+
+A traced value is an instance of `Array` as well, so that this one name stands for both. The class
+is far above this room; only type checkers read it here, and at run time the name is `Any`.
+Nothing is checked by these types: functions check their arguments themselves.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ParamSpec,
+    Protocol,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
+
+import numpy as np
+
+from shardwise._src.types.devices import Device
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.layout import Format
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.sharding_base import Sharding
+
+if TYPE_CHECKING:
+    from shardwise._src.arrays.array import Array as Array
+else:
+    Array = Any
+
+
+# Of functions that take functions, or give what they get.
+P = ParamSpec("P")
+T = TypeVar("T")
+Aux = TypeVar("Aux")
+Carry = TypeVar("Carry")
+X = TypeVar("X")
+Y = TypeVar("Y")
+
+
+@runtime_checkable
+class SupportsArray(Protocol):
+    """An array of another library: `__array__` makes one of NumPy's."""
+
+    def __array__(self) -> np.ndarray[Any, Any]: ...
+
+
+@runtime_checkable
+class SupportsJaxArray(Protocol):
+    """An object that converts itself: `__jax_array__` gives an array of this library."""
+
+    def __jax_array__(self) -> Any: ...
+
+
+@runtime_checkable
+class SupportsDLPack(Protocol):
+    """An array of another library that gives its memory by DLPack."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any: ...
+
+
+@runtime_checkable
+class SupportsDType(Protocol):
+    """What names a dtype by having one: `shardwise.numpy.float32`."""
+
+    @property
+    def dtype(self) -> Any: ...
+
+
+# An array of this library or of another one, or a number. A list is none: `array` makes one of it.
+ArrayLike: TypeAlias = (
+    Array | np.ndarray[Any, Any] | np.generic | bool | int | float | complex
+    | SupportsArray | SupportsJaxArray | SupportsDLPack
+)
+DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any] | ExtendedDType | SupportsDType
+Ints: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+ShapeLike: TypeAlias = Ints
+Axis: TypeAlias = Ints | None
+DeviceLike: TypeAlias = Device | Sharding | Format | None  # where a result goes
+OutSharding: TypeAlias = NamedSharding | PartitionSpec | None  # over explicit mesh axes
+# A name, a `lax.Precision`, a `lax.DotAlgorithmPreset`, an enum of the same names, or a pair.
+PrecisionLike: TypeAlias = str | enum.Enum | Sequence[str | enum.Enum | None] | None
