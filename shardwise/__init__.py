@@ -109,4 +109,4 @@ if TYPE_CHECKING:
     from shardwise._src.refs.refs import freeze as freeze
     from shardwise._src.refs.refs import new_ref as new_ref
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -23,4 +23,4 @@ if TYPE_CHECKING:
     from shardwise._src.remat.recompute import Recompute as Recompute
     from shardwise._src.remat.recompute import Saveable as Saveable
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

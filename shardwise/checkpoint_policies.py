@@ -37,4 +37,4 @@ if TYPE_CHECKING:
     from shardwise._src.remat.policies import save_from_both_policies as save_from_both_policies
     from shardwise._src.remat.policies import save_only_these_names as save_only_these_names
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

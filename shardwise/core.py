@@ -25,4 +25,4 @@ __all__ = [
     "Atom", "Jaxpr", "JaxprEqn", "Literal", "ShapedArray", "Trace", "Tracer", "Value", "Var",
     "check_jaxpr", "ensure_compile_time_eval", "get_aval",
 ]
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

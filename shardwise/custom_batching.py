@@ -8,4 +8,4 @@ if TYPE_CHECKING:
     from shardwise._src.custom.vmap import custom_vmap as custom_vmap
     from shardwise._src.custom.vmap import sequential_vmap as sequential_vmap
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

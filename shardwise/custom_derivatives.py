@@ -17,4 +17,4 @@ if TYPE_CHECKING:
     from shardwise._src.custom.vjp import CustomVJPPrimal as CustomVJPPrimal
     from shardwise._src.custom.vjp import custom_vjp as custom_vjp
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

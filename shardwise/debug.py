@@ -17,4 +17,4 @@ __all__ = [
     "breakpoint", "callback", "inspect_array_sharding", "log", "print",
     "visualize_array_sharding", "visualize_sharding",
 ]
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

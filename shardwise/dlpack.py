@@ -11,4 +11,4 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise._src.numpy.files import from_dlpack as from_dlpack
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

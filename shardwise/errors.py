@@ -23,4 +23,4 @@ if TYPE_CHECKING:
     from shardwise._src.runtime.callbacks import CallbackError as CallbackError
     from shardwise._src.runtime.callbacks import JaxRuntimeError as JaxRuntimeError
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

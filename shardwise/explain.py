@@ -19,4 +19,4 @@ if TYPE_CHECKING:
     from shardwise._src.types.pictures.html import mesh_html as mesh_html
     from shardwise._src.types.pictures.html import sharding_html as sharding_html
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -12,4 +12,4 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise._src.ops.memory import Space as Space
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -10,4 +10,4 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.segments import segment_prod as segment_prod
     from shardwise._src.numpy.segments import segment_sum as segment_sum
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

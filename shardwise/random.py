@@ -61,4 +61,4 @@ if TYPE_CHECKING:
     from shardwise._src.random.keys import split as split
     from shardwise._src.random.keys import wrap_key_data as wrap_key_data
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -20,4 +20,4 @@ if TYPE_CHECKING:
     from shardwise._src.refs.functions import set as set
     from shardwise._src.refs.functions import swap as swap
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -28,4 +28,4 @@ if TYPE_CHECKING:
     from shardwise._src.types.sharding import SingleDeviceSharding as SingleDeviceSharding
     from shardwise._src.types.tiling import Tiling as Tiling
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

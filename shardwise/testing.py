@@ -14,4 +14,4 @@ if TYPE_CHECKING:
     from shardwise._src.testing.sample import CheckFailure as CheckFailure
     from shardwise._src.testing.sample import Sample as Sample
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -29,4 +29,4 @@ if TYPE_CHECKING:
     from shardwise._src.tree.functions import transpose as transpose
     from shardwise._src.tree.functions import unflatten as unflatten
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

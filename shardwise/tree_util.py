@@ -63,4 +63,4 @@ if TYPE_CHECKING:
     from shardwise._src.tree.registration import treedef_is_leaf as treedef_is_leaf
     from shardwise._src.tree.registration import treedef_tuple as treedef_tuple
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

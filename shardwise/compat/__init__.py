@@ -18,4 +18,4 @@ if TYPE_CHECKING:
     from shardwise._src.compat.pmap_sharding import Unstacked as Unstacked
     from shardwise._src.compat.positional import PositionalSharding as PositionalSharding
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -13,4 +13,4 @@ if TYPE_CHECKING:
     from shardwise.experimental import pjit as pjit
     from shardwise.experimental import state as state
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

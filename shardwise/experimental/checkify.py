@@ -25,4 +25,4 @@ if TYPE_CHECKING:
     from shardwise._src.api.checkify import nan_checks as nan_checks
     from shardwise._src.api.checkify import user_checks as user_checks
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

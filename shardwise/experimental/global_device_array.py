@@ -7,4 +7,4 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise._src.compat.global_device_array import GlobalDeviceArray as GlobalDeviceArray
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

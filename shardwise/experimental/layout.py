@@ -8,4 +8,4 @@ if TYPE_CHECKING:
     from shardwise._src.types.layout import Format as Format
     from shardwise._src.types.layout import Layout as Layout
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

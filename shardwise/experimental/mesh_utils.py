@@ -13,4 +13,4 @@ if TYPE_CHECKING:
     from shardwise._src.api.mesh_utils import create_device_mesh as create_device_mesh
     from shardwise._src.api.mesh_utils import create_hybrid_device_mesh as create_hybrid_device_mesh
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

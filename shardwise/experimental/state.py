@@ -8,4 +8,4 @@ if TYPE_CHECKING:
     from shardwise._src.api.run_state import Ref as Ref
     from shardwise._src.api.run_state import run_state as run_state
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -182,4 +182,4 @@ if TYPE_CHECKING:
     from shardwise._src.lax.special import polygamma as polygamma
     from shardwise._src.lax.special import zeta as zeta
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -39,4 +39,4 @@ if TYPE_CHECKING:
     from shardwise._src.nn.normalize import standardize as standardize
     from shardwise.nn import initializers as initializers
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -32,4 +32,4 @@ if TYPE_CHECKING:
     from shardwise._src.nn.initializers import xavier_uniform as xavier_uniform
     from shardwise._src.nn.initializers import zeros as zeros
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

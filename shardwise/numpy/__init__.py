@@ -408,4 +408,4 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.windows import kaiser as kaiser
     from shardwise.numpy import linalg as linalg
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

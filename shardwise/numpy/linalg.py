@@ -21,4 +21,4 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.linalg import vecdot as vecdot
     from shardwise._src.numpy.linalg import vector_norm as vector_norm
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)

@@ -5,10 +5,11 @@ A package states its names once, as explicit re-exports for people and type chec
     if TYPE_CHECKING:
         from shardwise._src.numpy.binary import add as add
 
-    __getattr__, __dir__ = lazy_names(__name__)
+    lazy_names(__name__)
 
 At run time the same lines are read as a table, and a name's module is imported when the name is
 first asked for. `import shardwise` then does not pay for the functions that a program never uses.
+Nobody sees a `__getattr__` in the source, so that type checkers know misspelt names.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import functools
 import re
 import sys
 import threading
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -37,8 +37,8 @@ def _table(package: str) -> dict[str, tuple[str, str]]:
     return {public: (home, name) for home, name, public in _EXPORT.findall(source)}
 
 
-def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package that states its names under TYPE_CHECKING."""
+def lazy_names(package: str) -> None:
+    """Gives `__getattr__` and `__dir__` to a package that states its names under TYPE_CHECKING."""
 
     def find(name: str) -> Any:
         table = _table(package)
@@ -60,4 +60,5 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         own = [n for n in vars(sys.modules[package]) if n.startswith("__")]
         return sorted({*own, *_table(package)})
 
-    return find, names
+    module: Any = sys.modules[package]
+    module.__getattr__, module.__dir__ = find, names
