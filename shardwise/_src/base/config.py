@@ -291,7 +291,7 @@ def _check_folder(value: Any) -> None:
 compilation_cache_dir.guard = _check_folder
 
 # Switches of earlier times: name → what holds for good, and why there is nothing to switch.
-_HISTORIC: dict[str, tuple[Any, str]] = {
+HISTORIC: dict[str, tuple[Any, str]] = {
     "array": (True, "there is one type of array"),
     "parallel_functions_output_gda": (False, "there is one type of array"),
     "jit_pjit_api_merge": (True, "jit and pjit are one function"),
@@ -332,7 +332,7 @@ class Config:
           TypeError, ValueError: for a value that the flag cannot have.
         """
         bare = name.removeprefix("jax_")
-        if bare in _HISTORIC:
+        if bare in HISTORIC:
             self._note(bare, value)
             return
         flag = _find(name)
@@ -341,12 +341,12 @@ class Config:
     def _note(self, name: str, value: Any) -> None:
         if name not in self._noted:
             self._noted.add(name)
-            held, why = _HISTORIC[name]
+            held, why = HISTORIC[name]
             _log.warning("%s=%r has no effect: it is always %r, as %s.", name, value, held, why)
 
     def read(self, name: str) -> Any:
         bare = name.removeprefix("jax_")
-        return _HISTORIC[bare][0] if bare in _HISTORIC else _find(name).value
+        return HISTORIC[bare][0] if bare in HISTORIC else _find(name).value
 
     __getattr__ = read
 
@@ -375,7 +375,7 @@ def _find(name: str) -> Flag[Any]:
     flag = FLAGS.get(name.removeprefix("jax_"))
     if flag is not None:
         return flag
-    hint = did_you_mean(name.removeprefix("jax_"), [*FLAGS, *_HISTORIC])
+    hint = did_you_mean(name.removeprefix("jax_"), [*FLAGS, *HISTORIC])
     hint = hint or f" Known names: {', '.join(sorted(FLAGS))}."
     raise AttributeError(f"unknown configuration name {name!r}.{hint}")
 

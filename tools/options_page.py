@@ -1,0 +1,133 @@
+"""Writes docs/options.md: all options, and all environment variables that the library reads.
+
+    python tools/options_page.py
+
+Options are those that `base.config` makes, with the texts that they have there. Variables that are
+no options are below, and a test says that there are no others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shardwise._src.base import config as made
+from shardwise._src.base import context
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "options.md"
+
+TEXT = """\
+# Options and environment variables
+
+This page is written by `tools/options_page.py`; change `shardwise/_src/base/config.py` instead.
+
+An option holds for the whole process, or inside a `with` block of one thread:
+
+```python
+import shardwise as sw
+
+sw.config.update("enable_x64", True)     # everywhere
+print(sw.config.enable_x64)
+sw.config.update("enable_x64", False)
+
+with sw.enable_x64(True):                # here
+    print(sw.numpy.arange(2.0).dtype)
+```
+
+```text
+True
+float64
+```
+
+Before the program starts, an option is read from the environment: `SHARDWISE_ENABLE_X64=1`, or
+`JAX_ENABLE_X64=1` where that is not set. Switches take 1, true, t, yes, y and on, or 0, false, f,
+no, n, off and nothing at all. Names with the prefix `jax_`, as in `jax_enable_x64`, are understood
+too. With absl, `config.config_with_absl()` defines `--shardwise_enable_x64` and its like.
+
+An option marked *traced* is a part of what a trace gives: functions are traced again where it has
+another value. The others are looked at when something happens.
+
+"""
+
+VARIABLES = {
+    "XLA_FLAGS": "Options of XLA, read once, when the first device is asked for. "
+    "`--xla_force_host_platform_device_count=8` makes eight CPU devices where the option "
+    "`num_cpu_devices` says nothing; with `--xla_dump_to=FOLDER`, every program is compiled, also "
+    "one that is kept on disk.",
+    "CUDA_VISIBLE_DEVICES": "Which GPUs there are; with an empty value, none is looked for.",
+    "XDG_CACHE_HOME": "The folder of the user's caches, where `compilation_cache_dir` is not set.",
+    "TF_CPP_MIN_LOG_LEVEL": "What XLA logs: 1 (from warnings on) where it is not set.",
+}
+
+
+def options() -> Iterator[str]:
+    """A row for each option: name, default, values, whether it is traced, what it does."""
+    yield "| option | default | values | | |"
+    yield "|---|---|---|---|---|"
+    for name, flag in made.FLAGS.items():
+        traced = "traced" if name in context.TRACE_FLAGS else ""
+        default = _code(flag.default)
+        yield f"| `{name}` | {default} | {_values(flag)} | {traced} | {flag.__doc__} |"
+
+
+def _values(flag: made.Flag[Any]) -> str:
+    if flag.choices:
+        return ", ".join(_code(c) for c in flag.choices)
+    if isinstance(flag.default, bool):
+        return "`True`, `False`"
+    kinds = {int: "an int", float: "a number", str: "a string"}
+    kind = kinds.get(flag.parse, "a device, a platform's name") if flag.parse else "a device"
+    return f"{kind}, `None`" if flag.default is None else kind
+
+
+def _code(value: Any) -> str:
+    return f"`{value!r}`"
+
+
+def historic() -> Iterator[str]:
+    """A row for each switch of earlier times."""
+    yield "| option | value | why |"
+    yield "|---|---|---|"
+    for name, (value, why) in made.HISTORIC.items():
+        yield f"| `{name}` | {_code(value)} | {why} |"
+
+
+def variables() -> Iterator[str]:
+    """A row for each environment variable that stands for no option."""
+    yield "| variable | |"
+    yield "|---|---|"
+    for name, what in VARIABLES.items():
+        yield f"| `{name}` | {what} |"
+
+
+def read_in_source() -> set[str]:
+    """The environment variables that the library's source names."""
+    found: set[str] = set()
+    for path in (ROOT / "shardwise").rglob("*.py"):
+        text = path.read_text()
+        found.update(re.findall(r"environ(?:\.\w+\(|\[)\"(\w+)\"", text))
+        found.update(re.findall(r"getenv\(\"(\w+)\"", text))
+    return found
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        TEXT + "## Options\n\n" + "\n".join(options()),
+        "## Environment variables that are no options\n\n" + "\n".join(variables()),
+        "## Options of earlier times\n\nThese can be set, which has no effect but a line in the "
+        "log.\n\n" + "\n".join(historic()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    PAGE.write_text(page())
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
