@@ -38,13 +38,14 @@ from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.sharding import SingleDeviceSharding
+from shardwise._src.types.sharding_base import Sharding
 
 _log = logging.getLogger("shardwise.debug")
 
 
 def pure_callback(
-    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
-    vmap_method: str | None = None, **kwargs: Any,
+    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
+    sharding: Sharding | None = None, vmap_method: str | None = None, **kwargs: Any,
 ) -> Any:
     """Calls a function of the host that has no side effects, also in a compiled program.
 
@@ -80,8 +81,8 @@ def pure_callback(
 
 
 def io_callback(
-    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
-    ordered: bool = False, **kwargs: Any,
+    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
+    sharding: Sharding | None = None, ordered: bool = False, **kwargs: Any,
 ) -> Any:
     """Calls a function of the host that has side effects, as often as the program says.
 

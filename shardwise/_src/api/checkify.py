@@ -39,6 +39,7 @@ from shardwise._src.ops.logical import eq
 from shardwise._src.refs.passing import with_refs_outside
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten, register_node
+from shardwise._src.types.annotations import ArrayLike
 from shardwise._src.types.dtypes import is_bool
 
 ErrorCategory = str
@@ -156,7 +157,7 @@ def _called(f: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     return f(*args, **kwargs)
 
 
-def check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
+def check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
     """Notes an error where `pred` does not hold; inside of `checkify`.
 
     Args:
@@ -170,7 +171,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
     _check(pred, msg, fmt_args, fmt_kwargs, False)
 
 
-def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
+def debug_check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
     """As `check`, but nothing at all outside of `checkify`."""
     _check(pred, msg, fmt_args, fmt_kwargs, True)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextvars import Token
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from shardwise._src.numpy.value import Value
 from shardwise._src.ops.sharding import own_sharding, target
 from shardwise._src.ops.sharding import reshard as reshard_op
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
 from shardwise._src.types.array_type import explicit_spec
 from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
@@ -134,6 +135,10 @@ def _is_leaf(x: Any) -> bool:
     return isinstance(x, NamedSharding | PartitionSpec)
 
 
+@overload
+def reshard(xs: ArrayLike, out_shardings: Any) -> Array: ...
+@overload
+def reshard(xs: T, out_shardings: Any) -> T: ...
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """The values split otherwise over explicit mesh axes: their types change, not their elements.
 
@@ -176,7 +181,8 @@ def _check_rank(x: Any, goal: NamedSharding, name: str) -> None:
 
 
 def auto_axes(
-    f: Callable | None = None, /, *, axes: Any = None, out_sharding: Any = None
+    f: Callable | None = None, /, *, axes: str | Sequence[str] | None = None,
+    out_sharding: OutSharding = None,
 ) -> Callable:
     """A function inside which mesh axes are Auto: the compiler chooses, types do not say.
 
@@ -212,7 +218,8 @@ def auto_axes(
 
 
 def explicit_axes(
-    f: Callable | None = None, /, *, axes: Any = None, in_sharding: Any = None
+    f: Callable | None = None, /, *, axes: str | Sequence[str] | None = None,
+    in_sharding: Any = None,
 ) -> Callable:
     """A function inside which mesh axes are Explicit: types say how values are split.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from shardwise._src.transforms.jvp import JVP, push_forward
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.transforms.linearize import linearize as _linearize
 from shardwise._src.transforms.tape import Tape
+from shardwise._src.types.annotations import Aux, P, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_complex, is_float, is_inexact
 
@@ -95,9 +96,9 @@ def _picked(args: Sequence[Any], argnums: tuple[int, ...]) -> tuple[list[Any], A
 
 
 def value_and_grad(
-    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    fun: Callable[P, T], argnums: int | Sequence[int] = 0, has_aux: bool = False,
     holomorphic: bool = False, allow_int: bool = False,
-) -> Callable:
+) -> Callable[P, tuple[T, Any]]:
     """A function that gives `fun`'s value and its gradient.
 
     Args:
@@ -153,9 +154,9 @@ def value_and_grad(
 
 
 def grad(
-    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
     holomorphic: bool = False, allow_int: bool = False,
-) -> Callable:
+) -> Callable[P, Any]:
     """The gradient of a scalar function; with `has_aux`, the pair (gradient, aux).
 
     See `value_and_grad` for the arguments and errors.
@@ -261,10 +262,20 @@ def _check_output(name: str, tree: Any, outs: Sequence[Any], holomorphic: bool) 
     )
 
 
+@overload
+def jvp(
+    fun: Callable[..., T], primals: Sequence[Any], tangents: Sequence[Any],
+    has_aux: Literal[False] = False,
+) -> tuple[T, T]: ...
+@overload
+def jvp(
+    fun: Callable[..., tuple[T, Aux]], primals: Sequence[Any], tangents: Sequence[Any],
+    has_aux: Literal[True],
+) -> tuple[T, T, Aux]: ...
 @hides_frames
 def jvp(
-    fun: Callable, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
-) -> Any:
+    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> tuple[Any, ...]:
     """`fun(*primals)` and its directional derivative along `tangents`.
 
     Args:
@@ -356,8 +367,16 @@ def linear_parts(
     return result, linear, tree, trees[0], aux
 
 
+@overload
+def vjp(
+    fun: Callable[..., T], *primals: Any, has_aux: Literal[False] = False
+) -> tuple[T, Callable[..., tuple[Any, ...]]]: ...
+@overload
+def vjp(
+    fun: Callable[..., tuple[T, Aux]], *primals: Any, has_aux: Literal[True]
+) -> tuple[T, Callable[..., tuple[Any, ...]], Aux]: ...
 @hides_frames
-def vjp(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`fun(*primals)` and the function that pulls cotangents back.
 
     Returns:
@@ -422,8 +441,16 @@ def _checked_cotangent(name: str, ct: Any, t: ArrayType, path: Callable[[], str]
     return ct
 
 
+@overload
+def linearize(
+    fun: Callable[..., T], *primals: Any, has_aux: Literal[False] = False
+) -> tuple[T, Callable[..., T]]: ...
+@overload
+def linearize(
+    fun: Callable[..., tuple[T, Aux]], *primals: Any, has_aux: Literal[True]
+) -> tuple[T, Callable[..., T], Aux]: ...
 @hides_frames
-def linearize(fun: Callable, *primals: Any, has_aux: bool = False) -> Any:
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`fun(*primals)` and its derivative there, as a function of tangents.
 
     The derivative is staged: calling it many times costs no new trace. It is a container of the

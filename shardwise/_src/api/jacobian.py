@@ -16,14 +16,15 @@ from shardwise._src.numpy.ranges import eye
 from shardwise._src.numpy.shapes import moveaxis, reshape
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.transforms.linearize import LinearFunction
+from shardwise._src.types.annotations import P
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 
 
 def jacfwd(
-    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
     holomorphic: bool = False,
-) -> Callable:
+) -> Callable[P, Any]:
     """The Jacobian of `fun`, column by column: for functions with few inputs.
 
     Args:
@@ -43,9 +44,9 @@ def jacfwd(
 
 
 def jacrev(
-    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
     holomorphic: bool = False, allow_int: bool = False,
-) -> Callable:
+) -> Callable[P, Any]:
     """The Jacobian of `fun`, row by row: for functions with few outputs.
 
     See `jacfwd` for arguments, result and errors; with `allow_int`, integer arguments are allowed
@@ -58,9 +59,9 @@ jacobian = jacrev
 
 
 def hessian(
-    fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
+    fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
     holomorphic: bool = False,
-) -> Callable:
+) -> Callable[P, Any]:
     """The second derivatives of `fun`, as the Jacobian of its Jacobian."""
     check_function("hessian", fun)
     inner = jacrev(fun, argnums, has_aux, holomorphic)

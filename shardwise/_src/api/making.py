@@ -32,19 +32,22 @@ from shardwise._src.moving.transfer import put_host, relayout
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.annotations import DTypeLike
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.sharding_base import Sharding
 from shardwise._src.types.tiling import Index
 
 SMALL = 2**20  # bytes of parts that are kept, to be put in one call
 
 
 def make_array_from_callback(
-    shape: Sequence[int], sharding: Any, data_callback: Callable[[Index], Any], dtype: Any = None
+    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Index], Any],
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """An array from a function of the index of each part.
 
@@ -71,8 +74,8 @@ def make_array_from_callback(
 
 
 def make_array_from_batched_callback(
-    shape: Sequence[int], sharding: Any, data_callback: Callable[[list[Index]], Sequence[Any]],
-    dtype: Any = None,
+    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[list[Index]], Sequence[Any]],
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """`make_array_from_callback` with one call for all parts.
 
@@ -87,9 +90,9 @@ def make_array_from_batched_callback(
 
 
 def make_array_from_batched_callback_with_devices(
-    shape: Sequence[int], sharding: Any,
+    shape: Sequence[int], sharding: Sharding,
     data_callback: Callable[[tuple[tuple[Index, tuple[Any, ...]], ...]], Sequence[Any]],
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """`make_array_from_callback` with one call for all parts, which says who holds each.
 
@@ -105,7 +108,8 @@ def make_array_from_batched_callback_with_devices(
 
 
 def make_array_from_single_device_arrays(
-    shape: Sequence[int], sharding: Any, arrays: Sequence[Array], *, dtype: Any = None
+    shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *,
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """An array whose parts are there already. No copy: it shares their memory.
 
@@ -139,8 +143,8 @@ def make_array_from_single_device_arrays(
 
 
 def make_array_from_process_local_data(
-    sharding: Any, local_data: Any, global_shape: Any = None
-) -> Any:
+    sharding: Sharding, local_data: Any, global_shape: Sequence[int] | None = None
+) -> Array:
     """An array from the data that each process has for its own devices.
 
     Args:

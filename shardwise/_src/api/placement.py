@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -26,9 +26,10 @@ from shardwise._src.runtime import backend as runtime
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types import grids
+from shardwise._src.types.annotations import ArrayLike, T
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
-from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.mesh import AxisType, Mesh
 from shardwise._src.types.sharding import SingleDeviceSharding
 
 
@@ -66,8 +67,8 @@ def default_backend() -> str:
 
 
 def make_mesh(
-    axis_shapes: Sequence[int], axis_names: Sequence[str], *, axis_types: Any = None,
-    devices: Sequence[Any] | None = None,
+    axis_shapes: Sequence[int], axis_names: Sequence[str], *,
+    axis_types: Sequence[AxisType] | None = None, devices: Sequence[Any] | None = None,
 ) -> Mesh:
     """A mesh of the given sizes over the first devices.
 
@@ -77,6 +78,14 @@ def make_mesh(
     return grids.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=axis_types)
 
 
+@overload
+def device_put(
+    x: ArrayLike, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
+) -> Array: ...
+@overload
+def device_put(
+    x: T, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
+) -> T: ...
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
 ) -> Any:
@@ -266,13 +275,17 @@ def _fetched(x: Any) -> Any:
     return np.asarray(x) if hasattr(x, "__array__") else x
 
 
-def block_until_ready(x: Any) -> Any:
+def block_until_ready(x: T) -> T:
     """Waits until all arrays in a tree are computed; gives the tree."""
     leaves = [a for a in flatten(x)[0] if a.__class__ is Array]
     runtime.block_until_ready([a._live() for a in leaves])
     return x
 
 
+@overload
+def with_sharding_constraint(x: ArrayLike, shardings: Any) -> Array: ...
+@overload
+def with_sharding_constraint(x: T, shardings: Any) -> T: ...
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """The values, with the partitioner told how they are sharded at this point.
 

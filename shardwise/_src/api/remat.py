@@ -25,15 +25,17 @@ from shardwise._src.remat.recompute import named
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.stage import stage
+from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 
 WHO = "checkpoint"
 
 
 def checkpoint(
-    fun: Callable, *, prevent_cse: bool | Sequence[bool] = True, policy: Callable | None = None,
-    static_argnums: int | Sequence[int] = (), static_argnames: str | Iterable[str] = (),
-) -> Callable:
+    fun: Callable[P, T], *, prevent_cse: bool | Sequence[bool] = True,
+    policy: Callable | None = None, static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
+) -> Callable[P, T]:
     """`fun`, whose intermediate values reverse mode computes again instead of keeping them.
 
     Trades time for memory. Under `grad`, only the arguments of `fun` are kept from the forward to
@@ -173,7 +175,7 @@ def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[
     return body, values
 
 
-def checkpoint_name(x: Any, name: str) -> Any:
+def checkpoint_name(x: T, name: str) -> T:
     """`x`, a pytree of arrays, under a name that policies of `checkpoint` know it by."""
     leaves, tree = flatten(x)
     if CURRENT.get().interpreter.eager and all(map(is_array, leaves)):

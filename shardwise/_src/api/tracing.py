@@ -58,7 +58,7 @@ def ensure_compile_time_eval() -> Generator[None]:
 
 
 def make_jaxpr(
-    fun: Callable, static_argnums: Any = None,
+    fun: Callable, static_argnums: int | Sequence[int] | None = None,
     axis_env: Sequence[tuple[Hashable, int]] | None = None, return_shape: bool = False,
 ) -> Callable:
     """A function that gives the staged program of `fun` for its arguments.

@@ -19,13 +19,14 @@ from shardwise._src.messages.words import counted
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import batch, hidden_sharding, to_dim
+from shardwise._src.types.annotations import P, T
 from shardwise._src.types.sharding import NamedSharding
 
 
 def vmap(
-    fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
+    fun: Callable[P, T], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
     axis_size: int | None = None, spmd_axis_name: Any = None,
-) -> Callable:
+) -> Callable[P, T]:
     """Maps `fun` over an axis of its arguments, without a loop.
 
     Args:

@@ -41,6 +41,7 @@ from shardwise._src.refs.passing import with_refs_outside
 from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.annotations import ArrayLike, T
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_bool, is_complex, is_integer, is_numeric
 
@@ -72,8 +73,9 @@ class Choice:
 
 @hides_frames
 def cond(
-    pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = _NONE
-) -> Any:
+    pred: ArrayLike, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any,
+    operand: Any = _NONE,
+) -> T:
     """Applies one of two functions.
 
         true_fun(*operands) if pred else false_fun(*operands)
@@ -103,7 +105,8 @@ def cond(
     try:
         bodies = shelves[true_fun].bodies
         key = ("cond", shelves[false_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
-        choice = bodies[key] if pred.aval is _FLAG else None
+        aval = pred.aval  # pyright: ignore[reportAttributeAccessIssue] (caught below)
+        choice = bodies[key] if aval is _FLAG else None
     except (AttributeError, KeyError, TypeError):
         choice = None
     if choice is None or disable_jit.value:
@@ -125,8 +128,8 @@ def _with_operands_of_their_own(pred: Any, x: Any, true_fun: Callable, y: Any, g
 
 @hides_frames
 def switch(
-    index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _NONE
-) -> Any:
+    index: ArrayLike, branches: Sequence[Callable[..., T]], *operands: Any, operand: Any = _NONE
+) -> T:
     """Applies the function with a given number, `branches[index](*operands)`.
 
     Only that one runs, except under `vmap` with an `index` that differs from row to row.

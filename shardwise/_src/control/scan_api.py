@@ -43,20 +43,17 @@ from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.annotations import Carry, X, Y
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_integer
 
 
 @hides_frames
 def scan(
-    f: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
-    xs: Any = None,
-    length: int | None = None,
-    reverse: bool = False,
-    unroll: int | bool = 1,
+    f: Callable[[Carry, X], tuple[Carry, Y]], init: Carry, xs: X | None = None,
+    length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
     _split_transpose: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Carry, Y]:
     """Applies a function along the leading dimension of arrays, carrying a state from step to step.
 
         carry, ys = init, []

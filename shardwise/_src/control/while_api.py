@@ -47,12 +47,13 @@ from shardwise._src.refs.refs import values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.annotations import ArrayLike, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_integer
 
 
 @hides_frames
-def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
+def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T) -> T:
     """Applies a function to a state again and again, as long as a condition holds.
 
         state = init_val
@@ -225,8 +226,9 @@ def _asking(test: Body) -> Body:
 
 @hides_frames
 def fori_loop(
-    lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None
-) -> Any:
+    lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, T], T], init_val: T, *,
+    unroll: int | bool | None = None,
+) -> T:
     """Applies a function to a number and a state, for each number from `lower` up to `upper`.
 
         state = init_val
@@ -266,7 +268,7 @@ def fori_loop(
         loop = _Fori(body_fun, leaves, tree).loop((count_type,))
         bounds = [cast(x, count_type.dtype, count_type.weak_type) for x in (lower, upper)]
         return _while_below(loop, *bounds)
-    first, last = int(lower), int(upper)
+    first, last = int(lower), int(upper)  # pyright: ignore[reportArgumentType] (known)
     if disable_jit.value:
         for i in range(first, last):
             init_val = body_fun(i, init_val)

@@ -24,6 +24,7 @@ from shardwise._src.ops.families import add
 from shardwise._src.ops.sharding import settle
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, batch_program, to_dim
+from shardwise._src.types.annotations import T
 from shardwise._src.types.array_type import ArrayType
 
 WHO = "linear_call"
@@ -128,8 +129,9 @@ linear_call_op = Op(
 
 
 def linear_call(
-    fun: Callable, fun_transpose: Callable, residual_args: Any, linear_args: Any
-) -> Any:
+    fun: Callable[[Any, Any], T], fun_transpose: Callable[[Any, Any], Any], residual_args: Any,
+    linear_args: Any,
+) -> T:
     """`fun(residual_args, linear_args)`, a linear function of `linear_args` with its transpose.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.axes import sizes
@@ -11,20 +10,16 @@ from shardwise._src.ops import contract
 from shardwise._src.ops.contract import DotAlgorithmPreset as DotAlgorithmPreset
 from shardwise._src.ops.contract import Precision as Precision
 from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike
 from shardwise._src.types.dtypes import check_user_dtype
 
 Dimensions = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
 
 def dot_general(
-    lhs: Any,
-    rhs: Any,
-    dimension_numbers: Dimensions,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    *,
-    out_sharding: Any = None,
-) -> Any:
+    lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Dimensions, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """Sums of products over pairs of dimensions.
 
     Args:
@@ -51,9 +46,9 @@ def dot_general(
 
 
 def dot(
-    lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None, *,
-    out_sharding: Any = None,
-) -> Any:
+    lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """Product of vectors and matrices: the last dimension of lhs with the first of rhs."""
     left, right = type_of(lhs), type_of(rhs)
     if left.ndim not in (1, 2) or right.ndim not in (1, 2):
@@ -66,7 +61,7 @@ def dot(
     return dot_general(lhs, rhs, numbers, *how, out_sharding=out_sharding)
 
 
-def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
     """Matrix products of the last two dimensions; all others are batch dimensions."""
     ndim = type_of(lhs).ndim
     batch = tuple(range(ndim - 2))

@@ -22,12 +22,13 @@ from shardwise._src.ops.barrier import optimization_barrier as _barrier
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import canonical_axis, concatenate, rev, slice_in_dim
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import T, X, Y
 from shardwise._src.types.array_type import ArrayType
 
 _steps: weakref.WeakKeyDictionary[Any, Callable] = weakref.WeakKeyDictionary()
 
 
-def optimization_barrier(operand: Any) -> Any:
+def optimization_barrier(operand: T) -> T:
     """The same values, behind a line that the compiler moves nothing across.
 
     All of `operand` is computed before anything uses a result of this call, and nothing of it is
@@ -48,7 +49,7 @@ def optimization_barrier(operand: Any) -> Any:
 
 
 @hides_frames
-def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
+def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
     """Applies a function to each element along the leading dimension, one after the other.
 
         stack([f(x) for x in xs])
@@ -113,7 +114,7 @@ def _step(f: Callable) -> Callable:
 
 
 @hides_frames
-def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T:
     """Cumulative results of an associative function, in parallel.
 
         y[0], y[1], y[2], … = x[0], fn(x[0], x[1]), fn(fn(x[0], x[1]), x[2]), …

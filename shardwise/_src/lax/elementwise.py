@@ -8,7 +8,6 @@ shape, and a Python scalar takes the dtype of the other if it is of its kind. Th
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 import numpy as np
 
@@ -17,67 +16,68 @@ from shardwise._src.numpy.convert import cast
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import lit
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import Array, ArrayLike, T
 from shardwise._src.types.dtypes import is_bool, is_integer
 
 # -- arithmetic --
 
 
-def neg(x: Any) -> Any:
+def neg(x: ArrayLike) -> Array:
     """-x."""
     return ew.neg(x)
 
 
-def sign(x: Any) -> Any:
+def sign(x: ArrayLike) -> Array:
     """-1, 0 or 1 by the sign; x / |x| for complex numbers."""
     return ew.sign(x)
 
 
-def abs(x: Any) -> Any:
+def abs(x: ArrayLike) -> Array:
     """Absolute value."""
     return ew.abs(x)
 
 
-def square(x: Any) -> Any:
+def square(x: ArrayLike) -> Array:
     """x * x."""
     return ew.square(x)
 
 
-def add(x: Any, y: Any) -> Any:
+def add(x: ArrayLike, y: ArrayLike) -> Array:
     """x + y."""
     return ew.add(x, y)
 
 
-def sub(x: Any, y: Any) -> Any:
+def sub(x: ArrayLike, y: ArrayLike) -> Array:
     """x - y."""
     return ew.sub(x, y)
 
 
-def mul(x: Any, y: Any) -> Any:
+def mul(x: ArrayLike, y: ArrayLike) -> Array:
     """x * y."""
     return ew.mul(x, y)
 
 
-def div(x: Any, y: Any) -> Any:
+def div(x: ArrayLike, y: ArrayLike) -> Array:
     """x / y; integers are truncated towards zero."""
     return ew.div(x, y)
 
 
-def rem(x: Any, y: Any) -> Any:
+def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """Remainder of x / y, with the sign of x."""
     return ew.rem(x, y)
 
 
-def max(x: Any, y: Any) -> Any:
+def max(x: ArrayLike, y: ArrayLike) -> Array:
     """The larger of each pair; NaN where either is."""
     return ew.max(x, y)
 
 
-def min(x: Any, y: Any) -> Any:
+def min(x: ArrayLike, y: ArrayLike) -> Array:
     """The smaller of each pair; NaN where either is."""
     return ew.min(x, y)
 
 
-def nextafter(x1: Any, x2: Any) -> Any:
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The next representable number after x1 in the direction of x2."""
     return ew.nextafter(x1, x2)
 
@@ -85,17 +85,17 @@ def nextafter(x1: Any, x2: Any) -> Any:
 # -- rounding --
 
 
-def floor(x: Any) -> Any:
+def floor(x: ArrayLike) -> Array:
     """The largest integer that is not larger."""
     return ew.floor(x)
 
 
-def ceil(x: Any) -> Any:
+def ceil(x: ArrayLike) -> Array:
     """The smallest integer that is not smaller."""
     return ew.ceil(x)
 
 
-def is_finite(x: Any) -> Any:
+def is_finite(x: ArrayLike) -> Array:
     """Whether each element is neither infinite nor NaN."""
     return ew.is_finite(x)
 
@@ -103,52 +103,52 @@ def is_finite(x: Any) -> Any:
 # -- exponentials, powers and roots --
 
 
-def exp(x: Any) -> Any:
+def exp(x: ArrayLike) -> Array:
     """e to the power x."""
     return ew.exp(x)
 
 
-def exp2(x: Any) -> Any:
+def exp2(x: ArrayLike) -> Array:
     """2 to the power x."""
     return ew.exp2(x)
 
 
-def expm1(x: Any) -> Any:
+def expm1(x: ArrayLike) -> Array:
     """exp(x) - 1, exact for small x."""
     return ew.expm1(x)
 
 
-def log(x: Any) -> Any:
+def log(x: ArrayLike) -> Array:
     """Natural logarithm."""
     return ew.log(x)
 
 
-def log1p(x: Any) -> Any:
+def log1p(x: ArrayLike) -> Array:
     """log(1 + x), exact for small x."""
     return ew.log1p(x)
 
 
-def logistic(x: Any) -> Any:
+def logistic(x: ArrayLike) -> Array:
     """1 / (1 + exp(-x))."""
     return ew.logistic(x)
 
 
-def pow(x: Any, y: Any) -> Any:
+def pow(x: ArrayLike, y: ArrayLike) -> Array:
     """x to the power y."""
     return ew.pow(x, y)
 
 
-def sqrt(x: Any) -> Any:
+def sqrt(x: ArrayLike) -> Array:
     """Square root."""
     return ew.sqrt(x)
 
 
-def rsqrt(x: Any) -> Any:
+def rsqrt(x: ArrayLike) -> Array:
     """1 / sqrt(x)."""
     return ew.rsqrt(x)
 
 
-def cbrt(x: Any) -> Any:
+def cbrt(x: ArrayLike) -> Array:
     """Cube root."""
     return ew.cbrt(x)
 
@@ -156,67 +156,67 @@ def cbrt(x: Any) -> Any:
 # -- trigonometry, in radians --
 
 
-def sin(x: Any) -> Any:
+def sin(x: ArrayLike) -> Array:
     """Sine."""
     return ew.sin(x)
 
 
-def cos(x: Any) -> Any:
+def cos(x: ArrayLike) -> Array:
     """Cosine."""
     return ew.cos(x)
 
 
-def tan(x: Any) -> Any:
+def tan(x: ArrayLike) -> Array:
     """Tangent."""
     return ew.tan(x)
 
 
-def asin(x: Any) -> Any:
+def asin(x: ArrayLike) -> Array:
     """Arc sine."""
     return ew.asin(x)
 
 
-def acos(x: Any) -> Any:
+def acos(x: ArrayLike) -> Array:
     """Arc cosine."""
     return ew.acos(x)
 
 
-def atan(x: Any) -> Any:
+def atan(x: ArrayLike) -> Array:
     """Arc tangent."""
     return ew.atan(x)
 
 
-def atan2(x: Any, y: Any) -> Any:
+def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     """Angle of the point (y, x)."""
     return ew.atan2(x, y)
 
 
-def sinh(x: Any) -> Any:
+def sinh(x: ArrayLike) -> Array:
     """Hyperbolic sine."""
     return ew.sinh(x)
 
 
-def cosh(x: Any) -> Any:
+def cosh(x: ArrayLike) -> Array:
     """Hyperbolic cosine."""
     return ew.cosh(x)
 
 
-def tanh(x: Any) -> Any:
+def tanh(x: ArrayLike) -> Array:
     """Hyperbolic tangent."""
     return ew.tanh(x)
 
 
-def asinh(x: Any) -> Any:
+def asinh(x: ArrayLike) -> Array:
     """Inverse of sinh."""
     return ew.asinh(x)
 
 
-def acosh(x: Any) -> Any:
+def acosh(x: ArrayLike) -> Array:
     """Inverse of cosh."""
     return ew.acosh(x)
 
 
-def atanh(x: Any) -> Any:
+def atanh(x: ArrayLike) -> Array:
     """Inverse of tanh."""
     return ew.atanh(x)
 
@@ -224,22 +224,22 @@ def atanh(x: Any) -> Any:
 # -- complex numbers --
 
 
-def real(x: Any) -> Any:
+def real(x: ArrayLike) -> Array:
     """Real part."""
     return ew.real(x)
 
 
-def imag(x: Any) -> Any:
+def imag(x: ArrayLike) -> Array:
     """Imaginary part."""
     return ew.imag(x)
 
 
-def conj(x: Any) -> Any:
+def conj(x: ArrayLike) -> Array:
     """Complex conjugate; a real operand becomes complex."""
     return ew.conj(x)
 
 
-def complex(x: Any, y: Any) -> Any:
+def complex(x: ArrayLike, y: ArrayLike) -> Array:
     """x + iy."""
     return ew.complex(x, y)
 
@@ -247,32 +247,32 @@ def complex(x: Any, y: Any) -> Any:
 # -- comparisons --
 
 
-def eq(x: Any, y: Any) -> Any:
+def eq(x: ArrayLike, y: ArrayLike) -> Array:
     """x == y."""
     return ew.eq(x, y)
 
 
-def ne(x: Any, y: Any) -> Any:
+def ne(x: ArrayLike, y: ArrayLike) -> Array:
     """x != y."""
     return ew.ne(x, y)
 
 
-def lt(x: Any, y: Any) -> Any:
+def lt(x: ArrayLike, y: ArrayLike) -> Array:
     """x < y."""
     return ew.lt(x, y)
 
 
-def le(x: Any, y: Any) -> Any:
+def le(x: ArrayLike, y: ArrayLike) -> Array:
     """x <= y."""
     return ew.le(x, y)
 
 
-def gt(x: Any, y: Any) -> Any:
+def gt(x: ArrayLike, y: ArrayLike) -> Array:
     """x > y."""
     return ew.gt(x, y)
 
 
-def ge(x: Any, y: Any) -> Any:
+def ge(x: ArrayLike, y: ArrayLike) -> Array:
     """x >= y."""
     return ew.ge(x, y)
 
@@ -280,47 +280,47 @@ def ge(x: Any, y: Any) -> Any:
 # -- bits --
 
 
-def bitwise_not(x: Any) -> Any:
+def bitwise_not(x: ArrayLike) -> Array:
     """All bits flipped."""
     return ew.bitwise_not(x)
 
 
-def bitwise_and(x: Any, y: Any) -> Any:
+def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
     """Bits set in both."""
     return ew.bitwise_and(x, y)
 
 
-def bitwise_or(x: Any, y: Any) -> Any:
+def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
     """Bits set in either."""
     return ew.bitwise_or(x, y)
 
 
-def bitwise_xor(x: Any, y: Any) -> Any:
+def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
     """Bits set in one only."""
     return ew.bitwise_xor(x, y)
 
 
-def population_count(x: Any) -> Any:
+def population_count(x: ArrayLike) -> Array:
     """How many bits are set."""
     return ew.population_count(x)
 
 
-def clz(x: Any) -> Any:
+def clz(x: ArrayLike) -> Array:
     """How many leading bits are not set."""
     return ew.clz(x)
 
 
-def shift_left(x: Any, y: Any) -> Any:
+def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     """x shifted by y bits to the left."""
     return ew.shift_left(x, y)
 
 
-def shift_right_arithmetic(x: Any, y: Any) -> Any:
+def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """x shifted by y bits to the right; the sign stays."""
     return ew.shift_right_arithmetic(x, y)
 
 
-def shift_right_logical(x: Any, y: Any) -> Any:
+def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     """x shifted by y bits to the right, with zeros following."""
     return ew.shift_right_logical(x, y)
 
@@ -335,17 +335,17 @@ class RoundingMethod(enum.IntEnum):
     TO_NEAREST_EVEN = 1
 
 
-def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
+def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """The nearest integer."""
     return ew.round(x, rounding_method=int(rounding_method))
 
 
-def integer_pow(x: Any, y: int) -> Any:
+def integer_pow(x: ArrayLike, y: int) -> Array:
     """x to the power of a Python integer."""
     return ew.integer_pow(x, y=y)
 
 
-def reciprocal(x: Any) -> Any:
+def reciprocal(x: ArrayLike) -> Array:
     """1 / x."""
     return ew.div(lit(1, x), x)
 
@@ -353,7 +353,7 @@ def reciprocal(x: Any) -> Any:
 # -- choices --
 
 
-def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     """Elements of `on_true` where `pred` is true, of `on_false` elsewhere.
 
     Args:
@@ -363,7 +363,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
     return select_n(pred, on_false, on_true)
 
 
-def select_n(which: Any, *cases: Any) -> Any:
+def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """From several cases, for each element, the one that `which` names.
 
     Args:
@@ -384,12 +384,12 @@ def select_n(which: Any, *cases: Any) -> Any:
     return ew.select_n(which, *cases)
 
 
-def clamp(min: Any, x: Any, max: Any) -> Any:
+def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     """x brought between `min` and `max`, which have its shape or are scalars."""
     return ew.clamp(min, x, max)
 
 
-def stop_gradient(x: Any) -> Any:
+def stop_gradient(x: T) -> T:
     """The leaves of a tree as constants for differentiation."""
     leaves, tree = flatten(x)
     return tree.unflatten([ew.stop_gradient(leaf) for leaf in leaves])

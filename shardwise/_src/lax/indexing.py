@@ -18,6 +18,7 @@ from shardwise._src.ops.gather_rules import GatherDimensionNumbers as GatherDime
 from shardwise._src.ops.gather_rules import GatherScatterMode as GatherScatterMode
 from shardwise._src.ops.gather_rules import ScatterDimensionNumbers as ScatterDimensionNumbers
 from shardwise._src.ops.logical import lt, where
+from shardwise._src.types.annotations import Array, ArrayLike
 
 # -- windows at dynamic places: moved inside where they reach over the edge --
 
@@ -38,7 +39,9 @@ def _from_front(start: Any, size: int) -> Any:
     return where(lt(start, lit(0, start)), add(start, lit(size, start)), start)
 
 
-def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
+def dynamic_slice(
+    operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike], slice_sizes: Sequence[int]
+) -> Array:
     """A window of the operand.
 
     Args:
@@ -50,7 +53,9 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
     return index.dynamic_slice(operand, *starts, slice_sizes=sizes(slice_sizes))
 
 
-def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+def dynamic_slice_in_dim(
+    operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0
+) -> Array:
     """A window along one dimension; all of the others."""
     old = list(type_of(operand).shape)
     axis = axis_of(axis, len(old))
@@ -59,18 +64,24 @@ def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: 
     return dynamic_slice(operand, starts, old)
 
 
-def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
+def dynamic_index_in_dim(
+    operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True
+) -> Array:
     """The element at one index of a dimension, which is kept with size 1 or removed."""
     part = dynamic_slice_in_dim(operand, index, 1, axis)
     return part if keepdims else shape.squeeze(part, (axis_of(axis, type_of(part).ndim),))
 
 
-def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
+def dynamic_update_slice(
+    operand: ArrayLike, update: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike]
+) -> Array:
     """The operand with a window replaced; places as for `dynamic_slice`."""
     return index.dynamic_update_slice(operand, update, *_starts(operand, start_indices))
 
 
-def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Any:
+def dynamic_update_slice_in_dim(
+    operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int
+) -> Array:
     """The operand with a window along one dimension replaced."""
     ndim = type_of(operand).ndim
     starts: list[Any] = [0] * ndim
@@ -78,7 +89,9 @@ def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axi
     return dynamic_update_slice(operand, update, starts)
 
 
-def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Any:
+def dynamic_update_index_in_dim(
+    operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int
+) -> Array:
     """The operand with the element at one index of a dimension replaced."""
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)
@@ -91,16 +104,10 @@ def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int
 
 
 def gather(
-    operand: Any,
-    start_indices: Any,
-    dimension_numbers: GatherDimensionNumbers,
-    slice_sizes: Sequence[int],
-    *,
-    unique_indices: bool = False,
-    indices_are_sorted: bool = False,
-    mode: str | GatherScatterMode | None = None,
-    fill_value: Any = None,
-) -> Any:
+    operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int], *, unique_indices: bool = False, indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None, fill_value: ArrayLike | None = None,
+) -> Array:
     """A window of the operand for every index vector.
 
     Args:
@@ -130,10 +137,10 @@ def _scattered(op: Op, operand: Any, indices: Any, updates: Any, numbers: Any, *
 
 
 def scatter(
-    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
-    *, indices_are_sorted: bool = False, unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
+    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+) -> Array:
     """The operand with windows replaced: the mirror of `gather`.
 
     Args:
@@ -149,10 +156,10 @@ def scatter(
 
 
 def scatter_add(
-    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
-    *, indices_are_sorted: bool = False, unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
+    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+) -> Array:
     """The operand with windows added to what is there; arguments as for `scatter`."""
     return _scattered(
         index.scatter_add, operand, scatter_indices, updates, dimension_numbers,
@@ -161,10 +168,10 @@ def scatter_add(
 
 
 def scatter_sub(
-    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
-    *, indices_are_sorted: bool = False, unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
+    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+) -> Array:
     """The operand with windows subtracted from what is there; arguments as for `scatter`."""
     return _scattered(
         index.scatter_sub, operand, scatter_indices, updates, dimension_numbers,
@@ -173,10 +180,10 @@ def scatter_sub(
 
 
 def scatter_mul(
-    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
-    *, indices_are_sorted: bool = False, unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
+    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+) -> Array:
     """The operand with windows multiplied with what is there; arguments as for `scatter`."""
     return _scattered(
         index.scatter_mul, operand, scatter_indices, updates, dimension_numbers,
@@ -185,10 +192,10 @@ def scatter_mul(
 
 
 def scatter_min(
-    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
-    *, indices_are_sorted: bool = False, unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
+    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+) -> Array:
     """The operand with windows put in where they are smaller; arguments as for `scatter`."""
     return _scattered(
         index.scatter_min, operand, scatter_indices, updates, dimension_numbers,
@@ -197,10 +204,10 @@ def scatter_min(
 
 
 def scatter_max(
-    operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers,
-    *, indices_are_sorted: bool = False, unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Any:
+    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+) -> Array:
     """The operand with windows put in where they are larger; arguments as for `scatter`."""
     return _scattered(
         index.scatter_max, operand, scatter_indices, updates, dimension_numbers,

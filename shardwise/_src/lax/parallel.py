@@ -30,8 +30,11 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import expand_dims, squeeze
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import Array, T
 from shardwise._src.types.dtypes import is_bool
+from shardwise._src.types.partition_spec import AxisName
 
+AxisNames = AxisName | Sequence[AxisName]
 Groups = Sequence[Sequence[int]] | None
 _PLAIN = (bool, int, float, complex)  # np.float64 is a float, and an array
 
@@ -93,7 +96,7 @@ def _mapped(fun: Callable[[Any], Any], tree: Any) -> Any:
 # -- reductions: the result is the same for all --
 
 
-def psum(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+def psum(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
     """The sum over named axes. Of a Python number: how often it occurs, times it, as a number.
 
     Args:
@@ -134,7 +137,7 @@ def _reduced(op: Op, reduce: Op, x: Any, axes: _Axes) -> Any:
     return op(x, groups=axes.groups, **axes.params) if axes.names else itself(x)
 
 
-def pmean(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+def pmean(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
     """The mean over named axes; see `psum`. Of integers it is of a floating-point dtype."""
     axes = _Axes("pmean", axis_name, axis_index_groups, True)
 
@@ -149,12 +152,12 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
     return _mapped(mean, x)
 
 
-def pmax(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+def pmax(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
     """The largest value along named axes; see `psum`. Where several are, they share derivatives."""
     return _extreme("pmax", ops.pmax, reduce_max, x, axis_name, axis_index_groups)
 
 
-def pmin(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+def pmin(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
     """The smallest value along named axes; see `pmax`."""
     return _extreme("pmin", ops.pmin, reduce_min, x, axis_name, axis_index_groups)
 
@@ -174,8 +177,9 @@ def _extreme(who: str, op: Op, reduce: Op, x: Any, axis_name: Any, groups: Group
 
 
 def all_gather(
-    x: Any, axis_name: Any, *, axis_index_groups: Groups = None, axis: int = 0, tiled: bool = False
-) -> Any:
+    x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None,
+    axis: int = 0, tiled: bool = False,
+) -> T:
     """All values along named axes, in their order.
 
     Args:
@@ -203,9 +207,9 @@ def all_gather(
 
 
 def psum_scatter(
-    x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Groups = None,
-    tiled: bool = False,
-) -> Any:
+    x: T, axis_name: AxisNames, *, scatter_dimension: int = 0,
+    axis_index_groups: Groups = None, tiled: bool = False,
+) -> T:
     """The sum over named axes, of which each index gets its part only.
 
     Args:
@@ -240,9 +244,9 @@ def _check_parts(axes: _Axes, what: str, x: Any, place: int, tiled: bool) -> Non
 
 
 def all_to_all(
-    x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
+    x: T, axis_name: AxisNames, split_axis: int, concat_axis: int, *,
     axis_index_groups: Groups = None, tiled: bool = False,
-) -> Any:
+) -> T:
     """Part k of each value goes to index k, which gets one from each index.
 
     Args:
@@ -276,8 +280,8 @@ def all_to_all(
 
 
 def pswapaxes(
-    x: Any, axis_name: Any, axis: int, *, axis_index_groups: Groups = None
-) -> Any:
+    x: T, axis_name: AxisNames, axis: int, *, axis_index_groups: Groups = None
+) -> T:
     """The dimension `axis` and a named axis of its size change places."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
@@ -285,7 +289,7 @@ def pswapaxes(
 # -- permuting --
 
 
-def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
+def ppermute(x: T, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> T:
     """Values go from index to index.
 
     Args:
@@ -311,7 +315,7 @@ def _shown(axes: _Axes) -> str:
     return f"axis {names}" if len(axes.names) == 1 else f"axes {names}"
 
 
-def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
+def pshuffle(x: T, axis_name: AxisNames, perm: Sequence[int]) -> T:
     """Index i gets the value of index `perm[i]`; `perm` is a permutation.
 
     Raises:
@@ -327,7 +331,7 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
     return ppermute(x, axis_name, [(source, to) for to, source in enumerate(sources)])
 
 
-def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
+def pbroadcast(x: T, axis_name: AxisNames, source: int) -> T:
     """The value of index `source`, for all.
 
     Raises:
@@ -343,7 +347,7 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     return _mapped(lambda leaf: ops.pbroadcast(leaf, source=place, **axes.params), x)
 
 
-def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
+def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
     """The same values, with what their types say about named axes changed.
 
     Types say nothing about the axes of a `vmap`, along which all values may vary.
@@ -362,12 +366,13 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
 # -- where one is --
 
 
-def axis_index(axis_name: Any) -> Any:
+def axis_index(axis_name: AxisNames) -> Array:
     """The index along a named axis, an int32; along several, the number of the index."""
     axes = _Axes("axis_index", axis_name)
-    return ops.number(**axes.params) if axes.names else np.int32(0)
+    zero: Any = np.int32(0)
+    return ops.number(**axes.params) if axes.names else zero
 
 
-def axis_size(axis_name: Any) -> int:
+def axis_size(axis_name: AxisNames) -> int:
     """The size of a named axis; of several, the product."""
     return _Axes("axis_size", axis_name).count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
@@ -11,6 +11,7 @@ from shardwise._src.lax.axes import axis_of
 from shardwise._src.ops import basis, cumulative, reduce
 from shardwise._src.ops import sort as sorting
 from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import check_user_dtype
 
 # -- reductions over `axes`, which go away --
@@ -21,49 +22,51 @@ def _reduced(op: Op, operand: Any, axes: Sequence[int]) -> Any:
     return op(operand, axes=tuple([axis_of(a, ndim) for a in axes]))
 
 
-def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
+def reduce_sum(
+    operand: ArrayLike, axes: Sequence[int], *, out_sharding: OutSharding = None
+) -> Array:
     """The sum over `axes`. out_sharding: how it is split, or left unreduced, over explicit axes."""
     if out_sharding is not None:
         return placed(reduce_sum, out_sharding, operand, axes)
     return _reduced(basis.reduce_sum, operand, axes)
 
 
-def reduce_prod(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The product over `axes`."""
     return _reduced(reduce.reduce_prod, operand, axes)
 
 
-def reduce_max(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The largest over `axes`; of no elements the least value of the dtype."""
     return _reduced(reduce.reduce_max, operand, axes)
 
 
-def reduce_min(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """The smallest over `axes`; of no elements the greatest value of the dtype."""
     return _reduced(reduce.reduce_min, operand, axes)
 
 
-def reduce_and(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Whether all are true; of integers the bits that all have."""
     return _reduced(reduce.reduce_and, operand, axes)
 
 
-def reduce_or(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Whether any is true; of integers the bits that any has."""
     return _reduced(reduce.reduce_or, operand, axes)
 
 
-def reduce_xor(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Whether an odd number is true; of integers the bits that an odd number has."""
     return _reduced(reduce.reduce_xor, operand, axes)
 
 
-def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
+def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """The place of the largest along `axis`: the first of equals, or of NaNs."""
     return _place(reduce.argmax, operand, axis, index_dtype)
 
 
-def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
+def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """The place of the smallest along `axis`: the first of equals, or of NaNs."""
     return _place(reduce.argmin, operand, axis, index_dtype)
 
@@ -80,27 +83,27 @@ def _running(op: Op, operand: Any, axis: int, reverse: bool) -> Any:
     return op(operand, axis=axis_of(axis, type_of(operand).ndim), reverse=bool(reverse))
 
 
-def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running sum along `axis`; from the end with `reverse`."""
     return _running(cumulative.cumsum, operand, axis, reverse)
 
 
-def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running product along `axis`; from the end with `reverse`."""
     return _running(cumulative.cumprod, operand, axis, reverse)
 
 
-def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running maximum along `axis`; from the end with `reverse`."""
     return _running(cumulative.cummax, operand, axis, reverse)
 
 
-def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running minimum along `axis`; from the end with `reverse`."""
     return _running(cumulative.cummin, operand, axis, reverse)
 
 
-def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running log(sum(exp(x))) along `axis`; from the end with `reverse`."""
     return _running(cumulative.cumlogsumexp, operand, axis, reverse)
 
@@ -108,9 +111,18 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
 # -- order --
 
 
+@overload
 def sort(
-    operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1
-) -> Any:
+    operand: ArrayLike, dimension: int = -1, is_stable: bool = True, num_keys: int = 1
+) -> Array: ...
+@overload
+def sort(
+    operand: Sequence[ArrayLike], dimension: int = -1, is_stable: bool = True, num_keys: int = 1
+) -> tuple[Array, ...]: ...
+def sort(
+    operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stable: bool = True,
+    num_keys: int = 1,
+) -> Array | tuple[Array, ...]:
     """The elements along `dimension` in increasing order; NaNs last.
 
     Args:
@@ -133,13 +145,14 @@ def sort(
 
 
 def sort_key_val(
-    keys: Any, values: Any, dimension: int = -1, is_stable: bool = True
-) -> tuple[Any, Any]:
+    keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
+) -> tuple[Array, Array]:
     """(sorted keys, values in the same order)."""
-    return sort((keys, values), dimension, is_stable, num_keys=1)
+    keys, values = sort((keys, values), dimension, is_stable, num_keys=1)
+    return keys, values
 
 
-def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
     """(the k largest along `axis` in decreasing order, their places)."""
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)

@@ -12,15 +12,17 @@ from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.ops import basis, cast, create, shape
 from shardwise._src.ops.sharding import own_sharding, placed
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import check_user_dtype
+from shardwise._src.types.sharding_base import Sharding
 
 # -- broadcasting --
 
 
 def broadcast_in_dim(
-    operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *,
-    out_sharding: Any = None,
-) -> Any:
+    operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int], *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """The operand repeated to `shape`.
 
     Args:
@@ -39,14 +41,16 @@ def _by(op: Op, out_sharding: Any, *operands: Any, **params: Any) -> Any:
     return placed(op, out_sharding, *operands, **params)
 
 
-def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Any:
+def broadcast(
+    operand: ArrayLike, sizes: Sequence[int], *, out_sharding: OutSharding = None
+) -> Array:
     """The operand repeated along new leading dimensions of the given sizes."""
     old = type_of(operand).shape
     dims = range(len(sizes), len(sizes) + len(old))
     return broadcast_in_dim(operand, (*sizes, *old), tuple(dims), out_sharding=out_sharding)
 
 
-def broadcast_to_rank(x: Any, rank: int) -> Any:
+def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
     """With new leading dimensions of size 1, up to `rank` of them."""
     return expand_dims(x, range(rank - type_of(x).ndim))
 
@@ -56,13 +60,13 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     return np.broadcast_shapes(*map(tuple, shapes))
 
 
-def expand_dims(array: Any, dimensions: Sequence[int]) -> Any:
+def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """With new dimensions of size 1 at the places `dimensions` of the result."""
     ndim = type_of(array).ndim + len(dimensions)
     return shape.expand_dims(array, tuple(axis_of(d, ndim) for d in dimensions))
 
 
-def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
+def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Without the dimensions `dimensions`, which are of size 1."""
     ndim = type_of(array).ndim
     return shape.squeeze(array, tuple(axis_of(d, ndim) for d in dimensions))
@@ -72,9 +76,9 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
 
 
 def reshape(
-    operand: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, *,
-    out_sharding: Any = None,
-) -> Any:
+    operand: ArrayLike, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """The elements in row-major order, in another shape.
 
     Args:
@@ -87,24 +91,24 @@ def reshape(
     return _by(basis.reshape, out_sharding, operand, shape=sizes(new_sizes))
 
 
-def transpose(operand: Any, permutation: Sequence[int]) -> Any:
+def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     """Dimension i of the result is dimension `permutation[i]` of the operand."""
     return basis.transpose(operand, perm=sizes(permutation))
 
 
-def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
+def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
     """With the dimensions from `start_dimension` up to `stop_dimension` merged into one."""
     old = type_of(operand).shape
     first, last, _ = slice_of(start_dimension, stop_dimension).indices(len(old))
     return reshape(operand, (*old[:first], int(np.prod(old[first:last])), *old[last:]))
 
 
-def rev(operand: Any, dimensions: Sequence[int]) -> Any:
+def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     """The elements in opposite order along `dimensions`."""
     return shape.rev(operand, dimensions=sizes(dimensions))
 
 
-def tile(operand: Any, reps: Sequence[int]) -> Any:
+def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
     """Each dimension repeated `reps[i]` times as a whole."""
     return shape.tile(operand, sizes(reps))
 
@@ -115,11 +119,9 @@ slice_of = slice
 
 
 def slice(
-    operand: Any,
-    start_indices: Sequence[int],
-    limit_indices: Sequence[int],
+    operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
-) -> Any:
+) -> Array:
     """The elements from `start_indices` up to `limit_indices`, every `strides`-th."""
     return shape.slice_(
         operand,
@@ -130,12 +132,9 @@ def slice(
 
 
 def slice_in_dim(
-    operand: Any,
-    start_index: int | None,
-    limit_index: int | None,
-    stride: int = 1,
+    operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1,
     axis: int = 0,
-) -> Any:
+) -> Array:
     """A slice along one dimension, by Python's rules for negative and missing bounds."""
     old = type_of(operand).shape
     axis = axis_of(axis, len(old))
@@ -143,7 +142,7 @@ def slice_in_dim(
     return shape.slice_in_dim(operand, start, limit, axis, stride)
 
 
-def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """The element at a fixed index of one dimension, which is kept with size 1 or removed."""
     old = type_of(operand).shape
     axis = axis_of(axis, len(old))
@@ -152,15 +151,15 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     return part if keepdims else shape.squeeze(part, (axis,))
 
 
-def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
+def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     """Parts of the given sizes along `axis`."""
     places = tuple(int(n) for n in sizes)
     return shape.split(operand, sizes=places, axis=axis_of(axis, type_of(operand).ndim))
 
 
 def pad(
-    operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]
-) -> Any:
+    operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]
+) -> Array:
     """The operand with elements `padding_value` around and between its own.
 
     Args:
@@ -172,7 +171,7 @@ def pad(
     return shape.pad(operand, padding_value, padding_config=config)
 
 
-def concatenate(operands: Sequence[Any], dimension: int) -> Any:
+def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """The operands, of one dtype, one behind the other along `dimension`."""
     if len(operands) == 0:
         raise ValueError("[concatenate] takes at least one operand; got none.")
@@ -180,12 +179,12 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Any:
     return shape.concatenate(*operands, dimension=axis_of(dimension, ndim))
 
 
-def stack(operands: Sequence[Any], axis: int = 0) -> Any:
+def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     """The operands, of one shape and dtype, along a new dimension `axis` of the result."""
     return concatenate([expand_dims(x, (axis,)) for x in operands], axis)
 
 
-def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     """The parts along `axis`, without that dimension."""
     return tuple(index_in_dim(x, i, axis, False) for i in range(type_of(x).shape[axis]))
 
@@ -194,8 +193,9 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
 
 
 def full(
-    shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None
-) -> Any:
+    shape: Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
+    sharding: Sharding | None = None,
+) -> Array:
     """An array of one value; the dtype is that of the value unless given.
 
     sharding: how it is split over explicit mesh axes.
@@ -211,9 +211,9 @@ def _filled(sharding: Any, *args: Any) -> Any:
 
 
 def full_like(
-    x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None,
-    sharding: Any = None,
-) -> Any:
+    x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
+    shape: Sequence[int] | None = None, sharding: Sharding | None = None,
+) -> Array:
     """An array of one value, of the shape, dtype and sharding of `x` where none are given."""
     t = type_of(x)
     weak = dtype is None and t.weak_type
@@ -223,21 +223,21 @@ def full_like(
     return _filled(goal, fill_value, size, dtype, weak)
 
 
-def iota(dtype: Any, size: int) -> Any:
+def iota(dtype: DTypeLike, size: int) -> Array:
     """0, 1, …, size - 1."""
     return broadcasted_iota(dtype, (size,), 0)
 
 
 def broadcasted_iota(
-    dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None
-) -> Any:
+    dtype: DTypeLike, shape: Sequence[int], dimension: int, *, out_sharding: OutSharding = None
+) -> Array:
     """Each element's index along `dimension`."""
     dtype = check_user_dtype(dtype, "iota")
     how = {"dtype": dtype, "shape": sizes(shape), "dimension": int(dimension)}
     return _by(create.iota, out_sharding, **how)
 
 
-def convert_element_type(operand: Any, new_dtype: Any) -> Any:
+def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """The operand as another dtype; of a complex number the real part becomes a real one."""
     new = check_user_dtype(new_dtype, "convert_element_type")
     if is_array(operand) and operand.dtype == new and not operand.weak_type:
@@ -245,7 +245,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     return cast.convert_element_type(operand, dtype=new)
 
 
-def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
+def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """The operand's bits as another dtype.
 
     Where the new elements are smaller, those of one old element are a new last dimension; where
@@ -255,7 +255,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     return cast.bitcast_convert_type(operand, dtype=new)
 
 
-def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
     """Rounded as if stored with so many bits; the dtype stays."""
     return cast.reduce_precision(
         operand, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits)

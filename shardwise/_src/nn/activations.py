@@ -34,6 +34,7 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim
 from shardwise._src.ops.special import erfc
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import to_inexact
 
 
@@ -46,25 +47,25 @@ def _inexact(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def identity(x: Any) -> Any:
+def identity(x: ArrayLike) -> Array:
     """x."""
-    return x
+    return x  # pyright: ignore[reportReturnType] (results of programs are arrays)
 
 
 @fused(arrays=1)
-def relu(x: Any) -> Any:
+def relu(x: ArrayLike) -> Array:
     """max(x, 0); the derivative at 0 is 0."""
     return where(le(x, lit(0, x)), lit(0, x), x)
 
 
 @fused(arrays=1)
-def relu6(x: Any) -> Any:
+def relu6(x: ArrayLike) -> Array:
     """x cut off below 0 and above 6; the derivative at both is 0."""
     return _between(x, 0, 6)
 
 
 @fused(arrays=1)
-def hard_tanh(x: Any) -> Any:
+def hard_tanh(x: ArrayLike) -> Array:
     """x cut off below -1 and above 1."""
     low, high = lit(-1, x), lit(1, x)
     return where(gt(x, high), high, where(lt(x, low), low, x))
@@ -76,7 +77,7 @@ def _between(x: Any, low: float, high: float) -> Any:
 
 
 @fused(arrays=1)
-def hard_sigmoid(x: Any) -> Any:
+def hard_sigmoid(x: ArrayLike) -> Array:
     """relu6(x + 3) / 6."""
     return _hard_sigmoid(_inexact(x))
 
@@ -86,14 +87,14 @@ def _hard_sigmoid(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def hard_silu(x: Any) -> Any:
+def hard_silu(x: ArrayLike) -> Array:
     """x * hard_sigmoid(x)."""
     x = _inexact(x)
     return mul(x, _hard_sigmoid(x))
 
 
 @fused(arrays=2)
-def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Array:
     """x where it is 0 or more, negative_slope * x elsewhere."""
     x, slope = _with_parameter(x, negative_slope)
     return where(ge(x, lit(0, x)), x, mul(slope, x))
@@ -104,7 +105,7 @@ def _with_parameter(x: Any, parameter: Any) -> list[Any]:
 
 
 @fused(arrays=1)
-def sparse_plus(x: Any) -> Any:
+def sparse_plus(x: ArrayLike) -> Array:
     """0 up to -1, x from 1 on, and a parabola between: (x + 1)**2 / 4."""
     x = _inexact(x)
     one = lit(1, x)
@@ -113,7 +114,7 @@ def sparse_plus(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def sparse_sigmoid(x: Any) -> Any:
+def sparse_sigmoid(x: ArrayLike) -> Array:
     """The derivative of `sparse_plus`: (x + 1) / 2, cut off below 0 and above 1."""
     x = _inexact(x)
     return mul(lit(0.5, x), _between(add(x, lit(1, x)), 0, 2))
@@ -123,26 +124,26 @@ def sparse_sigmoid(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: ArrayLike) -> Array:
     """1 / (1 + exp(-x))."""
     return ew.logistic(_inexact(x))
 
 
 @fused(arrays=1)
-def tanh(x: Any) -> Any:
+def tanh(x: ArrayLike) -> Array:
     """Hyperbolic tangent."""
     return ew.tanh(_inexact(x))
 
 
 @fused(arrays=1)
-def silu(x: Any) -> Any:
+def silu(x: ArrayLike) -> Array:
     """x * sigmoid(x), also known as swish."""
     x = _inexact(x)
     return mul(x, ew.logistic(x))
 
 
 @fused(arrays=1)
-def softplus(x: Any) -> Any:
+def softplus(x: ArrayLike) -> Array:
     """log(1 + exp(x))."""
     return _softplus(_inexact(x))
 
@@ -157,20 +158,20 @@ def _softplus(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def log_sigmoid(x: Any) -> Any:
+def log_sigmoid(x: ArrayLike) -> Array:
     """log(sigmoid(x)), exact for very negative x too."""
     return neg(_softplus(neg(_inexact(x))))
 
 
 @fused(arrays=1)
-def soft_sign(x: Any) -> Any:
+def soft_sign(x: ArrayLike) -> Array:
     """x / (|x| + 1)."""
     x = _inexact(x)
     return div(x, add(abs(x), lit(1, x)))
 
 
 @fused(arrays=2)
-def elu(x: Any, alpha: Any = 1.0) -> Any:
+def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """x where it is positive, alpha * (exp(x) - 1) elsewhere."""
     return _elu(*_with_parameter(x, alpha))
 
@@ -182,7 +183,7 @@ def _elu(x: Any, alpha: Any) -> Any:
 
 
 @fused(arrays=2)
-def celu(x: Any, alpha: Any = 1.0) -> Any:
+def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1): smooth for every alpha."""
     x, alpha = _with_parameter(x, alpha)
     zero = lit(0, x)
@@ -195,13 +196,13 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 
 
 @fused(arrays=1)
-def selu(x: Any) -> Any:
+def selu(x: ArrayLike) -> Array:
     """`elu` with the slopes at which unit variance is kept (Klambauer et al., 2017)."""
     x = _inexact(x)
     return mul(lit(_SELU_SCALE, x), _elu(x, lit(_SELU_ALPHA, x)))
 
 
-def gelu(x: Any, approximate: bool = True) -> Any:
+def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """x * Φ(x), with the normal distribution function Φ.
 
     approximate: by a formula with tanh that is close to it, the usual one in older models.
@@ -224,21 +225,21 @@ def _gelu(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def mish(x: Any) -> Any:
+def mish(x: ArrayLike) -> Array:
     """x * tanh(softplus(x))."""
     x = _inexact(x)
     return mul(x, ew.tanh(_softplus(x)))
 
 
 @fused(arrays=2)
-def squareplus(x: Any, b: Any = 4) -> Any:
+def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
     """(x + sqrt(x**2 + b)) / 2: close to `softplus`, without exponentials."""
     x, b = _with_parameter(x, b)
     return div(add(x, sqrt(add(mul(x, x), b))), lit(2, x))
 
 
 @fused(arrays=1)
-def log1mexp(x: Any) -> Any:
+def log1mexp(x: ArrayLike) -> Array:
     """log(1 - exp(-x)) for x of 0 or more, exact at both ends."""
     x = _inexact(x)
     near = lt(x, lit(np.log(2), x))
@@ -247,7 +248,7 @@ def log1mexp(x: Any) -> Any:
     return where(near, log(neg(expm1(neg(small)))), log1p(neg(exp(neg(large)))))
 
 
-def glu(x: Any, axis: int = -1) -> Any:
+def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half along `axis` times the sigmoid of the second."""
     return _glu(x, canonical_axis(axis, type_of(x).ndim))
 

@@ -19,6 +19,7 @@ from shardwise._src.ops.contract import dot
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import add, bitwise_and, ge, le, lt, mul, stop_gradient, where
 from shardwise._src.ops.families import BOOL, lit
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import in_row
 from shardwise._src.types.dtypes import finfo, is_float, is_integer
 from shardwise._src.types.promotion import promote_types
@@ -27,20 +28,12 @@ FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 
 
 def dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    bias: Any = None,
-    mask: Any = None,
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    query_seq_lengths: Any = None,
-    key_value_seq_lengths: Any = None,
-    local_window_size: int | tuple[int, int] | None = None,
-    implementation: str | None = None,
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None, *, scale: float | None = None, is_causal: bool = False,
+    query_seq_lengths: ArrayLike | None = None, key_value_seq_lengths: ArrayLike | None = None,
+    local_window_size: int | tuple[int, int] | None = None, implementation: str | None = None,
     return_residual: bool = False,
-) -> Any:
+) -> Array:
     """softmax(scale * query · key + bias) · value, for each head.
 
     query:      (B, T, N, H), or (T, N, H).

@@ -24,6 +24,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.random.arguments import check_key, inexact_dtype, sizes, typed_key
 from shardwise._src.random.continuous import normal_sample, truncated_sample
 from shardwise._src.random.draws import keys_of, uniform_sample, unit_sample
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, real_dtype
 
 Initializer = Callable[..., Any]
@@ -36,17 +37,17 @@ _CUT_REAL, _CUT_COMPLEX = 0.87962566103423978, 0.95311164380491208
 # -- the same value everywhere --
 
 
-def zeros(key: Any, shape: Any, dtype: Any = None) -> Any:
+def zeros(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Zeros; the key is not used."""
     return _filled(0.0, sizes("zeros", shape), _any_dtype("zeros", dtype))
 
 
-def ones(key: Any, shape: Any, dtype: Any = None) -> Any:
+def ones(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
     """Ones; the key is not used."""
     return _filled(1.0, sizes("ones", shape), _any_dtype("ones", dtype))
 
 
-def constant(value: Any, dtype: Any = None) -> Initializer:
+def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """An initializer that gives `value`, which broadcasts to the shape."""
 
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Any:
@@ -69,18 +70,18 @@ def _filled(value: Any, shape: tuple, dtype: Any) -> Any:
 # -- of a given size --
 
 
-def uniform(scale: float = 1e-2, dtype: Any = None) -> Initializer:
+def uniform(scale: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """An initializer of uniform numbers in [0, scale)."""
     return _made("uniform", dtype, lambda shape, dtype: ("unit", scale))
 
 
-def normal(stddev: float = 1e-2, dtype: Any = None) -> Initializer:
+def normal(stddev: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """An initializer of normal numbers with the given standard deviation."""
     return _made("normal", dtype, lambda shape, dtype: ("normal", stddev))
 
 
 def truncated_normal(
-    stddev: float = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0
+    stddev: float = 1e-2, dtype: DTypeLike | None = None, lower: float = -2.0, upper: float = 2.0
 ) -> Initializer:
     """An initializer of `stddev` times standard normal numbers inside (lower, upper)."""
     kind = ("truncated", float(lower), float(upper))
@@ -138,13 +139,8 @@ def _in_disk(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def variance_scaling(
-    scale: float,
-    mode: str,
-    distribution: str,
-    in_axis: Axes = -2,
-    out_axis: Axes = -1,
-    batch_axis: Axes = (),
-    dtype: Any = None,
+    scale: float, mode: str, distribution: str, in_axis: Axes = -2, out_axis: Axes = -1,
+    batch_axis: Axes = (), dtype: DTypeLike | None = None,
 ) -> Initializer:
     """An initializer of numbers with mean 0 and variance scale / n.
 
@@ -202,14 +198,14 @@ def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tupl
 
 
 def glorot_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
     """`variance_scaling` by 1, "fan_avg", uniform (Glorot and Bengio, 2010)."""
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def glorot_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
     """`variance_scaling` by 1, "fan_avg", truncated normal (Glorot and Bengio, 2010)."""
     return variance_scaling(
@@ -218,14 +214,14 @@ def glorot_normal(
 
 
 def lecun_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
     """`variance_scaling` by 1, "fan_in", uniform (LeCun and others, 1998)."""
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def lecun_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
     """`variance_scaling` by 1, "fan_in", truncated normal (LeCun and others, 1998)."""
     return variance_scaling(
@@ -234,14 +230,14 @@ def lecun_normal(
 
 
 def he_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
     """`variance_scaling` by 2, "fan_in", uniform (He and others, 2015)."""
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def he_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
     """`variance_scaling` by 2, "fan_in", truncated normal (He and others, 2015)."""
     return variance_scaling(

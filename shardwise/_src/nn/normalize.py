@@ -41,6 +41,7 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.ops.shape import canonical_axis
+from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, to_inexact
 
 
@@ -76,7 +77,7 @@ def _mask(where_: Any, x: Any) -> Any:
     return broadcast_to(cast(where_, BOOL), type_of(x).shape)
 
 
-def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, an integer or several; without overflow.
 
     where: elements to include; the others give 0.
@@ -123,7 +124,7 @@ def _total(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
     return reduce_sum(x if mask is None else where(mask, x, lit(0, x)), axes=axes)
 
 
-def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
     """log(softmax(x)), exact where the softmax is too small for a float.
 
     where: elements to include; the others give -inf.
@@ -159,9 +160,9 @@ def _log_normalized(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
 
 
 def logsumexp(
-    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
-    where: Any = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, b: ArrayLike | None = None, keepdims: bool = False,
+    return_sign: bool = False, where: ArrayLike | None = None,
+) -> Array | tuple[Array, Array]:
     """log(sum(b * exp(a))) over `axis`, without overflow.
 
     b:           factors; 1 by default. Where the sum is negative the result is NaN, unless
@@ -239,7 +240,9 @@ def _log_or_flat(total: Any) -> Any:
     return where(empty, lit(-np.inf, total), log(where(empty, lit(1, total), total)))
 
 
-def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+def logmeanexp(
+    x: ArrayLike, axis: Axis = None, where: ArrayLike | None = None, keepdims: bool = False
+) -> Array:
     """log(mean(exp(x))) over `axis`, without overflow."""
     axes = _axes(axis, type_of(x).ndim)
     if where is None:
@@ -265,9 +268,9 @@ def _logmeanexp_where(x: Any, mask: Any, axes: tuple, keepdims: bool) -> Any:
 
 
 def standardize(
-    x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5,
-    where: Any = None,
-) -> Any:
+    x: ArrayLike, axis: Axis = -1, mean: ArrayLike | None = None, variance: ArrayLike | None = None,
+    epsilon: ArrayLike = 1e-5, where: ArrayLike | None = None,
+) -> Array:
     """(x - mean) / sqrt(variance + epsilon), over `axis`.
 
     mean, variance: those of `x` by default; of a shape that broadcasts to that of `x`.
@@ -306,7 +309,9 @@ def _count(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
 # -- one_hot --
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
+def one_hot(
+    x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: int = -1
+) -> Array:
     """For each index a vector with a 1 at its place and 0 elsewhere; all 0 where it is outside.
 
     axis: where the dimension of the classes goes in the result.

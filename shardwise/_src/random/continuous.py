@@ -59,6 +59,7 @@ from shardwise._src.random.arguments import (
     typed_key,
 )
 from shardwise._src.random.draws import keys_of, rademacher_sample, uniform_sample, unit_sample
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import finfo, is_complex, real_dtype
 
 FLOAT32, UINT32 = np.dtype(np.float32), np.dtype(np.uint32)
@@ -79,7 +80,10 @@ def shaped(name: str, key: Any, shape: Any, dtype: Any) -> tuple[tuple[int, ...]
 # -- normal --
 
 
-def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+def normal(
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Standard normal numbers; complex ones have unit variance, half of it in each part."""
     if out_sharding is not None:
         return placed(normal, out_sharding, key, shape, dtype)
@@ -101,8 +105,9 @@ def normal_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def lognormal(
-    key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """exp(sigma * x) for standard normal x."""
     if out_sharding is not None:
         return placed(lognormal, out_sharding, key, sigma, shape, dtype)
@@ -119,9 +124,9 @@ def _lognormal(key: Any, sigma: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def truncated_normal(
-    key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
-    out_sharding: Any = None,
-) -> Any:
+    key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """Standard normal numbers, given that they are in the open interval (lower, upper)."""
     if out_sharding is not None:
         return placed(truncated_normal, out_sharding, key, lower, upper, shape, dtype)
@@ -146,7 +151,10 @@ def truncated_sample(key: Any, lower: Any, upper: Any, shape: tuple | None, dtyp
     return clamp(low, out, nextafter(stop_gradient(upper), neg(inf)))
 
 
-def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+def maxwell(
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """The length of a standard normal vector in three dimensions."""
     if out_sharding is not None:
         return placed(maxwell, out_sharding, key, shape, dtype)
@@ -165,8 +173,9 @@ def maxwell_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def double_sided_maxwell(
-    key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: ShapeLike = (),
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """loc + scale * s * m, where m is of `maxwell` and s is 1 or -1.
 
     The result's shape is `shape` followed by that of the parameters together, or twice the latter
@@ -190,8 +199,9 @@ def _double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: tuple, dtype: A
 
 
 def wald(
-    key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+    *, out_sharding: OutSharding = None,
+) -> Array:
     """Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
     if out_sharding is not None:
         return placed(wald, out_sharding, key, mean, shape, dtype)
@@ -216,7 +226,10 @@ def _wald(key: Any, mean: Any, shape: tuple | None, dtype: Any) -> Any:
 # -- by the inverse of the distribution function --
 
 
-def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+def exponential(
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Exponential numbers with mean 1."""
     if out_sharding is not None:
         return placed(exponential, out_sharding, key, shape, dtype)
@@ -234,8 +247,9 @@ def exponential_sample(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def pareto(
-    key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Pareto numbers of 1 or more, with tail exponent `b`."""
     if out_sharding is not None:
         return placed(pareto, out_sharding, key, b, shape, dtype)
@@ -251,9 +265,9 @@ def _pareto(key: Any, b: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def weibull_min(
-    key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None, *,
-    out_sharding: Any = None,
-) -> Any:
+    key: ArrayLike, scale: ArrayLike, concentration: ArrayLike, shape: ShapeLike = (),
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """Weibull numbers of 0 or more."""
     if out_sharding is not None:
         return placed(weibull_min, out_sharding, key, scale, concentration, shape, dtype)
@@ -272,8 +286,9 @@ def _weibull_min(key: Any, scale: Any, concentration: Any, shape: tuple, dtype: 
 
 
 def rayleigh(
-    key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """The length of a normal vector in two dimensions, of standard deviation `scale` in each."""
     if out_sharding is not None:
         return placed(rayleigh, out_sharding, key, scale, shape, dtype)
@@ -290,9 +305,9 @@ def _rayleigh(key: Any, scale: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def gumbel(
-    key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *,
-    out_sharding: Any = None,
-) -> Any:
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, mode: str | None = None,
+    *, out_sharding: OutSharding = None,
+) -> Array:
     """Gumbel numbers: -log(x) for exponential x.
 
     mode: "low" (the default), "high" or "highest": with how many bits. In float32 the largest
@@ -358,7 +373,10 @@ def _float_of_bits(high: Any, low: Any) -> Any:
     return bitcast_convert_type(bitwise_or(exponent, mantissa), dtype=FLOAT32)
 
 
-def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+def laplace(
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Laplace numbers: exponential ones of either sign."""
     if out_sharding is not None:
         return placed(laplace, out_sharding, key, shape, dtype)
@@ -373,7 +391,10 @@ def _laplace(key: Any, shape: tuple, dtype: Any) -> Any:
     return mul(sign(u), log1p(neg(abs(u))))
 
 
-def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+def logistic(
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Logistic numbers: log(u) - log(1 - u) for uniform u."""
     if out_sharding is not None:
         return placed(logistic, out_sharding, key, shape, dtype)
@@ -388,7 +409,10 @@ def _logistic(key: Any, shape: tuple, dtype: Any) -> Any:
     return sub(log(u), log1p(neg(u)))
 
 
-def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+def cauchy(
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Cauchy numbers: the ratio of two normal ones."""
     if out_sharding is not None:
         return placed(cauchy, out_sharding, key, shape, dtype)
@@ -404,9 +428,10 @@ def _cauchy(key: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def triangular(
-    key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *,
-    out_sharding: Any = None,
-) -> Any:
+    key: ArrayLike, left: ArrayLike, mode: ArrayLike, right: ArrayLike,
+    shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Numbers in [left, right] whose density rises linearly to `mode`, then falls."""
     if out_sharding is not None:
         return placed(triangular, out_sharding, key, left, mode, right, shape, dtype)

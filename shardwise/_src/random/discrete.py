@@ -51,6 +51,7 @@ from shardwise._src.random.arguments import (
 )
 from shardwise._src.random.continuous import gumbel_mode, gumbel_sample, shaped
 from shardwise._src.random.draws import keys_of, randint_sample, unit_sample
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, is_complex, is_integer, to_inexact
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
@@ -60,9 +61,9 @@ FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 
 
 def categorical(
-    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
-    mode: str | None = None, *, out_sharding: Any = None,
-) -> Any:
+    key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
+    replace: bool = True, mode: str | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """Indices along `axis`, with probabilities softmax(logits, axis).
 
     shape:   of the result; ends in the shape of `logits` without `axis`, which is the default.
@@ -135,9 +136,9 @@ def _distinct(
 
 
 def choice(
-    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0,
-    mode: str | None = None,
-) -> Any:
+    key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = True,
+    p: ArrayLike | None = None, axis: int = 0, mode: str | None = None,
+) -> Array:
     """A sample from `a` along `axis`, or of range(a) where `a` is an integer.
 
     shape:   how many to draw; takes the place of `axis` in the result's shape.
@@ -279,8 +280,9 @@ def _take(x: Any, places: Any, axis: int) -> Any:
 
 
 def permutation(
-    key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """`x` with its elements along `axis` in random order, or range(x) where `x` is an integer.
 
     independent: whether each line along `axis` gets an order of its own.
@@ -333,8 +335,9 @@ def shuffled(key: Any, x: Any, axis: int) -> Any:
 
 
 def geometric(
-    key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """The number of trials up to the first success, each of probability `p`; 1 or more."""
     if out_sharding is not None:
         return placed(geometric, out_sharding, key, p, shape, dtype)
@@ -354,8 +357,9 @@ def _geometric(key: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def poisson(
-    key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+    *, out_sharding: OutSharding = None,
+) -> Array:
     """Poisson numbers with mean `lam`, which is not negative."""
     if out_sharding is not None:
         return placed(poisson, out_sharding, key, lam, shape, dtype)
@@ -375,8 +379,9 @@ def _form() -> dict[str, Any]:
 
 
 def binomial(
-    key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """The number of successes among `n` trials of probability `p`, as a float.
 
     NaN where `n` is negative or `p` is not a probability.
@@ -408,8 +413,9 @@ def binomial_sample(key: Any, n: Any, p: Any) -> Any:
 
 
 def multinomial(
-    key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None
-) -> Any:
+    key: ArrayLike, n: ArrayLike, p: ArrayLike, *, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None,
+) -> Array:
     """How often each of several outcomes is drawn in `n` trials, as floats.
 
     n: of a shape that broadcasts to that of `p` without its last dimension.

@@ -38,6 +38,7 @@ from shardwise._src.random.arguments import (
     sizes,
     typed_key,
 )
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import (
     canonicalize,
     check_user_dtype,
@@ -60,7 +61,10 @@ def keys_of(key: Any, count: int) -> list[Any]:
 # -- bits --
 
 
-def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+def bits(
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Uniform random bits, as unsigned integers.
 
     dtype: an unsigned integer type; uint32 by default, uint64 where x64 is on.
@@ -85,9 +89,9 @@ def _bits(key: Any, shape: tuple, width: int) -> Any:
 
 
 def uniform(
-    key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
-    out_sharding: Any = None,
-) -> Any:
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, minval: ArrayLike = 0.0,
+    maxval: ArrayLike = 1.0, *, out_sharding: OutSharding = None,
+) -> Array:
     """Uniform floats in [minval, maxval).
 
     minval, maxval: real, of shapes that broadcast to `shape`.
@@ -125,8 +129,9 @@ def uniform_sample(key: Any, shape: tuple, dtype: Any, low: Any, high: Any) -> A
 
 
 def bernoulli(
-    key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None, mode: str = "low", *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """True with probability `p`.
 
     p:     floating-point, of a shape that broadcasts to `shape`.
@@ -165,8 +170,9 @@ def bernoulli_sample(key: Any, p: Any, shape: tuple | None, mode: str = "low") -
 
 
 def randint(
-    key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike,
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """Uniform integers in [minval, maxval); minval where that is empty.
 
     minval, maxval: integers of shapes that broadcast to `shape`; cut to the range of `dtype`.
@@ -242,7 +248,10 @@ def _into(x: Any, dtype: Any, shape: tuple) -> Any:
     return parameter("randint", _clip(x, low, high), dtype, shape)
 
 
-def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
+def rademacher(
+    key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """1 or -1, with equal probability."""
     if out_sharding is not None:
         return placed(rademacher, out_sharding, key, shape, dtype)

@@ -18,11 +18,13 @@ from shardwise._src.ops.sharding import placed
 from shardwise._src.random.arguments import common_sizes, parameter, sizes, typed_key
 from shardwise._src.random.continuous import exponential_sample, normal_sample, plain, shaped
 from shardwise._src.random.draws import keys_of, rademacher_sample
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 
 
 def gamma(
-    key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Gamma numbers with shape parameter `a` and scale 1. Differentiable in `a`."""
     if out_sharding is not None:
         return placed(gamma, out_sharding, key, a, shape, dtype)
@@ -31,8 +33,9 @@ def gamma(
 
 
 def loggamma(
-    key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Logarithms of gamma numbers, exact where these are too small for a float."""
     if out_sharding is not None:
         return placed(loggamma, out_sharding, key, a, shape, dtype)
@@ -53,8 +56,9 @@ def gamma_sample(key: Any, a: Any, shape: tuple, dtype: Any, log_space: bool) ->
 
 
 def beta(
-    key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """Beta numbers, in [0, 1]."""
     if out_sharding is not None:
         return placed(beta, out_sharding, key, a, b, shape, dtype)
@@ -75,8 +79,9 @@ def _beta(key: Any, a: Any, b: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def dirichlet(
-    key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """Dirichlet vectors: not negative, with sum 1.
 
     alpha: concentrations `(..., n)`. shape: of the result without its last dimension.
@@ -103,8 +108,9 @@ def _dirichlet(key: Any, alpha: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def chisquare(
-    key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+    *, out_sharding: OutSharding = None,
+) -> Array:
     """Chi-square numbers with `df` degrees of freedom."""
     if out_sharding is not None:
         return placed(chisquare, out_sharding, key, df, shape, dtype)
@@ -124,7 +130,10 @@ def chisquare_sample(key: Any, df: Any, shape: tuple, dtype: Any) -> Any:
     return mul(exp(logs), lit(2, logs))
 
 
-def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
+def t(
+    key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+    *, out_sharding: OutSharding = None,
+) -> Array:
     """Student's t numbers with `df` degrees of freedom."""
     if out_sharding is not None:
         return placed(t, out_sharding, key, df, shape, dtype)
@@ -143,9 +152,9 @@ def _t(key: Any, df: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def f(
-    key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *,
-    out_sharding: Any = None,
-) -> Any:
+    key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+) -> Array:
     """F numbers: the ratio of two chi-square ones, each over its degrees of freedom."""
     if out_sharding is not None:
         return placed(f, out_sharding, key, dfnum, dfden, shape, dtype)
@@ -163,8 +172,9 @@ def _f(key: Any, dfnum: Any, dfden: Any, shape: tuple | None, dtype: Any) -> Any
 
 
 def generalized_normal(
-    key: Any, p: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, p: float, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Numbers of density proportional to exp(-|x|**p)."""
     if out_sharding is not None:
         return placed(generalized_normal, out_sharding, key, p, shape, dtype)
@@ -187,8 +197,9 @@ def power_sample(key: Any, p: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def ball(
-    key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+    key: ArrayLike, d: int, p: float = 2, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Points in the unit ball of the p-norm in `d` dimensions: an array of shape (*shape, d)."""
     if out_sharding is not None:
         return placed(ball, out_sharding, key, d, p, shape, dtype)

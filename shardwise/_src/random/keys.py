@@ -32,12 +32,13 @@ from shardwise._src.random.arguments import (
     typed_key,
     typed_keys,
 )
+from shardwise._src.types.annotations import Array, ArrayLike, Ints
 from shardwise._src.types.dtypes import KeyDType, is_bool, is_integer
 
 UINT32 = np.dtype(np.uint32)
 
 
-def key_dtype(impl: Any = None) -> KeyDType:
+def key_dtype(impl: str | KeyDType | None = None) -> KeyDType:
     """The dtype of typed keys of a generator, by its name; None for the default, threefry2x32."""
     if impl is None:
         return THREEFRY
@@ -49,7 +50,9 @@ def key_dtype(impl: Any = None) -> KeyDType:
     raise ValueError(f"unknown generator {impl!r}. Known are: {known}.")
 
 
-def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
+def key(
+    seed: ArrayLike, *, impl: str | KeyDType | None = None, dtype: str | KeyDType | None = None
+) -> Array:
     """A typed key, `key<fry>[]`, from an integer seed.
 
     seed:  an integer, or an integer array of shape ().
@@ -61,7 +64,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     return _key(_seed("key", seed), chosen, True)
 
 
-def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
+def PRNGKey(seed: ArrayLike, *, impl: str | KeyDType | None = None) -> Array:
     """A raw key, `u32[2]`, from an integer seed. New code is better off with `key`."""
     return _key(_seed("PRNGKey", seed), key_dtype(impl), False)
 
@@ -102,7 +105,7 @@ def _seed(name: str, seed: Any) -> Any:
 # -- new keys from old --
 
 
-def split(key: Any, num: Any = 2) -> Any:
+def split(key: ArrayLike, num: Ints = 2) -> Array:
     """New keys from one, independent of it and of each other.
 
     num: how many, an integer or a shape.
@@ -126,12 +129,12 @@ def _split_in_two(key: Any) -> Any:
     return _split(key, (2,))
 
 
-def fold_in(key: Any, data: Any) -> Any:
+def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     """The key that follows from a key and a 32-bit integer, such as a step or a device number."""
     check_key("fold_in", key)
     if not hasattr(data, "dtype"):
         try:
-            value = operator.index(data)
+            value = operator.index(data)  # pyright: ignore[reportArgumentType] (tried)
         except TypeError:
             raise TypeError(f"fold_in: data must be an integer; got {data!r}.") from None
         if not 0 <= value < 1 << 32:
@@ -154,7 +157,7 @@ def _fold_in(key: Any, data: Any) -> Any:
 # -- what is in a key --
 
 
-def key_data(keys: Any) -> Any:
+def key_data(keys: ArrayLike) -> Array:
     """The integers behind keys: `key<fry>[...]` → `u32[..., 2]`. Raw keys are returned as such."""
     check_key("key_data", keys)
     return _key_data(keys)
@@ -165,7 +168,9 @@ def _key_data(keys: Any) -> Any:
     return random_unwrap(typed_keys("key_data", keys))
 
 
-def wrap_key_data(data: Any, *, impl: Any = None, dtype: Any = None) -> Any:
+def wrap_key_data(
+    data: ArrayLike, *, impl: str | KeyDType | None = None, dtype: str | KeyDType | None = None
+) -> Array:
     """Typed keys of the given integers: `u32[..., 2]` → `key<fry>[...]`.
 
     impl, dtype: the generator, as for `key`.
@@ -180,7 +185,7 @@ def _wrap(data: Any, dtype: KeyDType) -> Any:
     return random_wrap(data, dtype=dtype)
 
 
-def key_impl(keys: Any) -> str:
+def key_impl(keys: ArrayLike) -> str:
     """The name of the generator that keys belong to."""
     check_key("key_impl", keys)
     t = type_of(keys)
@@ -190,7 +195,7 @@ def key_impl(keys: Any) -> str:
     return THREEFRY.impl_name
 
 
-def clone(key: Any) -> Any:
+def clone(key: ArrayLike) -> Array:
     """The key itself: says to readers that it is used a second time on purpose."""
     check_key("clone", key)
     return itself(key)

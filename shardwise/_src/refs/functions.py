@@ -15,15 +15,16 @@ from shardwise._src.refs.refs import empty_ref as empty_ref
 from shardwise._src.refs.refs import free_ref as free_ref
 from shardwise._src.refs.refs import freeze as freeze
 from shardwise._src.refs.refs import new_ref as new_ref
+from shardwise._src.types.annotations import Array, ArrayLike
 
 
-def get(ref: Any, idx: Any = None) -> Any:
+def get(ref: Ref, idx: Any = None) -> Array:
     """`ref[idx]`; the whole value without an index."""
     check_ref("get", ref)
     return ref.get(idx)
 
 
-def set(ref: Any, idx: Any, value: Any) -> None:
+def set(ref: Ref, idx: Any, value: ArrayLike) -> None:
     """`ref[idx] = value`; None stands for everything.
 
     Raises:
@@ -33,13 +34,13 @@ def set(ref: Any, idx: Any, value: Any) -> None:
     ref.set(value, idx)
 
 
-def swap(ref: Any, idx: Any, value: Any) -> Any:
+def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
     """`ref[idx] = value`; returns what was there."""
     check_ref("swap", ref)
     return ref.swap(value, idx)
 
 
-def addupdate(ref: Any, idx: Any, x: Any) -> None:
+def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
     """`ref[idx] += x`, once for each time that a place is given."""
     check_ref("addupdate", ref)
     ref.addupdate(x, idx)

@@ -36,6 +36,7 @@ from shardwise._src.ops.families import add
 from shardwise._src.ops.sharding import settle
 from shardwise._src.transforms.stage import Stage
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
+from shardwise._src.types.annotations import Array
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.promotion import lattice_join
@@ -237,7 +238,7 @@ def new_ref(init_val: Any) -> Ref:
     return Ref(cast(value, t.dtype, False) if t.weak_type else value)
 
 
-def freeze(ref: Ref) -> Any:
+def freeze(ref: Ref) -> Array:
     """The value of a ref, and the end of the ref: it cannot be used any more.
 
     Raises:

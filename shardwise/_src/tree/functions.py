@@ -17,6 +17,7 @@ from typing import Any
 
 from shardwise._src.messages.trees import leaf_paths, prefix_difference, tree_text
 from shardwise._src.runtime import pytree as _pytree
+from shardwise._src.types.annotations import T
 
 register_pytree_node = _pytree.register_node
 
@@ -161,11 +162,9 @@ def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
 
 
 def reduce(
-    function: Callable[[Any, Any], Any],
-    tree: Any,
-    initializer: Any = _UNSET,
+    function: Callable[[T, Any], T], tree: Any, initializer: Any = _UNSET,
     is_leaf: IsLeaf = None,
-) -> Any:
+) -> T:
     """`function(function(a, b), c)` over the leaves, starting from `initializer` if given.
 
     Raises TypeError for a tree without leaves and no `initializer`.
@@ -179,12 +178,9 @@ def reduce(
 
 
 def reduce_associative(
-    operation: Callable[[Any, Any], Any],
-    tree: Any,
-    *,
-    identity: Any = _UNSET,
+    operation: Callable[[T, T], T], tree: Any, *, identity: Any = _UNSET,
     is_leaf: IsLeaf = None,
-) -> Any:
+) -> T:
     """The leaves combined by an associative operation, in a balanced tree of calls.
 
     `n` leaves take about `log2(n)` steps one after another, where `reduce` takes `n - 1`.

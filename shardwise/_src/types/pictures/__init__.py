@@ -17,4 +17,4 @@ if TYPE_CHECKING:
     from shardwise._src.types.pictures.html import sharding_html as sharding_html
     from shardwise._src.types.pictures.panels import index_text as index_text
 
-__getattr__, __dir__ = lazy_names(__name__)
+lazy_names(__name__)
