@@ -29,9 +29,10 @@ test-matrix: install  ## smoke tests on every supported pair of Python and jaxli
 browser:           ## Chromium, in which tests look at pictures (on Debian, as root)
 	@sh tools/browser.sh
 
-lint: install      ## ruff and pyright
+lint: install      ## ruff and pyright; pyright and mypy on programs of users
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+	$(BIN)/python tools/check_types.py
 
 bench: install     ## benchmarks, as ratios
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,0 +1,83 @@
+"""Type-checks, as its users would, the programs that show the library.
+
+    python tools/check_types.py
+
+These are the Python blocks of README.md and of docs/, those of a document being one program at its
+own lines; the examples; and `tests/typed`, which says what checkers are to see. Pyright (basic) and
+mypy read them with an installed library: what they think of the library's own source is not asked.
+Programs that show errors, docs/errors, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "build" / "typed"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LIMIT = 540  # seconds for a checker
+
+
+def program_of(text: str) -> str:
+    """The Python blocks of a document at their lines, and nothing else."""
+    lines = [""] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start()) + 1
+        body = block[1].splitlines()
+        lines[first : first + len(body)] = body
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def programs() -> Iterator[Path]:
+    """The files to check; those of documents are written first."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in FOLDER.glob("*.py"):
+        old.unlink()
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = path.read_text()
+        if "```python" in text:
+            file = FOLDER / f"in_{path.stem.lower()}.py"
+            file.write_text(program_of(text))
+            yield file
+    yield from sorted((ROOT / "examples").glob("*.py"))
+    yield from sorted((ROOT / "tests" / "typed").glob("*.py"))
+
+
+def pyright(files: list[Path]) -> list[str]:
+    """The command that asks pyright."""
+    settings = {
+        "include": [str(f) for f in files],
+        "extraPaths": [str(ROOT), str(ROOT / "examples")],
+        "venvPath": str(ROOT), "venv": ".venv", "pythonVersion": "3.11",
+        "typeCheckingMode": "basic", "reportMissingImports": False,
+        "reportMissingModuleSource": False,
+    }
+    config = FOLDER / "pyrightconfig.json"
+    config.write_text(json.dumps(settings))
+    return [str(Path(sys.executable).with_name("pyright")), "-p", str(config)]
+
+
+def mypy(files: list[Path]) -> list[str]:
+    """The command that asks mypy."""
+    return [
+        sys.executable, "-m", "mypy", "--follow-imports=silent", "--ignore-missing-imports",
+        "--check-untyped-defs", "--warn-unused-ignores", "--python-version=3.11",
+        f"--cache-dir={FOLDER / 'mypy'}", *map(str, files),
+    ]  # fmt: skip
+
+
+def main() -> int:
+    files = list(programs())
+    failed = 0
+    for command in (pyright(files), mypy(files)):
+        failed += subprocess.run(command, cwd=ROOT, timeout=LIMIT, check=False).returncode != 0
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
