@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from shardwise import custom_derivatives as custom_derivatives
     from shardwise import debug as debug
     from shardwise import dlpack as dlpack
+    from shardwise import dtypes as dtypes
     from shardwise import errors as errors
     from shardwise import experimental as experimental
     from shardwise import explain as explain
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from shardwise import testing as testing
     from shardwise import tree as tree
     from shardwise import tree_util as tree_util
+    from shardwise import typing as typing
     from shardwise._src.api.caches import clear_caches as clear_caches
     from shardwise._src.api.callbacks import effects_barrier as effects_barrier
     from shardwise._src.api.callbacks import pure_callback as pure_callback
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
     from shardwise._src.api.tracing import make_jaxpr as make_jaxpr
     from shardwise._src.api.vmap import vmap as vmap
     from shardwise._src.arrays.array import Shard as Shard
+    from shardwise._src.base.config import check_tracer_leaks as check_tracer_leaks
     from shardwise._src.base.config import checking_leaks as checking_leaks
     from shardwise._src.base.config import debug_infs as debug_infs
     from shardwise._src.base.config import debug_nans as debug_nans

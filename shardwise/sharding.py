@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shardwise._src.types.mesh import AxisType as AxisType
     from shardwise._src.types.mesh import Mesh as Mesh
     from shardwise._src.types.partition_spec import PartitionSpec as PartitionSpec
+    from shardwise._src.types.partition_spec import UnreducedKind as UnreducedKind
     from shardwise._src.types.sharding import GSPMDSharding as GSPMDSharding
     from shardwise._src.types.sharding import NamedSharding as NamedSharding
     from shardwise._src.types.sharding import Sharding as Sharding

@@ -246,7 +246,8 @@ def test_annotations_name_the_class_of_arrays_for_type_checkers_only():
     assert complain(types__annotations=array, arrays__array="") == [
         f"{where}:1 imports shardwise._src.arrays.array.Array, which is above it"
     ]
-    assert complain(types__annotations=guard + array.replace("Array", "wrap"), arrays__array="") == [
+    other = guard + array.replace("Array", "wrap")
+    assert complain(types__annotations=other, arrays__array="") == [
         f"{where}:3 imports shardwise._src.arrays.array.wrap, which is above it"
     ]
     assert complain(types__mesh=guard + array, arrays__array="") != []

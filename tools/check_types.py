@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from os.path import relpath
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,11 +52,11 @@ def programs() -> Iterator[Path]:
 def pyright(files: list[Path]) -> list[str]:
     """The command that asks pyright."""
     settings = {
-        "include": [str(f) for f in files],
+        "include": [relpath(f, FOLDER) for f in files],
         "extraPaths": [str(ROOT), str(ROOT / "examples")],
         "venvPath": str(ROOT), "venv": ".venv", "pythonVersion": "3.11",
         "typeCheckingMode": "basic", "reportMissingImports": False,
-        "reportMissingModuleSource": False,
+        "reportMissingModuleSource": False, "enableTypeIgnoreComments": False,
     }
     config = FOLDER / "pyrightconfig.json"
     config.write_text(json.dumps(settings))

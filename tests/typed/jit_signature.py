@@ -20,5 +20,5 @@ assert_type(sw.jit(scale)(1, b=3.0), list[str])
 assert_type(sw.jit(static_argnums=0)(scale)(1), list[str])
 assert_type(step(1), int)
 
-step("no")  # pyright: ignore[reportArgumentType]
-sw.jit(scale, static_argnum=1)  # pyright: ignore[reportCallIssue]
+step("no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+sw.jit(scale, static_argnum=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]

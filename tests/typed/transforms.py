@@ -1,6 +1,6 @@
 """What type checkers see of functions that were transformed; nothing runs this."""
 
-# pyright: reportUnnecessaryTypeIgnoreComment=true, enableTypeIgnoreComments=false
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from typing import Any, assert_type
 

@@ -25,6 +25,7 @@ from shardwise._src.types.dtypes import (
     prng_key,
     short_name,
 )
+from tests.helpers.errors import message
 
 ALL = [np.dtype(t) for types in dtypes.SCALAR_TYPES.values() for t in types]
 KEY = KeyDType("threefry2x32", (2,))
@@ -415,3 +416,22 @@ def test_extended_dtypes_compare_by_fields():
     assert issubdtype(pair, extended) and not issubdtype(pair, prng_key)
     assert issubdtype(pair, same)
     assert canonicalize(pair) is pair and short_name(pair) == repr(pair) == "pair"
+
+
+@pytest.mark.parametrize("name", ["bool", "int4", "uint8", "int64", "bfloat16", "float64",
+                                  "complex64", "complex128", "float8_e4m3fn"])
+def test_bits_of_dtypes_are_those_of_jax(name):
+    assert dtypes.itemsize_bits(name) == jax.dtypes.itemsize_bits(jax.numpy.dtype(name))
+    assert dtypes.canonicalize_dtype(name) == jax.dtypes.canonicalize_dtype(name)
+
+
+def test_what_has_no_bits_and_is_no_dtype_of_numbers():
+    key = KeyDType("fry", (2,))
+    assert dtypes.canonicalize_dtype(key, allow_extended_dtype=True) is key
+    assert message(ValueError, dtypes.canonicalize_dtype, key) == (
+        f"canonicalize_dtype: {key} is no dtype of numbers. It is allowed with "
+        "allow_extended_dtype=True."
+    )
+    assert message(ValueError, dtypes.itemsize_bits, None) == (
+        "itemsize_bits takes a dtype of numbers; got None."
+    )

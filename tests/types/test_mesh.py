@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import current
 from shardwise._src.types.grids import create_device_mesh, make_mesh
 from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
@@ -360,3 +361,22 @@ def test_thousands_of_devices_are_compared_by_identity():
 def test_threads_get_the_same_object():
     made = at_once(lambda: [Mesh(grid(2, 2), (f"a{i}", "b")) for i in range(50)])
     assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
+
+
+def test_abstract_meshes_without_axes_are_empty():
+    for kind in (AbstractMesh, jax.sharding.AbstractMesh):
+        none, some = kind((), ()), kind((2, 4), ("x", "y"))
+        assert (none.empty, none.size) == (True, 0)
+        assert (some.empty, some.size) == (False, 8)
+
+
+def test_meshes_that_must_not_be_entered():
+    mesh = Mesh(np.array([FakeDevice(0)]), ("x",))
+    with disallow_mesh_context_manager(True), pytest.raises(RuntimeError) as error, mesh:
+        pass
+    assert str(error.value) == (
+        "Mesh('x': 1) cannot be entered by `with mesh:`, as the flag "
+        "disallow_mesh_context_manager is on. Write `with shardwise.set_mesh(mesh):`."
+    )
+    with mesh:
+        assert current().mesh is mesh

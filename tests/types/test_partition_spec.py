@@ -8,7 +8,8 @@ import jax
 import pytest
 from hypothesis import given, settings
 
-from shardwise._src.types.partition_spec import UNCONSTRAINED, P
+from shardwise._src.types.partition_spec import UNCONSTRAINED, P, UnreducedKind
+from tests.helpers.errors import message
 from tests.helpers.threads import at_once
 
 NAMES = ["x", "y", "z", "w"]
@@ -135,3 +136,22 @@ def test_threads_get_the_same_object():
     names = [f"axis{i}" for i in range(200)]
     made = at_once(lambda: [P(name, (name + "a", name + "b")) for name in names])
     assert all(len(set(map(id, same))) == 1 for same in zip(*made, strict=True))
+
+
+def test_kinds_of_unreduced_values():
+    assert P("x", unreduced={"y"}).unreduced_kind is UnreducedKind.sum
+    assert P("x").unreduced_kind is None
+    summed = P("x", unreduced={"y"}, unreduced_kind=UnreducedKind.sum)
+    assert summed is P("x", unreduced={"y"})
+    assert summed.update(unreduced_kind=UnreducedKind.sum) is summed
+    assert message(ValueError, P, unreduced_kind=UnreducedKind.sum) == (
+        "unreduced_kind=sum of a PartitionSpec is for unreduced axes, of which there are none: add "
+        "unreduced={...}, or leave it out."
+    )
+    assert message(TypeError, P, unreduced={"y"}, unreduced_kind="sum") == (
+        "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got 'sum' of type str."
+    )
+    assert message(NotImplementedError, P, unreduced={"y"}, unreduced_kind=UnreducedKind.max) == (
+        "unreduced_kind=max of a PartitionSpec: devices hold addends along unreduced axes; values "
+        "whose maximum is to be taken are not supported. Take it with lax.pmax."
+    )

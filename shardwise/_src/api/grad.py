@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from shardwise._src.api.backward import backward
-from shardwise._src.api.closures import Closure
+from shardwise._src.api.closures import VJP, Closure, vjp_of
 from shardwise._src.api.signatures import as_tuple, called, check_argnums, check_function
 from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.arrays.array import Array, wrap
@@ -370,11 +370,11 @@ def linear_parts(
 @overload
 def vjp(
     fun: Callable[..., T], *primals: Any, has_aux: Literal[False] = False
-) -> tuple[T, Callable[..., tuple[Any, ...]]]: ...
+) -> tuple[T, VJP]: ...
 @overload
 def vjp(
     fun: Callable[..., tuple[T, Aux]], *primals: Any, has_aux: Literal[True]
-) -> tuple[T, Callable[..., tuple[Any, ...]], Aux]: ...
+) -> tuple[T, VJP, Aux]: ...
 @hides_frames
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`fun(*primals)` and the function that pulls cotangents back.
@@ -382,7 +382,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
     Returns:
       (result, pull_back), with `has_aux` also aux. `pull_back(ct)` takes a cotangent of the
       result's tree and gives a tuple with one of each primal. It is a container of the arrays
-      that it keeps, and can be an argument or a result of `jit`.
+      that it keeps, and can be an argument or a result of `jit`; `pull_back.with_refs(*refs)(ct)`
+      adds cotangents to refs.
     """
     result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
     leaves = flatten(primals)[0]
@@ -409,7 +410,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
         with in_mesh(mesh):
             return tree.unflatten(pull_back(linear.at(residuals), given, places))
 
-    back = Closure(backwards, found.captured)
+    backwards.__name__ = f"vjp of {name}"
+    back = vjp_of(backwards, tree, out_tree, leaves, found.captured)
     return (result, back, aux) if has_aux else (result, back)
 
 

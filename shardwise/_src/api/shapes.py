@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
+from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.lowering.storage import bare, order_of
 from shardwise._src.moving.targets import as_placement
+from shardwise._src.refs.refs import is_ref
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.layout import Format
+from shardwise._src.types.sharding import NamedSharding
 
 
 class ShapeDtypeStruct:
@@ -31,6 +35,25 @@ class ShapeDtypeStruct:
         format = as_placement(sharding, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
         self.layout: Any = order_of(format, self.aval)  # None: the default one
+
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """The type of an array, a traced value or a number, and where it is, if it is committed.
+
+        Raises:
+          TypeError: for what is no array, refs among them.
+        """
+        if isinstance(x, ShapeDtypeStruct):
+            return x
+        if is_ref(x):
+            raise TypeError(f"ShapeDtypeStruct.like takes an array; got {x!r}. Pass `ref[...]`.")
+        t = type_of(x)
+        place: Any = None
+        if x.__class__ is Array:
+            place = x.format if x.committed else None
+        elif t.mesh is not None and t.spec is not None:
+            place = NamedSharding(t.mesh, t.spec)
+        return cls(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
 
     shape = property(lambda self: self.aval.shape)
     dtype = property(lambda self: self.aval.dtype)

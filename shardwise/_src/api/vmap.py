@@ -97,6 +97,8 @@ def vmap(
             for i, (o, d, w) in rows
         ])
 
+    heading = f"`{name}`, mapped over an axis of its arguments."
+    wrapped.__doc__ = f"{heading}\n\nOf one example:\n\n{fun.__doc__}" if fun.__doc__ else heading
     return wrapped
 
 

@@ -174,7 +174,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
         self._live()
         return self
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Array]:
         return super(Array, self._itself()).__iter__()
 
     def delete(self) -> None:

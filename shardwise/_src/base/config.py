@@ -221,6 +221,11 @@ check_tracer_leaks = Flag(
     parse=_parse_bool, trace=True,
 )
 checking_leaks = check_tracer_leaks  # the name for `with`
+disallow_mesh_context_manager = Flag(
+    "disallow_mesh_context_manager", False,
+    "`with mesh:` is an error, where `with set_mesh(mesh):` is meant to be the only way.",
+    parse=_parse_bool,
+)
 disable_jit = Flag(
     "disable_jit", False, "Run jitted functions op by op, for debugging.",
     parse=_parse_bool, trace=True,

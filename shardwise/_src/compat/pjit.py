@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
-from shardwise._src.api.jit import jit
+from shardwise._src.api.jit import Jitted, P, R, jit
 
 
+@overload
+def pjit(fun: Callable[P, R], /, **options: Any) -> Jitted[P, R]: ...
+@overload
+def pjit(**options: Any) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def pjit(
     fun: Callable[..., Any] | None = None,
     /,

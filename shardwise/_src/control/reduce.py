@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -34,10 +34,12 @@ from shardwise._src.ops.basis import (
 )
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import along, canonical_axis, concatenate, slice_in_dim
+from shardwise._src.ops.sharding import placed
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program
 from shardwise._src.transforms.jvp import push_forward
 from shardwise._src.transforms.stage import stage
+from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
 from shardwise._src.types.array_type import ArrayType, array_type, in_row
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import max_value, min_value
@@ -165,8 +167,19 @@ _KNOWN: dict[Op, tuple[Op, Callable]] = {
 }
 
 
+@overload
 def reduce(
-    operands: Any, init_values: Any, computation: Callable, dimensions: Sequence[int]
+    operands: ArrayLike, init_values: ArrayLike, computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int], out_sharding: OutSharding = None,
+) -> Array: ...
+@overload
+def reduce(
+    operands: T, init_values: Any, computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int], out_sharding: OutSharding = None,
+) -> T: ...
+def reduce(
+    operands: Any, init_values: Any, computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int], out_sharding: OutSharding = None,
 ) -> Any:
     """Folds `dimensions` of one or several arrays with an associative function.
 
@@ -175,6 +188,7 @@ def reduce(
       init_values: a scalar, or a tree of scalars, of their dtypes: the identity of the function.
       computation: `(accumulated, elements) → new`, on scalars in such trees.
       dimensions: those that go away.
+      out_sharding: how the result, which must be one array, is split over explicit mesh axes.
 
     Raises:
       TypeError: if trees, shapes or dtypes do not fit.
@@ -185,6 +199,15 @@ def reduce(
         raise TypeError(
             f"reduce: operands and init_values must be trees alike; got {tree} and {init_tree}."
         )
+    if out_sharding is not None:
+        if len(xs) != 1:
+            raise ValueError(
+                f"reduce: out_sharding goes with one operand; got {len(xs)}. Use `reshard` on each "
+                "result."
+            )
+        start, axes = inits[0], tuple(dimensions)
+        out = placed(_reduce_one, out_sharding, xs[0], start, computation, axes, tree)
+        return tree.unflatten([out])
     types = [type_of(x) for x in xs]
     axes = tuple([canonical_axis(d, types[0].ndim) for d in dimensions])
     scalars = [array_type((), t.dtype) for t in types]
@@ -218,6 +241,12 @@ def reduce(
     if known is not None:
         return tree.unflatten([known(xs[0], axes=axes)])
     return tree.unflatten(reduce_op(*xs, *starts, body=shared(body), axes=axes))
+
+
+def _reduce_one(x: Any, start: Any, computation: Any, dimensions: Any, tree: Any) -> Any:
+    out = reduce(tree.unflatten([x]), tree.unflatten([start]), computation, dimensions)
+    (found,) = flatten(out)[0]
+    return found
 
 
 def _start(value: Any, t: ArrayType) -> Any:

@@ -89,7 +89,8 @@ def is_array(x: Any) -> TypeGuard[Array]:
 
 def itself(x: Any) -> Any:
     """The value, for a function that has nothing to do with it. Deleted arrays raise."""
-    return x._itself() if is_array(x) else x
+    held: Any = x
+    return held._itself() if is_array(x) else x
 
 
 def is_operand(x: Any) -> bool:

@@ -9,7 +9,7 @@ way; only these systems are differentiated.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from shardwise._src.base.context import CURRENT
 from shardwise._src.control.bodies import Body, check_function, leaf, staged, with_types
@@ -34,6 +34,7 @@ from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.transpose import transpose_program
+from shardwise._src.types.annotations import Aux, T
 from shardwise._src.types.array_type import ArrayType
 
 Marks = tuple[bool, ...]
@@ -178,10 +179,23 @@ linear_solve = Op(
 # -- the public functions --
 
 
+@overload
+def custom_linear_solve(
+    matvec: Callable[[T], T], b: T, solve: Callable[[Callable[[T], T], T], T],
+    transpose_solve: Callable[[Callable[[T], T], T], T] | None = None, symmetric: bool = False,
+    has_aux: Literal[False] = False,
+) -> T: ...
+@overload
+def custom_linear_solve(
+    matvec: Callable[[T], T], b: T, solve: Callable[..., tuple[T, Any]],
+    transpose_solve: Callable[..., tuple[T, Any]] | None = None, symmetric: bool = False, *,
+    has_aux: Literal[True],
+) -> tuple[T, Any]: ...
 @hides_frames
 def custom_linear_solve(
-    matvec: Callable, b: Any, solve: Callable, transpose_solve: Callable | None = None,
-    symmetric: bool = False, has_aux: bool = False,
+    matvec: Callable[..., Any], b: Any, solve: Callable[..., Any],
+    transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
+    has_aux: bool = False,
 ) -> Any:
     """Solves `matvec(x) = b` with a solver of one's own, and differentiates implicitly.
 
@@ -229,10 +243,20 @@ def custom_linear_solve(
     return bodies[1].tree.unflatten(outs)
 
 
+@overload
+def custom_root(
+    f: Callable[[T], T], initial_guess: T, solve: Callable[[Callable[[T], T], T], T],
+    tangent_solve: Callable[..., Any], has_aux: Literal[False] = False,
+) -> T: ...
+@overload
+def custom_root(
+    f: Callable[[T], T], initial_guess: T, solve: Callable[..., tuple[T, Aux]],
+    tangent_solve: Callable[..., Any], has_aux: Literal[True],
+) -> tuple[T, Aux]: ...
 @hides_frames
 def custom_root(
-    f: Callable, initial_guess: Any, solve: Callable, tangent_solve: Callable,
-    has_aux: bool = False,
+    f: Callable[..., Any], initial_guess: Any, solve: Callable[..., Any],
+    tangent_solve: Callable[..., Any], has_aux: bool = False,
 ) -> Any:
     """Finds a root of a function with a solver of one's own, and differentiates implicitly.
 

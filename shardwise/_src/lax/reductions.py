@@ -36,13 +36,27 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     return _reduced(reduce.reduce_prod, operand, axes)
 
 
-def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The largest over `axes`; of no elements the least value of the dtype."""
+def reduce_max(
+    operand: ArrayLike, axes: Sequence[int], *, out_sharding: OutSharding = None
+) -> Array:
+    """The largest over `axes`; of no elements the least value of the dtype.
+
+    out_sharding: how it is split over explicit axes.
+    """
+    if out_sharding is not None:
+        return placed(reduce_max, out_sharding, operand, axes)
     return _reduced(reduce.reduce_max, operand, axes)
 
 
-def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The smallest over `axes`; of no elements the greatest value of the dtype."""
+def reduce_min(
+    operand: ArrayLike, axes: Sequence[int], *, out_sharding: OutSharding = None
+) -> Array:
+    """The smallest over `axes`; of no elements the greatest value of the dtype.
+
+    out_sharding: how it is split over explicit axes.
+    """
+    if out_sharding is not None:
+        return placed(reduce_min, out_sharding, operand, axes)
     return _reduced(reduce.reduce_min, operand, axes)
 
 

@@ -1,5 +1,7 @@
 """Initial values of parameters: functions `(key, shape, dtype) → array`, made by others.
 
+They also take `out_sharding`: how the array is split over explicit mesh axes.
+
     init = he_normal()
     weights = init(random.key(0), (784, 256), "float32")
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,13 +23,23 @@ from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import complex, cos, log, mul, neg, sin, sqrt, sub
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.sharding import placed
 from shardwise._src.random.arguments import check_key, inexact_dtype, sizes, typed_key
 from shardwise._src.random.continuous import normal_sample, truncated_sample
 from shardwise._src.random.draws import keys_of, uniform_sample, unit_sample
-from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, ShapeLike
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, real_dtype
 
-Initializer = Callable[..., Any]
+
+class Initializer(Protocol):
+    """A function that gives an array of initial values."""
+
+    def __call__(
+        self, key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = ...,
+        out_sharding: OutSharding = ...,
+    ) -> Array: ...
+
+
 Axes = int | Sequence[int]
 
 # Standard deviations of a standard normal number cut off at 2: on both sides, and in modulus.
@@ -37,23 +49,37 @@ _CUT_REAL, _CUT_COMPLEX = 0.87962566103423978, 0.95311164380491208
 # -- the same value everywhere --
 
 
-def zeros(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
+def zeros(
+    key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Zeros; the key is not used."""
-    return _filled(0.0, sizes("zeros", shape), _any_dtype("zeros", dtype))
+    return _constant("zeros", 0.0, shape, dtype, out_sharding)
 
 
-def ones(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None) -> Array:
+def ones(
+    key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None,
+    out_sharding: OutSharding = None,
+) -> Array:
     """Ones; the key is not used."""
-    return _filled(1.0, sizes("ones", shape), _any_dtype("ones", dtype))
+    return _constant("ones", 1.0, shape, dtype, out_sharding)
 
 
 def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """An initializer that gives `value`, which broadcasts to the shape."""
 
-    def init(key: Any, shape: Any, dtype: Any = dtype) -> Any:
-        return _filled(value, sizes("constant", shape), _any_dtype("constant", dtype))
+    def init(
+        key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = dtype,
+        out_sharding: OutSharding = None,
+    ) -> Array:
+        return _constant("constant", value, shape, dtype, out_sharding)
 
     return init
+
+
+def _constant(name: str, value: Any, shape: Any, dtype: Any, out_sharding: Any) -> Any:
+    args = value, sizes(name, shape), _any_dtype(name, dtype)
+    return _filled(*args) if out_sharding is None else placed(_filled, out_sharding, *args)
 
 
 def _any_dtype(name: str, dtype: Any) -> Any:
@@ -91,11 +117,15 @@ def truncated_normal(
 def _made(name: str, default: Any, plan: Callable) -> Initializer:
     """An initializer; `plan(shape, dtype)` says what to draw and by what to multiply it."""
 
-    def init(key: Any, shape: Any, dtype: Any = default) -> Any:
+    def init(
+        key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = default,
+        out_sharding: OutSharding = None,
+    ) -> Array:
         check_key(name, key)
-        shape, dtype = sizes(name, shape), inexact_dtype(name, dtype)
-        kind, factor = plan(shape, dtype)
-        return _drawn(key, kind, float(factor), shape, dtype)
+        lengths, wanted = sizes(name, shape), inexact_dtype(name, dtype)
+        kind, factor = plan(lengths, wanted)
+        args = key, kind, float(factor), lengths, wanted
+        return _drawn(*args) if out_sharding is None else placed(_drawn, out_sharding, *args)
 
     init.__name__ = init.__qualname__ = name
     return init

@@ -41,7 +41,8 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.ops.shape import canonical_axis
-from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike
+from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, to_inexact
 
 
@@ -310,16 +311,21 @@ def _count(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
 
 
 def one_hot(
-    x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: int = -1
+    x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: int = -1,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """For each index a vector with a 1 at its place and 0 elsewhere; all 0 where it is outside.
 
     axis: where the dimension of the classes goes in the result.
+    out_sharding: how the result is split over explicit mesh axes.
     """
     chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
     if is_array(num_classes):
         num_classes = whole(num_classes, "one_hot: num_classes")
-    return _one_hot(x, int(num_classes), chosen, canonical_axis(axis, type_of(x).ndim + 1))
+    how = int(num_classes), chosen, canonical_axis(axis, type_of(x).ndim + 1)
+    if out_sharding is not None:
+        return placed(_one_hot, out_sharding, x, *how)
+    return _one_hot(x, *how)
 
 
 @fused(arrays=1)

@@ -207,13 +207,13 @@ def array(
 
 def asarray(
     a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: bool | None = None,
-    device: DeviceLike = None,
+    device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
     """An array of the given value; an array of this library is returned as it is."""
-    plain = order is None and not copy and device is None and is_array(a)
+    plain = order is None and not copy and device is None and out_sharding is None and is_array(a)
     if plain and (dtype is None or _has_dtype(a, dtype_of(dtype, "asarray"))):
         return itself(a)
-    return array(a, dtype, bool(copy), order, device=device)
+    return array(a, dtype, bool(copy), order, device=device, out_sharding=out_sharding)
 
 
 def _has_dtype(x: Any, dtype: Any) -> bool:

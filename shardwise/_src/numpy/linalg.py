@@ -24,7 +24,14 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.reduce import reduce_max, reduce_min
-from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike, PrecisionLike
+from shardwise._src.types.annotations import (
+    Array,
+    ArrayLike,
+    Axis,
+    DTypeLike,
+    OutSharding,
+    PrecisionLike,
+)
 from shardwise._src.types.dtypes import is_complex
 
 INT32 = np.dtype(np.int32)
@@ -248,10 +255,12 @@ def vecdot(
 def tensordot(
     x1: ArrayLike, x2: ArrayLike, /, *, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
     precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
     """Sum of products over pairs of dimensions; see `shardwise.numpy.tensordot`."""
     return contractions.tensordot(
-        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type
+        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type,
+        out_sharding=out_sharding,
     )
 
 

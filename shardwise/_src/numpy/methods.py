@@ -20,6 +20,7 @@ from shardwise._src.types.annotations import (
     DeviceLike,
     DTypeLike,
     Ints,
+    OutSharding,
     PrecisionLike,
 )
 from shardwise._src.types.array_type import ArrayType
@@ -126,15 +127,22 @@ class Methods:
 
     # -- shape --
 
-    def reshape(self, *args: Ints, order: str = "C", copy: bool | None = None) -> Array:
-        """In another shape, given as one argument or as several."""
-        return modules.shapes.reshape(self, _one(args), order, copy=copy)
+    def reshape(
+        self, *args: Ints, order: str = "C", copy: bool | None = None,
+        out_sharding: OutSharding = None,
+    ) -> Array:
+        """In another shape, given as one argument or as several.
 
-    def ravel(self, order: str = "C") -> Array:
-        return modules.shapes.ravel(self, order)
+        out_sharding: how the result is split over explicit mesh axes.
+        """
+        shape = _one(args)
+        return modules.shapes.reshape(self, shape, order, copy=copy, out_sharding=out_sharding)
 
-    def flatten(self, order: str = "C") -> Array:
-        return modules.shapes.ravel(self, order)
+    def ravel(self, order: str = "C", *, out_sharding: OutSharding = None) -> Array:
+        return modules.shapes.ravel(self, order, out_sharding=out_sharding)
+
+    def flatten(self, order: str = "C", *, out_sharding: OutSharding = None) -> Array:
+        return modules.shapes.ravel(self, order, out_sharding=out_sharding)
 
     def transpose(self, *axes: Ints) -> Array:
         """With the dimensions in another order, given as one argument or as several."""
@@ -149,10 +157,11 @@ class Methods:
         return modules.shapes.squeeze(self, axis)
 
     def repeat(
-        self, repeats: ArrayLike, axis: int | None = None, *, total_repeat_length: int | None = None
+        self, repeats: ArrayLike, axis: int | None = None, *,
+        total_repeat_length: int | None = None, out_sharding: OutSharding = None,
     ) -> Array:
         return modules.rearrange.repeat(
-            self, repeats, axis, total_repeat_length=total_repeat_length
+            self, repeats, axis, total_repeat_length=total_repeat_length, out_sharding=out_sharding
         )
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:

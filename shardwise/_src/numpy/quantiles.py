@@ -15,8 +15,9 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise._src.ops.create import full
 from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.sort import sort, take_along
-from shardwise._src.types.annotations import Array, ArrayLike, Axis
+from shardwise._src.types.annotations import Array, ArrayLike, Axis, OutSharding
 from shardwise._src.types.dtypes import is_complex, to_inexact
 
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
@@ -154,8 +155,15 @@ def nanquantile(
 def percentile(
     a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
+    out_sharding: OutSharding = None,
 ) -> Array:
-    """Percentiles over `axis`: quantiles at q / 100; arguments as for `quantile`."""
+    """Percentiles over `axis`: quantiles at q / 100; arguments as for `quantile`.
+
+    out_sharding: how the result is split over explicit mesh axes.
+    """
+    if out_sharding is not None:
+        how = axis, out, overwrite_input, method, keepdims
+        return placed(percentile, out_sharding, a, q, *how, weights=weights)
     return _call("percentile", a, q, axis, out, overwrite_input, method, keepdims, weights, 100)
 
 

@@ -20,7 +20,8 @@ from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.ops.create import full
-from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import is_integer, max_value, min_value
 
 _IDENTITY = {
@@ -32,7 +33,7 @@ _AGAIN = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}  # what puts 
 def segment_sum(
     data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
     indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
-    mode: str | None = None,
+    mode: str | None = None, out_sharding: OutSharding = None,
 ) -> Array:
     """Sums of the rows of `data` by segment.
 
@@ -45,6 +46,7 @@ def segment_sum(
       bucket_size: rows that are summed up together before the sums are; better precision.
       mode: for ids out of bounds, as of `x.at[…]`: "drop" (the default), "clip" or
         "promise_in_bounds".
+      out_sharding: how the result is split over explicit mesh axes.
 
     Returns:
       An array of shape (num_segments, …) and of the dtype of `data`.
@@ -56,47 +58,48 @@ def segment_sum(
     Source: `jax.ops.segment_sum`.
     """
     flags = indices_are_sorted, unique_indices, mode
-    return _segments("add", data, segment_ids, num_segments, bucket_size, flags)
+    return _segments("add", data, segment_ids, num_segments, bucket_size, flags, out_sharding)
 
 
 def segment_prod(
     data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
     indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
-    mode: str | None = None,
+    mode: str | None = None, out_sharding: OutSharding = None,
 ) -> Array:
     """Products of the rows of `data` by segment, otherwise as `segment_sum`; 1 without rows."""
     flags = indices_are_sorted, unique_indices, mode
-    return _segments("mul", data, segment_ids, num_segments, bucket_size, flags)
+    return _segments("mul", data, segment_ids, num_segments, bucket_size, flags, out_sharding)
 
 
 def segment_max(
     data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
     indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
-    mode: str | None = None,
+    mode: str | None = None, out_sharding: OutSharding = None,
 ) -> Array:
     """The greatest row by segment, element by element, otherwise as `segment_sum`.
 
     Without rows: -inf, or the least number that the dtype has.
     """
     flags = indices_are_sorted, unique_indices, mode
-    return _segments("max", data, segment_ids, num_segments, bucket_size, flags)
+    return _segments("max", data, segment_ids, num_segments, bucket_size, flags, out_sharding)
 
 
 def segment_min(
     data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
     indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
-    mode: str | None = None,
+    mode: str | None = None, out_sharding: OutSharding = None,
 ) -> Array:
     """The least row by segment, element by element, otherwise as `segment_sum`.
 
     Without rows: inf, or the greatest number that the dtype has.
     """
     flags = indices_are_sorted, unique_indices, mode
-    return _segments("min", data, segment_ids, num_segments, bucket_size, flags)
+    return _segments("min", data, segment_ids, num_segments, bucket_size, flags, out_sharding)
 
 
 def _segments(
-    how: str, data: Any, ids: Any, count: int | None, bucket: int | None, flags: tuple
+    how: str, data: Any, ids: Any, count: int | None, bucket: int | None, flags: tuple,
+    out_sharding: Any,
 ) -> Any:
     name = f"segment_{_AGAIN[how]}"
     data, ids = asarray(data), asarray(ids)
@@ -104,6 +107,8 @@ def _segments(
     count = _count_of(name, ids) if count is None else index(count)
     if count < 0:
         raise ValueError(f"{name}: num_segments must not be negative; got {count}.")
+    if out_sharding is not None:
+        return placed(_reduced, out_sharding, data, ids, how, count, bucket, flags)
     return _reduced(data, ids, how, count, bucket, flags)
 
 

@@ -430,3 +430,35 @@ def _limits(dtype: Any) -> tuple[Any, Any]:
         return scalar(-np.inf), scalar(np.inf)
     info = iinfo(dtype) if kind in ("int", "uint") else finfo(dtype)
     return scalar(info.min), scalar(info.max)
+
+
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> DType:
+    """The dtype that `dtype` names, 64 bits narrowed to 32 unless `enable_x64` is on.
+
+    Raises:
+      TypeError: for what is no dtype.
+      ValueError: for an extended dtype, such as that of keys, unless `allow_extended_dtype`.
+    """
+    if isinstance(dtype, ExtendedDType) and not allow_extended_dtype:
+        raise ValueError(
+            f"canonicalize_dtype: {dtype} is no dtype of numbers. It is allowed with "
+            "allow_extended_dtype=True."
+        )
+    return canonicalize(dtype)
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """Bits of a number of a dtype: 4 of an int4, 8 of a boolean.
+
+    Raises:
+      ValueError: for a dtype that is not of numbers.
+    """
+    found = None if dtype is None else canonicalize_dtype(dtype, allow_extended_dtype=True)
+    if found is None or not (is_bool(found) or is_numeric(found)):
+        raise ValueError(f"itemsize_bits takes a dtype of numbers; got {dtype!r}.")
+    exact = exact_dtype(dtype)
+    if is_integer(exact):
+        return iinfo(exact).bits
+    if is_complex(exact):
+        return exact.itemsize * 8
+    return 8 if is_bool(exact) else finfo(exact).bits

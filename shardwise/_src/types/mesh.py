@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise._src.base.caches import Interned
+from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.types import pictures
@@ -97,7 +98,7 @@ class BaseMesh(Frozen):
 
     @property
     def empty(self) -> bool:
-        """Whether there are no devices."""
+        """Whether there are no devices; of an abstract mesh, no axes."""
         return self.size == 0
 
     def axes_of_type(self, axis_type: AxisType) -> tuple[AxisName, ...]:
@@ -245,6 +246,11 @@ class Mesh(BaseMesh):
         return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
 
     def __enter__(self) -> Mesh:
+        if disallow_mesh_context_manager.value:
+            raise RuntimeError(
+                f"{self} cannot be entered by `with mesh:`, as the flag "
+                "disallow_mesh_context_manager is on. Write `with shardwise.set_mesh(mesh):`."
+            )
         here = current()
         _check_not_hiding(self, here)
         token = CURRENT.set(here.replace(mesh=self))
@@ -375,6 +381,8 @@ class AbstractMesh(BaseMesh):
             return found
         mesh = object.__new__(AbstractMesh)
         mesh._set_axes(sizes, names, types)
+        if not names:  # what `get_abstract_mesh` gives where no mesh is in scope
+            mesh.__dict__.update(size=0)
         return _abstract_meshes.keep(key, mesh)
 
     devices = _without_devices("devices")

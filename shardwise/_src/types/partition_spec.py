@@ -11,6 +11,7 @@ meshes; whether its axes exist and divide is checked in `sharding`.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, ClassVar, TypeAlias, cast, final
 
@@ -38,12 +39,23 @@ UNCONSTRAINED = Unconstrained()
 
 
 @final
+class UnreducedKind(enum.Enum):
+    """How the devices' values along `unreduced` axes make the value: here they are added."""
+
+    sum = "sum"
+    max = "max"
+    min = "min"
+
+
+@final
 class PartitionSpec(Frozen):
     """A sequence with an entry per dimension: axis name, tuple of names, None or UNCONSTRAINED.
 
     partitions: the entries, normalised: `("x",)` is stored as `"x"` and `()` as None.
     unreduced:  axes along which the devices hold addends of the value.
     reduced:    axes along which the cotangent is to be unreduced.
+    unreduced_kind: `UnreducedKind.sum` where there are unreduced axes, else None. There are no
+        values whose maximum or minimum is to be taken.
     """
 
     UNCONSTRAINED: ClassVar[Unconstrained] = UNCONSTRAINED
@@ -60,7 +72,10 @@ class PartitionSpec(Frozen):
         *partitions: Any,
         unreduced: Iterable[AxisName] = NO_AXES,
         reduced: Iterable[AxisName] = NO_AXES,
+        unreduced_kind: UnreducedKind | None = None,
     ) -> PartitionSpec:
+        if unreduced_kind is not None:
+            _check_kind(unreduced_kind, unreduced)
         try:
             key = (partitions, unreduced, reduced)
             found = _table.recent.get(key) or _table.find(key)
@@ -70,6 +85,11 @@ class PartitionSpec(Frozen):
             return found
         found = _interned(partitions, unreduced, reduced)
         return _table.keep(key, found)
+
+    @property
+    def unreduced_kind(self) -> UnreducedKind | None:
+        """How the value follows from what the devices hold along `unreduced` axes."""
+        return UnreducedKind.sum if self.unreduced else None
 
     def dims(self, ndim: int) -> tuple[tuple[AxisName, ...], ...]:
         """The axes of each of `ndim` dimensions, major to minor; UNCONSTRAINED counts as none."""
@@ -85,9 +105,9 @@ class PartitionSpec(Frozen):
         return self._dims.setdefault(ndim, named + ((),) * (ndim - len(named)))
 
     def update(self, **fields: Any) -> PartitionSpec:
-        """The spec with `partitions`, `unreduced` or `reduced` replaced."""
+        """The spec with some of `partitions`, `unreduced`, `reduced`, `unreduced_kind` replaced."""
         partitions = fields.pop("partitions", self.partitions)
-        axes = {"unreduced": self.unreduced, "reduced": self.reduced} | fields
+        axes: dict[str, Any] = {"unreduced": self.unreduced, "reduced": self.reduced} | fields
         return PartitionSpec(*partitions, **axes)
 
     def __len__(self) -> int:
@@ -196,6 +216,25 @@ def _axis_set(argument: str, axes: Any) -> frozenset[AxisName]:
     for name in names:
         _check_name(name, f"{argument}= of a PartitionSpec")
     return names
+
+
+def _check_kind(kind: Any, unreduced: Any) -> None:
+    name = getattr(kind, "name", None)  # that of another library's enum, too
+    if not isinstance(kind, enum.Enum) or name not in UnreducedKind.__members__:
+        raise TypeError(
+            "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got "
+            f"{kind!r} of type {type(kind).__name__}."
+        )
+    if not unreduced:
+        raise ValueError(
+            f"unreduced_kind={name} of a PartitionSpec is for unreduced axes, of which there are "
+            "none: add unreduced={...}, or leave it out."
+        )
+    if name != "sum":
+        raise NotImplementedError(
+            f"unreduced_kind={name} of a PartitionSpec: devices hold addends along unreduced axes; "
+            f"values whose {name}imum is to be taken are not supported. Take it with lax.p{name}."
+        )
 
 
 def _check_disjoint(

@@ -1,0 +1,105 @@
+"""What public functions say of themselves: what they give, and what they take where jax does."""
+
+import importlib
+import inspect
+from types import ModuleType
+from typing import get_overloads
+
+import jax
+import pytest
+
+import shardwise as sw
+from tests.test_faces import FACES, names
+
+# Of the library's public functions, those whose result only the caller's functions, trees or
+# options know: their annotation is `Any`, here with what they give instead.
+OF_ANY_TYPE = {
+    "shardwise.eval_shape": "a tree of ShapeDtypeStructs, like the result of a function",
+    "shardwise.device_get": "a tree with NumPy's arrays for arrays",
+    "shardwise.device_put_replicated": "a tree of arrays",
+    "shardwise.device_put_sharded": "a tree of arrays",
+    "shardwise.pure_callback": "a tree like `result_shape_dtypes`",
+    "shardwise.experimental.io_callback": "a tree like `result_shape_dtypes`",
+    "shardwise.debug.breakpoint": "the token, a tree",
+    "shardwise.tree.map": "a tree of what a function gives",
+    "shardwise.tree.map_with_path": "a tree of what a function gives",
+    "shardwise.tree.broadcast": "a tree with leaves of another one",
+    "shardwise.tree.transpose": "a tree of trees",
+    "shardwise.tree.unflatten": "a tree of any structure",
+    "shardwise.tree.static": "the field of a dataclass, to be assigned to an attribute",
+    "shardwise.custom_derivatives.zero_from_primal": "zeros, or a SymbolicZero",
+    "shardwise.custom_derivatives.custom_vjp_primal_tree_values": "a tree of arrays",
+    "shardwise.dtypes.finfo": "NumPy's finfo, or that of ml_dtypes",
+    "shardwise.dtypes.iinfo": "NumPy's iinfo, or that of ml_dtypes",
+}
+
+
+def functions():
+    """By their first public name, all public functions of the library's own."""
+    found = {}
+    for face in FACES:
+        module = importlib.import_module(face)
+        for name in names(module):
+            value = getattr(module, name)
+            inner = inspect.unwrap(value) if callable(value) else value
+            if inspect.isfunction(inner) and inner.__module__.startswith("shardwise."):
+                found.setdefault(inner, f"{face}.{name}")
+    return {name: fun for fun, name in found.items()}
+
+
+def test_functions_say_what_they_give():
+    silent = {
+        name for name, fun in functions().items()
+        if fun.__annotations__.get("return", "Any") == "Any" and not get_overloads(fun)
+    }
+    assert silent == set(OF_ANY_TYPE)
+
+
+def test_functions_say_what_they_take():
+    silent = [
+        f"{name}: {p.name}" for name, fun in functions().items()
+        for p in inspect.signature(fun).parameters.values()
+        if p.annotation is inspect.Parameter.empty
+    ]
+    assert silent == []
+
+
+def takes(function, name):
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def pairs():
+    """(name, jax's function, ours) of public functions and methods of arrays that both have."""
+    for face in FACES:
+        try:
+            theirs = importlib.import_module(face.replace("shardwise", "jax", 1))
+        except ImportError:
+            continue
+        ours = importlib.import_module(face)
+        for name in names(ours):
+            other = getattr(theirs, name, None)
+            if callable(other) and not isinstance(other, type | ModuleType):
+                yield f"{face}.{name}", other, getattr(ours, name)
+    for name in names(sw.Array):
+        yield f"Array.{name}", getattr(jax.Array, name, None), getattr(sw.Array, name)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_out_sharding_is_taken_where_jax_takes_it():
+    missing = [
+        name for name, theirs, ours in pairs()
+        if takes(theirs, "out_sharding") and not takes(ours, "out_sharding")
+    ]
+    assert missing == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_initializers_take_out_sharding():
+    for name in names(sw.nn.initializers):
+        if name not in ("Axes", "Initializer", "zeros", "ones"):
+            made = getattr(sw.nn.initializers, name)
+            args = {"constant": (1.0,), "variance_scaling": (1.0, "fan_in", "normal")}.get(name, ())
+            assert takes(made(*args), "out_sharding"), name
