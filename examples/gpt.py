@@ -82,7 +82,7 @@ class Run:
 
 
 def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--mesh", default="4x2", help="devices along data x model, as 4x2 or 1x1")
     for field in fields(Config):
         kind = float if field.name == "rate" else int
@@ -215,8 +215,8 @@ def train(run: Run, state: dict, first_validation: float) -> dict | None:
         for step in range(begin, config.steps):
             state, value = compiled(state, run.put_batch(run.batch(step)))
             now = float(value)  # waits, so that Ctrl-C finds at most one step under way
-            speed = (step + 1 - begin) * config.batch * config.context
-            speed /= time.perf_counter() - started
+            tokens = (step + 1 - begin) * config.batch * config.context
+            speed = tokens / (time.perf_counter() - started)
             facts = f"loss {now:.3f}  {speed:,.0f} tokens/s"
             bar.update(task, completed=step + 1, facts=facts)
             if not math.isfinite(now):
@@ -326,9 +326,10 @@ def main(arguments: list[str] | None = None) -> int:
     show_layout(run, state)
     if int(state["step"]) < config.steps:
         check_against_one_device(run, state, int(state["step"]))
-        state = train(run, state, before)
-        if state is None:
+        trained = train(run, state, before)
+        if trained is None:
             return 130
+        state = trained
     report(run, state, before)
     save_run(run, state, before, finished=True)
     console.print(f"\nfinished in {time.perf_counter() - started:.0f} s; the trained state is in "

@@ -44,7 +44,8 @@ def save(path: Path, saved: Saved) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, facts=json.dumps(facts), **flatten(saved.state))
+            arrays: dict[str, Any] = flatten(saved.state)
+            np.savez(file, facts=json.dumps(facts), **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

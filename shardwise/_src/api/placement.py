@@ -68,7 +68,7 @@ def default_backend() -> str:
 
 def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], *,
-    axis_types: Sequence[AxisType] | None = None, devices: Sequence[Any] | None = None,
+    axis_types: AxisType | Sequence[AxisType] | None = None, devices: Sequence[Any] | None = None,
 ) -> Mesh:
     """A mesh of the given sizes over the first devices.
 

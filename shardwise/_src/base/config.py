@@ -353,7 +353,8 @@ class Config:
         bare = name.removeprefix("jax_")
         return HISTORIC[bare][0] if bare in HISTORIC else _find(name).value
 
-    __getattr__ = read
+    def __getattr__(self, name: str) -> Any:
+        return self.read(name)
 
     @property
     def values(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from shardwise._src.messages.words import counted
 from shardwise._src.types.pictures.panels import (
@@ -46,6 +46,10 @@ def array_html(x: Any) -> str:
     return _figure(f"array {title}", values + _caption(title, repr(x.sharding)), picture)
 
 
+@overload
+def sharding_html(sharding: Any, shape: Sequence[int]) -> str: ...
+@overload
+def sharding_html(sharding: Any, shape: None = None) -> str | None: ...
 def sharding_html(sharding: Any, shape: Sequence[int] | None = None) -> str | None:
     """A picture of a sharding: of an array of this shape, or of as few dimensions as it takes.
 
