@@ -1,9 +1,11 @@
 """The public names: every module outside `_src` states its names, and has no others."""
 
+import ast
 import pkgutil
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -27,6 +29,15 @@ def test_every_stated_name_is_there(face: str):
     assert names(module), "a face without names"
     missing = [n for n in names(module) if not hasattr(module, n)]
     assert not missing
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_type_checkers_see_the_names_that_are_there(face: str):
+    source = Path(import_module(face).__file__).read_text()
+    parsed = ast.walk(ast.parse(source))
+    seen = {a.asname for node in parsed if isinstance(node, ast.ImportFrom) for a in node.names}
+    assert {n for n in seen if n and not n.startswith("_")} == set(names(import_module(face)))
+    assert "__getattr__" not in source  # would say that every name is there
 
 
 def test_dir_shows_public_names_only():

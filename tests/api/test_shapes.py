@@ -1,0 +1,62 @@
+"""`ShapeDtypeStruct.like`: what is known of a value, and where it is where that was asked for."""
+
+import jax
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import NamedSharding, P, ShapeDtypeStruct
+from tests.helpers.errors import message
+
+
+@pytest.mark.parametrize("make", [
+    lambda lib: lib.numpy.ones((2, 3), lib.numpy.bfloat16),
+    lambda lib: np.ones(3, np.int8),
+    lambda lib: 2.0,
+    lambda lib: lib.numpy.asarray(1),
+    lambda lib: lib.ShapeDtypeStruct((2,), "float32", weak_type=True),
+    lambda lib: lib.device_put(np.ones(3), lib.devices()[0]),
+], ids=["array", "NumPy", "number", "weak", "struct", "committed"])
+def test_types_are_those_of_jax(make):
+    ours, theirs = ShapeDtypeStruct.like(make(sw)), jax.ShapeDtypeStruct.like(make(jax))
+    assert (ours.shape, ours.dtype, ours.weak_type) == (
+        theirs.shape, theirs.dtype, theirs.weak_type
+    )
+    assert (ours.sharding is None) == (theirs.sharding is None)
+
+
+def test_committed_arrays_say_where_they_are():
+    over = NamedSharding(sw.make_mesh((4,), ("x",)), P("x"))
+    x = sw.device_put(jnp.ones(8), over)
+    assert x.committed and not jnp.ones(8).committed
+    like = ShapeDtypeStruct.like(x)
+    assert like == ShapeDtypeStruct((8,), "float32", sharding=over)
+    assert sw.jit(lambda x: x + 1).lower(like).compile()(x).sharding == over
+
+
+def test_traced_values_say_how_they_are_split():
+    found = []
+    with sw.set_mesh(sw.make_mesh((4,), ("x",))):
+        sw.jit(lambda x: found.append(ShapeDtypeStruct.like(x)) or x)(
+            jnp.zeros(8, out_sharding=P("x"))
+        )
+    assert found[0].sharding.spec == P("x")
+
+
+def test_refs_are_no_arrays():
+    ref = sw.new_ref(jnp.ones(3))
+    assert message(TypeError, ShapeDtypeStruct.like, ref) == (
+        f"ShapeDtypeStruct.like takes an array; got {ref!r}. Pass `ref[...]`."
+    )
+
+
+def test_mapped_functions_say_so():
+    def loss(x):
+        """The loss of one example."""
+
+    assert sw.vmap(loss).__doc__ == (
+        "`loss`, mapped over an axis of its arguments.\n\nOf one example:\n\n"
+        "The loss of one example."
+    )
+    assert sw.vmap(lambda x: x).__doc__ == "`<lambda>`, mapped over an axis of its arguments."
