@@ -128,7 +128,7 @@ def debug_call(
 def debug_function(
     callback: Callable[..., Any] | None = None, *args: Any, ordered: bool = False,
     partitioned: bool = False, **kwargs: Any,
-) -> Callable[..., None] | None:
+) -> Callable[..., Any] | None:
     """Calls a function of the host with values of a program; what it returns is ignored.
 
     Args:
@@ -224,7 +224,7 @@ def check_format(name: str, fmt: str, args: tuple, kwargs: dict) -> None:
 def debug_print(
     fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
     skip_format_check: bool = False, **kwargs: Any,
-) -> Callable[..., None] | None:
+) -> Callable[..., Any] | None:
     """Prints values of a program on the host: `debug.print("x: {} {y}", x, y=y)`.
 
     Args:
@@ -245,7 +245,7 @@ def debug_print(
 def debug_log(
     fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
     skip_format_check: bool = False, **kwargs: Any,
-) -> Callable[..., None] | None:
+) -> Callable[..., Any] | None:
     """As `debug.print`, to the logger `shardwise.debug`, at level INFO."""
     return _written("debug.log", fmt, args, kwargs, (ordered, partitioned, skip_format_check))
 
