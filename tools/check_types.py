@@ -68,6 +68,7 @@ def mypy(files: list[Path]) -> list[str]:
     return [
         sys.executable, "-m", "mypy", "--follow-imports=silent", "--ignore-missing-imports",
         "--check-untyped-defs", "--warn-unused-ignores", "--python-version=3.11",
+        "--disable-error-code=no-redef",  # blocks of a document define their own `f`
         f"--cache-dir={FOLDER / 'mypy'}", *map(str, files),
     ]  # fmt: skip
 
