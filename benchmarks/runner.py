@@ -18,7 +18,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from benchmarks.libs import Lib
@@ -66,11 +66,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: at most `rounds`, fewer (at least 3) when `budget` seconds run out."""
+    """How long to measure: `rounds`, fewer (but `least`) when `budget` seconds run out."""
 
     rounds: int = 15
     batch: float = 0.01
     budget: float = 6.0
+    least: int = 3
 
 
 QUICK = Effort(rounds=5, batch=0.003, budget=1.0)
@@ -132,13 +133,13 @@ class Contestant:
         if self.row.kind == "value":
             return  # each sample is a whole process: nothing to warm
         self.measure()
-        self.measure()
-        while self.row.kind == "repeat":
-            spent = self.measure() * self.row.per * self.calls
-            if spent >= batch or self.calls >= 1 << 20:
-                break
+        if self.row.kind == "fresh":
+            return
+        spent = self.measure() * self.row.per
+        while spent < batch and self.calls < 1 << 20:
             grow = 2 if spent <= 0 else min(10.0, max(1.3, batch / spent))
             self.calls = int(self.calls * grow) + 1
+            spent = self.measure() * self.row.per * self.calls
 
     def measure(self) -> float:
         call, clock, per = self.call, self.clock, self.row.per
@@ -177,7 +178,7 @@ def run_row(
     gc.collect()
     gc.freeze()  # else each library pays for collections that walk the other's objects
     try:
-        take_turns(both, min(effort.rounds, row.rounds or effort.rounds), effort.budget, clocks)
+        take_turns(both, limited(effort, row), clocks["wall"])
     finally:
         gc.unfreeze()
     first, second = both
@@ -192,15 +193,17 @@ def run_row(
     )
 
 
-def take_turns(
-    both: Sequence[Contestant], rounds: int, budget: float, clocks: Mapping[str, Clock]
-) -> None:
-    """One sample each per round, the order flipped every round."""
-    began = clocks["wall"]()
-    for number in range(rounds):
+def limited(effort: Effort, row: Row) -> Effort:
+    return replace(effort, rounds=min(effort.rounds, row.rounds or effort.rounds))
+
+
+def take_turns(both: Sequence[Contestant], effort: Effort, clock: Clock) -> None:
+    """One sample each per round, the order flipped every round; the clock is for the budget."""
+    began = clock()
+    for number in range(effort.rounds):
         for contestant in both if number % 2 == 0 else reversed(both):
             contestant.attempt(contestant.sample)
-        if number >= 2 and clocks["wall"]() - began > budget:
+        if number + 1 >= effort.least and clock() - began > effort.budget:
             return
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -13,11 +16,12 @@ pytest.importorskip("rich")
 from rich.console import Console
 
 from benchmarks import __main__ as command
-from benchmarks import report
-from benchmarks.libs import prepare_environment
+from benchmarks import arguments, functions, report
+from benchmarks.libs import Lib, prepare_environment
 from benchmarks.rows import ROWS
 from benchmarks.rows.steps import collectives
 from benchmarks.runner import Case, Effort, Row, first_line, run_row
+from tests.helpers.sampling import sampled
 
 EFFORT = Effort(rounds=5, batch=10.0, budget=1e9)
 
@@ -197,3 +201,117 @@ def test_collectives_are_counted_by_kind_dtype_and_size():
         "all-reduce bf16[4] 2×f32[4]": 1,
         "all-gather f32[32] f32[4]": 1,
     }
+
+
+# -- every function (benchmarks.functions) --
+
+TRY = Effort(rounds=1, batch=0.0, budget=0.0, least=1)
+
+
+@pytest.fixture(scope="module")
+def libs():
+    return tuple(Lib(name, itertools.count(1000, arguments.ROWS)) for name in functions.PAIR)
+
+
+def test_every_shared_function_has_arguments_or_a_reason(libs):
+    table = arguments.calls()
+    assert not table.keys() & arguments.LEFT_OUT.keys()
+    assert set(arguments.shared(*libs)) == table.keys() | arguments.LEFT_OUT.keys()
+    assert len(table) > 450
+
+
+def test_names_of_a_call_are_those_inside_its_lambdas_too():
+    assert arguments.arrays_in("f(lambda a: a + y, [x, x])") == ["x", "y"]
+    assert arguments.arrays_in("f(key, (n,))") == ["key"]
+    assert not arguments.Call("kind", "f(few, 2)", None).grows
+    assert arguments.Call("kind", "f(few, n)", None).grows
+
+
+@pytest.mark.parametrize("n", [8, 1 << 14, 1008])
+def test_operands_hold_as_many_elements_as_asked(libs, n):
+    operands = arguments.Operands(libs[1], n)
+    assert operands["rows"] * operands["columns"] == n
+    assert operands["matrix"].shape == operands["turned"].shape[::-1]
+    for name, (_, sized) in arguments.ARRAYS.items():
+        few = name in ("row", "column")
+        assert not sized or few or n / 2 <= operands[name].size * (1 + (name == "z")) <= n
+
+
+SLOW_TO_COMPILE = {
+    f"random.{name}"
+    for name in """ball beta binomial chisquare dirichlet f gamma generalized_normal loggamma
+        multinomial poisson t""".split()
+}
+
+
+@pytest.mark.parametrize("group", sampled(range(40), 1 / 8))
+@pytest.mark.filterwarnings("ignore")  # of both libraries: of 64 bits that are off, and the like
+def test_calls_run_in_both_libraries(group, libs):
+    for name, call in [*arguments.calls().items()][group::40]:
+        if name in SLOW_TO_COMPILE:
+            continue
+        other = call.cached not in (None, call.eager)
+        for cell in ("eager.small", "cached.small") if other else ("eager.small",):
+            found = functions.measured(functions.cell_row(name, call, cell), libs, TRY)
+            assert "errors" not in found, (name, cell, found)
+            assert None not in found["values"], (name, cell)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_functions_are_measured_in_their_cells():
+    names, cells = ["numpy.sin", "numpy.finfo"], ["eager.small", "cached.64K", "first"]
+    sin, finfo = functions.measure(names, cells, TRY)
+    assert (sin["name"], sin["kind"], [*sin["cells"]]) == ("numpy.sin", "unary", cells)
+    assert [*finfo["cells"]] == ["eager.small"]
+    assert all(v > 0 for m in sin["cells"].values() for v in m["values"])
+
+
+CHILD = """
+import json, sys, time
+for name in sys.argv[1:]:
+    if name == "dies":
+        sys.exit(7)
+    if name == "hangs":
+        time.sleep(60)
+    print(json.dumps({"name": name, "kind": "", "cells": {}}), flush=True)
+"""
+
+
+def test_a_child_that_dies_or_hangs_costs_one_function():
+    started = []
+
+    def start(names):
+        started.append(names)
+        command = [sys.executable, "-c", CHILD, *names]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    found = list(functions.collect(["a", "dies", "b", "hangs", "c"], start, patience=3))
+    assert [f["name"] for f in found] == ["a", "dies", "b", "hangs", "c"]
+    assert started == [["a", "dies", "b", "hangs", "c"], ["b", "hangs", "c"], ["c"]]
+    errors = {f["name"]: f["error"] for f in found if "error" in f}
+    assert errors == {"dies": "the process ended with 7", "hangs": "no result within 3 s"}
+
+
+def test_functions_are_summed_up_by_kind(tmp_path):
+    def cell(first, second):
+        return {"values": [first, second]}
+
+    found = [
+        {"name": "a", "kind": "unary", "cells": {"first": cell(2.0, 1.0)}},
+        {"name": "b", "kind": "unary", "cells": {"first": cell(1.0, 0.9)}},
+        {"name": "c", "kind": "scan", "cells": {"first": cell(1e-3, 2e-3)}},
+        {"name": "d", "kind": "scan", "cells": {"first": {"values": [1.0, None]}}},
+    ]
+    path = tmp_path / "kept" / "run.json"
+    functions.write(path, found, {})
+    assert functions.read(path) == found
+    console = Console(width=140, record=True, file=io.StringIO())
+    old = {"a": {"first": 1.0}, "b": {"first": 1.0}, "c": {"first": 1.0}}
+    console.print(functions.summary(found, ["first"]), functions.summary(found, ["first"], old))
+    rows = [line.split() for line in console.export_text().splitlines() if line]
+    assert rows[1:5] == [
+        ["unary", "2", "0.70"], ["scan", "2", "2.00"], ["all", "4", "0.90"],
+        ["above", "1.5", "1", "1"],
+    ]
+    assert ["all", "4", "1.00", "→", "0.90"] in rows
+    assert functions.worst(found, 2) == [(2.0, "c", "first"), (0.9, "b", "first")]

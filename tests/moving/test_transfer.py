@@ -72,7 +72,13 @@ def ways(x, target):
 
 
 @pytest.fixture
-def all_large(monkeypatch):
+def none_small(monkeypatch):
+    """No array is read as a whole because it is small."""
+    monkeypatch.setattr(tiles, "SMALL", 0)
+
+
+@pytest.fixture
+def all_large(monkeypatch, none_small):
     """The way of large arrays for all."""
     monkeypatch.setattr(tiles, "LARGE", 1)
 
@@ -82,8 +88,19 @@ def all_large(monkeypatch):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("source", PLACES)
-def test_on_the_host(source, shape):
-    values = numbers(SHAPES[shape])
+def test_on_the_host(source, shape, none_small):
+    x = everywhere_by_host(source, numbers(SHAPES[shape]))
+    assert x._host is None
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("source", PLACES)
+def test_on_the_host_as_a_whole(source, shape):
+    x = everywhere_by_host(source, numbers(SHAPES[shape]))
+    assert x._host is None
+
+
+def everywhere_by_host(source, values):
     x = sw.device_put(values, PLACES[source])
     for target in PLACES.values():
         y = transfer.PLANS["host"](x, target)
@@ -92,7 +109,7 @@ def test_on_the_host(source, shape):
         indices = target.indices(values.shape)
         for part, index in zip(parts, indices, strict=True):
             np.testing.assert_array_equal(part, values[index])
-    assert x._host is None
+    return x
 
 
 @pytest.mark.parametrize("shape", SHAPES)

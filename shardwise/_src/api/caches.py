@@ -37,7 +37,7 @@ def clear_caches() -> None:
     for table in (infer._scalar_types, promotion._joins_by_key, stage._literals):
         table.clear()
     for function in (
-        fused._form, emitter.tensor_text, families._literal, transfer._plan, batch.without_dim,
+        fused.equal_form, emitter.tensor_text, families._literal, transfer._plan, batch.without_dim,
         modules.result_handler,
     ):
         function.cache_clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,9 @@ class Shard:
             f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, "
             f"data={self.data!r})"
         )
+
+
+SMALL = 1 << 16  # bytes: below that, preparing to copy takes longer than copying
 
 
 class Array(Interchange, metaclass=_ArrayMeta):
@@ -210,22 +213,10 @@ class Array(Interchange, metaclass=_ArrayMeta):
         """Starts the copy of the value to the host; `np.asarray` will find it there."""
         self._live()
         if self._host is None and not self._is_on_cpu():
-            for raw in self._single_buffers(self._distinct()[1]):
+            for raw in self._single_buffers(self._sig.sharding.distinct(self.shape)[1]):
                 backend.start_fetch(raw)
 
-    def _distinct(self) -> tuple[list[tuple], list[int]]:
-        """The indices that this process holds, each once, and positions that hold them."""
-        sharding, shape = self._sig.sharding, self._sig.type.shape
-        indices, replicas = sharding.indices(shape), sharding.replica_ids(shape)
-        seen: dict[Any, int] = {}
-        for i in sharding.addressable_positions:
-            key = tuple([(s.start, s.stop) for s in indices[i]])
-            if key not in seen or replicas[i] == 0:
-                seen[key] = i
-        positions = list(seen.values())
-        return [indices[i] for i in positions], positions
-
-    def _single_buffers(self, positions: list[int]) -> list[Any]:
+    def _single_buffers(self, positions: Sequence[int]) -> list[Any]:
         """The raw buffers at positions of the sharding, each on its device."""
         if len(self._sig.devices) == 1:
             return [self._live()]
@@ -233,7 +224,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
         local = dict(zip(self._sig.sharding.addressable_positions, raws, strict=True))
         return [local[p] for p in positions]
 
-    def _host_parts(self, positions: list[int]) -> list[np.ndarray]:
+    def _host_parts(self, positions: Sequence[int]) -> list[np.ndarray]:
         """What the devices at positions of the sharding hold, as read-only NumPy arrays."""
         if self._sig.even:
             return self._raw_parts(positions)
@@ -247,7 +238,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
         index = self._sig.sharding.indices(stored)[position]
         return tuple([len(range(*s.indices(n))) for s, n in zip(index, stored, strict=True)])
 
-    def _raw_parts(self, positions: list[int]) -> list[np.ndarray]:
+    def _raw_parts(self, positions: Sequence[int]) -> list[np.ndarray]:
         """The shards at positions of the sharding with their padding, on the host."""
         impl, devices, dtype = self._live(), self._sig.devices, self._sig.physical.dtype
         usual = self._sig.layout is None or not self._is_on_cpu()
@@ -289,10 +280,16 @@ class Array(Interchange, metaclass=_ArrayMeta):
             return value
         if is_narrow(self):
             return _through_bytes(self)
-        indices, positions = self._distinct()
+        indices, positions = self._sig.sharding.distinct(self.shape)
         parts = self._host_parts(positions)
         if len(parts) == 1:
             return parts[0]
+        if t.size * t.dtype.itemsize < SMALL:
+            value = np.empty(t.shape, t.dtype)
+            for index, part in zip(indices, parts, strict=True):
+                value[index] = part
+            value.flags.writeable = False
+            return value
         starts = [[s.start or 0 for s in index] for index in indices]
         in_order = [parts[i] for i in sorted(range(len(parts)), key=starts.__getitem__)]
         value = memory.whole(in_order, t.shape, t.dtype)

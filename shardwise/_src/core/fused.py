@@ -8,13 +8,19 @@ any other interpreter its body simply runs, so that a trace sees plain ops.
     def mean(x, axis=None): ...
 
 The first `arrays` parameters take arrays; the others are static and must be hashable.
+
+`@one_program` marks a public function that is written with fused ones and prepares their arguments:
+an eager call of it, too, is one program, found by the arguments as users give them.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar, overload
+
+import numpy as np
 
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
@@ -76,17 +82,61 @@ def body_of(call: Callable[P, T]) -> Callable[P, T]:
     return record_of(call).fun
 
 
-@functools.lru_cache(FORMS, typed=True)
-def _form(fused: Any, *static: Any, **named: Any) -> object:
-    """Stands for a fused function with these static arguments, their types included.
+@overload
+def one_program(fun: Callable[P, T], *, arrays: int = 1) -> Callable[P, T]: ...
+@overload
+def one_program(*, arrays: int = 1) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+def one_program(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
+    """Marks a function whose results are arrays, and whose eager calls may be one program.
 
-    Types count because 1, 1.0 and True are equal. In a cache key it saves hashing the arguments.
+    That is for arrays, and for static arguments for which `is_plain` holds. Else the function runs
+    as it is written: under transforms, for operands that are no arrays, and where staging it fails,
+    so that the error is the one that it raises itself.
     """
-    return object()
+    if fun is None:
+        return functools.partial(one_program, arrays=arrays)
+    record = Fused(fun, arrays)
+
+    @functools.wraps(fun)
+    def call(*args: Any, **static: Any) -> Any:
+        return current().interpreter.call_as_one(record, args, static)
+
+    return call
 
 
-def form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> object:
-    """`_form`, which also tells 0.0 from -0.0 (they are equal)."""
-    if float in map(type, rest) or float in map(type, static.values()):
-        return _form(fused, *rest, exact((*rest, *static.values())), **static)
-    return _form(fused, *rest, **static)
+_PLAIN = {int, bool, type(None)}
+
+
+def is_plain(x: Any) -> bool:
+    """Whether a static argument is none that warns each time (dtypes do), or takes many values."""
+    if x.__class__ is str:
+        with suppress(TypeError):
+            return not np.dtype(x)
+        return True
+    return x.__class__ in _PLAIN or (x.__class__ is tuple and all(map(is_plain, x)))
+
+
+class Form:
+    """Stands for a fused function with its static arguments. In a key it saves hashing these.
+
+    signed: whether a zero among them is a float, whose sign `==` does not tell.
+    """
+
+    __slots__ = ("signed",)
+
+    def __init__(self, signed: bool):
+        self.signed = signed
+
+
+@functools.lru_cache(FORMS, typed=True)
+def equal_form(fused: Any, *static: Any, **named: Any) -> Form:
+    """The same object for equal static arguments of equal types: 1, 1.0 and True are equal."""
+    return Form(any(v.__class__ is float and not v for v in (*static, *named.values())))
+
+
+def form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> Form:
+    """`equal_form`, which also tells 0.0 from -0.0."""
+    form = equal_form(fused, *rest, **static)
+    if form.signed:
+        return equal_form(fused, *rest, exact((*rest, *static.values())), **static)
+    return form

@@ -56,6 +56,10 @@ class Interpreter:
         operands = [known(a) for a in args[:n]]
         return fused.fun(*operands, *args[n:], **static)
 
+    def call_as_one(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        """Runs a function that is `one_program` when eager: as it is written, elsewhere."""
+        return fused.fun(*args, **static)
+
     def parent_context(self) -> Context:
         """The current context, with the parent as interpreter."""
         here = current()

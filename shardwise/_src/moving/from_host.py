@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.arrays.array import Array, wrap
+from shardwise._src.arrays.array import SMALL, Array, wrap
 from shardwise._src.arrays.interchange import NARROW, is_narrow
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.lowering.storage import stated_kind
@@ -49,7 +49,7 @@ def by_host(x: Array, target: Any) -> Array:
     This process must hold all that its devices get. `x` keeps nothing on the host.
     """
     sig = signature(x.aval, target, True)
-    if x._host is not None or is_narrow(x):
+    if x._host is not None or is_narrow(x) or _is_small(x):
         return from_host(sig, x._fetch() if x._host is None else x._host)
     distinct, _ = regions(x.sharding, target, sig.stored.shape)
     used = sorted({piece.tile for region in distinct for piece in region.pieces})
@@ -58,6 +58,12 @@ def by_host(x: Array, target: Any) -> Array:
     positions = [next(p for p in rows[tile] if p in here) for tile in used]
     parts = dict(zip(used, x._host_parts(positions) if used else (), strict=True))
     return _out_of(sig, x.sharding, parts)
+
+
+def _is_small(x: Array) -> bool:
+    """Whether reading all of it costs less than cutting it into the pieces that are needed."""
+    t = x._sig.stored
+    return x.is_fully_addressable and t.size * t.dtype.itemsize < SMALL
 
 
 def _out_of(sig: Signature, source: Any, parts: Mapping[int, np.ndarray]) -> Array:

@@ -40,7 +40,7 @@ from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDe
 from shardwise._src.types.tiling import Tiling
 
 _SCALAR_CACHE_SIZE = 4096
-_scalars: dict[tuple, Array] = {}
+scalars: dict[tuple, Array] = {}  # on the default place; those at others: `Signature.ints`
 _moved_scalars: dict[tuple, Array] = {}
 
 
@@ -113,7 +113,7 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
     near: the signature of an array in whose place it is wanted. Equal scalars in one place share
     a buffer, so the array must not get into the hands of users, who could delete it.
     """
-    held = _scalars if near is None else near.ints
+    held = scalars if near is None else near.ints
     key = (value, exact(value), current().key)  # as in `Eager._with_scalars`
     try:
         found = held.get(key)
@@ -144,7 +144,7 @@ def moved_scalar(value: Any, target: Any) -> Array:
 def kept_scalars() -> list[Array]:
     """The arrays that are kept for use as operands."""
     near = [v for held in kept_near() for v in held.values()]
-    return [*_scalars.values(), *_moved_scalars.values(), *near]
+    return [*scalars.values(), *_moved_scalars.values(), *near]
 
 
 def whole_beside(sig: Signature) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.convert import (
     broadcast,
@@ -78,20 +78,13 @@ def _mask(where_: Any, x: Any) -> Any:
     return broadcast_to(cast(where_, BOOL), type_of(x).shape)
 
 
+@one_program
 def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, an integer or several; without overflow.
 
     where: elements to include; the others give 0.
     """
-    if where is None and axis.__class__ is int and axis == -1:
-        return _last_softmax(x)
     return _reduced_call(_softmax, _masked_softmax, x, axis, where)
-
-
-@fused(arrays=1)
-def _last_softmax(x: Any) -> Any:
-    """The usual case: without static arguments, dispatch is shortest."""
-    return _softmax(x, (-1,))
 
 
 def _reduced_call(plain: Any, masked: Any, x: Any, axis: Any, mask: Any) -> Any:
@@ -125,19 +118,13 @@ def _total(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
     return reduce_sum(x if mask is None else where(mask, x, lit(0, x)), axes=axes)
 
 
+@one_program
 def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
     """log(softmax(x)), exact where the softmax is too small for a float.
 
     where: elements to include; the others give -inf.
     """
-    if where is None and axis.__class__ is int and axis == -1:
-        return _last_log_softmax(x)
     return _reduced_call(_log_softmax, _masked_log_softmax, x, axis, where)
-
-
-@fused(arrays=1)
-def _last_log_softmax(x: Any) -> Any:
-    return _log_softmax(x, (-1,))
 
 
 @fused(arrays=1)
@@ -160,6 +147,7 @@ def _log_normalized(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
     return out if mask is None else where(mask, out, lit(-np.inf, out))
 
 
+@one_program
 def logsumexp(
     a: ArrayLike, axis: Axis = None, b: ArrayLike | None = None, keepdims: bool = False,
     return_sign: bool = False, where: ArrayLike | None = None,
@@ -241,6 +229,7 @@ def _log_or_flat(total: Any) -> Any:
     return where(empty, lit(-np.inf, total), log(where(empty, lit(1, total), total)))
 
 
+@one_program
 def logmeanexp(
     x: ArrayLike, axis: Axis = None, where: ArrayLike | None = None, keepdims: bool = False
 ) -> Array:
@@ -268,6 +257,7 @@ def _logmeanexp_where(x: Any, mask: Any, axes: tuple, keepdims: bool) -> Any:
     return sub(out, log(_kept(count, x, axes) if keepdims else count))
 
 
+@one_program
 def standardize(
     x: ArrayLike, axis: Axis = -1, mean: ArrayLike | None = None, variance: ArrayLike | None = None,
     epsilon: ArrayLike = 1e-5, where: ArrayLike | None = None,

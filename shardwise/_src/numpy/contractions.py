@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import body_of, fused
+from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import einsum as einsums
 from shardwise._src.numpy.convert import broadcast, cast, joined, promote
@@ -165,6 +165,7 @@ def _conjugate(x: Any) -> Any:
     return ew.conj(x) if is_complex(type_of(x).dtype) else x
 
 
+@one_program(arrays=2)
 def vdot(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -183,6 +184,7 @@ def _inner(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     return product(a, b, (((s.ndim - 1,), (t.ndim - 1,)), ((), ())), precision, preferred)
 
 
+@one_program(arrays=2)
 def inner(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -199,6 +201,7 @@ def _outer(a: Any, b: Any) -> Any:
     return ew.mul(left, broadcast_in_dim(reshape(b, shape=(n,)), shape=(m, n), dims=(1,)))
 
 
+@one_program(arrays=2)
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Product of each element of `a` with each of `b`, as a matrix."""
     refuse_out("outer", out)
@@ -222,6 +225,7 @@ def _by_labels(a: Any, b: Any, subscripts: str, conjugate: bool, precision: Any,
     return einsums.run(steps, operands, canonical_precision(precision), preferred)
 
 
+@one_program(arrays=2)
 def vecdot(
     x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -246,11 +250,13 @@ def _vecdot(a: Any, b: Any, axis: int, precision: Any, preferred: Any) -> Any:
     return body_of(_by_labels)(a, b, "...k,...k->...", True, precision, preferred, "vecdot")
 
 
+@one_program(arrays=2)
 def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the matrices (…, n, k) with the vectors (…, k)."""
     return _by_labels(x1, x2, "...nk,...k->...n", False, None, None, "matvec")
 
 
+@one_program(arrays=2)
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the vectors (…, k), conjugated, with the matrices (…, k, m)."""
     return _by_labels(x1, x2, "...k,...km->...m", True, None, None, "vecmat")
@@ -291,6 +297,7 @@ def _tensordot(a: Any, b: Any, axes: Any, precision: Any, preferred: Any) -> Any
     return product(a, b, numbers, precision, preferred)
 
 
+@one_program(arrays=2)
 def tensordot(
     a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *,
     precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
@@ -325,6 +332,7 @@ def _kron(a: Any, b: Any) -> Any:
     return reshape(ew.mul(left, right), shape=out)
 
 
+@one_program(arrays=2)
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """Kronecker product: each element of `a` times the whole of `b`."""
     return _kron(a, b)
@@ -370,6 +378,7 @@ def _components(x: Any) -> list[Any]:
     return parts if len(parts) == 3 else [*parts, None]
 
 
+@one_program(arrays=2)
 def cross(
     a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
     axis: int | None = None,
@@ -400,6 +409,7 @@ def _trace(a: Any, offset: int, axis1: int, axis2: int, dtype: Any) -> Any:
     return add_up(ew.where(on, a, np.zeros((), t.dtype)[()]), (i, j), wanted)
 
 
+@one_program
 def trace(
     a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None,
     out: None = None,

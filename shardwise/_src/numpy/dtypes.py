@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -132,12 +133,12 @@ def can_cast(from_: DTypeLike | ArrayLike, to: DTypeLike, casting: Casting = "sa
     """Whether a dtype casts to another under NumPy's rule `casting`."""
     source: Any = getattr(from_, "dtype", from_)
     target: Any = to
-    return np.can_cast(source, np.dtype(target), casting=casting)
+    return np.can_cast(source, target, casting)
 
 
 def shape(a: ArrayLike) -> tuple[int, ...]:
     """The sizes of an array."""
-    return type_of(a).shape if not isinstance(a, list | tuple) else asarray(a).shape
+    return asarray(a).shape if a.__class__ is list or a.__class__ is tuple else type_of(a).shape
 
 
 def ndim(a: ArrayLike) -> int:
@@ -148,4 +149,4 @@ def ndim(a: ArrayLike) -> int:
 def size(a: ArrayLike, axis: int | None = None) -> int:
     """The number of elements of an array, or its size along an axis."""
     sizes = shape(a)
-    return int(np.prod(sizes)) if axis is None else sizes[axis]
+    return math.prod(sizes) if axis is None else sizes[axis]

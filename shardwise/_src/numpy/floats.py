@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import (
     broadcast,
@@ -151,6 +151,7 @@ def _replacement(value: Any, like: Any) -> Any:
     return broadcast_to(value, t.shape) if type_of(value).ndim else value
 
 
+@one_program
 def nan_to_num(
     x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
     neginf: ArrayLike | None = None,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import body_of, fused
+from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.convert import broadcast_to, cast, promote, whole
 from shardwise._src.numpy.shapes import no_lists, reshape, with_ranks
@@ -70,7 +70,6 @@ def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = 
     return _concatenate(*xs, axis=axis, dtype=_numpys(dtype))
 
 
-
 def _numpys(dtype: Any) -> np.dtype[Any] | None:
     return None if dtype is None else np.dtype(dtype)
 
@@ -99,10 +98,18 @@ def stack(
     return _stack(*xs, axis=place, dtype=_numpys(dtype))
 
 
+@fused
+def _joined(*arrays: Any, ndim: int, axis: int | None, dtype: Any) -> Any:
+    """Side by side, with at least `ndim` dimensions each. None: the second, or the only one."""
+    xs = body_of(with_ranks)(*arrays, ndim=ndim)
+    if axis is None:
+        axis = 0 if type_of(xs[0]).ndim == 1 else 1
+    return body_of(_concatenate)(*xs, axis=axis, dtype=dtype)
+
+
 def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Arrays below one another: along the first of at least two dimensions."""
-    xs = each_array("vstack", tup)
-    return concatenate(with_ranks(*xs, ndim=2), 0, dtype)
+    return _joined(*each_array("vstack", tup), ndim=2, axis=0, dtype=_numpys(dtype))
 
 
 row_stack = vstack
@@ -110,24 +117,29 @@ row_stack = vstack
 
 def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Arrays beside one another: along the second dimension, or the only one."""
-    xs = with_ranks(*each_array("hstack", tup), ndim=1)
-    return concatenate(xs, 0 if type_of(xs[0]).ndim == 1 else 1, dtype)
+    return _joined(*each_array("hstack", tup), ndim=1, axis=None, dtype=_numpys(dtype))
 
 
 def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Arrays behind one another: along the third of at least three dimensions."""
-    return concatenate(with_ranks(*each_array("dstack", tup), ndim=3), 2, dtype)
+    return _joined(*each_array("dstack", tup), ndim=3, axis=2, dtype=_numpys(dtype))
 
 
 def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
     """Vectors as the columns of a matrix; matrices as they are."""
-    columns = []
-    for x in each_array("column_stack", tup):
-        t = type_of(x)
-        columns.append(x if t.ndim > 1 else reshape(x, (t.size, 1)))
+    return _column_stack(*each_array("column_stack", tup))
+
+
+@fused
+def _column_stack(*arrays: Any) -> Any:
+    types = [type_of(x) for x in arrays]
+    columns = [
+        x if t.ndim > 1 else reshape(x, (t.size, 1)) for x, t in zip(arrays, types, strict=True)
+    ]
     return concatenate(columns, 1)
 
 
+@one_program(arrays=2)
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """`values` behind `arr` along `axis`; None flattens both."""
     return concatenate([arr, values], axis)
@@ -136,32 +148,41 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
 def block(arrays: ArrayLike | Sequence[ArrayLike]) -> Array:
     """An array put together from nested lists of blocks; the innermost lists run along the last
     dimension."""
-    depth = _depth(arrays)
-    rank = max(depth, _highest_rank(arrays))
-    return _blocks(arrays, rank, rank - depth)
+    blocks: list[Any] = []
+    places = _places(arrays, blocks)
+    return _block(*blocks, places=places, depth=_depth(places))
 
 
-def _depth(arrays: Any) -> int:
+def _places(arrays: Any, blocks: list[Any]) -> Any:
+    """The lists as tuples, with the numbers of the blocks in them; adds the blocks to `blocks`."""
     if isinstance(arrays, tuple):
         raise TypeError("block: blocks are arranged in lists, not in tuples.")
-    if not isinstance(arrays, list):
+    if isinstance(arrays, list):
+        return tuple([_places(a, blocks) for a in arrays])
+    blocks.append(arrays)
+    return len(blocks) - 1
+
+
+def _depth(places: Any) -> int:
+    if isinstance(places, int):
         return 0
-    depths = {_depth(a) for a in arrays}
+    depths = {_depth(p) for p in places}
     if len(depths) != 1:
         raise ValueError("block: lists must not be empty, and all nested to the same depth.")
     return depths.pop() + 1
 
 
-def _highest_rank(arrays: Any) -> int:
-    if isinstance(arrays, list):
-        return max(_highest_rank(a) for a in arrays)
-    return type_of(arrays).ndim
+@fused
+def _block(*blocks: Any, places: Any, depth: int) -> Any:
+    rank = max(depth, *[type_of(x).ndim for x in blocks])
 
+    def put_together(places: Any, axis: int) -> Any:
+        if isinstance(places, tuple):
+            return concatenate([put_together(p, axis + 1) for p in places], axis)
+        shape = type_of(blocks[places]).shape
+        return reshape(blocks[places], (1,) * (rank - len(shape)) + shape)
 
-def _blocks(arrays: Any, rank: int, axis: int) -> Any:
-    if not isinstance(arrays, list):
-        return reshape(arrays, (1,) * (rank - type_of(arrays).ndim) + type_of(arrays).shape)
-    return concatenate([_blocks(a, rank, axis + 1) for a in arrays], axis)
+    return put_together(places, rank - depth)
 
 
 # -- cutting --
@@ -172,6 +193,7 @@ def _split(x: Any, sizes: tuple, axis: int) -> list[Any]:
     return ops.split(x, sizes=sizes, axis=axis)
 
 
+@one_program
 def array_split(
     ary: ArrayLike, indices_or_sections: ArrayLike | Ints, axis: int = 0
 ) -> list[Array]:
@@ -179,6 +201,7 @@ def array_split(
     return _cut("array_split", ary, indices_or_sections, axis, even=False)
 
 
+@one_program
 def split(ary: ArrayLike, indices_or_sections: ArrayLike | Ints, axis: int = 0) -> list[Array]:
     """Parts along `axis`: so many of equal size, or cut before the given indices."""
     return _cut("split", ary, indices_or_sections, axis, even=True)
@@ -215,16 +238,19 @@ def _part(x: Any, start: int, stop: int, axis: int) -> Any:
     return ops.slice_in_dim(x, start, stop, axis)
 
 
+@one_program
 def vsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
     """Parts along the first dimension."""
     return split(ary, indices_or_sections, 0)
 
 
+@one_program
 def hsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
     """Parts along the second dimension, or the only one."""
     return split(ary, indices_or_sections, 0 if type_of(ary).ndim == 1 else 1)
 
 
+@one_program
 def dsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
     """Parts along the third dimension."""
     return split(ary, indices_or_sections, 2)
@@ -238,6 +264,7 @@ def _unstack(x: Any, axis: int) -> list[Any]:
     return [ops.squeeze(p, (axis,)) for p in ops.split(x, sizes=(1,) * n, axis=axis)]
 
 
+@one_program
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The parts `x[0]`, `x[1]`, … along `axis`."""
     t = type_of(x)

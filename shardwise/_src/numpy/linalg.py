@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import contractions
 from shardwise._src.numpy.contractions import product
@@ -102,6 +102,7 @@ def _norm(x: Any, ord: Any, axis: Axis, keepdims: bool) -> Any:
     return _matrix_norm(x, axes, ord, keepdims)
 
 
+@one_program
 def norm(
     x: ArrayLike, ord: int | float | str | None = None, axis: Axis = None, keepdims: bool = False
 ) -> Array:
@@ -120,6 +121,7 @@ def _vector(x: Any, axis: Axis, keepdims: bool, ord: Any) -> Any:
     return _vector_norm(x, axes_of(axis, type_of(x).ndim), ord, keepdims)
 
 
+@one_program
 def vector_norm(
     x: ArrayLike, /, *, axis: Axis = None, keepdims: bool = False, ord: int | float | str | None = 2
 ) -> Array:
@@ -127,6 +129,7 @@ def vector_norm(
     return _vector(x, axis, keepdims, ord)
 
 
+@one_program
 def matrix_norm(
     x: ArrayLike, /, *, keepdims: bool = False, ord: int | float | str | None = "fro"
 ) -> Array:
@@ -171,6 +174,7 @@ def _matrix_power(a: Any, n: int) -> Any:
     return out
 
 
+@one_program
 def matrix_power(a: ArrayLike, n: int) -> Array:
     """The square matrices in the last two dimensions, multiplied `n` times; n ≥ 0."""
     return _matrix_power(a, operator.index(n))
@@ -242,6 +246,7 @@ def matmul(
     )
 
 
+@one_program(arrays=2)
 def vecdot(
     x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -252,6 +257,7 @@ def vecdot(
     )
 
 
+@one_program(arrays=2)
 def tensordot(
     x1: ArrayLike, x2: ArrayLike, /, *, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
     precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
@@ -264,6 +270,7 @@ def tensordot(
     )
 
 
+@one_program(arrays=2)
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Product of each element of one vector with each of another."""
     shapes = type_of(x1).shape, type_of(x2).shape
@@ -272,6 +279,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return contractions.outer(x1, x2)
 
 
+@one_program(arrays=2)
 def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """Cross product of vectors of 3 components along `axis`."""
     sizes = type_of(x1).shape[axis], type_of(x2).shape[axis]
@@ -282,6 +290,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     return contractions.cross(x1, x2, axis=axis)
 
 
+@one_program
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Sum along the diagonal of the last two dimensions."""
     return contractions.trace(x, offset, -2, -1, dtype)

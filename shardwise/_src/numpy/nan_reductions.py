@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast
 from shardwise._src.numpy.reductions import (
@@ -82,6 +82,7 @@ def _call(
     )
 
 
+@one_program
 def nansum(
     a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
@@ -90,6 +91,7 @@ def nansum(
     return _call("sum", a, axis, dtype, out, keepdims, initial, where)
 
 
+@one_program
 def nanprod(
     a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
@@ -98,6 +100,7 @@ def nanprod(
     return _call("prod", a, axis, dtype, out, keepdims, initial, where)
 
 
+@one_program
 def nanmax(
     a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
@@ -106,6 +109,7 @@ def nanmax(
     return _call("max", a, axis, None, out, keepdims, initial, where)
 
 
+@one_program
 def nanmin(
     a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
@@ -123,6 +127,7 @@ def _mean(*arrays: Any, axis: Axis, dtype: Any, keepdims: bool) -> Any:
     return mean_of(a, axis, dtype, keepdims, _both(numbers(a), where[0] if where else None))
 
 
+@one_program
 def nanmean(
     a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, where: ArrayLike | None = None,
@@ -145,6 +150,7 @@ def _spread(
     return spread_of(a, middle, where, axis, dtype, ddof, keepdims, root)
 
 
+@one_program
 def nanvar(
     a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
@@ -154,6 +160,7 @@ def nanvar(
     return _spread_call("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
 
 
+@one_program
 def nanstd(
     a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
@@ -191,6 +198,7 @@ def _place(a: Any, axis: int | None, keepdims: bool, name: str) -> Any:
     return ew.where(none, np.asarray(-1).astype(type_of(found).dtype)[()], found)
 
 
+@one_program
 def nanargmax(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
@@ -199,6 +207,7 @@ def nanargmax(
     return _place(a, axis, bool(keepdims), "max")
 
 
+@one_program
 def nanargmin(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
@@ -218,6 +227,7 @@ def _scan(a: Any, axis: int | None, dtype: Any, filler: int) -> Any:
     return cumulated(a, axis, dtype, cumsum if filler == 0 else cumprod)
 
 
+@one_program
 def nancumsum(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
@@ -226,6 +236,7 @@ def nancumsum(
     return _scan(a, axis, checked_dtype(dtype, "nancumsum"), 0)
 
 
+@one_program
 def nancumprod(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:

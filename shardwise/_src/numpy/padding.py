@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import cast
@@ -37,6 +37,7 @@ _KEYWORDS = {
 }
 
 
+@one_program
 def pad(
     array: ArrayLike, pad_width: Any, mode: str | Callable = "constant", **kwargs: Any
 ) -> Array:

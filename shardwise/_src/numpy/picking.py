@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import is_array, itself, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import update
@@ -70,6 +70,7 @@ def clamped(indices: Any, n: int) -> Any:
     return clamp(lit(0, indices), indices, lit(max(n - 1, 0), indices))
 
 
+@one_program(arrays=2)
 def take(
     a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,
     mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False,
@@ -135,6 +136,7 @@ def _take_along(x: Any, indices: Any, axis: int, mode: str, fill_value: Any = No
     )
 
 
+@one_program(arrays=2)
 def take_along_axis(
     arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: str | None = None,
     fill_value: ArrayLike | None = None,
@@ -176,6 +178,7 @@ def _put_along(x: Any, indices: Any, values: Any, axis: int, mode: str) -> Any:
     return scatter(x, vectors, values, dimension_numbers=as_scatter(numbers), mode=mode)
 
 
+@one_program(arrays=3)
 def put_along_axis(
     arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: bool = True,
     *, mode: str | None = None,
@@ -212,6 +215,7 @@ def _put(x: Any, places: Any, values: Any, mode: str) -> Any:
     return basis.reshape(update(flat, values, places, pattern=(kind,), method="set"), shape=t.shape)
 
 
+@one_program(arrays=3)
 def put(
     a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True
 ) -> Array:
@@ -289,6 +293,7 @@ def _place(x: Any, mask: Any, values: Any) -> Any:
     return basis.reshape(where(inside, picked, flat), shape=t.shape)
 
 
+@one_program(arrays=3)
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
     """`arr` with `vals`, repeated as needed, written in order where the mask holds."""
     not_in_place("place", inplace)

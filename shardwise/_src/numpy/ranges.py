@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from shardwise._src.base.errors import TracerArrayConversionError
-from shardwise._src.core.fused import body_of, fused
+from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import binary
@@ -135,15 +135,20 @@ def linspace(
     retstep:  whether the distance comes back too.
     dtype:    a float when None.
     """
-    count = num if num.__class__ is int else whole(num, "linspace: num")
-    if count < 0:
-        raise ValueError(f"linspace makes at least 0 numbers; got num={num}.")
+    count = _size(num, "linspace")
     wanted = None if dtype is None else dtype_of(dtype, "linspace")
     how = count, bool(endpoint), wanted, axis
     numbers = _linspace(as_operand(start), as_operand(stop), *how)
     if device is not None:
         numbers = ground().place(numbers, device)
     return (numbers, _distance(start, stop, *how)) if retstep else numbers
+
+
+def _size(num: Any, name: str) -> int:
+    count = num if num.__class__ is int else whole(num, f"{name}: num")
+    if count < 0:
+        raise ValueError(f"{name} makes at least 0 numbers; got num={num}.")
+    return count
 
 
 @fused(arrays=2)
@@ -195,9 +200,18 @@ def logspace(
     dtype: DTypeLike | None = None, axis: int = 0,
 ) -> Array:
     """`base` to the powers `linspace(start, stop, num)`."""
-    powers = linspace(start, stop, num, endpoint, axis=axis)
+    wanted = None if dtype is None else dtype_of(dtype, "logspace")
+    ends = as_operand(start), as_operand(stop)
+    return _logspace(*ends, base, _size(num, "logspace"), bool(endpoint), wanted, axis)
+
+
+@fused(arrays=3)
+def _logspace(
+    start: Any, stop: Any, base: Any, num: int, endpoint: bool, dtype: Any, axis: int
+) -> Any:
+    powers = body_of(_linspace)(start, stop, num, endpoint, None, axis)
     numbers = binary.power(base, powers)
-    return cast(numbers, numbers.dtype if dtype is None else dtype_of(dtype, "logspace"))
+    return cast(numbers, type_of(numbers).dtype if dtype is None else dtype)
 
 
 def geomspace(
@@ -205,13 +219,15 @@ def geomspace(
     dtype: DTypeLike | None = None, axis: int = 0,
 ) -> Array:
     """`num` numbers from `start` to `stop`, each the same multiple of the one before."""
-    start, stop = as_operand(start), as_operand(stop)
-    wanted = to_inexact(result_type(start, stop)) if dtype is None else dtype_of(dtype, "geomspace")
-    return _geomspace(start, stop, int(num), bool(endpoint), wanted, int(axis))
+    wanted = None if dtype is None else dtype_of(dtype, "geomspace")
+    ends = as_operand(start), as_operand(stop)
+    return _geomspace(*ends, _size(num, "geomspace"), bool(endpoint), wanted, axis)
 
 
 @fused(arrays=2)
 def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: int) -> Any:
+    if dtype is None:
+        dtype = to_inexact(result_type(start, stop))
     inside = to_inexact(dtype)
     low, high = broadcast(*[cast(v, inside) for v in promote_inexact(start, stop)])
     # Both ends are turned by the direction of the first, so that their logarithms are real.
@@ -363,11 +379,13 @@ def _triangle(m: Any, k: int, upper: bool) -> Any:
     return ew.where(inside, m, constant(0, m))
 
 
+@one_program
 def tril(m: ArrayLike, k: int = 0) -> Array:
     """The matrices in the last two dimensions, with zeros above the k-th diagonal."""
     return _triangle(as_operand(m), int(k), False)
 
 
+@one_program
 def triu(m: ArrayLike, k: int = 0) -> Array:
     """The matrices in the last two dimensions, with zeros below the k-th diagonal."""
     return _triangle(as_operand(m), int(k), True)
@@ -441,6 +459,7 @@ def _on_diagonal(v: Any, k: int) -> Any:
     return ew.where(_offset_test(ew.eq, (n, n), k), picked, constant(0, v))
 
 
+@one_program
 def diag(v: ArrayLike, k: int = 0) -> Array:
     """The k-th diagonal of a matrix, or the matrix whose k-th diagonal is a vector."""
     return _diag(as_operand(v), int(k))
@@ -456,6 +475,7 @@ def _diagflat(v: Any, k: int) -> Any:
     return _on_diagonal(reshape(v, shape=(type_of(v).size,)), k)
 
 
+@one_program
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """The matrix of the powers of a vector, a column per power, the highest first."""
     return _vander(as_operand(x), N, bool(increasing))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import binary
@@ -139,6 +139,7 @@ def _sum_modulo(x: Any, n: int) -> Any:
     return basis.reshape(x, shape=())
 
 
+@one_program
 def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Ints | None = None) -> Array:
     """Elements moved by `shift` along `axis`; what leaves at the end comes in at the front.
 
@@ -204,6 +205,7 @@ def _take_runs(x: Any, places: tuple, axis: int) -> Any:
     return take_static(x, np.array(places, np.int64), axis)
 
 
+@one_program
 def repeat(
     a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
     total_repeat_length: int | None = None, out_sharding: OutSharding = None,
@@ -257,6 +259,7 @@ def _tile(x: Any, reps: tuple) -> Any:
     return ops.tile(x, (1,) * (rank - len(reps)) + reps)
 
 
+@one_program
 def tile(A: ArrayLike, reps: Ints) -> Array:
     """The whole array repeated, `reps` times along each dimension."""
     no_lists("tile", A)
@@ -276,6 +279,7 @@ def _resize(x: Any, shape: tuple) -> Any:
     return basis.reshape(ops.slice_in_dim(wide, 0, size, 0), shape=shape)
 
 
+@one_program
 def resize(a: ArrayLike, new_shape: Ints) -> Array:
     """The elements in another shape of any size, repeated or cut off."""
     no_lists("resize", a)
@@ -288,6 +292,7 @@ def resize(a: ArrayLike, new_shape: Ints) -> Array:
 # -- delete, insert, trim_zeros --
 
 
+@one_program
 def delete(
     arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], axis: int | None = None, **_: Any
 ) -> Array:
@@ -302,13 +307,27 @@ def delete(
         obj = known(obj, "delete: `obj`")
         if not (is_integer(obj.dtype) or is_bool(obj.dtype)):
             raise TypeError(f"delete: `obj` picks by integers or booleans; got {obj.dtype}.")
-        if obj.ndim == 0:
-            obj = canonical_axis(int(obj), n) if not is_bool(obj.dtype) else obj
+        if obj.ndim == 0 and not is_bool(obj.dtype):
+            return _without(arr, canonical_axis(int(obj), n), axis)
     try:
         places = np.delete(np.arange(n), obj)
     except IndexError as error:
         raise IndexError(f"delete: {error}.") from None
     return _take_runs(arr, tuple(places.tolist()), axis)
+
+
+@fused(arrays=1)
+def _without(x: Any, place: int, axis: int) -> Any:
+    n = type_of(x).shape[axis]
+    parts = [ops.slice_in_dim(x, *ends, axis) for ends in ((0, place), (place + 1, n))]
+    return ops.concatenate(*parts, dimension=axis)
+
+
+@fused(arrays=2)
+def _insert_at(x: Any, values: Any, place: int, axis: int) -> Any:
+    t = type_of(x)
+    low, high = [ops.slice_in_dim(x, *ends, axis) for ends in ((0, place), (place, t.shape[axis]))]
+    return ops.concatenate(low, strong(cast(values, t.dtype)), high, dimension=axis)
 
 
 @fused(arrays=2)
@@ -338,8 +357,10 @@ def insert(
     places = np.atleast_1d(places)
     places = np.clip(np.where(places < 0, places + n, places), 0, n)
     shape = (*t.shape[:axis], len(places), *t.shape[axis + 1 :])
-    order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
     filled = _filled(values, shape)
+    if len(places) and np.all(places == places[0]):
+        return _insert_at(arr, filled, int(places[0]), axis)
+    order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
     return _insert(arr, filled, tuple(order.tolist()), axis)
 
 
@@ -381,6 +402,7 @@ def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
     return read(x, k + np.int32(first[0]), k + np.int32(first[1]), pattern=pattern)
 
 
+@one_program
 def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The elements with equal indices in two dimensions, the second larger by `offset`."""
     no_lists("diagonal", a)
@@ -388,6 +410,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     return _diagonal(a, operator.index(offset), i, j)
 
 
+@one_program(arrays=2)
 def fill_diagonal(
     a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True
 ) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast, cast
 from shardwise._src.ops import elementwise as ew
@@ -217,6 +217,7 @@ def _ptp(a: Any, axis: Axis, keepdims: bool) -> Any:
     return ew.sub(high, _extreme(a, axis, keepdims, reduce_min, "min"))
 
 
+@one_program
 def ptp(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
     """Difference of the largest and the smallest element over `axis`."""
     refuse_out("ptp", out)
@@ -270,6 +271,7 @@ def _count_nonzero(a: Any, axis: Axis, keepdims: bool) -> Any:
     return add_up(cast(a, BOOL), axes, canonicalize(int), keepdims)
 
 
+@one_program
 def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Array:
     """Number of elements over `axis` that are not zero."""
     return _count_nonzero(a, axis, keepdims)

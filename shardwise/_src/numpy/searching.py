@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
-from shardwise._src.core.fused import body_of, fused
+from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.source import public_call
@@ -294,6 +294,7 @@ def _unravel(indices: Any, shape: tuple) -> list[Any]:
     return outs[::-1]
 
 
+@one_program
 def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
     """For places in a flat array, those in an array of `shape`; moved inside the bounds."""
     if not is_integer(type_of(indices).dtype):
@@ -359,6 +360,7 @@ def _check_inside(indices: list[Any], sizes: tuple[int, ...]) -> None:
             raise ValueError(f"ravel_multi_index: a place is out of bounds for size {n}.")
 
 
+@one_program(arrays=2)
 def isin(
     element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False, invert: bool = False,
     *, method: str = "auto",

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import promote_inexact
 from shardwise._src.numpy.reductions import checked_dtype
-from shardwise._src.numpy.sorting import take_from
+from shardwise._src.numpy.sorting import INT32, take_from
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.contract import dot
+from shardwise._src.ops.create import iota
 from shardwise._src.ops.shape import pad, rev, slice_in_dim
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, PrecisionLike
 from shardwise._src.types.dtypes import is_complex
@@ -39,8 +40,9 @@ def _convolve(
     n, m = type_of(a).size, type_of(v).size
     zero = np.zeros((), type_of(a).dtype)[()]
     wide = pad(a, zero, padding_config=((m - 1, m - 1, 0),))
-    places = np.arange(n + m - 1, dtype=np.int32)[:, None] + np.arange(m, dtype=np.int32)
-    windows = take_from(wide, places)  # f[n + m - 1, m]
+    shape = (n + m - 1, m)  # of the places, too, which would make a large constant
+    places = ew.add(*[iota(dtype=INT32, shape=shape, dimension=d) for d in (0, 1)])
+    windows = take_from(wide, places)
     numbers = (((1,), (0,)), ((), ()))
     out = dot(windows, rev(v, dimensions=(0,)), numbers, precision, preferred)
     if mode == "valid":
@@ -52,6 +54,7 @@ def _convolve(
     return out
 
 
+@one_program(arrays=2)
 def convolve(
     a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -65,6 +68,7 @@ def convolve(
     return _convolve(a, v, mode, precision, preferred, False, "convolve")
 
 
+@one_program(arrays=2)
 def correlate(
     a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,

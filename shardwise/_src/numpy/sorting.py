@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, promote
 from shardwise._src.numpy.reductions import add_up, checked_dtype
@@ -51,6 +51,7 @@ def _sort(a: Any, axis: int | None, stable: bool, descending: bool) -> Any:
     return rev(out, dimensions=(axis,)) if descending else out
 
 
+@one_program
 def sort(
     a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
     stable: bool = True, descending: bool = False,
@@ -82,6 +83,7 @@ def _argsort(a: Any, axis: int | None, stable: bool, descending: bool, dtype: An
     return places_in_order(a, axis, stable, descending, wanted)
 
 
+@one_program
 def argsort(
     a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
     stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None,
@@ -204,6 +206,7 @@ def _searchsorted(*arrays: Any, side: str, method: str) -> Any:
     return cast(found, canonicalize(int))
 
 
+@one_program(arrays=2)
 def searchsorted(
     a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
     method: str = "scan",
@@ -233,13 +236,13 @@ def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
         return full(0, type_of(x).shape, canonicalize(int))
     search = _count_before if method == "compare_all" else place_in_order
     side = "left" if right else "right"
-    rising = search(bins, x, side)
-    falling = ew.sub(np.int32(n), search(rev(bins, dimensions=(0,)), x, side))
     first, last = slice_in_dim(bins, 0, 1, 0), slice_in_dim(bins, n - 1, n, 0)
-    is_rising = reshape(ew.ge(last, first), shape=())
-    return cast(ew.where(is_rising, rising, falling), canonicalize(int))
+    rising = reshape(ew.ge(last, first), shape=())
+    found = search(ew.where(rising, bins, rev(bins, dimensions=(0,))), x, side)
+    return cast(ew.where(rising, found, ew.sub(np.int32(n), found)), canonicalize(int))
 
 
+@one_program(arrays=2)
 def digitize(
     x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None
 ) -> Array:

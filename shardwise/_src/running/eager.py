@@ -10,7 +10,7 @@ import numpy as np
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.context import current, update_root
-from shardwise._src.core.fused import Fused, form_of
+from shardwise._src.core.fused import Fused, equal_form, form_of, is_plain
 from shardwise._src.core.infer import HOST, known, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -19,7 +19,14 @@ from shardwise._src.core.toolbox import single
 from shardwise._src.moving.foreign import from_dlpack
 from shardwise._src.moving.pickling import copied
 from shardwise._src.moving.targets import as_sharding
-from shardwise._src.moving.transfer import default_place, move, put_host, scalar, whole_beside
+from shardwise._src.moving.transfer import (
+    default_place,
+    move,
+    put_host,
+    scalar,
+    scalars,
+    whole_beside,
+)
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.running.executable import Executable
@@ -62,7 +69,9 @@ class Eager(Interpreter, Indexing):
         form, given = fused, args
         if static or len(args) > n:
             try:
-                form, given = form_of(fused, args[n:], static), args[:n]
+                form, given = equal_form(fused, *args[n:], **static), args[:n]
+                if form.signed:
+                    form = form_of(fused, args[n:], static)
             except TypeError:  # a static argument without a hash: it is given one, or refused
                 return self._new_call(fused, args, static)
         key = None
@@ -83,19 +92,51 @@ class Eager(Interpreter, Indexing):
             run = self.cache.get(key)
         return self._new_call(fused, args, static) if run is None else run(given)
 
+    def call_as_one(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        n, form, given, key, run = fused.arrays, fused, args, None, None
+        try:
+            if static or len(args) > n:
+                form, given = equal_form(fused, *args[n:], **static), args[:n]
+            if len(given) == 1:
+                key = (form, current().key, given[0]._sig)
+            else:
+                key = (form, current().key, *[a._sig for a in given])
+            run = self.cache.get(key)
+        except (AttributeError, TypeError):  # a host value; a static argument without a hash
+            pass
+        if run is None and key is not None and given:
+            run = self._as_one(fused, key, given, args[n:], static)
+        return fused.fun(*args, **static) if run is None else run(given)
+
+    def _as_one(
+        self, fused: Fused, key: tuple, arrays: Sequence[Any], rest: Sequence[Any],
+        static: dict[str, Any],
+    ) -> Callable | None:
+        """The function as one program; None where it cannot be one."""
+        if not all(map(is_plain, (*rest, *static.values()))):
+            return None
+        try:
+            program, tree = stage_fused(fused, [a.aval for a in arrays], rest, static, self)
+        except Exception:  # it will be raised again, by the function itself
+            return None
+        exe = build(program, [a._sig for a in arrays], out_tree=tree, quick=True)
+        return _keep(self.cache, key, exe)
+
     def _with_scalars(
         self, form: Any, here: Any, args: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
-        """The program and operands of a call with Python scalars; None where one of them is new."""
+        """The program and operands of a call with host values; None where one of them is new."""
         near = args[0] if args[0].__class__ is Array else args[-1]
-        if near.__class__ is not Array:
-            return None, args
-        held = near._sig.ints
+        held = near._sig.ints if near.__class__ is Array else scalars
+        arrays = []
         try:
-            arrays = [
-                a if a.__class__ is Array else held[a, a.__class__ if a else exact(a), here]
-                for a in args
-            ]
+            for a in args:
+                kind = a.__class__
+                if kind is np.ndarray and a.ndim:
+                    a = put_host(a, default_place(), False)
+                elif kind is not Array:
+                    a = held[a, kind if a else exact(a), here]
+                arrays.append(a)
         except (KeyError, TypeError, ValueError):  # new; without a hash, or truth value: no scalar
             return None, args
         return self.cache.get((form, here, *[a._sig for a in arrays])), arrays

@@ -77,7 +77,7 @@ class Executable(NamedTuple):
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
         """A short function, where a call needs nothing special."""
         tree, module = self.out_tree, self.module
-        if not (self.hidden or self.donated or module.window or module.calls):
+        if not (self.donated or module.window or module.calls):
             run = self._short_runner() if tree is None else self._tree_runner()
             moved, moves = self._moved_for_good, self.moves
             return (lambda args: run(moved(args, moves))) if moves else run
@@ -88,11 +88,14 @@ class Executable(NamedTuple):
     def _short_runner(self) -> Callable[[Sequence[Any]], Array]:
         execute, handlers = self.module.raw.execute_sharded, self.handlers
         (sig,), new = self.out_sigs, new_array
-        one = len(self.program.arguments) == 1  # without a loop then
+        hidden = self.hidden
+        one = len(self.program.arguments) == 1 and not hidden  # without a loop then
 
         def run(args: Sequence[Any]) -> Array:
             try:
                 buffers = [args[0]._impl] if one else [a._impl for a in args]
+                if hidden:
+                    buffers = hidden + buffers
                 raws = execute(buffers).consume_with_handlers(handlers)
             except Exception as error:
                 self.explain(args, error)
@@ -107,11 +110,14 @@ class Executable(NamedTuple):
     def _tree_runner(self) -> Callable[[Sequence[Any]], Any]:
         execute, handlers = self.module.raw.execute_sharded, self.handlers
         sigs, new = self.out_sigs, new_array
-        unflatten = self.out_tree.unflatten
+        unflatten, hidden = self.out_tree.unflatten, self.hidden
 
         def run(args: Sequence[Any]) -> Any:
             try:
-                raws = execute([a._impl for a in args]).consume_with_handlers(handlers)
+                buffers = [a._impl for a in args]
+                if hidden:
+                    buffers = hidden + buffers
+                raws = execute(buffers).consume_with_handlers(handlers)
             except Exception as error:
                 self.explain(args, error)
             for i, sig in enumerate(sigs):  # in place: one list less on the way

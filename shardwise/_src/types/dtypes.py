@@ -288,6 +288,15 @@ def issubdtype(a: Any, b: Any) -> bool:
     The types of ml_dtypes count as numpy.floating or numpy.integer. Extended dtypes belong to
     `extended`, those of keys to `prng_key`.
     """
+    try:
+        return _is_subdtype(a, b)
+    except TypeError:  # without a hash, if it is a dtype
+        pass
+    return _is_subdtype.__wrapped__(a, b)
+
+
+@lru_cache(maxsize=4096)
+def _is_subdtype(a: Any, b: Any) -> bool:
     if isinstance(b, ExtendedDType):
         return a is b or (isinstance(a, ExtendedDType) and a == b)
     return _is_subclass(_scalar_class(a), _scalar_class(b))
@@ -303,7 +312,6 @@ def _is_scalar_class(x: Any) -> bool:
     return isinstance(x, type) and issubclass(x, np.generic)
 
 
-@lru_cache(maxsize=4096)
 def _is_subclass(a: type[Any], b: type[Any]) -> bool:
     if issubclass(a, b):
         return True

@@ -241,6 +241,10 @@ class Sharding:
         """For each of `devices`, how many earlier ones hold the same index."""
         return self._cached_replica_ids(tuple(global_shape))
 
+    def distinct(self, global_shape: Sequence[int]) -> tuple[tuple[Index, ...], tuple[int, ...]]:
+        """The indices that this process holds, each once, and positions that hold them."""
+        return self._cached_distinct(tuple(global_shape))
+
     def tile_assignment(self, ndim: int) -> NDArray[np.intp]:
         """The positions in `devices` that hold each tile, as a grid; replicas come last."""
         return self.tiling(ndim).tile_assignment()
@@ -314,6 +318,20 @@ class Sharding:
             return tuple(replica_ids(shape, self.tiling(len(shape))))
 
         return lru_cache(SHAPES_REMEMBERED)(ids)
+
+    @cached_property
+    def _cached_distinct(self) -> Callable[[Shape], tuple[tuple[Index, ...], tuple[int, ...]]]:
+        def distinct(shape: Shape) -> tuple[tuple[Index, ...], tuple[int, ...]]:
+            indices, replicas = self.indices(shape), self.replica_ids(shape)
+            seen: dict[Any, int] = {}
+            for i in self.addressable_positions:
+                key = tuple([(s.start, s.stop) for s in indices[i]])
+                if key not in seen or replicas[i] == 0:
+                    seen[key] = i
+            positions = tuple(seen.values())
+            return tuple([indices[i] for i in positions]), positions
+
+        return lru_cache(SHAPES_REMEMBERED)(distinct)
 
     # -- comparison ------------------------------------------------------------------------
 
