@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
-from shardwise._src.ops.basis import reshape
-from shardwise._src.ops.families import BOOL
+from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.ops.index import GatherDimensionNumbers, gather
+from shardwise._src.ops.logical import bitwise_and, ge, lt, select_n
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -26,6 +29,16 @@ _EXTREMES = ("maximum", "minimum")
 
 class Mended(Emitter):
     """The emitter of a program over several devices."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self._zeros: set[str] = set()  # names of scalars
+
+    def constant(self, value: Any, aval: ArrayType) -> str:
+        name = super().constant(value, aval)
+        if not aval.shape and not any(np.asarray(value).astype(aval.dtype).tobytes()):
+            self._zeros.add(name)
+        return name
 
     # -- elements moved --
 
@@ -45,7 +58,7 @@ class Mended(Emitter):
             t2 = array_type(apart, t.dtype)
             x = super().reshape(x, array_type(shape, t.dtype), t2)
             grown = [(0, inner if i == d + 1 else 0, 0) for i in range(len(apart))]
-            x = super().pad(x, value, t2, grown)
+            x = self._filled(x, value, t2, grown)
             t2 = array_type((*apart[: d + 1], 1 + inner, *apart[d + 2 :]), t.dtype)
             shape = (*shape[:d], shape[d] * (1 + inner), *shape[d + 1 :])
             x = super().reshape(x, t2, array_type(shape, t.dtype))
@@ -70,8 +83,21 @@ class Mended(Emitter):
             x = self.slice(x, t, starts, limits)
             t = array_type(tuple([b - a for a, b in zip(starts, limits, strict=True)]), t.dtype)
         if any(row != (0, 0, 0) for row in rows):
-            x = super().pad(x, value, t, rows)
+            x = self._filled(x, value, t, rows)
         return x
+
+    def _filled(self, x: str, value: str, t: ArrayType, config: Sequence[tuple]) -> str:
+        """XLA error `shared-padding`: two paddings of one operand with different values.
+
+        So all are padded with 0, and other values chosen where the padding is.
+        """
+        if value in self._zeros or JAXLIB >= (0, 12):
+            return super().pad(x, value, t, config)
+        x = super().pad(x, self.scalar(0, t.dtype), t, config)
+        shape = tuple([n + low + high for n, (low, high, _) in zip(t.shape, config, strict=True)])
+        inside = tuple([(low, low + n) for n, (low, _, _) in zip(t.shape, config, strict=True)])
+        kinds = (t.update(shape=shape), t.update(shape=()))
+        return self.via(_inside_or, kinds, x, value, inside=inside)[0]
 
     def reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
         """XLA error `reshape-of-ones`: dimensions of size 1 between others that are regrouped."""
@@ -188,10 +214,12 @@ class Mended(Emitter):
         self, xs: Sequence[str], ins: Sequence[ArrayType], dims: Any, body: str, **flags: bool
     ) -> str:
         """XLA errors `scattered-padding`: updates in unequal parts, whose padding is scattered too;
-        and `extremes-without-nan`.
+        `scatter-into-part`: a single one, into a part of an operand; and `extremes-without-nan`.
         """
         x, indices, updates = xs
         along = [d for d in range(ins[2].ndim) if d not in dims.update_window_dims]
+        if JAXLIB < (0, 12) and all(ins[2].shape[d] == 1 for d in along):
+            x = self._apart(x, ins[0])
         uneven = [i for i, d in enumerate(along) if not self.divides(ins[2].shape[d])]
         if uneven:
             indices = self.whole(indices, ins[1], [*uneven, ins[1].ndim - 1])
@@ -255,6 +283,19 @@ def _key(value: np.ndarray, dtype: np.dtype) -> int:
         value = value.astype(np.float32)
     bits = int(value.view(dtype))
     return bits ^ np.iinfo(dtype).max if bits < 0 else bits
+
+
+def _inside_or(x: Any, value: Any, *, inside: tuple) -> Any:
+    """The elements between these bounds along each dimension; elsewhere a value."""
+    shape = type_of(x).shape
+    chosen = None
+    for d, (low, high) in enumerate(inside):
+        if (low, high) == (0, shape[d]):
+            continue
+        places = iota(dtype=np.dtype("int32"), shape=shape, dimension=d)
+        here = bitwise_and(ge(places, lit(low, places)), lt(places, lit(high, places)))
+        chosen = here if chosen is None else bitwise_and(chosen, here)
+    return select_n(chosen, broadcast_in_dim(value, shape=shape, dims=()), x)
 
 
 def _gathered(x: Any, *starts: Any, moving: tuple, sizes: tuple) -> Any:

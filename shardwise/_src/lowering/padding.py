@@ -36,13 +36,8 @@ def pad(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
     if held.shape == stored.shape:
         return name
     fill = emitter.scalar(padding_value(stored.dtype), stored.dtype)
-    high = [n - m for n, m in zip(held.shape, stored.shape, strict=True)]
-    none = [0] * held.ndim
-    one = tensor_text(stored.update(shape=()))
-    types = f"({tensor_text(stored)}, {one}) -> {tensor_text(held)}"
-    return emitter.let(
-        f"stablehlo.pad {name}, {fill}, low = {none}, high = {high}, interior = {none} : {types}"
-    )
+    config = [(0, n - m, 0) for n, m in zip(held.shape, stored.shape, strict=True)]
+    return emitter.pad(name, fill, stored, config)
 
 
 def at_padded_sizes(
