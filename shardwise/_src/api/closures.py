@@ -56,19 +56,33 @@ class VJP:
     opaque_residuals: the other arrays that are needed.
     """
 
-    __slots__ = ("fun", "in_tree", "out_tree", "args_res", "opaque_residuals", "_places")
+    __slots__ = ("fun", "in_tree", "out_tree", "opaque_residuals", "_kept", "_args", "_places")
 
     def __init__(
-        self, fun: Callable[..., Any], in_tree: Any, out_tree: Any, args_res: list[Any],
+        self, fun: Callable[..., Any], in_tree: Any, out_tree: Any, kept: list[Any],
         opaque_residuals: list[Any], places: tuple[tuple[bool, int], ...],
     ):
         self.fun, self.in_tree, self.out_tree = fun, in_tree, out_tree
-        self.args_res, self.opaque_residuals = args_res, opaque_residuals
+        self.opaque_residuals = opaque_residuals
+        self._kept = kept  # leaves of `args_res`, which is made when it is first asked for
+        self._args: list[Any] | None = None
         self._places = places  # of each residual: whether it is a primal's leaf, and which one
 
+    @property
+    def args_res(self) -> list[Any]:
+        if self._args is None:
+            found = self.in_tree.walk(lambda children, _: tuple(children), lambda x: x, self._kept)
+            self._args, self._kept = list(found), []
+        return self._args
+
+    def _leaves(self) -> list[Any]:
+        if self._args is None:
+            return self._kept
+        return flatten(self._args, lambda x: isinstance(x, NotNeeded))[0]
+
     def _residuals(self) -> list[Any]:
-        leaves = flatten(self.args_res, lambda x: isinstance(x, NotNeeded))[0]
-        return [leaves[i] if own else self.opaque_residuals[i] for own, i in self._places]
+        leaves, others = self._leaves(), self.opaque_residuals
+        return [leaves[i] if own else others[i] for own, i in self._places]
 
     def __call__(self, *cts: Any) -> tuple[Any, ...]:
         return self.fun(self._residuals(), *cts)
@@ -107,20 +121,26 @@ def _added(ref: Any, ct: Any) -> Any:
     return GradRef()
 
 
+_NOT_NEEDED = NotNeeded()
+
+
 def vjp_of(
     fun: Callable[..., Any], in_tree: Any, out_tree: Any, primals: Sequence[Any],
     residuals: Sequence[Any],
 ) -> VJP:
     """The `VJP` of these residuals, of which some are leaves of the primals."""
     own = {id(x): i for i, x in enumerate(primals)}
-    needed = {id(r) for r in residuals}
-    opaque = [r for r in residuals if id(r) not in own]
-    count = iter(range(len(opaque)))
-    places = tuple([(True, own[id(r)]) if id(r) in own else (False, next(count))
-                    for r in residuals])
-    kept = [x if id(x) in needed else NotNeeded() for x in primals]
-    args_res = in_tree.walk(lambda children, _: tuple(children), lambda x: x, kept)
-    return VJP(fun, in_tree, out_tree, list(args_res), opaque, places)
+    kept: list[Any] = [_NOT_NEEDED] * len(primals)
+    opaque, places = [], []
+    for r in residuals:
+        i = own.get(id(r))
+        if i is None:
+            places.append((False, len(opaque)))
+            opaque.append(r)
+        else:
+            places.append((True, i))
+            kept[i] = r
+    return VJP(fun, in_tree, out_tree, kept, opaque, tuple(places))
 
 
 register_node(Closure, lambda c: (c.values, c.run), lambda run, values: Closure(run, tuple(values)))
@@ -128,13 +148,12 @@ register_node(NotNeeded, lambda _: ((), None), lambda _, children: NotNeeded())
 register_node(GradRef, lambda _: ((), None), lambda _, children: GradRef())
 def _parts(v: VJP) -> tuple[Any, Any]:
     meta = v.fun, v.in_tree, v.out_tree, v._places  # pyright: ignore[reportPrivateUsage] (here)
-    return (v.args_res, v.opaque_residuals), meta
+    return (v._leaves(), v.opaque_residuals), meta  # pyright: ignore[reportPrivateUsage] (here)
 
 
 def _whole(meta: Any, parts: Any) -> VJP:
     fun, in_tree, out_tree, places = meta
-    args_res, opaque_residuals = parts
-    return VJP(fun, in_tree, out_tree, args_res, opaque_residuals, places)
+    return VJP(fun, in_tree, out_tree, *parts, places)
 
 
 register_node(VJP, _parts, _whole)
