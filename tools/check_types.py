@@ -57,6 +57,7 @@ def pyright(files: list[Path]) -> list[str]:
         "venvPath": str(ROOT), "venv": ".venv", "pythonVersion": "3.11",
         "typeCheckingMode": "basic", "reportMissingImports": False,
         "reportMissingModuleSource": False, "enableTypeIgnoreComments": False,
+        "reportRedeclaration": False,  # blocks of a document define their own `f`
     }
     config = FOLDER / "pyrightconfig.json"
     config.write_text(json.dumps(settings))
