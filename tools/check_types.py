@@ -5,7 +5,7 @@
 These are the Python blocks of README.md and of docs/, those of a document being one program at its
 own lines; the examples; and `tests/typed`, which says what checkers are to see. Pyright (basic) and
 mypy read them with an installed library: what they think of the library's own source is not asked.
-Programs that show errors, docs/errors, are left out.
+Programs that show errors, docs/errors and docs/values.md, are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "typed"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LIMIT = 540  # seconds for a checker
+# Its blocks are programs one after another, in which one name is functions of different signatures.
+MANY_PROGRAMS = {"values.md"}
 
 
 def program_of(text: str) -> str:
@@ -41,7 +43,7 @@ def programs() -> Iterator[Path]:
         old.unlink()
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text()
-        if "```python" in text:
+        if "```python" in text and path.name not in MANY_PROGRAMS:
             file = FOLDER / f"in_{path.stem.lower()}.py"
             file.write_text(program_of(text))
             yield file
