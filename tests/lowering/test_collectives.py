@@ -15,7 +15,8 @@ def sent(f, *args):
     """The collectives of a compiled program, by name."""
     hlo = sw.jit(f).lower(*args).compile().as_text()
     names = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
-    return {name: n for name in names if (n := hlo.count(f" {name}(") + hlo.count(f" {name}-start("))}
+    found = {name: hlo.count(f" {name}(") + hlo.count(f" {name}-start(") for name in names}
+    return {name: n for name, n in found.items() if n}
 
 
 def test_the_gradient_of_picked_elements_gathers_nothing():
