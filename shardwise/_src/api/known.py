@@ -227,9 +227,12 @@ def _make_room_for(equations: int) -> None:
 def _runs_code(equation: Equation) -> bool:
     """Whether an equation holds functions of the user."""
     op = equation.op
-    return op.user_code or op.host is not None or any(
-        v.__class__ is FunctionType and not is_library(v) for v in equation.params.values()
-    )
+    if op.user_code or op.host is not None:
+        return True
+    for value in equation.params.values():  # a generator would take longer: every trace asks
+        if value.__class__ is FunctionType and not is_library(value):
+            return True
+    return False
 
 
 # -- forgetting --

@@ -38,6 +38,8 @@ class Linearize(Stage):
         self.steps: Any = None
         self.whole = True
 
+    call = Interpreter.call  # equations are of some of the ops only
+
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         for a in args:
             if a.__class__ is StageTracer and a.interpreter is self:

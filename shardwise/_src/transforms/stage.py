@@ -19,6 +19,7 @@ from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.numpy.value import Value
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.templates import Template, keep, key_of, templates
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
 from shardwise._src.types.array_type import ArrayType
 
@@ -75,6 +76,41 @@ class Stage(Interpreter):
         self.inputs.append(var)
         self.names.append(name)
         return StageTracer(self, aval, var)
+
+    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        """Runs a fused function inline; copies its equations, where they are known."""
+        key = key_of(fused, self, StageTracer, args, static)
+        if key is None:
+            return super().call(fused, args, static)
+        given = args[: fused.arrays]
+        if key in templates:
+            template = templates[key]
+            return super().call(fused, args, static) if template is None else (
+                self._copied(template, given)
+            )
+        before, captured = len(self.equations), len(self.captures)
+        result = super().call(fused, args, static)
+        if len(self.captures) == captured:
+            keep(key, given, self.equations[before:], result)
+        return result
+
+    def _copied(self, template: Template, args: tuple[Any, ...]) -> StageTracer:
+        """Adds the equations of a template."""
+        steps, result = template
+        atoms: Any = [getattr(a, "variable", None) for a in args]
+        site, add = user_site(3), self.equations.append
+        for op, params, inputs, single, types in steps:
+            taken: list[Any] = [atoms[i] if i.__class__ is int else i for i in inputs]
+            if single is not None:
+                var = Var(single)
+                add(Equation(op, taken, (var,), params, site))
+                atoms.append(var)
+            else:
+                outs = [Var(t) for t in types]
+                add(Equation(op, taken, outs, params, site))
+                atoms += outs
+        variable = atoms[result]
+        return StageTracer(self, variable.aval, variable)
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         if op.stage is not None:
