@@ -1,4 +1,4 @@
-"""Windows and gathers that XLA gets wrong are right here: more of what docs/values.md shows."""
+"""Windows, gathers and bits that XLA gets wrong: more of what docs/values.md shows is right."""
 
 from __future__ import annotations
 
@@ -96,3 +96,13 @@ def test_indices_in_unequal_parts(shape):
         sw.device_put(places, NamedSharding(mesh, PartitionSpec("x"))),
     )
     np.testing.assert_array_equal(found, table[places])
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_bits_of_integers_over_devices(dtype):
+    """XLA error `no-xor`: on CPU it did not compile."""
+    x = np.array([[7, 12], [13, 10], [5, 3], [15, 6]], dtype)
+    placed = sw.device_put(x, NamedSharding(mesh_of(4), PartitionSpec("x")))
+    for ours, theirs in [(lax.reduce_and, np.bitwise_and), (lax.reduce_or, np.bitwise_or),
+                         (lax.reduce_xor, np.bitwise_xor)]:
+        np.testing.assert_array_equal(sw.jit(lambda x, f=ours: f(x, (0,)))(placed), theirs.reduce(x))

@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -168,12 +169,7 @@ def _child(groups: list[list[Case]], library: str) -> tuple[list[list[tuple[str,
             [sys.executable, "-m", "tests.values.structure_child", library], cwd=ROOT,
             env=environment, stdin=asked, stdout=answers, stderr=errors, text=True,
         )
-        try:
-            ending = f"ended with {child.wait(timeout=SECONDS)}"
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            ending = f"took more than {SECONDS} seconds"
+        ending = _ending(child, answers.fileno())
         for file in (answers, errors):
             file.seek(0)
         found = [[tuple(f) for f in json.loads(line)] for line in answers if line.endswith("\n")]
@@ -182,9 +178,24 @@ def _child(groups: list[list[Case]], library: str) -> tuple[list[list[tuple[str,
         return found, " ".join([ending, *checks])
 
 
+def _ending(child: subprocess.Popen, answers: int) -> str:
+    """Waits for a child as long as it has something to say."""
+    said, deadline = 0, time.monotonic() + SECONDS
+    while True:
+        try:
+            return f"ended with {child.wait(timeout=5)}"
+        except subprocess.TimeoutExpired:
+            size, now = os.fstat(answers).st_size, time.monotonic()
+            if size > said:
+                said, deadline = size, now + SECONDS
+            elif now > deadline:
+                child.kill()
+                child.wait()
+                return f"said nothing for {SECONDS} seconds"
+
+
 def main() -> None:
     import argparse
-    import time
 
     from tests.values.structure_families import FAMILIES, MOST, cases_of
 

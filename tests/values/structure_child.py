@@ -35,8 +35,6 @@ def array(data: Input, place: int) -> np.ndarray:
     if ":" in data.holds:
         low, high = map(int, data.holds.split(":"))
         flat = rng.integers(low, high, size, endpoint=True)
-    elif data.holds == "listed":
-        flat = np.arange(size)
     elif data.holds == "small":
         flat = rng.integers(-4 if dtype.kind != "u" else 0, 5, size)
     else:

@@ -4,7 +4,8 @@
     reduce((x, i), (-inf, 0), lambda a, b: ..., (0,))         # several operands at once
 
 The function takes the accumulated scalars, then one element of each operand. It must be
-associative, with `init` as its identity. One that is a single known op becomes that reduction.
+associative, with `init` as its identity. One that is a single known op becomes that reduction, and
+may start from anything.
 """
 
 from __future__ import annotations
@@ -237,9 +238,9 @@ def reduce(
             f"reduce: the function must not call the host, here with {', '.join(asks)}: it runs in "
             "no order, and any number of times. Use `scan`, or call the host with the result."
         )
-    known = _known(body, inits, scalars)
+    known = _known(body)
     if known is not None:
-        return tree.unflatten([known(xs[0], axes=axes)])
+        return tree.unflatten([_reduced_by(known, xs[0], inits[0], starts[0], axes)])
     return tree.unflatten(reduce_op(*xs, *starts, body=shared(body), axes=axes))
 
 
@@ -264,15 +265,25 @@ def _host_calls(body: Program) -> list[str]:
     return list(dict.fromkeys(e.op.name for e in walk(body) if e.op.host is not None))
 
 
-def _known(body: Program, inits: list, scalars: list[ArrayType]) -> Op | None:
-    """The reduction by a single op, where the function is that and starts at its identity."""
-    if len(inits) != 1 or len(body.equations) != 1 or hasattr(inits[0], "aval"):
+def _known(body: Program) -> Op | None:
+    """The single op that the function is, where a reduction is known for it."""
+    if len(body.outputs) != 1 or len(body.equations) != 1:
         return None
     (eqn,) = body.equations
-    found = _KNOWN.get(eqn.op)
     inputs = list(eqn.inputs)
     same = inputs in ([*body.arguments], [*body.arguments][::-1])
-    if found is None or not same or any(a.__class__ is Literal for a in inputs):
+    if eqn.op not in _KNOWN or not same or any(a.__class__ is Literal for a in inputs):
         return None
-    identity = np.asarray(found[1](scalars[0].dtype)).astype(scalars[0].dtype)
-    return found[0] if np.asarray(inits[0]).astype(scalars[0].dtype) == identity else None
+    return eqn.op
+
+
+def _reduced_by(op: Op, x: Any, init: Any, start: Any, axes: tuple) -> Any:
+    """The reduction by a known op. What it starts from counts once, though it be no identity."""
+    reduction, identity = _KNOWN[op]
+    out = reduction(x, axes=axes)
+    dtype = type_of(x).dtype
+    if not hasattr(init, "aval"):
+        neutral = np.asarray(identity(dtype)).astype(dtype)
+        if np.asarray(init).astype(dtype) == neutral:
+            return out
+    return op(broadcast_in_dim(start, shape=type_of(out).shape, dims=()), out)

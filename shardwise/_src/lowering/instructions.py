@@ -14,6 +14,7 @@ from shardwise._src.ops.gather_rules import attribute, clamped, flag
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import max_value
 
 
 class Instructions:
@@ -75,11 +76,14 @@ class Instructions:
         self, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
     ) -> list[str]:
         """The starts of a window of these sizes, moved inside of `ins[0]`."""
-        limits = [n - size for n, size in zip(ins[0].shape, sizes, strict=True)]
-        return [
-            self.via(clamped, (t,), start, limits=(limit,))[0]
-            for start, t, limit in zip(starts, ins[1:], limits, strict=True)
-        ]
+        found = []
+        for start, t, n, size in zip(starts, ins[1:], ins[0].shape, sizes, strict=True):
+            low, high = self.scalar(0, t.dtype), min(n - size, int(max_value(t.dtype)))
+            if high:
+                limit = self.scalar(high, t.dtype)
+                low = self.let(f"stablehlo.clamp {low}, {start}, {limit} : {self.ty(t)}")
+            found.append(low)
+        return found
 
     def dynamic_update_slice(
         self, x: str, update: str, starts: Sequence[str], ins: Sequence[ArrayType]

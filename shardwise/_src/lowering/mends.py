@@ -169,7 +169,7 @@ class Mended(Emitter):
 
     def reduce(self, x: str, t: ArrayType, axes: Sequence[int], body: str, identity: Any) -> str:
         """XLA errors `extremes-without-nan` and `no-xor`: what is not summed over devices."""
-        if body == "xor":
+        if body == "xor" or (body in ("and", "or") and t.dtype != BOOL):
             x = self.whole(x, t, axes)
         if body not in _EXTREMES or not is_float(t.dtype) or not t.size:
             return super().reduce(x, t, axes, body, identity)
