@@ -8,6 +8,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from tests.helpers.beside_jax import assert_same, ours, sharding
+from tests.helpers.errors import message
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -115,3 +116,44 @@ def test_axes_that_do_not_exist():
           "one.", sw.vmap(f, out_axes=2), A)
     fails(ValueError, "vmap of f: out_axes is None for result, which depends on mapped arguments. "
           "Give it an axis.", sw.vmap(f, out_axes=None), A)
+
+
+def test_what_is_not_mapped_stays_what_it_is():
+    x = jnp.arange(3.0)
+    scaled = sw.jit(lambda a, n: a * n if n != 7 else -a, static_argnums=1)
+    named = sw.jit(lambda a, n: a * n, static_argnames="n")
+    np.testing.assert_array_equal(sw.vmap(scaled, (0, None))(x, 2), 2 * x)
+    np.testing.assert_array_equal(sw.vmap(lambda a, n: named(a, n=n), (0, None))(x, 2), 2 * x)
+    np.testing.assert_array_equal(sw.jit(lambda a: sw.vmap(scaled, (0, None))(a, 7))(x), -x)
+    twice = sw.vmap(sw.vmap(scaled, (0, None)), (0, None))(jnp.ones((2, 3)), 2)
+    np.testing.assert_array_equal(twice, np.full((2, 3), 2.0))
+    table, thing = np.arange(3.0), object()
+    numbers = 2, 2.5, True, np.int8(3)
+    for value in (*numbers, "mode", jnp.sin, np.dtype("int8"), jnp.int32, table, thing):
+        got = []
+        sw.vmap(lambda a, v: (got.append(v), a)[1], (0, None))(x, value)  # noqa: B023
+        sw.vmap(lambda a, v: (got.append(v["b"]), a)[1], (0, None))(x, {"b": value})  # noqa: B023
+        assert all(v is value for v in got) and len(got) == 2
+    np.testing.assert_array_equal(sw.vmap(lambda a, f: f(a), (0, None))(x, jnp.cos), jnp.cos(x))
+    np.testing.assert_array_equal(sw.vmap(lambda a, n: jnp.ones(n) * a, (0, None))(x, 2)[2], [2, 2])
+    slope = sw.vmap(sw.grad(lambda a, mode: a * a if mode == "square" else a), (0, None))
+    np.testing.assert_array_equal(slope(x, "square"), 2 * x)
+    only = sw.vmap(lambda a, mode: a, (None, None), axis_size=2)(1.0, "mode")
+    np.testing.assert_array_equal(only, [1, 1])
+
+
+def test_what_is_not_mapped_in_results():
+    x = jnp.arange(3.0)
+    _, n = sw.vmap(lambda a, n: (a, n), (0, None), (0, None))(x, 2)
+    assert type(n) is int and n == 2
+    wide = sw.vmap(lambda a, n: n, (0, None))(x, np.arange(2.0))
+    assert isinstance(wide, sw.Array) and wide.dtype == np.float32 and wide.shape == (3, 2)
+    assert message(TypeError, sw.vmap(lambda a, m: m, (0, None)), x, "a") == (
+        "vmap of <lambda>: the result: expected an array or a scalar, got 'a' of type str."
+    )
+    assert message(TypeError, sw.vmap(lambda a, m: a), x, "a") == (
+        "vmap of <lambda>: m: expected an array or a scalar, got 'a' of type str."
+    )
+    x.delete()
+    with pytest.raises(RuntimeError, match="has been deleted"):
+        sw.vmap(lambda a, b: b, (None, 0))(x, jnp.ones(2))

@@ -31,6 +31,7 @@ from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
+from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import escaped
 from shardwise._src.types.array_type import ArrayType, with_sharding
@@ -286,6 +287,9 @@ class Jitted(Generic[P, R]):
 
 def _explicit_type(x: Any) -> ArrayType:
     return with_sharding(type_of(x), x.sharding) if type(x) is ShapeDtypeStruct else type_of(x)
+
+
+closed_by_fork(Jitted, "__call__")
 
 
 def _constrained(x: Any, sharding: Any) -> Any:

@@ -16,6 +16,7 @@ from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
 from shardwise._src.messages.words import counted
+from shardwise._src.numpy.value import Value
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import batch, hidden_sharding, to_dim
@@ -31,7 +32,8 @@ def vmap(
 
     Args:
       in_axes: which axis of each argument is mapped; an int, None (the same for all), or a prefix
-        of the tree of positional arguments. Named arguments are mapped over axis 0.
+        of the tree of positional arguments. Named arguments are mapped over axis 0. What has None
+        comes to `fun` as it is, and need be no array: a number, a text, a function.
       out_axes: where the mapped axis goes in the results; None only for results that do not
         depend on mapped arguments.
       axis_name: a name for the axis, for collectives.
@@ -67,8 +69,10 @@ def vmap(
             return argument_names(args, kwargs, names_of(fun))
 
         values = [
-            x._itself() if x.__class__ is Array else as_input(x, what, lambda i=i: names()[i])
-            for i, x in enumerate(leaves)
+            x._itself() if x.__class__ is Array
+            else x if d is None and not isinstance(x, Value)  # static, a number, a function, …
+            else as_input(x, what, lambda i=i: names()[i])
+            for i, (x, d) in enumerate(zip(leaves, dims, strict=True))
         ]
         pairs = enumerate(zip(values, dims, strict=True))
         dims = [_axis(what, names, i, x, d) for i, (x, d) in pairs]

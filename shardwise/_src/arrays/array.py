@@ -13,7 +13,7 @@ from shardwise._src.core.ground import ground, untraced
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import slice_
-from shardwise._src.runtime import backend, host, memory
+from shardwise._src.runtime import backend, forks, host, memory
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.layout import Format, Layout
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -376,3 +376,6 @@ def wrap(impl: Any, sig: Signature) -> Array:
     array._sig = sig
     array._host = None
     return array
+
+
+forks.closed_by_fork(Array, "_live")

@@ -74,6 +74,13 @@ class Ground(ABC):
         """
 
     @abstractmethod
+    def made(self, fused: Any, args: tuple[Any, ...], target: Any) -> Any:
+        """The result of a fused function, computed where it is to be: committed to a sharding.
+
+        target: a device or sharding. Arguments that are arrays go to its devices.
+        """
+
+    @abstractmethod
     def copied(self, x: Any) -> Any:
         """An array in memory of its own, uncommitted on the default device."""
 

@@ -20,7 +20,8 @@ from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import join, split
 from shardwise._src.control.call import call
 from shardwise._src.control.checked import call_checked, replay_call
-from shardwise._src.core.infer import is_operand, type_of
+from shardwise._src.core.ground import ground
+from shardwise._src.core.infer import HOST, is_array, is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import through_program
@@ -33,6 +34,7 @@ from shardwise._src.messages.trees import path_in, tree_difference
 from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import zeros
+from shardwise._src.ops.elementwise import copy
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import (
     MappedAxis,
@@ -126,10 +128,22 @@ class CustomFunction:
                 f"{self.kind} function {self.name} has no {self.lacks.format(self.name)}."
             )
         if CURRENT.get().interpreter.eager:
-            return self.fun(*args, **kwargs)
+            if kwargs or not all(map(is_array, args)):
+                args, kwargs = self._with_arrays(args, kwargs)
+            result = self.fun(*args, **kwargs)
+            return result if is_array(result) else without_numpy(result)
         fixed, rest = self.separated(self.positional(args, kwargs))
         leaves, tree = flatten(tuple(rest))
         return self.called(fixed, leaves, tree)
+
+    def _with_arrays(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The arguments with arrays for NumPy's; those that are not differentiated as they are."""
+        if not self.nondiff:
+            return without_numpy(args), without_numpy(kwargs)
+        names = list(self.signature.parameters)
+        fixed = {names[i] for i in self.nondiff if i < len(names)}
+        given = [x if i in self.nondiff else without_numpy(x) for i, x in enumerate(args)]
+        return tuple(given), {k: x if k in fixed else without_numpy(x) for k, x in kwargs.items()}
 
     def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
         """The result of a call that is traced, from its arguments."""
@@ -237,7 +251,8 @@ class CallRule(Rule):
         return self.function.merged(self.fixed, self.in_tree.unflatten(leaves))
 
     def fun(self, *values: Any) -> list[Any]:
-        outs, self.tree = flatten(self.function.fun(*self.arguments(values)))
+        given = self.arguments(list(map(as_array, values)))
+        outs, self.tree = flatten(self.function.fun(*given))
         return outs
 
 
@@ -252,6 +267,24 @@ class BatchedRule(Rule):
 
     def fun(self, *values: Any) -> list[Any]:
         return map_flat(self.mapped, self.inner.fun, values, self.dims)
+
+
+def as_array(x: Any) -> Any:
+    """A number or a NumPy array as an array, for the functions of users; other values as is."""
+    if not isinstance(x, HOST) or getattr(x, "dtype", None) == float0:
+        return x
+    # An op, so that a number in a program that is staged does not become an argument of it.
+    return copy(x) if np.ndim(x) == 0 else ground().new_array(x)
+
+
+def without_numpy(tree: Any) -> Any:
+    """A tree with arrays for NumPy's."""
+    leaves, found = flatten(tree)
+    if not any(isinstance(x, np.ndarray | np.generic) for x in leaves):
+        return tree
+    return found.unflatten([
+        as_array(x) if isinstance(x, np.ndarray | np.generic) else x for x in leaves
+    ])
 
 
 def pair_of(rule: str, result: Any, names: str) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from shardwise._src.custom.common import (
     BatchedRule,
     CallRule,
     CustomFunction,
+    as_array,
     as_function_gives,
     check_own_tree,
     checked_tangent,
@@ -51,9 +52,9 @@ class CallJvp(CallRule):
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
         function, pairs = self.function, zip(primals, tangents, strict=True)
-        given = [filled(t, type_of(x), function.symbolic_zeros) for x, t in pairs]
-        tree = self.in_tree
-        result = function.jvp(*self.fixed, tree.unflatten(primals), tree.unflatten(given))
+        given = [as_array(filled(t, type_of(x), function.symbolic_zeros)) for x, t in pairs]
+        tree, values = self.in_tree, list(map(as_array, primals))
+        result = function.jvp(*self.fixed, tree.unflatten(values), tree.unflatten(given))
         outs, moved, self.tree = _checked(function.name, result, self.tree)
         return outs, moved
 

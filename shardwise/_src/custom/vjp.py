@@ -32,6 +32,7 @@ from shardwise._src.custom.common import (
     CustomFunction,
     Rule,
     SymbolicZero,
+    as_array,
     as_function_gives,
     check_own_tree,
     checked_tangent,
@@ -81,9 +82,9 @@ class CallVjp(CallRule):
     def fwd(
         self, primals: Sequence[Any], moving: Sequence[bool]
     ) -> tuple[list, list, Backward]:
-        function, given = self.function, list(primals)
+        function, given = self.function, list(map(as_array, primals))
         if function.symbolic_zeros:
-            given = [CustomVJPPrimal(x, m) for x, m in zip(primals, moving, strict=True)]
+            given = [CustomVJPPrimal(x, m) for x, m in zip(given, moving, strict=True)]
         result = function.fwd(*self.arguments(given))
         outs, residuals, self.tree, residual_tree = _checked_fwd(function, result, self.tree)
         trees = self.in_tree, self.tree, residual_tree
@@ -116,9 +117,12 @@ class CallBackward(Backward):
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         function, (tree, out_tree, residual_tree) = self.function, self.trees
         pairs = zip(cts, self.types[1], strict=True)
-        given = out_tree.unflatten([filled(ct, t, function.symbolic_zeros) for ct, t in pairs])
+        given = out_tree.unflatten([
+            as_array(filled(ct, t, function.symbolic_zeros)) for ct, t in pairs
+        ])
+        kept = residual_tree.unflatten(list(map(as_array, residuals)))
         try:
-            result = function.bwd(*self.fixed, residual_tree.unflatten(residuals), given)
+            result = function.bwd(*self.fixed, kept, given)
         except TypeError as error:
             who = f"the bwd rule of custom_vjp function {function.name}"
             refuse_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])

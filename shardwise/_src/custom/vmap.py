@@ -33,6 +33,7 @@ from shardwise._src.core.toolbox import derived, pruned
 from shardwise._src.custom.common import (
     CustomFunction,
     Rule,
+    as_array,
     as_function_gives,
     check_own_tree,
     explained,
@@ -108,7 +109,8 @@ class custom_vmap(CustomFunction):
         def batched(
             size: int, marks: Sequence[bool], leaves: Sequence[Any]
         ) -> tuple[list[Any], list[bool]]:
-            result = self.vmap_rule(size, list(tree.unflatten(marks)), *tree.unflatten(leaves))
+            values = list(map(as_array, leaves))
+            result = self.vmap_rule(size, list(tree.unflatten(marks)), *tree.unflatten(values))
             return self._checked(size, result, out_tree)
 
         return VmapRule(self.name, (self, tree, out_tree), batched)

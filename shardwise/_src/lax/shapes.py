@@ -10,8 +10,9 @@ import numpy as np
 from shardwise._src.core.infer import is_array, itself, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
+from shardwise._src.numpy.creation import full_at
 from shardwise._src.ops import basis, cast, create, shape
-from shardwise._src.ops.sharding import own_sharding, placed
+from shardwise._src.ops.sharding import own_place, own_sharding, placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import check_user_dtype
 from shardwise._src.types.sharding_base import Sharding
@@ -198,7 +199,7 @@ def full(
 ) -> Array:
     """An array of one value; the dtype is that of the value unless given.
 
-    sharding: how it is split over explicit mesh axes.
+    sharding: where it is: a sharding, or a spec over explicit mesh axes.
     """
     t = type_of(fill_value)
     weak = dtype is None and t.weak_type
@@ -207,7 +208,12 @@ def full(
 
 
 def _filled(sharding: Any, *args: Any) -> Any:
-    return create.full(*args) if sharding is None else placed(create.full, sharding, *args)
+    if sharding is None:
+        return create.full(*args)
+    mesh = getattr(sharding, "mesh", None)
+    if isinstance(sharding, Sharding) and (mesh is None or not mesh.are_all_axes_explicit):
+        return full_at(*args, device=sharding)
+    return placed(create.full, sharding, *args)
 
 
 def full_like(
@@ -219,8 +225,11 @@ def full_like(
     weak = dtype is None and t.weak_type
     dtype = t.dtype if dtype is None else check_user_dtype(dtype, "full_like")
     size = type_of(x).shape if shape is None else sizes(shape)
-    goal = own_sharding(x, size) if sharding is None else sharding
-    return _filled(goal, fill_value, size, dtype, weak)
+    place = own_place(x, size) if sharding is None else None
+    if place is not None:
+        return full_at(fill_value, size, dtype, weak, place)
+    sharding = own_sharding(x, size) if sharding is None else sharding
+    return _filled(sharding, fill_value, size, dtype, weak)
 
 
 def iota(dtype: DTypeLike, size: int) -> Array:

@@ -149,11 +149,16 @@ def kept_scalars() -> list[Array]:
 
 def whole_beside(sig: Signature) -> Any:
     """The sharding that puts a whole value on each device of a signature."""
-    if isinstance(sig.sharding, NamedSharding):
-        return sig.sharding.with_spec(PartitionSpec())
-    if isinstance(sig.sharding, SingleDeviceSharding):
-        return sig.sharding
-    return GSPMDSharding.get_replicated(sig.devices)
+    return whole_on(sig.sharding)
+
+
+def whole_on(sharding: Any) -> Any:
+    """The sharding that puts a whole value on each device of another one."""
+    if isinstance(sharding, NamedSharding):
+        return sharding.with_spec(PartitionSpec())
+    if isinstance(sharding, SingleDeviceSharding):
+        return sharding
+    return GSPMDSharding.get_replicated(sharding.devices)
 
 
 def move(x: Any, target: Any) -> Array:

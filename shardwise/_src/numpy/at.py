@@ -21,7 +21,8 @@ from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import broadcast_to, cast
-from shardwise._src.numpy.index_pattern import ADVANCED, AT, NEW, SCALAR, parse
+from shardwise._src.numpy.creation import where_it_was
+from shardwise._src.numpy.index_pattern import ADVANCED, ALL, AT, NEW, SCALAR, parse
 from shardwise._src.numpy.indexing import get, index_dtype, layout, not_wrapped, on_one_device
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.gather_rules import GatherScatterMode, as_scatter
@@ -170,7 +171,10 @@ def write(
         return placed(update, out_sharding, x, values, *index.operands, **static)
     if eager:
         operands = interpreter.index_operands(index.operands, x)
-        return interpreter.call(_UPDATE, (x, values, *operands), static)
+        made = interpreter.call(_UPDATE, (x, values, *operands), static)
+        if method == "set" and index.pattern == (ALL,) * len(t.shape):
+            return where_it_was(x, made)  # nothing of `x` is left in it that would say so
+        return made
     return update(x, values, *index.operands, **static)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.context import current
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import HOST, is_array, itself, known, type_of
@@ -21,7 +22,7 @@ from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import bit_width, bitcast_convert_type
 from shardwise._src.ops.elementwise import copy as copy_op
 from shardwise._src.ops.shape import concatenate, rev
-from shardwise._src.ops.sharding import own_sharding, placed, target
+from shardwise._src.ops.sharding import own_place, own_sharding, placed, target
 from shardwise._src.types.annotations import (
     Array,
     ArrayLike,
@@ -86,8 +87,7 @@ def zeros(
     """
     if out_sharding is not None:
         return placed(zeros, out_sharding, shape, dtype)
-    made = _zeros(shape_of(shape), dtype_of(dtype, "zeros"))
-    return made if device is None else ground().place(made, device)
+    return _made(_zeros, device, shape_of(shape), dtype_of(dtype, "zeros"))
 
 
 def ones(
@@ -97,8 +97,7 @@ def ones(
     """An array of ones; see `zeros`."""
     if out_sharding is not None:
         return placed(ones, out_sharding, shape, dtype)
-    made = _ones(shape_of(shape), dtype_of(dtype, "ones"))
-    return made if device is None else ground().place(made, device)
+    return _made(_ones, device, shape_of(shape), dtype_of(dtype, "ones"))
 
 
 def empty(
@@ -108,8 +107,7 @@ def empty(
     """An array of zeros: memory is never left as it was."""
     if out_sharding is not None:
         return placed(empty, out_sharding, shape, dtype)
-    made = _zeros(shape_of(shape), dtype_of(dtype, "empty"))
-    return made if device is None else ground().place(made, device)
+    return _made(_zeros, device, shape_of(shape), dtype_of(dtype, "empty"))
 
 
 def full(
@@ -125,15 +123,33 @@ def full(
     value = as_operand(fill_value)
     t = type_of(value)
     weak = dtype is None and t.weak_type
-    made = _full(value, shape_of(shape), dtype_of(dtype, "full", t.dtype), weak)
-    return made if device is None else ground().place(made, device)
+    return _made(_full, device, value, shape_of(shape), dtype_of(dtype, "full", t.dtype), weak)
+
+
+def _made(make: Callable, device: Any, *args: Any) -> Any:
+    """`make(*args)` on a device or under a sharding; wherever it is wanted where that is None."""
+    if device is None:
+        return make(*args)
+    if current().interpreter.eager:
+        return ground().made(make.fused, args, device)  # pyright: ignore[reportFunctionMemberAccess]
+    return ground().place(make(*args), device)
+
+
+def full_at(value: Any, shape: tuple, dtype: Any, weak: bool, device: Any) -> Any:
+    """An array of one value, of a canonical dtype, on a device or under a sharding."""
+    return _made(_full, device, value, shape, dtype, weak)
 
 
 def zeros_like(
     a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: DeviceLike = None,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Zeros in the shape and dtype of `a`, unless others are given."""
+    """Zeros in the shape and dtype of `a` and where `a` is, unless others are given.
+
+    a: an array, or whatever has a shape and a dtype. The result is where it is committed to; split
+      as it is, if their shapes are equal. What is traced, only its type tells (Explicit axes).
+    device: a device or sharding. out_sharding: see `zeros`.
+    """
     args = _like(a, dtype, shape, "zeros_like")
     return _filled_like(a, _zeros, args, device, out_sharding)
 
@@ -142,7 +158,7 @@ def ones_like(
     a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None, *,
     device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """Ones in the shape and dtype of `a`, unless others are given."""
+    """Ones in the shape and dtype of `a` and where `a` is, unless others are given."""
     args = _like(a, dtype, shape, "ones_like")
     return _filled_like(a, _ones, args, device, out_sharding)
 
@@ -154,19 +170,19 @@ def full_like(
     a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
     shape: ShapeLike | None = None, *, device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """`fill_value` in the shape and dtype of `a`, unless others are given."""
+    """`fill_value` in the shape and dtype of `a` and where `a` is, unless others are given."""
     args = as_operand(fill_value), *_like(a, dtype, shape, "full_like")
     return _filled_like(a, _full, args, device, out_sharding)
 
 
 def _filled_like(a: Any, make: Callable, args: tuple, device: Any, out_sharding: Any) -> Any:
-    """Split as `a` is over explicit mesh axes, unless something else is asked for."""
+    """Where `a` is, unless something else is asked for."""
     if out_sharding is None and device is None:
-        out_sharding = own_sharding(a, args[-3])
+        device = own_place(a, args[-3])
+        out_sharding = own_sharding(a, args[-3]) if device is None else None
     if out_sharding is not None:
         return placed(make, out_sharding, *args)
-    made = make(*args)
-    return made if device is None else ground().place(made, device)
+    return _made(make, device, *args)
 
 
 def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bool]:
@@ -350,9 +366,19 @@ def as_operand(x: Any) -> Any:
     return _from_foreign(x, None)
 
 
-@fused(arrays=1)
 def _copy(x: Any) -> Any:
+    return where_it_was(x, _copied(x))
+
+
+@fused(arrays=1)
+def _copied(x: Any) -> Any:
     return copy_op(x)
+
+
+def where_it_was(x: Any, made: Any) -> Any:
+    """What was made of `x`, where that is committed to: programs give the default memory."""
+    place = own_place(x, made.shape)
+    return made if place is None else ground().place(made, place)
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Array:
@@ -373,7 +399,7 @@ def astype(
     if is_array(x) and _has_dtype(x, wanted):
         made = _copy(x) if copy else itself(x)
     else:
-        made = _astype(as_operand(x), wanted)
+        made = where_it_was(x, _astype(as_operand(x), wanted))
     return made if device is None else ground().place(made, device)
 
 

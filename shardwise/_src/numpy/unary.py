@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import itself, type_of
 from shardwise._src.numpy.convert import (
     cast,
     constant,
@@ -20,9 +20,9 @@ from shardwise._src.numpy.convert import (
     promote_numeric,
     strong,
 )
+from shardwise._src.numpy.creation import zeros_like
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import special
-from shardwise._src.ops.create import full
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_bool, is_complex, is_float, is_integer, is_unsigned
 
@@ -369,11 +369,15 @@ def real(val: ArrayLike, /) -> Array:
 
 
 @fused(arrays=1)
+def _imag(val: Any) -> Any:
+    (x,) = promote(val)
+    return ew.imag(x)
+
+
 def imag(val: ArrayLike, /) -> Array:
     """The imaginary part: zeros for real numbers."""
-    (x,) = promote(val)
-    t = type_of(x)
-    return ew.imag(x) if is_complex(t.dtype) else full(0, t.shape, t.dtype, t.weak_type)
+    t = type_of(val)
+    return _imag(val) if is_complex(t.dtype) else zeros_like(itself(val))
 
 
 @fused(arrays=1)

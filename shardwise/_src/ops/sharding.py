@@ -22,9 +22,9 @@ from shardwise._src.messages.words import listed
 from shardwise._src.ops.memory import in_memory, kind_of
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.dims import Dims, letters
-from shardwise._src.types.mesh import AxisType, Mesh
+from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
-from shardwise._src.types.sharding import GSPMDSharding, NamedSharding
+from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, Sharding
 from shardwise._src.types.tiling import Tiling
 
 
@@ -321,3 +321,21 @@ def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
     found = getattr(x, "sharding", None)
     concrete = isinstance(found, NamedSharding) and isinstance(found.mesh, Mesh)
     return found if concrete else t.sharding
+
+
+def own_place(x: Any, shape: tuple[int, ...]) -> Any:
+    """The sharding that `x` is committed to, where values of a shape fit as well.
+
+    None where nobody chose a place, where another shape would have to be split in another way, and
+    where something is being traced: then nobody knows.
+    """
+    sharding = getattr(x, "sharding", None) if current().interpreter.eager else None
+    if not isinstance(sharding, Sharding) or not getattr(x, "committed", True):
+        return None
+    if sharding.partial_axes[0] or isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+        return None
+    if tuple(x.shape) == shape:
+        return sharding
+    if not sharding.is_fully_replicated:
+        return None
+    return sharding.with_spec(PartitionSpec()) if isinstance(sharding, NamedSharding) else sharding

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array
+from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.context import current, update_root
 from shardwise._src.core.fused import Fused, equal_form, form_of, is_plain
@@ -26,12 +27,14 @@ from shardwise._src.moving.transfer import (
     scalar,
     scalars,
     whole_beside,
+    whole_on,
 )
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.indexing import Indexing
 from shardwise._src.running.plan import build
+from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage_fused
 from shardwise._src.transforms.tracer import Tracer, escaped
@@ -156,8 +159,8 @@ class Eager(Interpreter, Indexing):
 
     # -- values --
 
-    def arrays(self, args: Sequence[Any]) -> list[Array]:
-        near = next((a._sig for a in args if a.__class__ is Array), None)
+    def arrays(self, args: Sequence[Any], near: Signature | None = None) -> list[Array]:
+        near = near or next((a._sig for a in args if a.__class__ is Array), None)
         return [
             a if a.__class__ is Array
             else scalar(a, near) if isinstance(a, bool | int | float | complex | np.generic)
@@ -191,6 +194,26 @@ class Eager(Interpreter, Indexing):
         if isinstance(x, Tracer):
             return sharding_constraint(x, sharding=sharding)
         return move(self.array(x), sharding)
+
+    def made(self, fused: Fused, args: tuple[Any, ...], target: Any) -> Any:
+        sharding = as_sharding(target, "device")
+        near = signature(array_type((), np.dtype(bool)), whole_on(sharding), False)
+        arrays = [
+            move(a, near.sharding) if a.__class__ is Array and a._sig.committed else a
+            for a in self.arrays(args[: fused.arrays], near)
+        ]
+        form = form_of(fused, args[fused.arrays :], {})
+        key = (form, sharding, current().key, *[a._sig for a in arrays])
+        run = self.cache.get(key)
+        if run is None:
+            types = [a.aval for a in arrays]
+            program, out_tree = stage_fused(fused, types, args[fused.arrays :], {}, self)
+            exe = build(
+                program, [a._sig for a in arrays], out_tree=out_tree, quick=True,
+                out_shardings=[sharding],
+            )
+            run = _keep(self.cache, key, exe)
+        return run(arrays)
 
     def copied(self, x: Array) -> Array:
         return copied(x)
@@ -270,5 +293,8 @@ def _hashable(x: Any) -> Any:
     return x
 
 
+closed_by_fork(
+    Eager, "process", "call", "call_as_one", "run", "getitem", "new_array", "made", "place"
+)
 EAGER = Eager()
 update_root(interpreter=EAGER)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from jaxlib import version as _version
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
-from shardwise._src.runtime import cuda, host
+from shardwise._src.runtime import cuda, forks, host
 
 JAXLIB_VERSION: str = _version.__version__
 JAXLIB: tuple[int, ...] = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:2]])
@@ -59,6 +60,7 @@ def client(platform: str | None = None) -> Any:
                 raise RuntimeError(_failures[name])
             try:
                 _clients[name] = _MAKERS[name]()
+                forks.devices_started()
             except (RuntimeError, ImportError) as error:
                 _failures[name] = f"platform {name!r} could not be started: {error}"
                 raise RuntimeError(_failures[name]) from error
@@ -429,3 +431,9 @@ def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
 
 def block_until_ready(raws: Sequence[Any]) -> None:
     _jax.batched_block_until_ready(list(raws))
+
+
+forks.closed_by_fork(
+    sys.modules[__name__], "client", "put", "assemble", "rewrap", "reorder", "copy_each", "delete",
+    "single_buffers", "fetch_one", "block_until_ready",
+)

@@ -26,6 +26,7 @@ import numpy as np
 from jaxlib import _jax
 
 from shardwise._src.base.errors import Documented
+from shardwise._src.runtime.forks import forgotten_by_fork
 
 LIMIT = 32  # launches whose calls need not be over
 ENDLESS = 60.0  # seconds after an error until a program that still makes calls is given up
@@ -195,6 +196,9 @@ class _Pending:
         except _jax.JaxRuntimeError:
             return  # `failed` was told; and what else fails a program fails its results
 
+    def forget(self) -> None:
+        self._tokens.clear()
+
     def shown_by(self, error: Exception) -> Exception:
         """The failure that jaxlib's error tells of, which then is known; else the error itself."""
         for failure in reversed(list(self._failures)):
@@ -211,6 +215,7 @@ class _Pending:
 
 
 _pending = _Pending()
+forgotten_by_fork(_pending.forget)
 
 
 def effects_barrier() -> None:

@@ -18,6 +18,7 @@ from jaxlib import xla_client as xc
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
 from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
+from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
 from shardwise._src.runtime.shardy import parsed
 
@@ -224,3 +225,6 @@ def load(
 def result_handler(aval: Any, placement: Any) -> Any:
     """Turns one result of a launch into a raw buffer of that type and placement."""
     return _jax.array_result_handler(aval, placement, committed=True, **_SKIP_CHECKS)
+
+
+closed_by_fork(LoadedModule, "launch")

@@ -58,8 +58,10 @@ def hidden_sharding(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSha
     """How the hidden dimension of arguments is split over explicit mesh axes."""
     found: NamedSharding | None = None
     for x, d in zip(args, dims, strict=True):
+        if d is None:
+            continue
         t = type_of(x)
-        if d is None or t.mesh is None or t.spec is None or t.spec[d] is None:
+        if t.mesh is None or t.spec is None or t.spec[d] is None:
             continue
         own = NamedSharding(t.mesh, PartitionSpec(t.spec[d]))
         if found not in (None, own):
