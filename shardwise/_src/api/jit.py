@@ -10,7 +10,7 @@ from operator import attrgetter
 from types import FunctionType
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
-from shardwise._src.api.known import Known, known_of
+from shardwise._src.api.known import Known, Shelf, known_of
 from shardwise._src.api.options import NO_OPTIONS, JitOptions, Options, options_for
 from shardwise._src.api.refs import closing_over_refs, through_refs
 from shardwise._src.api.shapes import ShapeDtypeStruct, shapes_of
@@ -182,18 +182,20 @@ class Jitted(Generic[P, R]):
 
     def _compile(self, key: tuple, call: Call) -> Callable[[Sequence[Any]], Any]:
         function = self._function
-        run = function.found_again(key, call)
+        shelf = function.shelf(call)
+        run = function.found_again(key, call, shelf)
         if run is None:
-            run = self._new_run(key, call)
+            run = self._new_run(key, call, shelf)
         self._cache = function.known.calls
         self._arrays_only = self._arrays_only and call.has_arrays_only()
         return run
 
-    def _new_run(self, key: tuple, call: Call) -> Callable[[Sequence[Any]], Any]:
+    def _new_run(
+        self, key: tuple, call: Call, shelf: Shelf | None
+    ) -> Callable[[Sequence[Any]], Any]:
         function = self._function
         if explain_cache_misses.value:
             function.explain(key, self._cache, call)
-        shelf = function.shelf(call)
         inputs = self._inputs(call)
         staged = function.staged(call, inputs.types, refs=True, names=inputs.names)
         if staged.refs:

@@ -281,12 +281,13 @@ class Stageable:
                 "returns arrays and scalars, in pytrees."
             ) from None
 
-    def found_again(self, key: tuple, call: Call) -> Callable[[Sequence[Any]], Any] | None:
+    def found_again(
+        self, key: tuple, call: Call, shelf: Shelf | None
+    ) -> Callable[[Sequence[Any]], Any] | None:
         """What runs a call of a function that does the same as this one, kept for this one too.
 
-        key: of the call, with signatures.
+        key: of the call, with signatures; shelf: of the call.
         """
-        shelf = self.shelf(call)
         found = None if shelf is None else shelf.calls.get(key)
         if shelf is None or found is None:
             return None
