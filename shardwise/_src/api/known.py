@@ -21,14 +21,13 @@ from typing import Any
 from weakref import WeakSet
 
 from shardwise._src.base.caches import make_room, snapshot
-from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.program import Program
 from shardwise._src.core.recipes import is_library
-from shardwise._src.core.toolbox import walk
 
 FUNCTIONS = 4096  # functions and options
 SHELVES = 512
 TRACES = 64  # on each
-EQUATIONS = 100_000  # of all programs on shelves
+EQUATIONS = 50_000  # of all programs on shelves
 CONSTANTS = 1 << 16  # bytes of those of one program on a shelf
 OBJECTS = 16384  # looked at to see that something leads nowhere
 
@@ -143,9 +142,28 @@ def _is_of_module(x: Any) -> bool:
     return False
 
 
-def code_in(program: Program) -> list[Any]:
-    """The parameters of equations that hold functions of the user."""
-    return [e.params for e in walk(program) if _runs_code(e)]
+def code_in(program: Program) -> tuple[list[Any], int]:
+    """The parameters of equations that hold functions of the user; and how many equations it has.
+
+    Those of held programs too. A trace waits for this: 0.1 µs an equation.
+    """
+    held: list[Any] = []
+    programs, count = [program], 0
+    for inner in programs:  # and those that are found on the way
+        count += len(inner.equations)
+        for equation in inner.equations:
+            op = equation.op
+            if op.programs:
+                programs += [p for p in equation.programs() if p not in programs]
+                if any(map(_is_of_user, equation.params.values())):
+                    held.append(equation.params)
+            if op.user_code or op.host is not None:
+                held.append(equation.params)
+    return held, count
+
+
+def _is_of_user(value: Any) -> bool:
+    return value.__class__ is FunctionType and not is_library(value)
 
 
 # -- by recipe --
@@ -167,17 +185,15 @@ class Shelf:
         self.calls: dict[tuple, tuple[Callable[[Sequence[Any]], Any], tuple, Any]] = {}
         self.size = 0
 
-    def keep(self, key: tuple, staged: Any) -> None:
-        """Keeps what was staged, if it is small and holds no code of the user's."""
-        program: Program = staged.program
-        equations = [*walk(program)]
-        size = sum(getattr(c, "nbytes", CONSTANTS) for c in program.constants)
-        if size > CONSTANTS or len(equations) > EQUATIONS or any(map(_runs_code, equations)):
+    def keep(self, key: tuple, staged: Any, count: int) -> None:
+        """Keeps what was staged, a program of so many equations, if it is not too large."""
+        size = sum(getattr(c, "nbytes", CONSTANTS) for c in staged.program.constants)
+        if size > CONSTANTS or count > EQUATIONS:
             return
         make_room(self.traces, TRACES)
         self.traces[key] = staged
-        self.size += len(equations)
-        _make_room_for(len(equations))
+        self.size += count
+        _make_room_for(count)
 
     def keep_call(self, key: tuple, run: Callable, trace_key: tuple) -> None:
         """Keeps what runs a call, where that is kept which it was staged to."""
@@ -222,17 +238,6 @@ def _make_room_for(equations: int) -> None:
             break
         oldest = _shelves.pop(at, None)
         _added -= oldest.size if oldest is not None else 0
-
-
-def _runs_code(equation: Equation) -> bool:
-    """Whether an equation holds functions of the user."""
-    op = equation.op
-    if op.user_code or op.host is not None:
-        return True
-    for value in equation.params.values():  # a generator would take longer: every trace asks
-        if value.__class__ is FunctionType and not is_library(value):
-            return True
-    return False
 
 
 # -- forgetting --

@@ -223,9 +223,12 @@ class Stageable:
                 return found
             recipe = recipe_of(self.fun)
             note(self.fun, recipe)
-            if shelf is not None and not found.refs and recipe == shelf.recipe:
-                shelf.keep(key, found)
-        self._keep_apart(call, found)
+            code, count = code_in(found.program)
+            if shelf is not None and not (code or found.refs) and recipe == shelf.recipe:
+                shelf.keep(key, found, count)
+            self._keep_apart(call, found, code)
+        else:
+            note(self.fun, shelf.recipe if shelf is not None else None)
         self.keep(self.known.traces, key, found)
         return found
 
@@ -242,9 +245,12 @@ class Stageable:
         self.known.was_staged = True
         return new
 
-    def _keep_apart(self, call: Call, new: Staged) -> None:
-        """Leaves the shared tables where what is to be kept might hold the function itself."""
-        held = code_in(new.program)
+    def _keep_apart(self, call: Call, new: Staged, code: Sequence[Any]) -> None:
+        """Leaves the shared tables where what is to be kept might hold the function itself.
+
+        code: what holds functions of the user.
+        """
+        held = [*code]
         if not _are_plain(call.static):
             held.append(call.static)
         if not _has_plain_nodes(call.tree):

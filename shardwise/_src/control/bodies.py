@@ -60,14 +60,17 @@ shelves: weakref.WeakKeyDictionary[Any, Shelf] = weakref.WeakKeyDictionary()
 _by_recipe: dict[Any, Shelf] = {}
 
 
-def shelf_of(fun: Callable) -> Shelf:
+def shelf_of(fun: Callable, key: Any = None) -> Shelf:
     """The shelf of a function; a new one where it can neither be hashed nor weakly referenced.
 
-    A function that does something else by now leaves the shelf that it shared with others.
+    A function that does something else by now leaves the shelf that it shared with others, unless
+    it finds there what it is looking for (`key`): what was staged for it stays.
     """
-    recipe = recipe_of(fun, mutable=False)
     try:
         found = shelves.get(fun)
+        if found is not None and key is not None and key in found.bodies:
+            return found
+        recipe = recipe_of(fun, mutable=False)
         if found is None:
             found = shelves[fun] = _shelf_by(recipe)
         elif found.recipe is not None and found.recipe != recipe:

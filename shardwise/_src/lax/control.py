@@ -145,7 +145,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
         return tree.unflatten(scanner.run(*leaves))
     types = [type_of(x) for x in leaves]
     key = (who, CURRENT.get().key, tree, scanner.reverse, axis, *types)
-    shelf = shelf_of(fn)
+    shelf = shelf_of(fn, key)
     loop = shelf.bodies.get(key)
     if loop is None:
         names = paths_in("elems", tree)
