@@ -417,6 +417,7 @@ def test_what_is_not_known_is_staged_again(traces, monkeypatch):
     """Where something may change that nobody can look at, a new function is a new trace."""
     import random as drawn
     import time
+
     from shardwise.numpy import load
 
     array, one = jnp.ones(4), Called(2.0)
