@@ -153,7 +153,8 @@ def _parts(v: VJP) -> tuple[Any, Any]:
 
 def _whole(meta: Any, parts: Any) -> VJP:
     fun, in_tree, out_tree, places = meta
-    return VJP(fun, in_tree, out_tree, *parts, places)
+    kept, opaque_residuals = parts
+    return VJP(fun, in_tree, out_tree, kept, opaque_residuals, places)
 
 
 register_node(VJP, _parts, _whole)
