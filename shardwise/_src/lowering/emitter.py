@@ -19,9 +19,10 @@ from shardwise._src.arrays.signature import stored_type
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.toolbox import derived, programs_in
-from shardwise._src.lowering.extended import is_opaque, on_buffers
+from shardwise._src.lowering.extended import on_buffers
 from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.messages.source import line_of
 from shardwise._src.runtime.callbacks import bits_of
@@ -158,38 +159,45 @@ class Emitter(Instructions):
         return [self._atom(a, env) for a in program.outputs]
 
     def equation(self, eqn: Any, env: dict[Any, str]) -> None:
+        if not self._located or eqn.site is None:
+            return self._equation(eqn, env)
         begin = len(self.lines)
         self._equation(eqn, env)
-        if self._located and eqn.site is not None:
-            file, line, name = line_of(eqn.site)
-            note = f' loc({_quoted(name or "module")}({_quoted(file)}:{line}:0))'
-            for i in range(begin, len(self.lines)):
-                if " loc(" not in self.lines[i].rpartition("\n")[2]:
-                    self.lines[i] += note
+        file, line, name = line_of(eqn.site)
+        note = f' loc({_quoted(name or "module")}({_quoted(file)}:{line}:0))'
+        for i in range(begin, len(self.lines)):
+            if " loc(" not in self.lines[i].rpartition("\n")[2]:
+                self.lines[i] += note
+        return None
 
     def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
         op = eqn.op
         if op.lower is None:
             raise op.missing("lower", "compilation")
         outs = tuple([v.aval for v in eqn.outputs])
-        ins, xs = [], []
+        ins, xs, opaque = [], [], False
         for a in eqn.inputs:
+            aval = a.aval
             if a.__class__ is Literal:
-                aval = a.aval
                 if op.pointwise and outs[0].shape:
                     aval = array_type(outs[0].shape, aval.dtype)
-                ins.append(aval)
                 xs.append(self.constant(a.value, aval))
             else:
-                ins.append(a.aval)
                 xs.append(env[a])
-        if is_opaque(op, ins):
+            ins.append(aval)
+            opaque = opaque or isinstance(aval.dtype, ExtendedDType)
+        if opaque and op.elements is not Elements.KNOWN:  # it does not look into them
             held = self.staged(on_buffers, [stored_type(t) for t in ins], op=op, types=tuple(ins),
                                params=tuple(eqn.params.items()))
             results = self.inline(held, *xs)
+        elif op.multiple:
+            results = op.lower(op, self, ins, outs, *xs, **eqn.params)
         else:
-            found = op.lower(op, self, ins, outs, *xs, **eqn.params)
-            results = found if op.multiple else [found]
+            result = op.lower(op, self, ins, outs, *xs, **eqn.params)
+            if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
+                result = self._placed(result, outs[0])
+            env[eqn.outputs[0]] = result
+            return
         if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
             results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
         env.update(zip(eqn.outputs, results, strict=True))

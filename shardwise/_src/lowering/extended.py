@@ -9,7 +9,6 @@ needed per op. docs/design/0007-typed-keys.md has the whole story.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.core.infer import type_of
@@ -18,14 +17,6 @@ from shardwise._src.ops.reduce import reduce_and, reduce_or
 from shardwise._src.transforms.batch import batch, to_dim
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.extended import ExtendedDType
-
-
-def is_opaque(op: Op, ins: Sequence[ArrayType]) -> bool:
-    """Whether the op moves elements that it does not look into."""
-    for t in ins:
-        if isinstance(t.dtype, ExtendedDType):
-            return op.elements is not Elements.KNOWN
-    return False
 
 
 def on_buffers(*buffers: Any, op: Op, types: tuple[ArrayType, ...], params: tuple) -> list[Any]:
