@@ -103,6 +103,6 @@ def test_bits_of_integers_over_devices(dtype):
     """XLA error `no-xor`: on CPU it did not compile."""
     x = np.array([[7, 12], [13, 10], [5, 3], [15, 6]], dtype)
     placed = sw.device_put(x, NamedSharding(mesh_of(4), PartitionSpec("x")))
-    for ours, theirs in [(lax.reduce_and, np.bitwise_and), (lax.reduce_or, np.bitwise_or),
-                         (lax.reduce_xor, np.bitwise_xor)]:
-        np.testing.assert_array_equal(sw.jit(lambda x, f=ours: f(x, (0,)))(placed), theirs.reduce(x))
+    for name in ("and", "or", "xor"):
+        reduce, wanted = getattr(lax, f"reduce_{name}"), getattr(np, f"bitwise_{name}").reduce(x)
+        np.testing.assert_array_equal(sw.jit(lambda x, f=reduce: f(x, (0,)))(placed), wanted)
