@@ -1,4 +1,4 @@
-"""The library's error classes. Each has a page with examples and fixes in docs/errors."""
+"""The library's error classes. `shardwise explain-error NAME` shows examples and fixes."""
 
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shardwise._src.base.errors import (
         NonConcreteBooleanIndexError as NonConcreteBooleanIndexError,
     )
+    from shardwise._src.base.errors import ShapeError as ShapeError
     from shardwise._src.base.errors import ShardingTypeError as ShardingTypeError
     from shardwise._src.base.errors import TracerArrayConversionError as TracerArrayConversionError
     from shardwise._src.base.errors import TracerBoolConversionError as TracerBoolConversionError

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.arrays.array import Array as ndarray
     from shardwise._src.numpy.binary import add as add
     from shardwise._src.numpy.binary import arctan2 as arctan2
     from shardwise._src.numpy.binary import atan2 as atan2
@@ -400,7 +401,6 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.unary import tan as tan
     from shardwise._src.numpy.unary import tanh as tanh
     from shardwise._src.numpy.unary import trunc as trunc
-    from shardwise._src.numpy.value import Value as ndarray
     from shardwise._src.numpy.windows import bartlett as bartlett
     from shardwise._src.numpy.windows import blackman as blackman
     from shardwise._src.numpy.windows import hamming as hamming

@@ -248,8 +248,9 @@ def test_checks_outside_of_checkify() -> None:
         sw.jit(lambda x: positive(OURS, x))(np.float32(1))
     assert str(v.value) == (
         "checkify.check with the message 'x must be positive: {} and {y}' is in a program that is "
-        "compiled, where it cannot raise anything. Wrap the function in `checkify.checkify`, "
-        "inside or outside of jit: it gives the error as a value."
+        "compiled, where it cannot raise anything. Wrap the function in "
+        "`shardwise.experimental.checkify.checkify`, inside or outside of jit: it gives the error "
+        "as a value."
     )
 
 
@@ -285,8 +286,8 @@ def test_arguments_are_checked() -> None:
         assert str(e.value) == text
 
     x = jnp.ones(2)
-    refused(TypeError, "checkify.check takes a boolean scalar first; got bool[2]. Use `numpy.all` "
-            "or `numpy.any`.", lambda: checkify.check(x > 0, "m"))
+    refused(TypeError, "checkify.check takes a boolean scalar first; got bool[2]. Use "
+            "`shardwise.numpy.all` or `shardwise.numpy.any`.", lambda: checkify.check(x > 0, "m"))
     refused(TypeError, "checkify.check takes a message second; got 3 of type int.",
             lambda: checkify.check(True, 3))  # pyright: ignore[reportArgumentType]
     refused(TypeError, "checkify.check: arguments of the message are arrays, in pytrees; got 's' "

@@ -236,7 +236,7 @@ def test_options_are_prefixes_and_mismatches_name_the_path(option):
     ({"device": "cpu"}, TypeError, "device_put takes shardings, devices, PartitionSpecs or None; "
      "got 'cpu' of type str."),
     ({"device": P("x")}, ValueError, "device_put: a bare P('x') needs a mesh in scope. Use "
-     "NamedSharding(mesh, P('x')), or enter `with mesh:`."),
+     "NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`."),
     ({"device": ROWS}, ValueError, "device_put: x['a']: P('x') over Mesh('x': 4, 'y': 2) has 1 "
      "entry, but the array has only 0 dimensions. Remove entries from the end of the spec."),
 ])

@@ -142,7 +142,7 @@ def test_reshard_takes_trees_and_unplaced_values():
 def test_reshard_refuses():
     assert error_of(ValueError, reshard, A, P("x")) == (
         "reshard: x: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, P('x')), or "
-        "enter `with set_mesh(mesh):`."
+        "enter `with shardwise.set_mesh(mesh):`."
     )
     assert error_of(ValueError, reshard, A, NamedSharding(MIXED, P("x", "y"))) == (
         "reshard: x: P('x', 'y') names 'y' of Mesh('x': 4, 'y': 2, axis_types=(Explicit, Auto)), "
@@ -173,17 +173,17 @@ def test_constraints_say_what_types_say(mesh: Mesh):
 def test_the_choices_are_named(mesh: Mesh):
     a, w = put(A, None, "x"), put(W, "x", None)
     assert error_of(ShardingTypeError, jnp.matmul, a, w) == (
-        "[dot_general] operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a contracted "
-        "dimension, so the result's sharding is ambiguous. Use `reshard` on the operands, or pass "
-        "`out_sharding`."
+        "matmul: [dot_general] operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a "
+        "contracted dimension, so the result's sharding is ambiguous. Use `reshard` on the "
+        "operands, or pass `out_sharding`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, "x") + put(A, "y")) == (
         "[add] operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 'a': "
         "('x',) and ('y',). Use `reshard` on one of them."
     )
     assert error_of(ShardingTypeError, lambda: put(A, None, "x").ravel()) == (
-        "[reshape] cannot carry the sharding of f32[8,4@x] over to shape (32,): the parts of a "
-        "split dimension would not be parts of one dimension. Pass `out_sharding`, or use "
+        "ravel: [reshape] cannot carry the sharding of f32[8,4@x] over to shape (32,): the parts "
+        "of a split dimension would not be parts of one dimension. Pass `out_sharding`, or use "
         "`reshard` to gather that dimension first."
     )
     assert error_of(ShardingTypeError, lambda: put(A, "x")[np.array([1, 0])]) == (

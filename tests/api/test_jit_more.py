@@ -174,7 +174,7 @@ BAD_SHARDINGS = {
     "bare": (
         {"in_shardings": P("x")}, ValueError,
         "jit of f: in_shardings: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, "
-        "P('x')), or enter `with mesh:`.",
+        "P('x')), or enter `with shardwise.set_mesh(mesh):`.",
     ),
     "string": (
         {"out_shardings": "x"}, TypeError,

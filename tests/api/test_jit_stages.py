@@ -64,12 +64,55 @@ def test_donation_of_what_cannot_be_used_warns_once_by_name():
     with pytest.warns(UserWarning) as caught:
         f(first)
     assert str(caught[0].message) == (
-        "jit of total: memory was donated that no result could use: state['w'] of type f32[4]. A "
-        "result takes the memory of an argument with its shape, dtype and sharding."
+        "jit of total: no result could take the memory of 1 donated argument. state['w'] of type "
+        "f32[4]: no result has this shape. Do not donate it. A result takes the memory of an "
+        "argument with its shape, dtype and sharding."
     )
     assert caught[0].filename == __file__
     assert not first["w"].is_deleted() and first["b"].is_deleted()
     f({"w": first["w"], "b": jnp.asarray(np.float32(2))})
+
+
+TAKES = " A result takes the memory of an argument with its shape, dtype and sharding."
+
+
+def warned(fun, *args):
+    with pytest.warns(UserWarning) as caught:
+        sw.jit(fun, donate_argnums=tuple(range(len(args))))(*args)
+    return str(caught[0].message)
+
+
+def test_donations_to_results_of_another_sharding_name_cause_and_remedy():
+    mesh = sw.make_mesh((8,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
+    split, whole = (sw.NamedSharding(mesh, spec) for spec in (sw.P("x"), sw.P()))
+
+    def step(params):
+        return {k: sw.with_sharding_constraint(v + 1, whole) for k, v in params.items()}
+
+    params = {f"w{i}": sw.device_put(np.ones((8, 4), np.float32), split) for i in range(12)}
+    assert warned(step, params) == (
+        "jit of step: no result could take the memory of 12 donated arguments. params['w0'] of "
+        "type f32[8,4] and 11 more: its sharding is P('x'), that of the result P(). Pass "
+        "`out_shardings` with the argument's sharding." + TAKES
+    )
+
+
+def test_donations_to_results_of_another_dtype_and_to_none():
+    def step(a, b, c):
+        return a.astype(jnp.int32), c + c
+
+    assert warned(step, jnp.ones(4), jnp.ones((2, 2)), jnp.ones(3)) == (
+        "jit of step: no result could take the memory of 1 donated argument. a of type f32[4]: the "
+        "result of this shape has dtype int32. Cast it with `.astype(float32)`." + TAKES
+    )
+
+    def first(a, b):
+        return a + b
+
+    assert warned(first, jnp.ones(4), jnp.ones(4)) == (
+        "jit of first: no result could take the memory of 1 donated argument. b of type f32[4]: "
+        "other arguments gave theirs to the results of this type. Do not donate it." + TAKES
+    )
 
 
 def test_an_array_that_is_donated_and_used_otherwise():

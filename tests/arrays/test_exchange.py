@@ -138,8 +138,8 @@ def test_what_dlpack_has_no_form_for():
     with pytest.raises(BufferError) as caught:
         sw.random.key(0).__dlpack__()
     assert str(caught.value) == (
-        "DLPack has no form for keys; got an array of type key<fry>[]. Use random.key_data(x) for "
-        "the integers behind them."
+        "DLPack has no form for keys; got an array of type key<fry>[]. Use "
+        "shardwise.random.key_data(x) for the integers behind them."
     )
 
 

@@ -131,7 +131,7 @@ def test_typed_keys_are_placed_like_numbers(place, count):
             use(x)
         assert str(caught.value) == (
             f"an array of keys, {x.aval.str_short(True)}, cannot become {what}: keys are not "
-            "numbers. Use random.key_data(x) for the integers behind them."
+            "numbers. Use shardwise.random.key_data(x) for the integers behind them."
         )
 
 
@@ -167,7 +167,7 @@ GONE = [
     ("device_buffer", ". Use `x.addressable_data(0)`."),
     ("device_buffers", ". Use `[shard.data for shard in x.addressable_shards]`."),
     ("flat", ". Use `x.ravel()`."),
-    ("fill", ". Use `x = numpy.full_like(x, value)`."),
+    ("fill", ". Use `x = shardwise.numpy.full_like(x, value)`."),
 ]
 
 

@@ -271,12 +271,13 @@ def test_strangers_are_refused():
     with pytest.raises(TypeError) as caught:
         snp.asarray(Stranger())
     assert str(caught.value) == (
-        "an array holds numbers and booleans; got Stranger() of type Stranger."
+        "asarray: an array holds numbers and booleans; got Stranger() of type Stranger."
     )
     with pytest.raises(TypeError) as caught:
         sw.device_put(Stranger())
     assert str(caught.value) == (
-        "device_put: x: expected an array or a scalar, got Stranger() of type Stranger."
+        "device_put: x: expected an array or a scalar, got Stranger() of type Stranger. If it "
+        "holds arrays, register its class: `shardwise.tree_util.register_pytree_node_class`."
     )
 
 

@@ -138,7 +138,7 @@ def test_text_that_is_no_truth_value():
     with pytest.raises(ValueError) as caught:
         config.update("enable_x64", "perhaps")
     assert str(caught.value) == (
-        "expected a truth value such as 1, true, 0 or false, got 'perhaps'"
+        "enable_x64 must be a truth value such as 1, true, 0 or false; got 'perhaps'"
     )
 
 
@@ -174,7 +174,7 @@ def test_going_back_to_the_default_inside_a_scope():
     ("name", "value", "message"),
     [
         ("enable_x64", "perhaps",
-         "expected a truth value such as 1, true, 0 or false, got 'perhaps'"),
+         "enable_x64 must be a truth value such as 1, true, 0 or false; got 'perhaps'"),
         ("enable_x64", 3.5, "enable_x64 must be True or False; got 3.5"),
         ("num_cpu_devices", "four", "num_cpu_devices must be an int; got 'four'"),
         ("num_cpu_devices", 4.0, "num_cpu_devices must be an int; got 4.0 of type float"),
@@ -286,7 +286,7 @@ def test_without_absl(monkeypatch):
             use()
         assert str(caught.value) == (
             "flags on the command line need absl, which is not installed: `pip install absl-py`. "
-            "Without it, use `config.update` or environment variables."
+            "Without it, use `shardwise.config.update` or environment variables."
         )
 
 
@@ -324,9 +324,21 @@ def test_a_bad_environment_variable_is_named():
     done = in_a_process(SHARDWISE_ENABLE_X64="perhaps")
     assert done.returncode != 0
     assert done.stderr.strip().splitlines()[-1] == (
-        "ValueError: environment variable SHARDWISE_ENABLE_X64: expected a truth value such as 1, "
-        "true, 0 or false, got 'perhaps'"
+        "ValueError: environment variable SHARDWISE_ENABLE_X64: enable_x64 must be a truth value "
+        "such as 1, true, 0 or false; got 'perhaps'"
     )
+
+
+def test_unknown_environment_variables_are_warned_of_once_at_the_import():
+    done = in_a_process(SHARDWISE_ENABLE_X46="1", SHARDWISE_NOTHING="1")
+    assert done.returncode == 0, done.stderr
+    warned = [line for line in done.stderr.splitlines() if "Warning" in line]
+    assert warned == [
+        "<string>:2: UserWarning: the environment variable SHARDWISE_ENABLE_X46 has no effect: "
+        "there is no such flag. Did you mean 'SHARDWISE_ENABLE_X64'?",
+        "<string>:2: UserWarning: the environment variable SHARDWISE_NOTHING has no effect: there "
+        "is no such flag.",
+    ]
 
 
 def test_the_default_device_is_a_device_or_a_platform():

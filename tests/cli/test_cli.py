@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import shardwise as sw
 import shardwise._src.cli.demo as demo
+import shardwise._src.cli.explain_error as explain_error
 from shardwise._src.cli import main
 from shardwise._version import __version__
 
@@ -95,6 +98,75 @@ def test_an_exit_with_a_message(program, capsys):
     program("raise SystemExit('--mesh 3: expected two sizes')")
     assert main(["demo"]) == 1
     assert capsys.readouterr().err == "--mesh 3: expected two sizes\n"
+
+
+# ------------------------------------------------------------------------------ explain-error
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "errors"
+
+
+def test_a_page_is_printed(capsys):
+    for name in ("BroadcastError", "broadcasterror", "shardwise.errors.BroadcastError"):
+        assert main(["explain-error", name]) == 0
+        assert capsys.readouterr().out == (PAGES / "BroadcastError.md").read_text()
+
+
+def test_without_a_name_all_are_listed(capsys):
+    assert main(["explain-error"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines} == {p.stem for p in PAGES.glob("[!R]*.md")}
+    assert lines[0] == "BroadcastError                shapes of operands do not fit together"
+
+
+def test_an_unknown_name_is_answered_with_a_near_one(capsys):
+    assert main(["explain-error", "BrodcastError"]) == 1
+    assert capsys.readouterr().err == (
+        "there is no page for 'BrodcastError'. Did you mean 'BroadcastError'? `shardwise "
+        "explain-error` lists all.\n"
+    )
+    assert main(["explain-error", "Nothing"]) == 1
+    assert capsys.readouterr().err == (
+        "there is no page for 'Nothing'. `shardwise explain-error` lists all.\n"
+    )
+
+
+def test_the_pages_of_a_wheel_lie_in_the_package(monkeypatch, tmp_path, capsys):
+    shipped = tmp_path / "shardwise" / "docs" / "errors"
+    shipped.mkdir(parents=True)
+    (shipped / "README.md").write_text("| [OwnError](OwnError.md) | it is so |\n")
+    (shipped / "OwnError.md").write_text("# OwnError\n")
+    monkeypatch.setattr(explain_error, "PACKAGE", tmp_path / "shardwise")
+    assert main(["explain-error", "OwnError"]) == 0
+    assert capsys.readouterr().out == "# OwnError\n"
+
+
+def test_missing_pages_are_an_error_that_names_both_places(monkeypatch, tmp_path):
+    monkeypatch.setattr(explain_error, "PACKAGE", tmp_path / "shardwise")
+    with pytest.raises(SystemExit) as end:
+        main(["explain-error"])
+    inner, outer = tmp_path / "shardwise" / "docs" / "errors", tmp_path / "docs" / "errors"
+    assert str(end.value) == (
+        f"the pages are missing: there is no README.md in {inner} (a wheel has it there) or "
+        f"{outer} (a checkout). Install shardwise again."
+    )
+
+
+def test_wheels_and_source_archives_carry_the_pages_and_the_examples():
+    project = tomllib.loads((PAGES.parents[1] / "pyproject.toml").read_text())
+    targets = project["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"]["force-include"] == {
+        "examples": "shardwise/examples", "docs/errors": "shardwise/docs/errors"
+    }
+    assert {"/docs/errors", "/examples", "/shardwise"} <= {*targets["sdist"]["include"]}
+
+
+def test_the_command_that_an_error_prints_shows_its_page(capsys):
+    with pytest.raises(sw.errors.BroadcastError) as caught:
+        sw.numpy.ones((3, 4)) + sw.numpy.ones((4, 3))
+    (note,) = caught.value.__notes__
+    assert note == "Examples and fixes: `shardwise explain-error BroadcastError`"
+    assert main(note.split("`")[1].split()[1:]) == 0
+    assert capsys.readouterr().out.startswith("# BroadcastError\n")
 
 
 def test_help_of_the_demo_in_a_process_of_its_own():

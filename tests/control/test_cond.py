@@ -374,7 +374,8 @@ def test_ordered_effects_are_refused_where_every_branch_runs():
     assert message(NotImplementedError, sw.vmap(f), np.array([True]), swnp.ones(1)) == (
         "[cond] under vmap: a predicate that differs from row to row runs every branch, and here "
         "are ordered effects, which would also happen for rows that they are not meant for. Choose "
-        "what the effect gets, with `lax.select` or `numpy.where`, and let it happen outside."
+        "what the effect gets, with `shardwise.lax.select` or `shardwise.numpy.where`, and let "
+        "it happen outside."
     )
 
 
@@ -385,7 +386,7 @@ def test_messages_about_the_choice():
     f = lambda x: x  # noqa: E731
     assert message(TypeError, lax.cond, swnp.asarray([True]), f, f, X) == (
         "cond: pred must be a boolean scalar; got bool[1]. To choose element by element use "
-        "`lax.select` or `numpy.where`."
+        "`shardwise.lax.select` or `shardwise.numpy.where`."
     )
     assert message(TypeError, lax.cond, "yes", f, f, X) == (
         "cond: pred must be a boolean scalar; got 'yes' of type str."

@@ -51,7 +51,8 @@ def test_every_public_error_has_a_page_and_says_so():
         assert f"]({name}.md)" in index
         kind = CLASSES[name]
         if issubclass(kind, Documented):
-            assert kind("text").__notes__ == [f"Examples and fixes: docs/errors/{name}.md"]
+            note = kind("text").__notes__[0]
+            assert note == f"Examples and fixes: `shardwise explain-error {name}`"
             assert str(kind("text")) == "text"
 
 
@@ -59,7 +60,9 @@ def test_a_users_subclass_points_to_the_page_of_its_base():
     class Own(sw.errors.UnexpectedTracerError):
         pass
 
-    assert Own().__notes__ == ["Examples and fixes: docs/errors/UnexpectedTracerError.md"]
+    assert Own().__notes__ == [
+        "Examples and fixes: `shardwise explain-error UnexpectedTracerError`"
+    ]
 
 
 def test_names_and_bases_are_those_of_jax():
@@ -80,5 +83,12 @@ def test_errors_that_the_library_defines_have_a_public_home():
 
 def test_pages_that_messages_name_exist():
     for path in sorted((PAGES.parents[1] / "shardwise").rglob("*.py")):
-        for name in re.findall(r"docs/errors/(\w+)\.md", path.read_text()):
+        for name in re.findall(r"explain-error (\w+Error)`", path.read_text()):
             assert (PAGES / f"{name}.md").exists(), f"{path}: {name}"
+
+
+def test_errors_over_explicit_axes_say_that_there_are_others():
+    assert sw.errors.ShardingTypeError("text").__notes__[1:] == [
+        "Axes of `shardwise.make_mesh` are Explicit by default, so that shardings are a part of "
+        "types. With axis_types=(shardwise.sharding.AxisType.Auto,) * n the compiler chooses them."
+    ]

@@ -387,7 +387,7 @@ def test_what_has_no_derivative_says_what_to_do() -> None:
             + re.escape(
                 "it has no derivative, as nothing is known of what the function computes. Give it "
                 "one: wrap the call in a function with `custom_jvp` or `custom_vjp`. Or use "
-                "`lax.stop_gradient` on its arguments."
+                "`shardwise.lax.stop_gradient` on its arguments."
             ),
             str(e.value),
         )
@@ -414,7 +414,7 @@ def test_what_vmap_refuses() -> None:
         message("io_callback", "scale", "<lambda>")
         + re.escape(
             "it is ordered, and calls for the elements of a batch have no order: it cannot be "
-            "used under vmap. Use ordered=False, or `lax.map` in place of vmap."
+            "used under vmap. Use ordered=False, or `shardwise.lax.map` in place of vmap."
         ),
         str(v.value),
     )

@@ -432,7 +432,7 @@ FAILS = {
     ),
     "no such dimension": (
         lambda x: lax.all_gather(x, "i", axis=5), ValueError,
-        "axis 5 is out of bounds for array of dimension 2",
+        "all_gather: axis 5 is out of bounds for array of dimension 2",
     ),
     "scattered": (
         lambda x: lax.psum_scatter(x, "i"), ValueError,

@@ -76,10 +76,10 @@ def test_names_that_are_nearly_right():
 
 def test_argument_numbers():
     fails(TypeError, "grad of train: argnums takes ints; got 'params' of type str.",
-          sw.grad(train, argnums="params"), V)
+          sw.grad, train, argnums="params")
     fails(TypeError, "jacrev of train: argnums takes ints; got 1.0 of type float.",
-          sw.jacrev(train, argnums=(0, 1.0)), V, V)
-    fails(ValueError, "grad of two: argnums=0 asks for argument 0, but the function was called "
+          sw.jacrev, train, argnums=(0, 1.0))
+    fails(TypeError, "grad of two: argnums=0 asks for argument 0, but the function was called "
           "with 0 positional arguments. 'a' and 'b' came by name: pass by position.",
           sw.grad(two), a=1.0, b=2.0)
 
@@ -125,7 +125,7 @@ def test_tangents_are_named():
     fails(ValueError, "jvp of loss: a tangent must have its primal's shape and dtype; got f32[4,3] "
           "for p['w'] of type f32[3].", sw.jvp, loss, ({"w": V},), ({"w": X},))
     fails(TypeError, "jvp of loss: the tangent of p['n'], which is of type i32[3], must be of "
-          "dtype float0; got i32[3]. Make it with numpy.zeros(shape, float0).",
+          "dtype float0; got i32[3]. Make it with NumPy: np.zeros(shape, shardwise.float0).",
           sw.jvp, loss, ({"n": np.arange(3)},), ({"n": np.arange(3)},))
     fails(TypeError, "jvp of loss: primals and tangents must have the same tree; only the tangents "
           "have args[0]['b'].", sw.jvp, loss, ({"w": V},), ({"w": V, "b": V},))

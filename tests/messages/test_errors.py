@@ -48,10 +48,10 @@ def test_axes_that_are_unknown_or_used_twice():
 
 def test_a_spec_without_a_mesh():
     fails(ValueError, "jit of identity: in_shardings: a bare P('x') needs a mesh in scope. Use "
-          "NamedSharding(mesh, P('x')), or enter `with mesh:`.",
+          "NamedSharding(mesh, P('x')), or enter `with shardwise.set_mesh(mesh):`.",
           sw.jit(identity, in_shardings=P("x")), V)
     fails(ValueError, "device_put: a bare P('x') needs a mesh in scope. Use NamedSharding(mesh, "
-          "P('x')), or enter `with mesh:`.", sw.device_put, V, P("x"))
+          "P('x')), or enter `with shardwise.set_mesh(mesh):`.", sw.device_put, V, P("x"))
 
 
 def test_what_is_no_sharding():

@@ -29,8 +29,9 @@ def test_a_traced_condition_names_arguments_and_lines():
     fails(errors.TracerBoolConversionError, f"bool() at FILE:{where} (choose) needs the value of a "
           "traced array of type bool[], which is not known while tracing (jit of choose, called "
           "HERE). The value depends on the "
-          "arguments a, b. Use `numpy.where` or `lax.cond` to choose by value, `lax.while_loop` "
-          "to repeat, or mark the argument static with `static_argnums`.", sw.jit(choose), V, 2.0)
+          "arguments a, b. Use `shardwise.numpy.where` or `shardwise.lax.cond` to choose by "
+          "value, `shardwise.lax.while_loop` to repeat, or mark the argument static with "
+          "`static_argnums`.", sw.jit(choose), V, 2.0)
     assert here > where
 
 
@@ -38,9 +39,10 @@ def test_a_traced_condition_under_vmap():
     where = line("# the line of " + "choose")
     fails(errors.TracerBoolConversionError, f"bool() at FILE:{where} (choose) needs the value of a "
           "traced array of type bool[], which is not known while tracing (vmap of choose, called "
-          f"HERE). The value was made at FILE:{where} (choose). Use `numpy.where` or `lax.cond` to "
-          "choose by value, `lax.while_loop` to repeat, or do not map the argument, with None in "
-          "`in_axes`.", sw.vmap(choose, in_axes=(0, None)), X, 2.0)
+          f"HERE). The value was made at FILE:{where} (choose). Use `shardwise.numpy.where` or "
+          "`shardwise.lax.cond` to choose by value, `shardwise.lax.while_loop` to repeat, or do "
+          "not map the argument, with None in `in_axes`.",
+          sw.vmap(choose, in_axes=(0, None)), X, 2.0)
 
 
 CONVERSIONS = {
@@ -55,7 +57,8 @@ CONVERSIONS = {
                         "Use shardwise.numpy instead of numpy inside transformed functions"),
     "use as a Python integer": (
         range, errors.TracerIntegerConversionError,
-        "Use arrays and `lax.scan` instead of lists, `range` and shapes that depend on values",
+        "Use arrays and `shardwise.lax.scan` instead of lists, `range` and shapes that depend on "
+        "values",
     ),
 }
 
@@ -98,7 +101,7 @@ def test_a_constant_made_of_a_value_being_differentiated(name, transform):
     ) in message
     assert message.endswith(
         f"and its derivative would be lost. {advice}, or say that it is a constant with "
-        "`lax.stop_gradient`."
+        "`shardwise.lax.stop_gradient`."
     )
     assert transform(lambda a: a * np.real(convert(lax.stop_gradient(a))))(3.0) == 3
 
@@ -141,7 +144,8 @@ def test_a_mask_names_arguments():
     with pytest.raises(errors.NonConcreteBooleanIndexError) as caught:
         sw.jit(lambda data, limit: data[data > limit])(V, 1.0)
     assert "bool[3], which is not known while tracing (jit of <lambda>, called" in str(caught.value)
-    assert "The value depends on the arguments data, limit. Use `numpy.where(" in str(caught.value)
+    advice = "The value depends on the arguments data, limit. Use `shardwise.numpy.where("
+    assert advice in str(caught.value)
 
 
 def test_the_transform_that_hides_the_value_is_named():
@@ -192,8 +196,9 @@ NEEDED = "must be concrete, since the size of the result depends on it; got a tr
          "{why} Pass a Python number, or mark the argument static with `static_argnums`."
 INTEGER, CONCRETE = errors.TracerIntegerConversionError, errors.ConcretizationTypeError
 COUNT = "how many elements there are depends on the values of a traced"
-SLICE = "Use `lax.dynamic_slice(x, starts, sizes)` for a window of known size at a traced place, " \
-        "and `numpy.where` with `arange` for one of traced size."
+SLICE = "Use `shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of known size at a " \
+        "traced place, " \
+        "and `shardwise.numpy.where` with `arange` for one of traced size."
 SIZES = {
     "zeros: shape": (lambda n: jnp.zeros((n, 2)), INTEGER),
     "reshape: shape": (lambda n: jnp.ones(6).reshape(n, -1), INTEGER),
@@ -260,7 +265,8 @@ def test_truth_and_scalars_of_arrays_with_elements():
     for transform, shown in (("jit", "bool[3], with 3"), ("vmap", "bool[4], with 4")):
         fails(ValueError, f"the truth value at {at} of a traced array of type {shown} elements, is "
               f"ambiguous ({transform} of size, called HERE). Choose element by element with "
-              "`numpy.where`, or by one value with `lax.cond(x.any(), ...)` or `x.all()`.",
+              "`shardwise.numpy.where`, or by one value with `shardwise.lax.cond(x.any(), ...)` "
+              "or `x.all()`.",
               getattr(sw, transform)(size), V if transform == "jit" else X)
     for name in (int, float, complex):
         def scalar(a, name=name):
@@ -294,9 +300,11 @@ def test_pickling():
     at = f"FILE:{line('# the line of ' + 'save')} (save)"
     fails(CONCRETE, f"pickling at {at} needs the value of a traced array of type f32[3], which is "
           "not known while tracing (jit of save, called HERE). The value depends on the argument "
-          "a. Pickle what the function returns, or use `debug.callback` to write values while it "
-          "runs, or mark the argument static with `static_argnums`.", sw.jit(save), V)
+          "a. Pickle what the function returns, or use `shardwise.debug.callback` to write "
+          "values while it runs, or mark the argument static with `static_argnums`.",
+          sw.jit(save), V)
     fails(CONCRETE, f"pickling at {at} would make a constant of a value of type f32[3] that is "
           "being differentiated (grad of save, called HERE), and its derivative would be lost. "
-          "Pickle what the function returns, or use `debug.callback` to write values while it "
-          "runs, or say that it is a constant with `lax.stop_gradient`.", sw.grad(save), V)
+          "Pickle what the function returns, or use `shardwise.debug.callback` to write values "
+          "while it runs, or say that it is a constant with `shardwise.lax.stop_gradient`.",
+          sw.grad(save), V)

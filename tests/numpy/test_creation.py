@@ -143,7 +143,7 @@ ERRORS = [
      "a shape consists of sizes of at least 0; got (2, -1)."),
     (lambda: snp.zeros_like([1]), TypeError,
      "zeros_like: expected an array or a Python or NumPy scalar, got a list. Convert a sequence "
-     "with shardwise.numpy.asarray first."),
+     "with `shardwise.numpy.asarray` first."),
     (lambda: snp.array([None]), ValueError,
      "None is no value of an array. Use nan for a missing number."),
     (lambda: snp.array("a"), TypeError,

@@ -442,8 +442,8 @@ def test_more_errors():
         "bool[3,4,5], which is not known while tracing (jit of f, called at "
     )
     assert found.endswith(
-        "). Use `numpy.where(mask, x, other)` to keep the shape, or "
-        "`numpy.nonzero(mask, size=n)` for a known number of places."
+        "). Use `shardwise.numpy.where(mask, x, other)` to keep the shape, or "
+        "`shardwise.numpy.nonzero(mask, size=n)` for a known number of places."
     )
 
 

@@ -14,7 +14,7 @@ from shardwise._src.base import errors
 X = snp.arange(4.0)
 N = snp.arange(3)
 LIST = ("expected an array or a Python or NumPy scalar, got a list. Convert a sequence with "
-        "shardwise.numpy.asarray first.")
+        "`shardwise.numpy.asarray` first.")
 LARGE = ("the integer 1099511627776 does not fit into int32. Use a float, or 64-bit integers, "
          "which the flag enable_x64 turns on.")
 

@@ -175,7 +175,7 @@ def test_sharded_keys():
 
 NOT_NUMBERS = (
     "keys are not numbers: they can be moved and compared for equality, but not computed with; "
-    "got {}. `random.key_data` gives the integers of a key."
+    "got {}. `shardwise.random.key_data` gives the integers of a key."
 )
 
 
@@ -183,11 +183,11 @@ def test_keys_are_not_computed_with():
     key = random.key(0)
     two = "key<fry>[] and key<fry>[]"
     assert message(TypeError, lambda: key + key) == "[add] " + NOT_NUMBERS.format(two)
-    assert message(TypeError, lambda: key < key) == "[lt] " + NOT_NUMBERS.format(two)
+    assert message(TypeError, lambda: key < key) == "less: [lt] " + NOT_NUMBERS.format(two)
     assert message(TypeError, lambda: -key) == "[neg] " + NOT_NUMBERS.format("key<fry>[]")
     wanted = "[reduce_sum] " + NOT_NUMBERS.format("key<fry>[3,4]")
     assert message(TypeError, lambda: basis.reduce_sum(KEYS, axes=(0,))) == wanted
-    wanted = "[convert_element_type] " + NOT_NUMBERS.format("key<fry>[]")
+    wanted = "astype: [convert_element_type] " + NOT_NUMBERS.format("key<fry>[]")
     assert message(TypeError, lambda: key.astype("float32")) == wanted
 
 
@@ -208,7 +208,7 @@ def test_no_elementwise_op_takes_keys():
 def test_keys_do_not_become_host_values():
     cannot = (
         "an array of keys, key<fry>[], cannot become {}: keys are not numbers. Use "
-        "random.key_data(x) for the integers behind them."
+        "shardwise.random.key_data(x) for the integers behind them."
     )
     key = random.key(0)
     assert message(TypeError, lambda: np.asarray(key)) == cannot.format("a NumPy array")
@@ -223,8 +223,8 @@ def test_keys_do_not_become_host_values():
 
 
 EXPECTED = (
-    "uniform takes a key as its first argument, made by random.key (key<fry>[]) or random.PRNGKey "
-    "(u32[2]); got {}."
+    "uniform takes a key as its first argument, made by `shardwise.random.key` (key<fry>[]) or "
+    "`shardwise.random.PRNGKey` (u32[2]); got {}."
 )
 
 
@@ -284,8 +284,8 @@ def test_wrong_data():
         "fold_in: data must be an integer; got 'a'."
     )
     assert message(TypeError, lambda: random.wrap_key_data(np.zeros(3, np.uint32))) == (
-        "[random_wrap] the data of keys of threefry2x32 is uint32 with the shape (..., 2); got "
-        "u32[3]."
+        "wrap_key_data: [random_wrap] the data of keys of threefry2x32 is uint32 with the shape "
+        "(..., 2); got u32[3]."
     )
     assert message(ValueError, lambda: random.split(key, -1)) == (
         "split: sizes must not be negative; got shape (-1,)."

@@ -650,7 +650,7 @@ def test_outer_ref_in_grad():
     message = (
         "Ref{f32[3]}, made at test_refs.py, cannot take a value that is differentiated: it was "
         "made outside of grad of f, called at test_refs.py. Make the ref inside of that function, "
-        "or write `lax.stop_gradient(x)`."
+        "or write `shardwise.lax.stop_gradient(x)`."
     )
 
     def f(x):

@@ -133,8 +133,8 @@ def test_device_count_is_fixed_once_devices_exist():
     with pytest.raises(RuntimeError) as failure:
         config.update("num_cpu_devices", 3)
     assert str(failure.value) == (
-        "num_cpu_devices cannot be changed from -1 to 3: the devices were started already. Set it "
-        "before the first use of an array or device, or by the environment variable "
+        "num_cpu_devices cannot be set to 3 any more: the devices (8 of cpu) were started already. "
+        "Set it before the first use of an array or device, or by the environment variable "
         "SHARDWISE_NUM_CPU_DEVICES."
     )
 

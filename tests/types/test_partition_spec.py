@@ -153,5 +153,5 @@ def test_kinds_of_unreduced_values():
     )
     assert message(NotImplementedError, P, unreduced={"y"}, unreduced_kind=UnreducedKind.max) == (
         "unreduced_kind=max of a PartitionSpec: devices hold addends along unreduced axes; values "
-        "whose maximum is to be taken are not supported. Take it with lax.pmax."
+        "whose maximum is to be taken are not supported. Take it with shardwise.lax.pmax."
     )

@@ -220,8 +220,8 @@ def test_dtype_and_weak_of_values(x64):
 
 def test_dtype_and_weak_refuses_what_is_no_value():
     for value, message in [
-        ([1, 2], "got a list. Convert a sequence with shardwise.numpy.asarray first."),
-        ((1,), "got a tuple. Convert a sequence with shardwise.numpy.asarray first."),
+        ([1, 2], "got a list. Convert a sequence with `shardwise.numpy.asarray` first."),
+        ((1,), "got a tuple. Convert a sequence with `shardwise.numpy.asarray` first."),
         ("float32", "got a str."),
         (None, "got a NoneType."),
         (np.float32, "got a type."),

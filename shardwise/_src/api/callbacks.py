@@ -307,7 +307,8 @@ def _results(kind: str, fun: Any, wanted: Any) -> tuple[list[ArrayType], Any]:
         if isinstance(x.dtype, ExtendedDType):
             raise TypeError(
                 f"{kind} of {name_of(fun)}: a function of the host cannot return {x.dtype}. "
-                "Return the integers of keys, and make keys of them with `random.wrap_key_data`."
+                "Return the integers of keys, and make keys of them with "
+                "`shardwise.random.wrap_key_data`."
             )
         dtype = canonicalize(x.dtype)
         if dtype != x.dtype:

@@ -35,6 +35,7 @@ from shardwise._src.checks.checking import (
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.words import shown
 from shardwise._src.ops.logical import eq
 from shardwise._src.refs.passing import with_refs_outside
 from shardwise._src.refs.refs import is_ref
@@ -126,6 +127,11 @@ def checkify(
     """
     if not callable(f):
         raise TypeError(f"checkify takes a function; got {f!r} of type {type(f).__name__}.")
+    if not isinstance(errors, Iterable):
+        raise TypeError(
+            f"checkify of {name_of(f)}: errors takes a set of this module, such as `user_checks`; "
+            f"got {shown(errors)}."
+        )
     unknown = set(errors) - all_checks
     if unknown:
         raise ValueError(
@@ -185,7 +191,7 @@ def _check(pred: Any, msg: str, args: tuple, kwargs: dict, optional: bool) -> No
     if t.shape or not is_bool(t.dtype):
         raise TypeError(
             f"checkify.check takes a boolean scalar first; got {t.str_short(True)}. Use "
-            "`numpy.all` or `numpy.any`."
+            "`shardwise.numpy.all` or `shardwise.numpy.any`."
         )
     values, tree = flatten((args, kwargs))
     for x in values:

@@ -9,7 +9,7 @@ from typing import Any
 from shardwise._src.api.closures import Closure
 from shardwise._src.api.grad import as_tangent, vjp
 from shardwise._src.api.jit import jit
-from shardwise._src.api.signatures import as_tuple, check_argnums, check_function
+from shardwise._src.api.signatures import as_argnums, check_argnums, check_function
 from shardwise._src.api.values import as_value
 from shardwise._src.base.positions import taking_only
 from shardwise._src.control.bodies import staged
@@ -117,6 +117,7 @@ def _checked(name: str, tree: Any, i: int, ct: Any, t: ArrayType) -> Any:
     return ct
 
 
+@hides_frames
 def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list[Any]]:
     """`fun` with values that it uses from outside, and that may be differentiated, as arguments.
 
@@ -191,7 +192,7 @@ def fwd_and_bwd(
     """
     what = f"fwd_and_bwd of {name_of(fun)}"
     check_function("fwd_and_bwd", fun)
-    nums = as_tuple(argnums)
+    nums = as_argnums(argnums, what)
 
     @functools.wraps(fun)
     @hides_frames

@@ -23,6 +23,7 @@ from shardwise._src.api.values import as_value
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.messages.words import listed
 from shardwise._src.numpy.value import Value
@@ -139,6 +140,7 @@ def _is_leaf(x: Any) -> bool:
 def reshard(xs: ArrayLike, out_shardings: Any) -> Array: ...
 @overload
 def reshard(xs: T, out_shardings: Any) -> T: ...
+@hides_frames
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """The values split otherwise over explicit mesh axes: their types change, not their elements.
 

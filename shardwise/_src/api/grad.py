@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise._src.api.backward import backward
 from shardwise._src.api.closures import VJP, Closure, vjp_of
-from shardwise._src.api.signatures import as_tuple, called, check_argnums, check_function
+from shardwise._src.api.signatures import as_argnums, called, check_argnums, check_function
 from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
@@ -117,8 +117,8 @@ def value_and_grad(
     """
     check_function("grad", fun)
     name = name_of(fun)
-    nums = as_tuple(argnums)
     what = f"grad of {name}"
+    nums = as_argnums(argnums, what)
 
     @functools.wraps(fun)
     @hides_frames
@@ -335,7 +335,8 @@ def _checked_tangent(what: str, t: ArrayType, tangent: Any, path: Callable[[], s
     if not is_inexact(t.dtype):
         raise TypeError(
             f"{what}: the tangent of {path()}, which is of type {t.str_short(True)}, must be of "
-            f"dtype float0; got {given.str_short(True)}. Make it with numpy.zeros(shape, float0)."
+            f"dtype float0; got {given.str_short(True)}. Make it with NumPy: np.zeros(shape, "
+            "shardwise.float0)."
         )
     if (given.shape, given.dtype) != (t.shape, t.dtype):
         raise (TypeError if given.dtype != t.dtype else ValueError)(
@@ -433,7 +434,8 @@ def _checked_cotangent(name: str, ct: Any, t: ArrayType, path: Callable[[], str]
     if not is_inexact(t.dtype):
         raise TypeError(
             f"vjp of {name}: {path()}, for a result of type {t.str_short(True)}, must be of dtype "
-            f"float0; got {given.str_short(True)}. Make it with numpy.zeros(shape, float0)."
+            f"float0; got {given.str_short(True)}. Make it with NumPy: np.zeros(shape, "
+            "shardwise.float0)."
         )
     if (given.shape, given.dtype) != (t.shape, t.dtype):
         raise ValueError(

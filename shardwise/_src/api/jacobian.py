@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shardwise._src.api.grad import argument_path, as_tangent, linear_parts, pull_back, zeros
-from shardwise._src.api.signatures import as_tuple, called, check_argnums, check_function
+from shardwise._src.api.signatures import as_argnums, called, check_argnums, check_function
 from shardwise._src.api.vmap import vmap
 from shardwise._src.base.positions import taking_only
 from shardwise._src.messages.arguments import name_of
@@ -74,7 +74,7 @@ def _jacobian(
 ) -> Callable:
     check_function(transform, fun)
     what = f"{transform} of {name_of(fun)}"
-    nums = as_tuple(argnums)
+    nums = as_argnums(argnums, what)
 
     @functools.wraps(fun)
     @hides_frames

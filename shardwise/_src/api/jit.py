@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from functools import WRAPPER_ASSIGNMENTS
 from operator import attrgetter
 from types import FunctionType
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
+from shardwise._src.api.donations import report
 from shardwise._src.api.known import Known, Shelf, known_of
 from shardwise._src.api.options import NO_OPTIONS, JitOptions, Options, options_for
 from shardwise._src.api.refs import closing_over_refs, through_refs
@@ -21,6 +21,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.config import disable_jit, explain_cache_misses
 from shardwise._src.base.context import CURRENT
+from shardwise._src.base.warn import warn
 from shardwise._src.control.call import call as bind_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.storage import bare
@@ -30,7 +31,6 @@ from shardwise._src.moving.targets import check_fit
 from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.running.eager import EAGER
-from shardwise._src.running.executable import Executable
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import escaped
@@ -203,7 +203,8 @@ class Jitted(Generic[P, R]):
         else:
             compiled = self._traced(call, inputs, staged).lower().compile()
             run = compiled.runner()
-            self._warn_of_donations(compiled.executable)
+            if message := report(function.what, compiled.executable):
+                warn(message)
             if shelf is not None:
                 shelf.keep_call(key, run, trace_key(call, inputs.types))
         function.keep_call(key, run, call)
@@ -246,17 +247,6 @@ class Jitted(Generic[P, R]):
             overrides=options.compiler_options,
             kept=everything if options.keep_unused else used_arguments(program),
         )
-
-    def _warn_of_donations(self, executable: Executable) -> None:
-        unused = executable.unused_donations()
-        if unused:
-            names, types = executable.names, executable.program.in_types
-            shown = ", ".join(f"{names[i]} of type {types[i].str_short(True)}" for i in unused)
-            warnings.warn(
-                f"{self._function.what}: memory was donated that no result could use: {shown}. "
-                "A result takes the memory of an argument with its shape, dtype and sharding.",
-                UserWarning, stacklevel=6,
-            )
 
     # -- stages --
 

@@ -24,6 +24,7 @@ from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.ground import untraced
 from shardwise._src.core.infer import known
 from shardwise._src.lowering.storage import bare
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths, tree_text
 from shardwise._src.moving import parts
 from shardwise._src.moving.parts import Part
@@ -45,6 +46,7 @@ from shardwise._src.types.tiling import Index
 SMALL = 2**20  # bytes of parts that are kept, to be put in one call
 
 
+@hides_frames
 def make_array_from_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Index], Any],
     dtype: DTypeLike | None = None,
@@ -73,6 +75,7 @@ def make_array_from_callback(
     return new.finish()
 
 
+@hides_frames
 def make_array_from_batched_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[list[Index]], Sequence[Any]],
     dtype: DTypeLike | None = None,
@@ -89,6 +92,7 @@ def make_array_from_batched_callback(
     return new.finish_with(data_callback([part.index for part, _ in places]), places)
 
 
+@hides_frames
 def make_array_from_batched_callback_with_devices(
     shape: Sequence[int], sharding: Sharding,
     data_callback: Callable[[tuple[tuple[Index, tuple[Any, ...]], ...]], Sequence[Any]],
@@ -107,6 +111,7 @@ def make_array_from_batched_callback_with_devices(
     return new.finish_with(data_callback(groups), places)
 
 
+@hides_frames
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *,
     dtype: DTypeLike | None = None,
@@ -142,6 +147,7 @@ def make_array_from_single_device_arrays(
     return parts.assemble(tuple(shape), sharding, arrays, wanted, what)
 
 
+@hides_frames
 def make_array_from_process_local_data(
     sharding: Sharding, local_data: Any, global_shape: Sequence[int] | None = None
 ) -> Array:
@@ -206,6 +212,7 @@ def _from_local(
     return new.finish()
 
 
+@hides_frames
 def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
     """An older spelling of `make_array_from_callback` for one part per device.
 
@@ -237,6 +244,7 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
     return flat[0][1].unflatten([_stacked(what, row, devices) for row in rows])
 
 
+@hides_frames
 def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:
     """An older spelling of `device_put` to all of some devices, with a new leading dimension.
 

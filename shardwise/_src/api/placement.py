@@ -13,6 +13,7 @@ from shardwise._src.api.values import as_value
 from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.infer import known
+from shardwise._src.messages.tracebacks import hides_frames, pass_on
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.moving import parts, transfer
 from shardwise._src.moving.targets import as_placement, as_sharding, check_fit, is_sharding_leaf
@@ -66,6 +67,7 @@ def default_backend() -> str:
     return runtime.devices()[0].platform
 
 
+@hides_frames
 def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], *,
     axis_types: AxisType | Sequence[AxisType] | None = None, devices: Sequence[Any] | None = None,
@@ -112,31 +114,36 @@ def device_put(
       ValueError: if a sharding does not fit a value's shape, or a tree is not a prefix of `x`'s.
       TypeError: if a leaf of `x` is no array.
     """
-    leaves, tree = flatten(x)
-    single = device is None or is_sharding_leaf(device)
-    if single and src is None and donate is False and may_alias is None:
-        target = as_placement(device, "device_put")
-        plain = not isinstance(target, Format | Space)
-        if plain and all([v.__class__ is np.ndarray for v in leaves]):
-            try:
-                committed = target is not None
-                there = placed_over(target, None) if committed else _default()
-                placed = [transfer.put_host(v, there, committed) for v in leaves]
-                return placed[0] if leaves and leaves[0] is x else tree.unflatten(placed)
-            except (ValueError, TypeError):
-                pass  # raised again below, with the name of the leaf
-        plans = [_Plan(target)] * len(leaves)
-    else:
-        plans = _plans(x, len(leaves), device, src, donate, may_alias)
-    if len(leaves) == 1 and leaves[0] is x:
-        return _put(x, plans[0], lambda: "x")
-    last = {id(v): i for i, v in enumerate(leaves)}  # an array that occurs twice is donated once
-    out = []
-    for i, (v, plan) in enumerate(zip(leaves, plans, strict=True)):
-        if plan.donate and last[id(v)] != i:
-            plan = dataclasses.replace(plan, donate=False)
-        out.append(_put(v, plan, lambda i=i: f"x{leaf_paths(x)[i]}"))
-    return tree.unflatten(out)
+    try:
+        leaves, tree = flatten(x)
+        single = device is None or is_sharding_leaf(device)
+        if single and src is None and donate is False and may_alias is None:
+            target = as_placement(device, "device_put")
+            plain = not isinstance(target, Format | Space)
+            if plain and all([v.__class__ is np.ndarray for v in leaves]):
+                try:
+                    committed = target is not None
+                    there = placed_over(target, None) if committed else _default()
+                    placed = [transfer.put_host(v, there, committed) for v in leaves]
+                    return placed[0] if leaves and leaves[0] is x else tree.unflatten(placed)
+                except (ValueError, TypeError):
+                    pass  # raised again below, with the name of the leaf
+            plans = [_Plan(target)] * len(leaves)
+        else:
+            plans = _plans(x, len(leaves), device, src, donate, may_alias)
+        if len(leaves) == 1 and leaves[0] is x:
+            return _put(x, plans[0], lambda: "x")
+        # An array that occurs twice is donated once.
+        last = {id(v): i for i, v in enumerate(leaves)}
+        out = []
+        for i, (v, plan) in enumerate(zip(leaves, plans, strict=True)):
+            if plan.donate and last[id(v)] != i:
+                plan = dataclasses.replace(plan, donate=False)
+            out.append(_put(v, plan, lambda i=i: f"x{leaf_paths(x)[i]}"))
+        return tree.unflatten(out)
+    except Exception as error:
+        pass_on(error)
+        raise
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

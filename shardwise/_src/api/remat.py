@@ -17,7 +17,7 @@ from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.source import describe
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import counted, shown
+from shardwise._src.messages.words import counted, shown, to_register
 from shardwise._src.refs.passing import with_refs_outside
 from shardwise._src.refs.refs import is_ref, values_of, write_back
 from shardwise._src.remat.recompute import checkpoint as checkpoint_op
@@ -146,7 +146,7 @@ def _value(fixed: _Fixed, x: Any, i: int) -> Any:
     name = argument_names(fixed.args, fixed.kwargs, fixed.parameters())[i]
     raise TypeError(
         f"checkpoint of {name_of(fixed.fun)}: {name} is {shown(x)}, which is not an array. Name "
-        "arguments that are constants in static_argnums or static_argnames."
+        f"arguments that are constants in static_argnums or static_argnames.{to_register(x)}"
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.messages.arguments import name_of, names_of
-from shardwise._src.messages.words import counted, listed
+from shardwise._src.messages.words import counted, listed, shown
 
 
 def as_tuple(x: Any) -> tuple:
@@ -97,15 +97,22 @@ def _check_names(fun: Callable, found: inspect.Signature, names: tuple, kind: st
             )
 
 
-def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()) -> None:
-    """Raises where `argnums` are no numbers of `count` positional arguments."""
-    nums = as_tuple(argnums)
+def as_argnums(argnums: Any, what: str) -> tuple[int, ...]:
+    """An int or several, as a tuple."""
+    nums: tuple[Any, ...] = (None,) if argnums is None else as_tuple(argnums)
     for n in nums:
         if not hasattr(n, "__index__") or isinstance(n, bool):
-            raise TypeError(f"{what}: argnums takes ints; got {n!r} of type {type(n).__name__}.")
+            raise TypeError(f"{what}: argnums takes ints; got {shown(n)}.")
+    return nums
+
+
+def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()) -> None:
+    """Raises where `argnums` are no numbers of `count` positional arguments."""
+    nums = as_argnums(argnums, what)
+    for n in nums:
         if not -count <= n < count:
             hint = f" {listed(named)} came by name: pass by position." if named else ""
-            raise ValueError(
+            raise (ValueError if n < 0 else TypeError)(
                 f"{what}: argnums={argnums} asks for argument {n}, but the function was called "
                 f"with {counted(count, 'positional argument')}.{hint}"
             )

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardwise._src.api.jit import jit
+from shardwise._src.api.signatures import check_function
 from shardwise._src.base.context import Context, current
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -22,6 +23,7 @@ def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
 
     Arguments may be arrays, NumPy arrays, scalars, or `ShapeDtypeStruct`s instead of them.
     """
+    check_function("eval_shape", fun)
     return jit(fun).eval_shape(*args, **kwargs)
 
 
@@ -57,6 +59,7 @@ def ensure_compile_time_eval() -> Generator[None]:
         yield
 
 
+@hides_frames
 def make_jaxpr(
     fun: Callable, static_argnums: int | Sequence[int] | None = None,
     axis_env: Sequence[tuple[Hashable, int]] | None = None, return_shape: bool = False,
@@ -68,6 +71,7 @@ def make_jaxpr(
       axis_env: named axes in scope, as (name, size).
       return_shape: whether to give a pair with the types of the results, in their tree.
     """
+    check_function("make_jaxpr", fun)
     jitted = jit(fun, static_argnums=static_argnums)
 
     @functools.wraps(fun)

@@ -15,7 +15,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import counted, shown
 from shardwise._src.numpy.value import Value
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
@@ -49,6 +49,11 @@ def vmap(
     check_function("vmap", fun)
     name = name_of(fun)
     what = f"vmap of {name}"
+    try:
+        hash(axis_name)
+    except TypeError:
+        message = f"{what}: axis_name must be hashable; got {shown(axis_name)}."
+        raise TypeError(message) from None
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
 
     @functools.wraps(fun)

@@ -31,7 +31,7 @@ class Concrete(Value):
         if isinstance(self.dtype, ExtendedDType):
             raise TypeError(
                 f"an array of keys, {self.aval.str_short(True)}, cannot become {what}: keys are "
-                "not numbers. Use random.key_data(x) for the integers behind them."
+                "not numbers. Use shardwise.random.key_data(x) for the integers behind them."
             )
         return self._value()
 

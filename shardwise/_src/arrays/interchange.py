@@ -109,7 +109,8 @@ class Interchange(Concrete):
         if isinstance(self.dtype, ExtendedDType):
             raise BufferError(
                 f"{protocol} has no form for keys; got an array of type "
-                f"{self.aval.str_short(True)}. Use random.key_data(x) for the integers behind them."
+                f"{self.aval.str_short(True)}. Use shardwise.random.key_data(x) for the integers "
+                "behind them."
             )
         if is_narrow(self):
             raise BufferError(

@@ -55,5 +55,5 @@ def _absl() -> tuple[Any, Any]:
     except ImportError as error:
         raise ImportError(
             "flags on the command line need absl, which is not installed: `pip install absl-py`. "
-            "Without it, use `config.update` or environment variables."
+            "Without it, use `shardwise.config.update` or environment variables."
         ) from error

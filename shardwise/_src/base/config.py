@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from shardwise._src.base import command_line
 from shardwise._src.base import context as _context
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.warn import warn
 
 T = TypeVar("T")
 _log = logging.getLogger("shardwise.config")
@@ -31,7 +32,7 @@ def _parse_bool(text: str) -> bool:
         return True
     if lowered in ("0", "false", "f", "no", "n", "off", ""):
         return False
-    raise ValueError(f"expected a truth value such as 1, true, 0 or false, got {text!r}")
+    raise ValueError(text)
 
 
 class Flag(Generic[T]):
@@ -87,10 +88,8 @@ class Flag(Generic[T]):
             return text
         try:
             return self.parse(text)
-        except ValueError as error:
-            if self.parse is _parse_bool:
-                raise
-            raise ValueError(f"{self.name} must be {_KINDS[self.parse]}; got {text!r}") from error
+        except ValueError:
+            raise ValueError(f"{self.name} must be {_KINDS[self.parse]}; got {text!r}") from None
 
     def _checked(self, value: Any) -> Any:
         if self.parse is _parse_bool:
@@ -180,7 +179,8 @@ def make_user_context(default_value: Any = None) -> UserContext[Any]:
     return UserContext(default_value)
 
 
-_KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string"}
+_TRUTH = "a truth value such as 1, true, 0 or false"
+_KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string", _parse_bool: _TRUTH}
 FLAGS: dict[str, Flag[Any]] = {}
 USER_CONTEXTS: dict[str, UserContext[Any]] = {}
 
@@ -312,7 +312,8 @@ HISTORIC: dict[str, tuple[Any, str]] = {
     "enable_mlir": (True, "programs are lowered to StableHLO"),
     "use_shardy_partitioner": (True, "Shardy partitions all programs"),
     "dynamic_shapes": (False, "shapes are static"),
-    "enable_custom_prng": (True, "`random.key` makes typed keys, `random.PRNGKey` plain ones"),
+    "enable_custom_prng": (True, "`shardwise.random.key` makes typed keys, "
+    "`shardwise.random.PRNGKey` plain ones"),
     "use_direct_linearize": (True, "there is one way to linearize"),
     "raise_persistent_cache_errors": (False, "what fails on disk is logged"),
     "persistent_cache_enable_xla_caches": ("none", "XLA's own caches are not used"),
@@ -387,3 +388,18 @@ def _find(name: str) -> Flag[Any]:
 
 
 config = Config()
+
+
+def mind_unknown_variables() -> None:
+    """Warns of environment variables that look like flags, and are none."""
+    known = ["SHARDWISE_" + name.upper() for name in (*FLAGS, *HISTORIC)]
+    for variable in sorted(os.environ):
+        if variable.startswith("SHARDWISE_") and variable not in (*known, *_OF_TOOLS):
+            warn(
+                f"the environment variable {variable} has no effect: there is no such flag."
+                f"{did_you_mean(variable, known, 0.8)}"
+            )
+
+
+_OF_TOOLS = ("SHARDWISE_UPDATE_GOLDENS",)  # of the tests
+mind_unknown_variables()

@@ -1,7 +1,7 @@
 """Error classes; `shardwise.errors` is their public home. Names and bases follow JAX's.
 
 Each message says what came, what was expected, why, and what to do. A class that derives from
-`Documented` has a page with examples, and its traceback ends with the name of that page.
+`Documented` has a page with examples, and its traceback ends with the command that shows it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class Documented(Exception):
-    """Base of errors with a page in docs/errors. Tracebacks give their public home."""
+    """Base of errors with a page in docs/errors, which the command line shows."""
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("shardwise._src."):
@@ -20,15 +20,27 @@ class Documented(Exception):
     def __init__(self, *args: object):
         super().__init__(*args)
         own = next(c for c in type(self).__mro__ if c.__module__.startswith("shardwise."))
-        self.add_note(f"Examples and fixes: docs/errors/{own.__name__}.md")
+        self.add_note(f"Examples and fixes: `shardwise explain-error {own.__name__}`")
 
 
 class ShardingTypeError(Documented, TypeError):
     """Operands whose shardings do not go together, over explicit mesh axes."""
 
+    def __init__(self, *args: object):
+        super().__init__(*args)
+        self.add_note(
+            "Axes of `shardwise.make_mesh` are Explicit by default, so that shardings are a part "
+            "of types. With axis_types=(shardwise.sharding.AxisType.Auto,) * n the compiler "
+            "chooses them."
+        )
+
 
 class TypePromotionError(Documented, TypeError, ValueError):
     """Values of these dtypes do not meet; one of them has to be cast."""
+
+
+class ShapeError(Documented, TypeError, ValueError):
+    """A shape, or sizes and axes, that do not go with an array or are none."""
 
 
 class BroadcastError(Documented, TypeError, ValueError):
@@ -63,7 +75,7 @@ class LeakedTracerError(UnexpectedTracerError):
     """A traced value outlives its function, found by `checking_leaks`."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """` Did you mean 'name'?`, the end of a message about an unknown name; '' if none is near."""
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=likeness)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -21,7 +21,7 @@ import threading
 from importlib import import_module
 from typing import Any
 
-from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.other_names import suggestion
 
 _EXPORT = re.compile(r"^(?:    )?from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re.MULTILINE)
 # Python locks a module before its package: two threads that import them in either order, one of
@@ -37,6 +37,11 @@ def _table(package: str) -> dict[str, tuple[str, str]]:
     return {public: (home, name) for home, name, public in _EXPORT.findall(source)}
 
 
+def _names_in(package: str) -> dict[str, tuple[str, str]]:
+    import_module(package)
+    return _table(package)
+
+
 def lazy_names(package: str) -> None:
     """Gives `__getattr__` and `__dir__` to a package that states its names under TYPE_CHECKING."""
 
@@ -45,7 +50,7 @@ def lazy_names(package: str) -> None:
         if name == "__all__":  # of `from package import *`
             return sorted(table)
         if name not in table:
-            hint = "" if name.startswith("__") else did_you_mean(name, table)
+            hint = suggestion(package, name, _names_in)
             # Without `obj`, for which Python would add a suggestion of its own to this one.
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}", name=name)
         home, inner = table[name]

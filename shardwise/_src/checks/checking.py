@@ -106,7 +106,8 @@ def _lower(op: Op, *_: Any, message: Message, levels: int) -> list[str]:
         return []
     raise ValueError(
         f"checkify.check with the message {message.fmt!r} is in a program that is compiled, where "
-        "it cannot raise anything. Wrap the function in `checkify.checkify`, inside or outside of "
+        "it cannot raise anything. Wrap the function in "
+        "`shardwise.experimental.checkify.checkify`, inside or outside of "
         "jit: it gives the error as a value."
     )
 

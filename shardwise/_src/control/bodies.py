@@ -25,7 +25,7 @@ from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.calls import refuse_call
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import shown, to_register
 from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
@@ -236,7 +236,7 @@ def check_carry(
         )
 
 
-_REMEDIES = {"dtype": "`astype`", "sharding": "`reshard`", "varying names": "`lax.pcast`"}
+_REMEDIES = {"dtype": "`astype`", "sharding": "`reshard`", "varying names": "`shardwise.lax.pcast`"}
 
 
 def differing(*types: ArrayType) -> list[str]:
@@ -322,7 +322,9 @@ def leaf(x: Any, who: str, what: str, tree: Any, i: int) -> Any:
     x = known(x)
     if is_operand(x):
         return x
-    raise TypeError(f"{who}: {path_in(what, tree, i)} is {shown(x)}, which is not an array.")
+    raise TypeError(
+        f"{who}: {path_in(what, tree, i)} is {shown(x)}, which is not an array.{to_register(x)}"
+    )
 
 
 def check_function(who: str, what: str, fun: Any) -> None:

@@ -347,8 +347,8 @@ def refuse_ordered(programs: Sequence[Program], name: str, why: str) -> None:
     if any(ORDERED in p.effects for p in programs):
         raise NotImplementedError(
             f"[{name}] under vmap: {why}, and here are ordered effects, which would also happen "
-            "for rows that they are not meant for. Choose what the effect gets, with `lax.select` "
-            "or `numpy.where`, and let it happen outside."
+            "for rows that they are not meant for. Choose what the effect gets, with "
+            "`shardwise.lax.select` or `shardwise.numpy.where`, and let it happen outside."
         )
 
 

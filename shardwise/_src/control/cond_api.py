@@ -195,7 +195,7 @@ def _predicate(pred: Any) -> Any:
     if t.shape:
         raise TypeError(
             f"cond: pred must be a boolean scalar; got {t.str_short(True)}. To choose element by "
-            "element use `lax.select` or `numpy.where`."
+            "element use `shardwise.lax.select` or `shardwise.numpy.where`."
         )
     if is_bool(t.dtype):
         return pred

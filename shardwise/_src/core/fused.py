@@ -24,6 +24,7 @@ import numpy as np
 
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
+from shardwise._src.messages.tracebacks import pass_on
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,7 +67,11 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
 
     @functools.wraps(fun)
     def call(*args: Any, **static: Any) -> Any:
-        return current().interpreter.call(record, args, static)
+        try:
+            return current().interpreter.call(record, args, static)
+        except Exception as error:
+            pass_on(error)
+            raise
 
     call.fused = record  # pyright: ignore[reportAttributeAccessIssue]
     return call
@@ -99,7 +104,11 @@ def one_program(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> An
 
     @functools.wraps(fun)
     def call(*args: Any, **static: Any) -> Any:
-        return current().interpreter.call_as_one(record, args, static)
+        try:
+            return current().interpreter.call_as_one(record, args, static)
+        except Exception as error:
+            pass_on(error)
+            raise
 
     return call
 

@@ -151,5 +151,5 @@ def opaque_message(name: str, types: tuple[ArrayType, ...]) -> str:
     shown = " and ".join(t.str_short(True) for t in types)
     return (
         f"[{name}] keys are not numbers: they can be moved and compared for equality, but not "
-        f"computed with; got {shown}. `random.key_data` gives the integers of a key."
+        f"computed with; got {shown}. `shardwise.random.key_data` gives the integers of a key."
     )

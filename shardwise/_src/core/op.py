@@ -53,6 +53,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.array_type import ArrayType
 
 INFERENCE_CACHE_SIZE = 8192
@@ -133,7 +134,11 @@ class Op:
         OPS[self.name] = self
 
     def __call__(self, *args: Any, **params: Any) -> Any:
-        return current().interpreter.process(self, args, params)
+        try:
+            return current().interpreter.process(self, args, params)
+        except Exception as error:
+            pass_on(error)
+            raise
 
     def __repr__(self) -> str:
         return self.name

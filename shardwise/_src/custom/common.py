@@ -31,7 +31,7 @@ from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import shown, to_register
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.elementwise import copy
@@ -194,7 +194,7 @@ class CustomFunction:
                 raise TypeError(
                     f"{self.kind} function {self.name}: {path_in('args', tree, i)} is {x!r} of "
                     f"type {type(x).__name__}, which is not an array. Name its position in "
-                    "nondiff_argnums if it is a constant."
+                    f"nondiff_argnums if it is a constant.{to_register(x)}"
                 )
         return list(leaves)
 

@@ -276,7 +276,7 @@ def _refuse_jvp(op: Op, primals: Any, tangents: Any, *, callback: Any, **p: Any)
     raise ValueError(
         f"{callback.title}: it has no derivative, as nothing is known of what the function "
         "computes. Give it one: wrap the call in a function with `custom_jvp` or `custom_vjp`. Or "
-        "use `lax.stop_gradient` on its arguments."
+        "use `shardwise.lax.stop_gradient` on its arguments."
     )
 
 
@@ -301,7 +301,7 @@ def _refuse_batch(
 ) -> NoReturn:
     raise ValueError(
         f"{callback.title}: it is ordered, and calls for the elements of a batch have no order: it "
-        "cannot be used under vmap. Use ordered=False, or `lax.map` in place of vmap."
+        "cannot be used under vmap. Use ordered=False, or `shardwise.lax.map` in place of vmap."
     )
 
 

@@ -6,7 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise._src.messages.source import public_call
+from shardwise._src.messages.source import by_name, public_call
+from shardwise._src.messages.words import brief
 from shardwise._src.numpy.convert import refuse_traced
 from shardwise._src.ops.shape import canonical_axis as axis_of
 
@@ -20,4 +21,5 @@ def sizes(values: Sequence[Any]) -> tuple[int, ...]:
     except TypeError as error:
         for v in values if isinstance(values, tuple | list) else ():
             refuse_traced(v, f"{public_call() or 'lax'}: a size", error)
-        raise TypeError(f"expected a sequence of integers; got {values!r}.") from None
+        message = f"expected a sequence of integers; got {brief(values)}."
+        raise TypeError(by_name(message)) from None

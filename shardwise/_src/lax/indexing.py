@@ -11,6 +11,7 @@ from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.lax.shapes import index_in_dim
+from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops import index, shape
 from shardwise._src.ops.families import add, lit
@@ -49,8 +50,12 @@ def dynamic_slice(
         Negative ones count from the end; a window that reaches over the edge is moved inside.
       slice_sizes: the window's shape.
     """
-    starts = _starts(operand, start_indices)
-    return index.dynamic_slice(operand, *starts, slice_sizes=sizes(slice_sizes))
+    try:
+        starts = _starts(operand, start_indices)
+        return index.dynamic_slice(operand, *starts, slice_sizes=sizes(slice_sizes))
+    except Exception as error:
+        pass_on(error)
+        raise
 
 
 def dynamic_slice_in_dim(

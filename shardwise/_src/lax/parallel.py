@@ -22,6 +22,7 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import itself, known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of
+from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.messages.words import listed
 from shardwise._src.numpy.binary import true_divide
 from shardwise._src.ops import collective as ops
@@ -90,7 +91,11 @@ class _Axes:
 
 def _mapped(fun: Callable[[Any], Any], tree: Any) -> Any:
     leaves, structure = flatten(tree)
-    return structure.unflatten([fun(known(x)) for x in leaves])
+    try:
+        return structure.unflatten([fun(known(x)) for x in leaves])
+    except Exception as error:
+        pass_on(error)
+        raise
 
 
 # -- reductions: the result is the same for all --

@@ -8,14 +8,14 @@ equation came from: what a transform makes of a program keeps the lines of that 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from threading import local
 from types import CodeType
 from typing import Any, TypeVar
 
-_PACKAGE = os.path.join(os.path.abspath(__file__).rpartition("_src")[0], "")
+from shardwise._src.base.warn import PACKAGE
+
 # By file, since the hash of a text is kept, and that of code is not. None: of a file of our own
 # in which some functions run programs again.
 _own: dict[str, bool | None] = {}
@@ -53,7 +53,7 @@ def user_site(depth: int = 1) -> Site | None:
         inside = own.get(code.co_filename, own)
         if inside is not True:
             if inside is own:
-                inside = own[code.co_filename] = code.co_filename.startswith(_PACKAGE)
+                inside = own[code.co_filename] = code.co_filename.startswith(PACKAGE)
             if inside is False:
                 return code, frame.f_lasti
             if inside is None and code in _replaying and replay.site is not None:
@@ -64,14 +64,20 @@ def user_site(depth: int = 1) -> Site | None:
 
 def is_own(file: str) -> bool:
     """Whether a file is one of shardwise's own."""
-    return file.startswith(_PACKAGE)
+    return file.startswith(PACKAGE)
+
+
+def by_name(text: str) -> str:
+    """A message, after the name of the function of a public namespace that was called."""
+    name = public_call()
+    return f"{name}: {text}" if name else text
 
 
 def public_call() -> str:
     """The name of the function of a public namespace that the user's code called, or ''."""
     outermost = None
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (only errors ask)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         outermost = frame
         frame = frame.f_back
     if outermost is None:
@@ -80,7 +86,12 @@ def public_call() -> str:
     if module == "shardwise._src.core.fused":  # the function itself is fused
         fun = outermost.f_locals["record"].fun
         module, name = fun.__module__, fun.__name__
-    return name if module.startswith(_NAMESPACES) and name.isidentifier() else ""
+    if name.startswith("__") and "fun" in outermost.f_locals:  # an operator
+        name = outermost.f_locals["fun"].__name__
+    elif module == "shardwise._src.numpy.at" and "self" in outermost.f_locals:
+        return f".at[...].{name}"
+    public = module.startswith(_NAMESPACES) and name.isidentifier() and name[0] != "_"
+    return name if public else ""
 
 
 _NAMESPACES = tuple(f"shardwise._src.{name}." for name in ("numpy", "lax", "nn", "random"))

@@ -1,20 +1,32 @@
-"""Tracebacks that show the user's lines: frames of the library are left out.
+"""Errors on their way to the user: without the library's frames, and with the function's name.
 
 Between a call of `grad`, `jit` or `scan` and the line of the user's function that fails there are
-some ten frames of this library. `hides_frames` takes them out of what is raised through a function.
-The innermost frame stays, also where it is the library's. The flag `traceback_filtering` switches
-this off.
+some ten frames of this library, as many between an eager `median` and the check that refuses its
+argument. `hide_frames` takes them out of what is raised through a function; the innermost stays,
+also where it is the library's. The flag `traceback_filtering` switches this off.
+
+Ops, fused functions and operators say `except Exception as error: pass_on(error); raise`, which
+costs nothing until something is raised. `pass_on` also says which function the user called:
+
+    jnp.median(keys)    # TypeError: median: [sort] keys are not numbers …
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from shardwise._src.base.config import traceback_filtering
-from shardwise._src.messages.source import is_own
+from shardwise._src.base.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+from shardwise._src.messages.source import is_own, public_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,17 +46,57 @@ def hides_frames(fun: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def pass_on(error: Exception) -> None:
+    """To be called where an error passes through, before it is raised again.
+
+    Hides frames, and names the function of the library that was called, unless the message does.
+    """
+    entries = _entries(error)
+    if all(is_own(entry.tb_frame.f_code.co_filename) for entry in entries):
+        _name_call(error)
+    _hide(error, entries)
+
+
 def hide_frames(error: Exception) -> None:
     """Takes the library's frames out of an error's traceback, but for the innermost of all."""
-    if traceback_filtering.value == "off":
-        return
-    entries: list[TracebackType] = []
+    _hide(error, _entries(error))
+
+
+def _entries(error: Exception) -> list[TracebackType]:
+    found: list[TracebackType] = []
     entry = error.__traceback__
     while entry is not None:
-        entries.append(entry)
+        found.append(entry)
         entry = entry.tb_next
+    return found
+
+
+def _hide(error: Exception, entries: list[TracebackType]) -> None:
+    if traceback_filtering.value == "off":
+        return
     kept: TracebackType | None = None
     for entry in reversed(entries):
         if entry is entries[-1] or not is_own(entry.tb_frame.f_code.co_filename):
             kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     error.__traceback__ = kept
+
+
+# Errors about a traced value, which say where it comes from. (One about an array that is gone is a
+# RuntimeError.)
+_OF_VALUES = (
+    ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+_OF_AN_OP = re.compile(r"\[(\w+)\] ")
+
+
+def _name_call(error: Exception) -> None:
+    """Puts the name of the function that was called before the message of an error."""
+    of_a_value = isinstance(error, _OF_VALUES) or type(error) is RuntimeError
+    if of_a_value or list(map(type, error.args)) != [str]:
+        return
+    text, name = error.args[0], public_call()
+    op = _OF_AN_OP.match(text)
+    said = name in op[1] or op[1] in name if op else re.search(rf"\b{re.escape(name)}\b", text)
+    if name and not said:
+        error.args = (f"{name}: {text}",)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import is_dataclass
+from enum import Enum
 from typing import Any
 
 
@@ -11,6 +13,16 @@ def shown(x: Any) -> str:
     if hasattr(x, "aval") and hasattr(x, "interpreter"):
         return f"a traced {x.aval.str_short(True)}"
     return f"{brief(x)} of type {type(x).__name__}"
+
+
+def to_register(x: Any) -> str:
+    """What to do where an object of a user's class is taken for a leaf: the end of a message."""
+    kind = type(x)
+    plain = kind.__module__ in ("builtins", "types", "numpy") or isinstance(x, type | Enum)
+    if plain or callable(x) or kind.__module__.startswith("shardwise."):
+        return ""
+    how = "register_dataclass" if is_dataclass(kind) else "register_pytree_node_class"
+    return f" If it holds arrays, register its class: `shardwise.tree_util.{how}`."
 
 
 def brief(x: Any) -> str:

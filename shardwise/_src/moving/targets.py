@@ -34,7 +34,7 @@ def as_sharding(x: Any, what: str) -> Any:
         if mesh is None:
             raise ValueError(
                 f"{what}: a bare {x} needs a mesh in scope. Use NamedSharding(mesh, {x}), or enter "
-                "`with mesh:`."
+                "`with shardwise.set_mesh(mesh):`."
             )
         return NamedSharding(mesh if current().interpreter.eager else mesh.abstract_mesh, x)
     raise TypeError(

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused, one_program
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import type_of
+from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy.convert import (
     broadcast,
     broadcast_to,
@@ -55,7 +56,11 @@ def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple | list) else (axis,)
-    found = tuple(canonical_axis(a, ndim) for a in given)
+    try:
+        found = tuple([canonical_axis(a, ndim) for a in given])
+    except Exception as error:
+        pass_on(error)
+        raise
     if len(set(found)) != len(found):
         raise ValueError(f"duplicate axes in {axis}")
     return found
@@ -310,7 +315,7 @@ def one_hot(
     out_sharding: how the result is split over explicit mesh axes.
     """
     chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
-    if is_array(num_classes):
+    if not isinstance(num_classes, int | float):
         num_classes = whole(num_classes, "one_hot: num_classes")
     how = int(num_classes), chosen, canonical_axis(axis, type_of(x).ndim + 1)
     if out_sharding is not None:

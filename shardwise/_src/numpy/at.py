@@ -10,15 +10,16 @@ write is one `dynamic_update_slice`, otherwise one `scatter`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.base.context import current
+from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.creation import where_it_was
@@ -148,34 +149,38 @@ def write(
     wrap_negative_indices: bool = True,
 ) -> Any:
     """`x` with `values` combined into the places `idx` by one of the `SCATTERS`."""
-    chosen = "fill" if mode is None else GatherScatterMode.from_any(mode).value
-    interpreter = current().interpreter
-    eager = interpreter.eager
-    if values.__class__ is list or values.__class__ is tuple:
-        values = np.asarray(values)
-    t = type_of(x)
-    _check_values(method, t, type_of(values))
-    index = parse(
-        idx, t.shape, moving=eager, windows=eager and on_one_device(x),
-        clip=chosen == "clip", wrap=wrap_negative_indices,
-    )
-    if index.outside:
-        return x
-    if not wrap_negative_indices:
-        index = not_wrapped(index)
-    static = {"pattern": index.pattern, "method": method}
-    if chosen != "fill" or indices_are_sorted or unique_indices:
-        static |= {"mode": chosen, "indices_are_sorted": indices_are_sorted,
-                   "unique_indices": unique_indices}
-    if out_sharding is not None:
-        return placed(update, out_sharding, x, values, *index.operands, **static)
-    if eager:
-        operands = interpreter.index_operands(index.operands, x)
-        made = interpreter.call(_UPDATE, (x, values, *operands), static)
-        if method == "set" and index.pattern == (ALL,) * len(t.shape):
-            return where_it_was(x, made)  # nothing of `x` is left in it that would say so
-        return made
-    return update(x, values, *index.operands, **static)
+    try:
+        chosen = "fill" if mode is None else GatherScatterMode.from_any(mode).value
+        interpreter = current().interpreter
+        eager = interpreter.eager
+        if values.__class__ is list or values.__class__ is tuple:
+            values = np.asarray(values)
+        t = type_of(x)
+        _check_values(method, t, type_of(values))
+        index = parse(
+            idx, t.shape, moving=eager, windows=eager and on_one_device(x),
+            clip=chosen == "clip", wrap=wrap_negative_indices,
+        )
+        if index.outside:
+            return x
+        if not wrap_negative_indices:
+            index = not_wrapped(index)
+        static = {"pattern": index.pattern, "method": method}
+        if chosen != "fill" or indices_are_sorted or unique_indices:
+            static |= {"mode": chosen, "indices_are_sorted": indices_are_sorted,
+                       "unique_indices": unique_indices}
+        if out_sharding is not None:
+            return placed(update, out_sharding, x, values, *index.operands, **static)
+        if eager:
+            operands = interpreter.index_operands(index.operands, x)
+            made = interpreter.call(_UPDATE, (x, values, *operands), static)
+            if method == "set" and index.pattern == (ALL,) * len(t.shape):
+                return where_it_was(x, made)  # nothing of `x` is left in it that would say so
+            return made
+        return update(x, values, *index.operands, **static)
+    except Exception as error:
+        pass_on(error)
+        raise
 
 
 def _check_values(method: str, t: Any, v: Any) -> None:
@@ -186,11 +191,11 @@ def _check_values(method: str, t: Any, v: Any) -> None:
                 f"{t.str_short(True)}."
             )
         return
-    warnings.warn(
+    warn(
         f"`.at[...]` writes values of dtype {v.dtype} into an array of dtype {t.dtype}, which "
         "cannot hold them; they are cast. This will become an error: cast them with "
         "`.astype(x.dtype)`.",
-        FutureWarning, stacklevel=4,
+        FutureWarning,
     )
 
 

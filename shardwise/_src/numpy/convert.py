@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from shardwise._src.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
+from shardwise._src.base.warn import warn
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
@@ -127,7 +127,7 @@ def _mind_ranks(shapes: list[tuple[int, ...]], mode: str) -> None:
     )
     if mode == "raise":
         raise ValueError(message)
-    warnings.warn(message, UserWarning, stacklevel=6)
+    warn(message)
 
 
 def broadcast_to(x: Any, shape: tuple) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from shardwise._src.base.errors import ConcretizationTypeError
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.convert import (
     broadcast_to,
     cast,
@@ -250,6 +251,7 @@ def _columns(sample: Any) -> Any:
     ]
 
 
+@hides_frames
 def histogramdd(
     sample: ArrayLike, bins: ArrayLike | Sequence[ArrayLike] = 10,
     range: ArrayLike | Sequence[Sequence[ArrayLike] | None] | None = None,
@@ -288,6 +290,7 @@ def _histogram_of(
     return counts, edges
 
 
+@hides_frames
 def histogram2d(
     x: ArrayLike, y: ArrayLike, bins: ArrayLike | Sequence[ArrayLike] = 10,
     range: ArrayLike | Sequence[Sequence[ArrayLike] | None] | None = None,

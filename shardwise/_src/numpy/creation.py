@@ -12,9 +12,13 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.context import current
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import HOST, is_array, itself, known, type_of
+from shardwise._src.messages.source import by_name
+from shardwise._src.messages.tracebacks import pass_on
+from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.shapes import shape_of as given_shape
 from shardwise._src.ops import create, elementwise
@@ -43,7 +47,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     """A shape as users give it: a size, or a sequence of sizes; no negative ones."""
     sizes = given_shape(shape)
     if sizes and min(sizes) < 0:
-        raise ValueError(f"a shape consists of sizes of at least 0; got {sizes}.")
+        raise ShapeError(by_name(f"a shape consists of sizes of at least 0; got {sizes}."))
     return sizes
 
 
@@ -51,7 +55,7 @@ def dtype_of(dtype: Any, fun_name: str, default: Any = FLOAT) -> Any:
     """A dtype as users give it; warns about 64 bits where they are off."""
     if dtype is None:
         return canonicalize(default)
-    return check_user_dtype(dtype, fun_name, 4)
+    return check_user_dtype(dtype, fun_name)
 
 
 # -- filled with a constant --
@@ -213,7 +217,11 @@ def array(
     if out_sharding is not None:
         device = target(out_sharding, "array: out_sharding")
     wanted = None if dtype is None else dtype_of(dtype, "array")
-    made = _array(object, wanted)
+    try:
+        made = _array(object, wanted)
+    except Exception as error:
+        pass_on(error)
+        raise
     if made is object:
         made = _copy(made) if copy else itself(made)
     if made.ndim < ndmin:
@@ -272,7 +280,7 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
     if isinstance(x, Sequence) and not isinstance(x, str | bytes):
         return _from_sequence(list(x), dtype)
     raise TypeError(
-        f"an array holds numbers and booleans; got {x!r} of type {type(x).__name__}."
+        by_name(f"an array holds numbers and booleans; got {shown(x)}.")
     )
 
 
@@ -333,8 +341,8 @@ def _nested(x: Any, fun: Callable) -> Any:
 def _stacked(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
     shapes = {np.shape(v) for v in leaves}
     if len(shapes) > 1:
-        shown = " and ".join(sorted(map(str, shapes)))
-        raise ValueError(f"the arrays in a sequence must have one shape; got {shown}.")
+        found = " and ".join(sorted(map(str, shapes)))
+        raise ValueError(by_name(f"the arrays in a sequence must have one shape; got {found}."))
     return _stack(*leaves, shape=_nesting(rows), dtype=dtype)
 
 

@@ -175,8 +175,7 @@ def _shown(x: Any) -> str:
 
 
 def _too_many(items: Sequence[Any], ndim: int) -> NoReturn:
-    consumed([i for i in items if i is not Ellipsis])
-    count = len([i for i in items if i is not None and i is not Ellipsis])
+    count = consumed([i for i in items if i is not Ellipsis])
     raise IndexError(
         f"too many indices: the array is {ndim}-dimensional, but {count} were given."
     )
@@ -216,13 +215,15 @@ def _static_slice(s: slice, position: int) -> slice:
         raise
     except TypeError as error:
         if not any(is_array(part) for part in (s.start, s.stop, s.step)):
-            raise
+            raise TypeError(
+                f"the parts of a slice must be integers or None; got {s} at position {position}."
+            ) from None
         traced: Any = next(p for p in (s.start, s.stop, s.step) if is_array(p))
         why = f", {traced.not_known()}" if hasattr(traced, "not_known") else "."
         raise IndexError(
             f"the parts of a slice must be known integers; got {s} at position {position}{why} Use "
-            "`lax.dynamic_slice(x, starts, sizes)` for a window of known size at a traced place, "
-            "and `numpy.where` with `arange` for one of traced size."
+            "`shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of known size at a "
+            "traced place, and `shardwise.numpy.where` with `arange` for one of traced size."
         ) from error
 
 
@@ -264,8 +265,9 @@ def _known_mask(mask: Any) -> np.ndarray:
     except TracerArrayConversionError as error:
         raise NonConcreteBooleanIndexError(
             f"a boolean index must be known, since the result's shape depends on it; got a traced "
-            f"{_shown(mask)}, {mask.not_known()} Use `numpy.where(mask, x, other)` to keep the "
-            "shape, or `numpy.nonzero(mask, size=n)` for a known number of places."
+            f"{_shown(mask)}, {mask.not_known()} Use `shardwise.numpy.where(mask, x, other)` to "
+            "keep the shape, or `shardwise.numpy.nonzero(mask, size=n)` for a known number of "
+            "places."
         ) from error
 
 

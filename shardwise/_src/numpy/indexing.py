@@ -17,6 +17,7 @@ import numpy as np
 from shardwise._src.base.context import current
 from shardwise._src.core.fused import body_of, fused, record_of
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.index_pattern import (
     ADVANCED,
@@ -351,29 +352,34 @@ def get(
     out_sharding: Any = None,
 ) -> Any:
     """`x[idx]` with a say in what happens out of bounds (see `At.get`)."""
-    chosen = None if mode is None else GatherScatterMode.from_any(mode).value
-    filling = chosen == "fill"
-    t = type_of(x)
-    interpreter = current().interpreter
-    eager = interpreter.eager
-    index = parse(idx, t.shape, moving=eager, clip=not filling, wrap=wrap)
-    if index.outside:
-        inside = read(x, *index.operands, pattern=index.pattern)
-        value = fill_value_for(t.dtype) if fill_value is None else fill_value
-        out = type_of(inside)
-        return cast(broadcast_in_dim(lit(value, x), shape=out.shape, dims=()), t.dtype, t.weak_type)
-    if not wrap:
-        index = not_wrapped(index)
-    static = {
-        "pattern": index.pattern, "mode": chosen, "fill_value": fill_value,
-        "indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices,
-    }
-    if out_sharding is not None:
-        return placed(read, out_sharding, x, *index.operands, **static)
-    if eager:
-        operands = interpreter.index_operands(index.operands, x)
-        return interpreter.call(READ, (x, *operands), static)
-    return read(x, *index.operands, **static)
+    try:
+        chosen = None if mode is None else GatherScatterMode.from_any(mode).value
+        filling = chosen == "fill"
+        t = type_of(x)
+        interpreter = current().interpreter
+        eager = interpreter.eager
+        index = parse(idx, t.shape, moving=eager, clip=not filling, wrap=wrap)
+        if index.outside:
+            inside = read(x, *index.operands, pattern=index.pattern)
+            value = fill_value_for(t.dtype) if fill_value is None else fill_value
+            out = type_of(inside)
+            filled = broadcast_in_dim(lit(value, x), shape=out.shape, dims=())
+            return cast(filled, t.dtype, t.weak_type)
+        if not wrap:
+            index = not_wrapped(index)
+        static = {
+            "pattern": index.pattern, "mode": chosen, "fill_value": fill_value,
+            "indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices,
+        }
+        if out_sharding is not None:
+            return placed(read, out_sharding, x, *index.operands, **static)
+        if eager:
+            operands = interpreter.index_operands(index.operands, x)
+            return interpreter.call(READ, (x, *operands), static)
+        return read(x, *index.operands, **static)
+    except Exception as error:
+        pass_on(error)
+        raise
 
 
 def not_wrapped(index: Index) -> Index:

@@ -8,6 +8,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import is_array, itself, type_of
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import update
 from shardwise._src.numpy.convert import cast
@@ -273,6 +274,7 @@ def compress(
     return take(a, places, axis, mode="fill", fill_value=fill_value)
 
 
+@hides_frames
 def extract(
     condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0
 ) -> Array:

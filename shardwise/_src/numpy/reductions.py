@@ -81,7 +81,7 @@ def refuse_out(name: str, out: Any) -> None:
 
 
 def checked_dtype(dtype: Any, name: str) -> Any:
-    return None if dtype is None else check_user_dtype(dtype, name, 4)
+    return None if dtype is None else check_user_dtype(dtype, name)
 
 
 # -- sums and products --

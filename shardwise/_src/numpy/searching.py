@@ -163,7 +163,7 @@ def where(
     if x is None and y is None:
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
-        raise ValueError("where takes a condition alone, or both x and y with it.")
+        raise TypeError("where takes a condition alone, or both x and y with it.")
     if size is not None or fill_value is not None:
         raise ValueError("where: size and fill_value go with a condition alone.")
     no_lists("where", condition, x, y)

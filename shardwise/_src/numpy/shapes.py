@@ -12,10 +12,15 @@ from typing import Any, overload
 
 import numpy as np
 
-from shardwise._src.base.errors import TracerIntegerConversionError, UnexpectedTracerError
+from shardwise._src.base.errors import (
+    ShapeError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.messages.source import public_call
+from shardwise._src.messages.source import by_name, public_call
+from shardwise._src.messages.words import brief
 from shardwise._src.numpy.convert import broadcast_to as _broadcast
 from shardwise._src.numpy.convert import refuse_traced
 from shardwise._src.ops import basis
@@ -49,7 +54,8 @@ def shape_of(shape: Any) -> tuple[int, ...]:
         return (operator.index(size),)
     except TypeError as error:
         _refuse_traced_sizes(sizes, error)
-        raise TypeError(f"a shape is made of known integers; got {shape!r}.") from None
+        message = f"a shape is made of known integers; got {brief(shape)}."
+        raise TypeError(by_name(message)) from None
 
 
 def _refuse_traced_sizes(sizes: Sequence[Any], error: Exception) -> None:
@@ -94,16 +100,16 @@ def new_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
     size, known = math.prod(old), math.prod(new)
     if -1 in new:
         if new.count(-1) > 1:
-            raise TypeError(f"reshape: only one size can be -1; got {new}.")
+            raise ShapeError(f"reshape: only one size can be -1; got {new}.")
         known = -known
         if known == 0 or size % known:
-            raise TypeError(
+            raise ShapeError(
                 f"reshape: an array of shape {old} ({size} elements) cannot have the shape {new}: "
                 f"{size} is not a multiple of {known}."
             )
         new = tuple(size // known if n == -1 else n for n in new)
     elif known != size:
-        raise TypeError(
+        raise ShapeError(
             f"reshape: an array of shape {old} ({size} elements) cannot have the shape {new} "
             f"({known} elements)."
         )
@@ -154,7 +160,7 @@ def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
         return _transpose(a, tuple(range(ndim))[::-1])
     perm = tuple([canonical_axis(i, ndim) for i in axes])
     if len(perm) != ndim or len(set(perm)) != ndim:
-        raise ValueError(
+        raise ShapeError(
             f"transpose: axes must name each of the {ndim} dimensions once; got {tuple(axes)}."
         )
     return _transpose(a, perm)
@@ -325,8 +331,8 @@ def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*sizes))
     except ValueError:
-        shown = ", ".join(map(str, sizes))
-        raise ValueError(f"shapes {shown} do not broadcast together.") from None
+        message = f"shapes {', '.join(map(str, sizes))} do not broadcast together."
+        raise ValueError(by_name(message)) from None
 
 
 @fused

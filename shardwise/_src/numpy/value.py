@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import shardwise._src.numpy as modules
 from shardwise._src.core.infer import is_operand, known
+from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy import binary
+from shardwise._src.numpy.elsewhere import Elsewhere
 from shardwise._src.numpy.methods import Methods
 from shardwise._src.types.annotations import Array, ArrayLike
 
@@ -20,18 +22,22 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.at import At
 
 
-def _other_way(fun: Any, x: Any, y: Any, error: TypeError) -> Any:
-    """An operator's second try after a TypeError: with an operand of another library converted.
+def _other_way(fun: Any, x: Any, y: Any, error: Exception) -> Any:
+    """What an operator gives after an error: with an operand of another library converted.
 
-    Gives way where the operand is nothing that functions take; else the error was about something
-    else, and is raised.
+    Gives way where the operand is nothing that functions take. None where the error was about
+    something else, and is to be raised.
     """
+    if not isinstance(error, TypeError):
+        return None
     new_x, new_y = known(x), known(y)
     if new_x is not x or new_y is not y:
-        return fun(new_x, new_y)
-    if all(is_operand(v) for v in (x, y)):
-        raise error
-    return NotImplemented
+        try:
+            return fun(new_x, new_y)
+        except Exception as again:
+            pass_on(again)
+            raise again from None
+    return None if all(is_operand(v) for v in (x, y)) else NotImplemented
 
 
 def _operators(name: str, fun: Callable[[Any, Any], Any]) -> tuple[_Method, _Method]:
@@ -40,14 +46,22 @@ def _operators(name: str, fun: Callable[[Any, Any], Any]) -> tuple[_Method, _Met
     def forward(self: Any, other: Any) -> Any:
         try:
             return fun(self, other)
-        except TypeError as error:
-            return _other_way(fun, self, other, error)
+        except Exception as error:
+            found = _other_way(fun, self, other, error)
+            if found is None:
+                pass_on(error)
+                raise
+            return found
 
     def reflected(self: Any, other: Any) -> Any:
         try:
             return fun(other, self)
-        except TypeError as error:
-            return _other_way(fun, other, self, error)
+        except Exception as error:
+            found = _other_way(fun, other, self, error)
+            if found is None:
+                pass_on(error)
+                raise
+            return found
 
     return _named(forward, f"__{name}__"), _named(reflected, f"__r{name}__")
 
@@ -65,38 +79,11 @@ def _matmul(x: Any, y: Any) -> Any:
 _Method = Callable[[Any, ArrayLike], Array]
 
 
-class _Missing:
-    """An attribute of NumPy's arrays, or of earlier ones here, that arrays do not have."""
-
-    def __init__(self, instead: str):
-        self.instead = instead  # what to write
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, x: Any, owner: type) -> Any:
-        if x is None:
-            return self
-        message = f"{owner.__name__!r} object has no attribute {self.name!r}. Use `{self.instead}`."
-        raise AttributeError(message, name=self.name, obj=x)
-
-
-class Value(Methods):
+class Value(Methods, Elsewhere):
     """Base of `Array` and of all tracers. Required of a subclass: `aval`."""
 
     __slots__ = ()
     __array_priority__ = 100  # NumPy's arrays leave binary operators to us
-
-    # Named one by one: NumPy asks arrays for attributes, and `__getattr__` would be slow to answer.
-    device_buffer = _Missing("x.addressable_data(0)")
-    device_buffers = _Missing("[shard.data for shard in x.addressable_shards]")
-    fill = _Missing("x = numpy.full_like(x, value)")
-    flat = _Missing("x.ravel()")
-    itemset = _Missing("x = x.at[idx].set(value)")
-    partition = _Missing("x = numpy.partition(x, kth)")
-    put = _Missing("x = numpy.put(x, idx, values, inplace=False)")
-    resize = _Missing("x = numpy.resize(x, shape)")
-    tofile = _Missing("numpy.asarray(x).tofile(file)")
 
     # -- arithmetic --
 
@@ -146,7 +133,11 @@ class Value(Methods):
     # -- elements --
 
     def __getitem__(self, idx: Any) -> Array:
-        return modules.indexing.getitem(self, idx)
+        try:
+            return modules.indexing.getitem(self, idx)
+        except Exception as error:
+            pass_on(error)
+            raise
 
     @property
     def at(self) -> At:
@@ -162,7 +153,7 @@ class Value(Methods):
     def __delitem__(self, idx: Any) -> NoReturn:
         raise TypeError(
             f"elements of {_title(self)} cannot be deleted in place. For a new array "
-            "without them, write x = numpy.delete(x, idx)."
+            "without them, write x = shardwise.numpy.delete(x, idx)."
         )
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.base.errors import ShapeError, ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.sharding import settle
@@ -36,7 +36,7 @@ def _broadcast_type(op: Op, x: ArrayType, *, shape: tuple, dims: tuple) -> Array
         0 <= d < len(shape) and n in (1, shape[d]) for n, d in zip(x.shape, dims, strict=False)
     )
     if not fits or list(dims) != sorted(set(dims)):
-        raise TypeError(
+        raise ShapeError(
             f"[broadcast_in_dim] cannot broadcast {x.str_short(True)} to shape {shape} with its "
             f"dimensions at {dims}: each must be 1 or equal, in increasing places."
         )
@@ -161,7 +161,7 @@ def batch_first(size: int, x: Any, dim: int | None) -> Any:
 
 def _reshape_type(op: Op, x: ArrayType, *, shape: tuple) -> ArrayType:
     if math.prod(shape) != x.size or any(n < 0 for n in shape):
-        raise TypeError(
+        raise ShapeError(
             f"[reshape] cannot reshape {x.str_short(True)} ({x.size} elements) to shape {shape} "
             f"({math.prod(shape)} elements)."
         )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops.basis import broadcast_in_dim, ints, zeros
@@ -123,7 +124,7 @@ def check_starts(name: str, x: ArrayType, starts: tuple) -> None:
         not t.shape and is_integer(t.dtype) and t.dtype == starts[0].dtype for t in starts
     )
     if not fits:
-        raise TypeError(
+        raise ShapeError(
             f"[{name}] takes an integer scalar, all of one dtype, for each dimension of "
             f"{x.str_short(True)}; got {in_words(starts) if starts else 'none'}."
         )

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.base.errors import ShapeError, UnexpectedTracerError
 from shardwise._src.core.infer import itself, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
-from shardwise._src.messages.source import public_call
+from shardwise._src.messages.source import by_name, public_call
 from shardwise._src.ops.basis import (
     batch_first,
     broadcast_in_dim,
@@ -138,7 +138,7 @@ def _slice_type(
 ) -> ArrayType:
     steps = strides if strides is not None else (1,) * x.ndim
     if not len(start_indices) == len(limit_indices) == len(steps) == x.ndim:
-        raise TypeError(
+        raise ShapeError(
             f"[slice] takes a start, a limit and a stride for each of the {x.ndim} dimensions of "
             f"{x.str_short(True)}; got {start_indices}, {limit_indices} and {strides}."
         )
@@ -242,7 +242,7 @@ def _pad_type(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) 
             f"[pad] takes an array and a scalar of its dtype; got {in_words((x, value))}."
         )
     if len(padding_config) != x.ndim or any(inner < 0 for _, _, inner in padding_config):
-        raise TypeError(
+        raise ShapeError(
             f"[pad] padding_config must be (lo, hi, interior) for each of the {x.ndim} dimensions "
             f"of {x.str_short(True)}, interior not negative; got {padding_config}."
         )
@@ -444,7 +444,7 @@ def canonical_axis(axis: Any, ndim: int) -> int:
             raise axis.needed_for_shape(what) from None
         raise TypeError(f"{what} must be an integer; got {axis!r}.") from None
     if not -ndim <= i < ndim:
-        raise ValueError(f"axis {i} is out of bounds for array of dimension {ndim}")
+        raise ValueError(by_name(f"axis {i} is out of bounds for array of dimension {ndim}"))
     return i + ndim if i < 0 else i
 
 

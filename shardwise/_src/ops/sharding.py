@@ -237,7 +237,7 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
         if mesh is None:
             raise ValueError(
                 f"{name}: a bare {sharding} needs a mesh in scope. Use NamedSharding(mesh, "
-                f"{sharding}), or enter `with set_mesh(mesh):`."
+                f"{sharding}), or enter `with shardwise.set_mesh(mesh):`."
             )
         found = NamedSharding(mesh, sharding)
     else:

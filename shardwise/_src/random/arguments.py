@@ -63,8 +63,8 @@ def is_typed(key: Any) -> bool:
 
 def _key_message(name: str, given: str) -> str:
     return (
-        f"{name} takes a key as its first argument, made by random.key (key<fry>[]) or "
-        f"random.PRNGKey (u32[2]); got {given}."
+        f"{name} takes a key as its first argument, made by `shardwise.random.key` (key<fry>[]) or "
+        f"`shardwise.random.PRNGKey` (u32[2]); got {given}."
     )
 
 
@@ -119,7 +119,7 @@ def float_dtype(name: str, dtype: Any) -> Any:
     """The canonical dtype of floating-point samples; None for the default."""
     if dtype is None:
         return canonicalize(float)
-    found = check_user_dtype(dtype, name, stacklevel=4)
+    found = check_user_dtype(dtype, name)
     if not is_float(found):
         raise ValueError(f"{name}: dtype must be a floating-point type; got {found}.")
     return found
@@ -128,7 +128,7 @@ def float_dtype(name: str, dtype: Any) -> Any:
 def inexact_dtype(name: str, dtype: Any) -> Any:
     if dtype is None:
         return canonicalize(float)
-    found = check_user_dtype(dtype, name, stacklevel=4)
+    found = check_user_dtype(dtype, name)
     if not is_inexact(found):
         raise ValueError(f"{name}: dtype must be a floating-point or complex type; got {found}.")
     return found
@@ -137,7 +137,7 @@ def inexact_dtype(name: str, dtype: Any) -> Any:
 def int_dtype(name: str, dtype: Any) -> Any:
     if dtype is None:
         return canonicalize(int)
-    found = check_user_dtype(dtype, name, stacklevel=4)
+    found = check_user_dtype(dtype, name)
     if not is_integer(found):
         raise TypeError(f"{name}: dtype must be an integer type; got {found}.")
     return found

@@ -418,7 +418,7 @@ def _too_deep(ref: Ref, value: Any) -> Exception:
         f"{ref.short}, made at {describe(ref._site)}, cannot take {kind}: it was made outside of "
         f"{interpreter.describe()}. Make the ref inside of that function, or "
         + ("pass it as a mapped argument." if hasattr(interpreter, "tag")
-           else "write `lax.stop_gradient(x)`.")
+           else "write `shardwise.lax.stop_gradient(x)`.")
     )
 
 

@@ -17,6 +17,7 @@ from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.toolbox import single
+from shardwise._src.messages.words import shown, to_register
 from shardwise._src.moving.foreign import from_dlpack
 from shardwise._src.moving.pickling import copied
 from shardwise._src.moving.targets import as_sharding
@@ -76,6 +77,8 @@ class Eager(Interpreter, Indexing):
                 if form.signed:
                     form = form_of(fused, args[n:], static)
             except TypeError:  # a static argument without a hash: it is given one, or refused
+                form = None
+            if form is None:
                 return self._new_call(fused, args, static)
         key = None
         if len(given) == 2:  # to make a list of so few takes as long as all the rest
@@ -187,7 +190,7 @@ class Eager(Interpreter, Indexing):
             return self.array(converted)
         if isinstance(x, list | tuple):
             type_of(x)  # raises
-        raise TypeError(f"expected an array or a scalar, got {x!r} of type {type(x).__name__}.")
+        raise TypeError(f"expected an array or a scalar, got {shown(x)}.{to_register(x)}")
 
     def place(self, x: Any, target: Any) -> Any:
         sharding = as_sharding(target, "device")

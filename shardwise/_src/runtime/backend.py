@@ -77,13 +77,17 @@ def _default_client() -> Any:
     return client("cpu")
 
 
+def _started() -> str:
+    return ", ".join(f"{len(c.devices())} of {name}" for name, c in _clients.items())
+
+
 def _only_before_start(flag: Any) -> Any:
     def guard(value: Any) -> None:
         if _clients and value != flag.value:
             raise RuntimeError(
-                f"{flag.name} cannot be changed from {flag.value!r} to {value!r}: the devices were "
-                "started already. Set it before the first use of an array or device, or by the "
-                f"environment variable SHARDWISE_{flag.name.upper()}."
+                f"{flag.name} cannot be set to {value!r} any more: the devices "
+                f"({_started()}) were started already. Set it before the first use of an array or "
+                f"device, or by the environment variable SHARDWISE_{flag.name.upper()}."
             )
 
     return guard

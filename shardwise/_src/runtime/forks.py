@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+from shardwise._src.base.warn import warn
 
 _closed: list[tuple[Any, str]] = []
 _forgotten: list[Callable[[], Any]] = []
@@ -48,11 +49,11 @@ def _before() -> None:
     if frame.f_globals.get("__name__") == "subprocess":  # it runs another program then
         return
     _State.warned = True
-    warnings.warn(
+    warn(
         "os.fork() after shardwise has started its devices: the child has none of the threads that "
         "run programs, and every use of an array there will raise. Start processes by "
         'multiprocessing.get_context("spawn") or "forkserver", or fork before the first array.',
-        RuntimeWarning, stacklevel=2,
+        RuntimeWarning,
     )
 
 

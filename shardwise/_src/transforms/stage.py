@@ -17,6 +17,7 @@ from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.toolbox import without_dead_code
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
+from shardwise._src.messages.words import shown, to_register
 from shardwise._src.numpy.value import Value
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.templates import Template, keep, key_of, templates
@@ -148,9 +149,7 @@ class Stage(Interpreter):
             converted = known(x)
             if converted is not x:
                 return self.atom(converted)
-            raise TypeError(
-                f"expected an array or a scalar, got {x!r} of type {type(x).__name__}."
-            )
+            raise TypeError(f"expected an array or a scalar, got {shown(x)}.{to_register(x)}")
         return self.capture(x)
 
     def capture(self, x: Any) -> Var:

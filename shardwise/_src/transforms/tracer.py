@@ -86,7 +86,7 @@ class Tracer(Value):
                 f"{what} at {describe(user_site(2))} would make a constant of a value of type "
                 f"{self.aval.str_short(True)} that is being differentiated "
                 f"({self.interpreter.describe()}), and its derivative would be lost. {instead}, or "
-                "say that it is a constant with `lax.stop_gradient`."
+                "say that it is a constant with `shardwise.lax.stop_gradient`."
             )
         return value
 
@@ -103,8 +103,9 @@ class Tracer(Value):
             raise ValueError(
                 f"the truth value at {describe(user_site())} of a traced array of type "
                 f"{self.aval.str_short(True)}, with {self.size} elements, is ambiguous "
-                f"({self.interpreter.describe()}). Choose element by element with `numpy.where`, "
-                "or by one value with `lax.cond(x.any(), ...)` or `x.all()`."
+                f"({self.interpreter.describe()}). Choose element by element with "
+                "`shardwise.numpy.where`, or by one value with `shardwise.lax.cond(x.any(), ...)` "
+                "or `x.all()`."
             )
         return bool(self._concrete_or(TracerBoolConversionError, "bool()", _CHOOSE))
 
@@ -169,7 +170,7 @@ class Tracer(Value):
         raise TypeError(
             f"iteration at {describe(user_site())} over a traced array without dimensions, of type "
             f"{self.aval.str_short(True)} ({self.interpreter.describe()}). To go over a range of "
-            "traced length, use `lax.fori_loop` or `lax.while_loop`."
+            "traced length, use `shardwise.lax.fori_loop` or `shardwise.lax.while_loop`."
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -192,10 +193,19 @@ class Tracer(Value):
         return format(self._concrete_or(ConcretizationTypeError, f"format {spec!r}", _KEEP), spec)
 
 
-_CHOOSE = "Use `numpy.where` or `lax.cond` to choose by value, `lax.while_loop` to repeat"
+_CHOOSE = (
+    "Use `shardwise.numpy.where` or `shardwise.lax.cond` to choose by value, "
+    "`shardwise.lax.while_loop` to repeat"
+)
 _KEEP = "Keep it an array"
-_PICKLE = "Pickle what the function returns, or use `debug.callback` to write values while it runs"
-_INDEX = "Use arrays and `lax.scan` instead of lists, `range` and shapes that depend on values"
+_PICKLE = (
+    "Pickle what the function returns, or use `shardwise.debug.callback` to write values while "
+    "it runs"
+)
+_INDEX = (
+    "Use arrays and `shardwise.lax.scan` instead of lists, `range` and shapes that depend on "
+    "values"
+)
 _ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions"
 # By transform: how an argument's value can be known all the same.
 _KNOWN_ARGUMENTS = {

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shardwise._src.messages.trees import leaf_paths, prefix_difference, tree_text
+from shardwise._src.messages.words import shown
 from shardwise._src.runtime import pytree as _pytree
 from shardwise._src.types.annotations import T
 
@@ -80,6 +81,8 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     The trees of `rest` have the nodes of `tree`, and may go on below its leaves. Raises ValueError
     where they do not, naming the place.
     """
+    if not callable(f):
+        raise TypeError(f"tree.map takes a function first; got {shown(f)}.")
     leaves, treedef = _pytree.flatten(tree, is_leaf)
     others = [_up_to("tree.map", treedef, tree, r, is_leaf, i) for i, r in enumerate(rest)]
     return treedef.unflatten([f(*xs) for xs in zip(leaves, *others, strict=True)])

@@ -14,7 +14,6 @@ How two dtypes combine is in `promotion`. Values are not converted here.
 
 from __future__ import annotations
 
-import warnings
 from functools import cache, lru_cache
 from typing import Any
 
@@ -23,6 +22,8 @@ import numpy as np
 
 from shardwise._src.base.config import enable_x64
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.warn import warn
+from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.extended import ExtendedDType as ExtendedDType
 from shardwise._src.types.extended import KeyDType as KeyDType
 from shardwise._src.types.extended import extended as extended
@@ -109,20 +110,23 @@ def too_large(value: int, dtype: Any) -> OverflowError:
     )
 
 
-def check_user_dtype(dtype: Any, fun_name: str = "", stacklevel: int = 3) -> DType:
+def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
     """`canonicalize` for a dtype that a caller of `fun_name` asked for.
 
     Warns when an explicit 64-bit dtype is narrowed; int, float, complex and None are not explicit.
-    `stacklevel` is that of `warnings.warn`: 3 blames the caller of the function that calls this.
     """
     if dtype is None or dtype is int or dtype is float or dtype is complex:
         return canonicalize(dtype)
     if isinstance(dtype, ExtendedDType):
         return dtype
-    exact = exact_dtype(dtype, f"{fun_name}: " if fun_name else "")
+    try:
+        exact = exact_dtype(dtype, f"{fun_name}: " if fun_name else "")
+    except TypeError as error:
+        pass_on(error)
+        raise
     found = canonicalize(exact)
     if found is not exact:
-        warnings.warn(_narrowed_message(exact, found, fun_name), UserWarning, stacklevel)
+        warn(_narrowed_message(exact, found, fun_name))
     return found
 
 

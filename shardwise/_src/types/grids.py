@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import counted, shown
 from shardwise._src.types.devices import Device
 from shardwise._src.types.mesh import AxisName, AxisType, Mesh, axis_names_of
 
@@ -47,7 +47,12 @@ def make_mesh(
     axis_types: AxisType | Sequence[AxisType] | None = None,
 ) -> Mesh:
     """A mesh of the given shape over the first of `devices`; its axes are Explicit by default."""
-    shape, names = tuple(operator.index(size) for size in axis_shapes), axis_names_of(axis_names)
+    try:
+        shape = tuple([operator.index(size) for size in axis_shapes])
+    except TypeError:
+        message = f"make_mesh takes a sequence of ints as axis_shapes; got {shown(axis_shapes)}."
+        raise TypeError(message) from None
+    names = axis_names_of(axis_names)
     if len(shape) != len(names):
         raise ValueError(
             f"make_mesh got {counted(len(shape), 'axis size')}, {shape}, "

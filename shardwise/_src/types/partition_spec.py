@@ -233,7 +233,8 @@ def _check_kind(kind: Any, unreduced: Any) -> None:
     if name != "sum":
         raise NotImplementedError(
             f"unreduced_kind={name} of a PartitionSpec: devices hold addends along unreduced axes; "
-            f"values whose {name}imum is to be taken are not supported. Take it with lax.p{name}."
+            f"values whose {name}imum is to be taken are not supported. Take it with "
+            f"shardwise.lax.p{name}."
         )
 
 

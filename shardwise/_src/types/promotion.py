@@ -13,7 +13,6 @@ Source: the JAX documentation, "Type promotion semantics". What a dtype is, is i
 
 from __future__ import annotations
 
-import warnings
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, overload
@@ -24,6 +23,9 @@ from shardwise._src.base import context
 from shardwise._src.base.caches import make_room
 from shardwise._src.base.config import enable_x64, numpy_dtype_promotion
 from shardwise._src.base.errors import TypePromotionError
+from shardwise._src.base.warn import warn
+from shardwise._src.messages.tracebacks import pass_on
+from shardwise._src.messages.words import to_register
 from shardwise._src.types.dtypes import (
     SCALAR_TYPES,
     DType,
@@ -148,7 +150,7 @@ def _join_and_keep(pairs: tuple[Pair, ...], table: dict[tuple[Pair, ...], Pair])
     dtype, weak = equal or _join_of_different(pairs)
     found = dtype if equal else canonicalize(dtype)
     if found is not dtype:  # not kept in the table, so that it warns each time
-        warnings.warn(_narrowed_message(pairs, dtype, found), UserWarning, stacklevel=3)
+        warn(_narrowed_message(pairs, dtype, found))
     elif len(pairs) <= 8:  # a long concatenation is rarely seen again
         make_room(table, JOINS_REMEMBERED)
         table[pairs] = found, weak
@@ -253,7 +255,11 @@ def result_type(*args: Any, return_weak_type: bool = False) -> DType | Pair:
     """
     if not args:
         raise ValueError("result_type expects at least one array, scalar or dtype; got none.")
-    dtype, weak = lattice_join(*[_dtype_or_value(x) for x in args])
+    try:
+        dtype, weak = lattice_join(*[_dtype_or_value(x) for x in args])
+    except TypeError as error:
+        pass_on(error)
+        raise
     if weak:
         dtype = canonicalize(_DEFAULTS[kind_of(dtype)])
     return (dtype, weak) if return_weak_type else dtype
@@ -321,5 +327,6 @@ def _narrowed_message(pairs: tuple[Pair, ...], dtype: DType, found: DType) -> st
 
 def _no_value_message(x: Any) -> str:
     is_sequence = isinstance(x, (list, tuple))
-    hint = " Convert a sequence with shardwise.numpy.asarray first." if is_sequence else ""
+    hint = " Convert a sequence with `shardwise.numpy.asarray` first." if is_sequence else ""
+    hint = hint or to_register(x)
     return f"expected an array or a Python or NumPy scalar, got a {x.__class__.__name__}.{hint}"

@@ -1,0 +1,59 @@
+"""What `jit` says of donated arguments whose memory no result could take: why, and what to do.
+
+    jit of step: 12 donated arguments keep their memory, which no result could take.
+    params['w'] and 11 more, such as f32[8,4] on P('x'): the result of this type is on P(). Pass
+    out_shardings with the argument's sharding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.messages.words import counted
+from shardwise._src.running.executable import Executable
+from shardwise._src.types.sharding import NamedSharding
+
+
+def report(what: str, executable: Executable) -> str:
+    """The warning; '' where all donated memory was taken."""
+    unused = executable.unused_donations()
+    if not unused:
+        return ""
+    rows: dict[str, list[int]] = {}
+    for i in unused:
+        rows.setdefault(_cause(executable, i), []).append(i)
+    causes = [f"{_shown(executable, found)}: {cause}" for cause, found in rows.items()]
+    return (
+        f"{what}: no result could take the memory of {counted(len(unused), 'donated argument')}. "
+        f"{' '.join(causes)} A result takes the memory of an argument with its shape, dtype and "
+        "sharding."
+    )
+
+
+def _shown(executable: Executable, found: list[int]) -> str:
+    i = found[0]
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{executable.names[i]} of type {executable.program.in_types[i].str_short(True)}{more}"
+
+
+def _cause(executable: Executable, i: int) -> str:
+    """Why no result takes the memory of an argument, and what would help."""
+    t, sharding = executable.program.in_types[i], executable.in_shardings[i]
+    shaped = [s for s in executable.out_sigs if s.type.shape == t.shape]
+    alike = [s for s in shaped if s.type.dtype == t.dtype]
+    if not shaped:
+        return "no result has this shape. Do not donate it."
+    if not alike:
+        dtype = shaped[0].type.dtype
+        return f"the result of this shape has dtype {dtype}. Cast it with `.astype({t.dtype})`."
+    others = [s.sharding for s in alike if s.sharding != sharding]
+    if len(others) == len(alike):
+        return (
+            f"its sharding is {_place(sharding)}, that of the result {_place(others[0])}. Pass "
+            "`out_shardings` with the argument's sharding."
+        )
+    return "other arguments gave theirs to the results of this type. Do not donate it."
+
+
+def _place(sharding: Any) -> str:
+    return str(sharding.spec) if isinstance(sharding, NamedSharding) else str(sharding)

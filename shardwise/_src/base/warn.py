@@ -1,0 +1,25 @@
+"""Warnings that point at the user's line, however many of the library's lie above it.
+
+    warn("... is narrowed to float32.")
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+PACKAGE = os.path.join(os.path.abspath(__file__).rpartition("_src")[0], "")
+_LOADING = "<frozen importlib"  # what loads a module, between it and the user's import
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """`warnings.warn` at the innermost line that is not the library's."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (the way to a caller)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((PACKAGE, _LOADING)):
+        frame = frame.f_back
+    seen = frame.f_globals.setdefault("__warningregistry__", {})
+    module = frame.f_globals.get("__name__", "")
+    warnings.warn_explicit(
+        message, category, frame.f_code.co_filename, frame.f_lineno, module, seen
+    )
