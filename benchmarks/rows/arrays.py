@@ -26,6 +26,11 @@ def add(lib: Lib) -> Callable[[], Any]:
     return lambda: x + y
 
 
+def add_host(lib: Lib) -> Callable[[], Any]:
+    x, host = vector(lib), numpy.arange(8, dtype="float32")
+    return lambda: x + host
+
+
 def sin(lib: Lib) -> Callable[[], Any]:
     f, x = lib.np.sin, vector(lib)
     return lambda: f(x)
@@ -113,6 +118,19 @@ def put_eight(lib: Lib) -> Callable[[], Any]:
     return lambda: put(host, sharding)
 
 
+def put_between(lib: Lib) -> Fresh:
+    """From one sharding to another: an array that is new each time, as a program made it."""
+    put, block, mesh = lib.root.device_put, lib.root.block_until_ready, lib.mesh(d=DEVICES)
+    source = put(numpy.ones((DEVICES, DEVICES), "float32"), lib.named(mesh, "d", None))
+    f, target = lib.root.jit(lambda x: x + 1), lib.named(mesh, None, "d")
+
+    def fresh() -> Callable[[], Any]:
+        x = block(f(source))
+        return lambda: block(put(x, target))
+
+    return fresh
+
+
 def put_tree(lib: Lib) -> Callable[[], Any]:
     put = lib.root.device_put
     host = {f"leaf_{i:03}": numpy.ones(8, "float32") for i in range(200)}
@@ -172,6 +190,7 @@ def gather_computed(lib: Lib) -> Fresh:
 
 ROWS = (
     Row("eager.add", 1.1, add),
+    Row("eager.add_ndarray", 1.3, add_host),
     Row("eager.sin", 1.1, sin),
     Row("eager.sum", 1.1, total),
     Row("eager.where", 1.1, where),
@@ -189,6 +208,7 @@ ROWS = (
     Row("random.split", 0.25, split),
     Row("put.small", 0.25, put_small),
     Row("put.8_devices", 0.5, put_eight),
+    Row("put.8_to_8", 1.0, put_between, kind="fresh"),
     Row("put.200_leaves", 0.3, put_tree),
     Row("large.put_64MiB", 1.1, put_large, kind="fresh", clock="wall"),
     Row("large.reshard_64MiB", 0.35, reshard_large, kind="fresh", clock="wall"),

@@ -5,7 +5,10 @@ All of these share memory, so they are for arrays on one device. `moving.foreign
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+import numpy as np
 
 from shardwise._src.arrays.conversions import Concrete
 from shardwise._src.arrays.signature import Signature
@@ -126,4 +129,9 @@ NARROW = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8",
 
 def is_narrow(x: Interchange) -> bool:
     """Whether elements take less than a byte, so that NumPy cannot read them from a device."""
-    return x._sig.physical.dtype.name in NARROW
+    return _is_narrow(x._sig.physical.dtype)
+
+
+@functools.lru_cache(64)  # NumPy takes 2 µs to name a dtype
+def _is_narrow(dtype: np.dtype[Any]) -> bool:
+    return dtype.name in NARROW
