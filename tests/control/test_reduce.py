@@ -112,3 +112,18 @@ def test_messages():
         with pytest.raises(error) as caught:
             call()
         assert str(caught.value) == message
+
+
+def test_arrays_that_the_function_holds():
+    """They are hidden arguments of the module, which the function's text cannot see."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    one, table = swnp.float32(1), swnp.arange(4.0)
+
+    def step(a, b):
+        return lax.max(a, b * one) + 0 * table.sum()
+
+    found = sw.jit(lambda x: lax.reduce(x, np.float32(-9), step, (0,)))(x)
+    np.testing.assert_array_equal(np.asarray(found), x[1])
+    np.testing.assert_array_equal(np.asarray(lax.reduce(x, np.float32(-9), step, (0,))), found)
+    both = sw.vmap(lambda x, s: lax.reduce(x, s, step, (0,)))(x, np.float32([0, 20]))
+    np.testing.assert_array_equal(np.asarray(both), [2, 20])

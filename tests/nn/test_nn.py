@@ -83,10 +83,10 @@ def test_second_derivatives():
 
 def test_integers_are_taken_as_floats():
     ints = np.arange(-3, 4, dtype=np.int32)
-    for name in ["sigmoid", "silu", "elu", "gelu", "softplus"]:
+    for name in ["sigmoid", "silu", "elu", "gelu", "softplus", "relu6"]:
         fun = getattr(nn, name)
         close(fun(ints), fun(ints.astype(F32)))
-    assert nn.relu(ints).dtype == nn.relu6(ints).dtype == np.int32
+    assert nn.relu(ints).dtype == nn.hard_tanh(ints).dtype == np.int32
 
 
 def test_parameters_of_activations():

@@ -289,6 +289,34 @@ def test_messages(expression, error, message):
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_places_of_complex_extremes_are_those_of_numpy(name):
+    x = np.array([[1 + 2j, 3, 3 + 1j, 2], [1, 1 - 5j, np.nan, np.nan * 1j]], np.complex64)
+    for axis in (None, 0, 1):
+        found = getattr(swnp, name)(x, axis)
+        np.testing.assert_array_equal(np.asarray(found), getattr(np, name)(x, axis))
+    found = getattr(sw.lax, name)(x, 1, np.uint8)
+    np.testing.assert_array_equal(np.asarray(found), getattr(np, name)(x, 1).astype(np.uint8))
+
+
+def test_complex_numbers_are_found_in_their_order():
+    a, v = np.array([1, 1 + 2j, 3, 3 + 5j]), np.array([1, 1 + 3j, 3, 7, 0, 3 - 1j])
+    for side in ("left", "right"):
+        found = swnp.searchsorted(a, v, side)
+        np.testing.assert_array_equal(np.asarray(found), np.searchsorted(a, v, side))
+
+
+@pytest.mark.parametrize("method", ["linear", "lower", "higher", "nearest", "midpoint"])
+def test_quantiles_at_infinities(method):
+    """Where the rank is whole they are the elements, infinities too; NumPy's may be NaN."""
+    x = np.array([[np.inf, 1, 2, np.inf], [-np.inf, 0, 3, -np.inf]], np.float32)
+    for rank in range(4):
+        wanted = np.sort(x, 1)[:, rank]
+        for name in ("quantile", "nanquantile"):
+            found = getattr(swnp, name)(x, np.float32(rank / 3), 1, method=method)
+            np.testing.assert_array_equal(np.asarray(found), wanted)
+
+
 def test_lists_are_refused():
     for name in ("sum", "mean", "sort", "cumsum"):
         with pytest.raises(TypeError, match="expected an array"):

@@ -63,7 +63,10 @@ def _type(op: Op, *types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayT
         shown = in_row(body.out_types)
         wanted = in_row(scalars)
         raise TypeError(f"[reduce] the function must return {wanted}; got {shown}.")
-    return tuple([array_type(reduced(t, axes), t.dtype) for t in xs])
+    weak = [t.weak_type and i.weak_type for t, i in zip(xs, inits, strict=True)]
+    return tuple([
+        array_type(reduced(t, axes), t.dtype, w) for t, w in zip(xs, weak, strict=True)
+    ])
 
 
 def _dims(op: Op, *types: ArrayType, body: Program, axes: tuple) -> Dims:
@@ -257,7 +260,9 @@ def _start(value: Any, t: ArrayType) -> Any:
             f"reduce: an init value must have the operand's dtype {t.dtype}; got "
             f"{given.str_short(True)}."
         )
-    return value if given is t else convert_element_type(value, dtype=t.dtype)
+    if given.dtype == t.dtype:
+        return value
+    return convert_element_type(value, dtype=t.dtype, weak=given.weak_type)
 
 
 def _host_calls(body: Program) -> list[str]:

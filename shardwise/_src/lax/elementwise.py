@@ -12,9 +12,8 @@ import enum
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import cast
+from shardwise._src.numpy.convert import cast, constant
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.families import lit
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, T
 from shardwise._src.types.dtypes import is_bool, is_integer
@@ -347,7 +346,7 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
 
 def reciprocal(x: ArrayLike) -> Array:
     """1 / x."""
-    return ew.div(lit(1, x), x)
+    return ew.div(constant(1, x), x)
 
 
 # -- choices --

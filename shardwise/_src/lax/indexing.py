@@ -12,7 +12,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.lax.shapes import index_in_dim
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.numpy.convert import cast
+from shardwise._src.numpy.convert import cast, strong
 from shardwise._src.ops import index, shape
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.gather_rules import GatherDimensionNumbers as GatherDimensionNumbers
@@ -81,7 +81,8 @@ def dynamic_update_slice(
     operand: ArrayLike, update: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike]
 ) -> Array:
     """The operand with a window replaced; places as for `dynamic_slice`."""
-    return index.dynamic_update_slice(operand, update, *_starts(operand, start_indices))
+    starts = _starts(operand, start_indices)
+    return strong(index.dynamic_update_slice(operand, update, *starts))
 
 
 def dynamic_update_slice_in_dim(

@@ -8,6 +8,8 @@ from typing import Any, overload
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of
+from shardwise._src.numpy.convert import strong
+from shardwise._src.numpy.reductions import place_along
 from shardwise._src.ops import basis, cumulative, reduce
 from shardwise._src.ops import sort as sorting
 from shardwise._src.ops.sharding import placed
@@ -62,17 +64,17 @@ def reduce_min(
 
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Whether all are true; of integers the bits that all have."""
-    return _reduced(reduce.reduce_and, operand, axes)
+    return _reduced(reduce.reduce_and, strong(operand), axes)
 
 
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Whether any is true; of integers the bits that any has."""
-    return _reduced(reduce.reduce_or, operand, axes)
+    return _reduced(reduce.reduce_or, strong(operand), axes)
 
 
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Whether an odd number is true; of integers the bits that an odd number has."""
-    return _reduced(reduce.reduce_xor, operand, axes)
+    return _reduced(reduce.reduce_xor, strong(operand), axes)
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
@@ -86,8 +88,8 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 
 
 def _place(op: Op, operand: Any, axis: int, index_dtype: Any) -> Any:
-    axes = (axis_of(axis, type_of(operand).ndim),)
-    return op(operand, axes=axes, index_dtype=check_user_dtype(index_dtype, op.name))
+    dtype = check_user_dtype(index_dtype, op.name)
+    return place_along(operand, axis_of(axis, type_of(operand).ndim), dtype, op)
 
 
 # -- running reductions: element i of the result is of the elements up to i --

@@ -182,7 +182,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     """The operands, of one shape and dtype, along a new dimension `axis` of the result."""
-    return concatenate([expand_dims(x, (axis,)) for x in operands], axis)
+    return concatenate(shape.each_once(lambda x: expand_dims(x, (axis,)), operands), axis)
 
 
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:

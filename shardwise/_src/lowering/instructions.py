@@ -27,6 +27,7 @@ class Instructions:
     let: Callable[[str], str]
     lets: Callable[[str, int], list[str]]
     lines: list[str]
+    hoisted: dict[int, str]
     fresh: Callable[[], str]
     region: Callable[[Callable[[], None]], str]
     scalar: Callable[[Any, Any], str]
@@ -208,7 +209,9 @@ class Instructions:
         names = [self.fresh() for _ in range(2 * len(scalars))]
 
         def write() -> None:
+            outside, self.hoisted = self.hoisted, {}  # nothing of the function is seen in here
             results = body(self, scalars, *names)
+            self.hoisted = outside
             kinds = ", ".join(map(self.ty, scalars))
             self.lines.append(f"stablehlo.return {', '.join(results)} : {kinds}")
 

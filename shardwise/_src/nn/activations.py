@@ -1,7 +1,7 @@
 """Activation functions.
 
 Gradients are finite wherever the function is, and 0 at the kink of `relu`. Integers are taken as
-floats, except by the functions that only cut values off (`relu`, `relu6`, `hard_tanh`).
+floats, except by `relu` and `hard_tanh`, which only cut values off.
 """
 
 from __future__ import annotations
@@ -35,12 +35,31 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim
 from shardwise._src.ops.special import erfc
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import to_inexact
+from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact, to_inexact
+
+INT32 = np.dtype(np.int32)
 
 
 def _inexact(x: Any) -> Any:
     t = type_of(x)
     return cast(x, to_inexact(t.dtype), t.weak_type)
+
+
+def _loosely(x: Any) -> Any:
+    """`x` as floats, weak ones unless it has floats of its own."""
+    t = type_of(x)
+    return cast(x, to_inexact(t.dtype), t.weak_type or not is_inexact(t.dtype))
+
+
+def _no_bool(x: Any) -> Any:
+    """`x`, with weak integers for booleans, as if they met a Python number."""
+    return cast(x, canonicalize(int), True) if is_bool(type_of(x).dtype) else x
+
+
+def _like(x: Any, out: Any) -> Any:
+    """`out`, as weak as `x` is."""
+    t = type_of(x)
+    return cast(out, t.dtype, t.weak_type)
 
 
 # -- cut off, or linear in parts --
@@ -55,20 +74,23 @@ def identity(x: ArrayLike) -> Array:
 @fused(arrays=1)
 def relu(x: ArrayLike) -> Array:
     """max(x, 0); the derivative at 0 is 0."""
-    return where(le(x, lit(0, x)), lit(0, x), x)
+    x = _no_bool(x)
+    return _like(x, where(le(x, lit(0, x)), lit(0, x), x))
 
 
 @fused(arrays=1)
 def relu6(x: ArrayLike) -> Array:
     """x cut off below 0 and above 6; the derivative at both is 0."""
-    return _between(x, 0, 6)
+    x = _loosely(x)
+    return _like(x, _between(x, 0, 6))
 
 
 @fused(arrays=1)
 def hard_tanh(x: ArrayLike) -> Array:
     """x cut off below -1 and above 1."""
+    x = _no_bool(x)
     low, high = lit(-1, x), lit(1, x)
-    return where(gt(x, high), high, where(lt(x, low), low, x))
+    return _like(x, where(gt(x, high), high, where(lt(x, low), low, x)))
 
 
 def _between(x: Any, low: float, high: float) -> Any:
@@ -79,7 +101,8 @@ def _between(x: Any, low: float, high: float) -> Any:
 @fused(arrays=1)
 def hard_sigmoid(x: ArrayLike) -> Array:
     """relu6(x + 3) / 6."""
-    return _hard_sigmoid(_inexact(x))
+    x = _loosely(x)
+    return _like(x, _hard_sigmoid(x))
 
 
 def _hard_sigmoid(x: Any) -> Any:
@@ -89,8 +112,8 @@ def _hard_sigmoid(x: Any) -> Any:
 @fused(arrays=1)
 def hard_silu(x: ArrayLike) -> Array:
     """x * hard_sigmoid(x)."""
-    x = _inexact(x)
-    return mul(x, _hard_sigmoid(x))
+    x = _loosely(x)
+    return _like(x, mul(x, _hard_sigmoid(x)))
 
 
 @fused(arrays=2)
@@ -107,17 +130,17 @@ def _with_parameter(x: Any, parameter: Any) -> list[Any]:
 @fused(arrays=1)
 def sparse_plus(x: ArrayLike) -> Array:
     """0 up to -1, x from 1 on, and a parabola between: (x + 1)**2 / 4."""
-    x = _inexact(x)
+    x = _loosely(x)
     one = lit(1, x)
     middle = div(mul(add(x, one), add(x, one)), lit(4, x))
-    return where(le(x, neg(one)), lit(0, x), where(ge(x, one), x, middle))
+    return _like(x, where(le(x, neg(one)), lit(0, x), where(ge(x, one), x, middle)))
 
 
 @fused(arrays=1)
 def sparse_sigmoid(x: ArrayLike) -> Array:
     """The derivative of `sparse_plus`: (x + 1) / 2, cut off below 0 and above 1."""
-    x = _inexact(x)
-    return mul(lit(0.5, x), _between(add(x, lit(1, x)), 0, 2))
+    x = _loosely(x)
+    return _like(x, mul(lit(0.5, x), _between(add(x, lit(1, x)), 0, 2)))
 
 
 # -- smooth --
@@ -145,7 +168,8 @@ def silu(x: ArrayLike) -> Array:
 @fused(arrays=1)
 def softplus(x: ArrayLike) -> Array:
     """log(1 + exp(x))."""
-    return _softplus(_inexact(x))
+    x = _inexact(_no_bool(x))
+    return _like(x, _softplus(x))
 
 
 def _softplus(x: Any) -> Any:
@@ -160,20 +184,22 @@ def _softplus(x: Any) -> Any:
 @fused(arrays=1)
 def log_sigmoid(x: ArrayLike) -> Array:
     """log(sigmoid(x)), exact for very negative x too."""
-    return neg(_softplus(neg(_inexact(x))))
+    x = _inexact(x)
+    return _like(x, neg(_softplus(neg(x))))
 
 
 @fused(arrays=1)
 def soft_sign(x: ArrayLike) -> Array:
     """x / (|x| + 1)."""
-    x = _inexact(x)
-    return div(x, add(abs(x), lit(1, x)))
+    x = _inexact(_no_bool(x))
+    return _like(x, div(x, add(cast(abs(x), type_of(x).dtype), lit(1, x))))
 
 
 @fused(arrays=2)
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """x where it is positive, alpha * (exp(x) - 1) elsewhere."""
-    return _elu(*_with_parameter(x, alpha))
+    x, alpha = _with_parameter(x, alpha)
+    return _like(x, _elu(x, alpha))
 
 
 def _elu(x: Any, alpha: Any) -> Any:
@@ -189,7 +215,7 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     zero = lit(0, x)
     positive = gt(x, zero)
     below = where(positive, zero, x)
-    return where(positive, x, mul(alpha, expm1(div(below, alpha))))
+    return _like(x, where(positive, x, mul(alpha, expm1(div(below, alpha)))))
 
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -198,8 +224,8 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 @fused(arrays=1)
 def selu(x: ArrayLike) -> Array:
     """`elu` with the slopes at which unit variance is kept (Klambauer et al., 2017)."""
-    x = _inexact(x)
-    return mul(lit(_SELU_SCALE, x), _elu(x, lit(_SELU_ALPHA, x)))
+    x = _loosely(x)
+    return _like(x, mul(lit(_SELU_SCALE, x), _elu(x, lit(_SELU_ALPHA, x))))
 
 
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
@@ -227,15 +253,15 @@ def _gelu(x: Any) -> Any:
 @fused(arrays=1)
 def mish(x: ArrayLike) -> Array:
     """x * tanh(softplus(x))."""
-    x = _inexact(x)
-    return mul(x, ew.tanh(_softplus(x)))
+    x = _inexact(_no_bool(x))
+    return _like(x, mul(x, ew.tanh(_softplus(x))))
 
 
 @fused(arrays=2)
 def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
     """(x + sqrt(x**2 + b)) / 2: close to `softplus`, without exponentials."""
-    x, b = _with_parameter(x, b)
-    return div(add(x, sqrt(add(mul(x, x), b))), lit(2, x))
+    x, b = _with_parameter(cast(x, INT32) if is_bool(type_of(x).dtype) else x, b)
+    return _like(x, div(add(x, sqrt(add(mul(x, x), b))), lit(2, x)))
 
 
 @fused(arrays=1)
@@ -245,7 +271,7 @@ def log1mexp(x: ArrayLike) -> Array:
     near = lt(x, lit(np.log(2), x))
     small = where(near, x, lit(1, x))  # each formula only sees what it is for
     large = where(near, lit(1, x), x)
-    return where(near, log(neg(expm1(neg(small)))), log1p(neg(exp(neg(large)))))
+    return _like(x, where(near, log(neg(expm1(neg(small)))), log1p(neg(exp(neg(large))))))
 
 
 def glu(x: ArrayLike, axis: int = -1) -> Array:

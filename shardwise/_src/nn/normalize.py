@@ -52,6 +52,11 @@ def _inexact(x: Any) -> Any:
     return cast(x, to_inexact(t.dtype), t.weak_type)
 
 
+def _floats(x: Any) -> Any:
+    """`x` as floats that do not give way in promotion."""
+    return cast(x, to_inexact(type_of(x).dtype))
+
+
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
@@ -99,13 +104,13 @@ def _reduced_call(plain: Any, masked: Any, x: Any, axis: Any, mask: Any) -> Any:
 
 @fused(arrays=1)
 def _softmax(x: Any, axes: tuple) -> Any:
-    x = _inexact(x)
+    x = _floats(x)
     return normalized(x, _axes(axes, type_of(x).ndim), None)
 
 
 @fused(arrays=2)
 def _masked_softmax(x: Any, mask: Any, axes: tuple) -> Any:
-    x = _inexact(x)
+    x = _floats(x)
     return normalized(x, _axes(axes, type_of(x).ndim), _mask(mask, x))
 
 
@@ -134,13 +139,13 @@ def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -
 
 @fused(arrays=1)
 def _log_softmax(x: Any, axes: tuple) -> Any:
-    x = _inexact(x)
+    x = _floats(x)
     return _log_normalized(x, _axes(axes, type_of(x).ndim), None)
 
 
 @fused(arrays=2)
 def _masked_log_softmax(x: Any, mask: Any, axes: tuple) -> Any:
-    x = _inexact(x)
+    x = _floats(x)
     return _log_normalized(x, _axes(axes, type_of(x).ndim), _mask(mask, x))
 
 

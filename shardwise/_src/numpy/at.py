@@ -21,10 +21,17 @@ from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy import binary
-from shardwise._src.numpy.convert import broadcast_to, cast
+from shardwise._src.numpy.convert import broadcast_to, cast, constant
 from shardwise._src.numpy.creation import where_it_was
 from shardwise._src.numpy.index_pattern import ADVANCED, ALL, AT, NEW, SCALAR, parse
-from shardwise._src.numpy.indexing import get, index_dtype, layout, not_wrapped, on_one_device
+from shardwise._src.numpy.indexing import (
+    get,
+    index_dtype,
+    layout,
+    narrowed,
+    not_wrapped,
+    on_one_device,
+)
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.gather_rules import GatherScatterMode, as_scatter
 from shardwise._src.ops.index import SCATTERS, dynamic_update_slice
@@ -137,7 +144,7 @@ class AtIndex:
 
 def _ones(x: Any) -> Any:
     t = type_of(x)
-    return broadcast_to(np.ones((), t.dtype)[()], t.shape)
+    return broadcast_to(constant(1, x), t.shape)
 
 
 # -- writing --
@@ -292,5 +299,5 @@ def _set_window(x: Any, values: Any, operands: tuple, pattern: tuple) -> Any:
     if tuple(sizes) == t.shape:
         return values
     dtype = index_dtype([s for s in starts if not isinstance(s, int)], t.shape)
-    at = [dtype.type(s) if isinstance(s, int) else cast(s, dtype) for s in starts]
+    at = [dtype.type(s) if isinstance(s, int) else narrowed(s, dtype) for s in starts]
     return dynamic_update_slice(x, values, *at)

@@ -144,6 +144,7 @@ pow = power
 def _fixed_power(x: Any, y: int) -> Any:
     t = type_of(x)
     dtype, weak = lattice_join((t.dtype, t.weak_type), (canonicalize(int), True))
+    weak = weak and not is_bool(t.dtype)
     if y < 0 and is_integer(dtype):
         raise TypeError(
             f"integers cannot be raised to negative powers; got {t.str_short(True)} to the power "
@@ -156,7 +157,7 @@ def _fixed_power(x: Any, y: int) -> Any:
 def _power(x1: Any, x2: Any) -> Any:
     x, y = promote_numeric(x1, x2)
     if is_integer(type_of(x).dtype):
-        return _integer_power(*broadcast(x, y))
+        return strong(_integer_power(*broadcast(x, y)))
     if is_integer(type_of(x2).dtype) and not type_of(x2).weak_type:
         y = x2  # exact, and without a derivative
     return ew.pow(*broadcast(x, y))

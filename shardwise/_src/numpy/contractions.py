@@ -16,7 +16,7 @@ import numpy as np
 from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import einsum as einsums
-from shardwise._src.numpy.convert import broadcast, cast, joined, promote
+from shardwise._src.numpy.convert import broadcast, cast, joined, promote, strong
 from shardwise._src.numpy.reductions import add_up, checked_dtype, refuse_out, summed_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
@@ -365,7 +365,7 @@ def _cross(a: Any, b: Any, axisa: int, axisb: int, axisc: int) -> Any:
     parts = [minor(1, 2), minor(2, 0), minor(0, 1)]
     shape = (*type_of(parts[0]).shape, 1)
     out = concatenate(*[reshape(p, shape=shape) for p in parts], dimension=len(shape) - 1)
-    return move_axis(out, len(shape) - 1, canonical_axis(axisc, len(shape)))
+    return strong(move_axis(out, len(shape) - 1, canonical_axis(axisc, len(shape))))
 
 
 def _components(x: Any) -> list[Any]:

@@ -38,7 +38,14 @@ from shardwise._src.ops.shape import canonical_axis, concatenate, pad, slice_in_
 from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
-from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact, is_integer, to_inexact
+from shardwise._src.types.dtypes import (
+    canonicalize,
+    is_bool,
+    is_complex,
+    is_inexact,
+    is_integer,
+    to_inexact,
+)
 
 INT32 = np.dtype(np.int32)
 
@@ -145,14 +152,14 @@ def histogram_bin_edges(
             f"histogram_bin_edges: the method {bins!r} is not supported. Give the number of bins."
         )
     if np.ndim(bins) == 1:
-        return _as_floats(bins)
+        return _as_floats(bins, to_inexact(type_of(a).dtype))
     limits = () if range is None else tuple(range)
     return _edges(a, *limits, bins=operator.index(bins), has_range=range is not None)
 
 
 @fused(arrays=1)
-def _as_floats(x: Any) -> Any:
-    return promote_inexact(x)[0]
+def _as_floats(x: Any, dtype: Any) -> Any:
+    return cast(x, dtype)
 
 
 @fused
@@ -209,6 +216,8 @@ def histogram(
       weights: what each element counts.
       density: whether to scale the counts so that the integral is 1.
     """
+    if weights is not None and not is_complex(type_of(weights).dtype):
+        a, weights = promote_inexact(a, weights)
     edges = histogram_bin_edges(a, bins, range, weights)
     given = () if weights is None else (weights,)
     counts = _histogram(
@@ -272,7 +281,7 @@ def histogramdd(
 def _histogram_of(
     columns: list[Any], bins: Any, range: Any, weights: Any, density: bool | None
 ) -> tuple[Any, list[Any]]:
-    count = len(columns)
+    columns, count = promote(*columns), len(columns)
     each = list(bins) if isinstance(bins, list | tuple) else [bins] * count
     limits = [None] * count if range is None else list(range)
     if len(each) != count or len(limits) != count:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, overload
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.binary import (
     add,
@@ -23,6 +23,7 @@ from shardwise._src.numpy.creation import as_operand
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.reductions import axes_of
 from shardwise._src.numpy.scans import cumsum, diff
+from shardwise._src.numpy.unary import absolute
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim
@@ -58,14 +59,23 @@ def gradient(
             f"gradient: takes no distances, 1 or {len(axes)}, one for each axis; "
             f"got {len(spacing)}."
         )
-    spacing = (spacing or [1.0]) * (len(axes) if len(spacing) < 2 else 1)
-    slopes = [_slope(as_operand(f), h, d) for h, d in zip(spacing, axes, strict=True)]
+    f, spacing = as_operand(f), spacing * (len(axes) if len(spacing) == 1 else 1)
+    if spacing:
+        slopes = [_slope(f, h, d) for h, d in zip(spacing, axes, strict=True)]
+    else:
+        slopes = [_unit_slope(f, d) for d in axes]
     return slopes[0] if len(axes) == 1 else slopes
+
+
+@fused(arrays=1)
+def _unit_slope(f: Any, axis: int) -> Any:
+    (f,) = promote_inexact(f)
+    return body_of(_slope)(f, constant(1, f), axis)
 
 
 @fused(arrays=2)
 def _slope(f: Any, h: Any, axis: int) -> Any:
-    (f,) = promote_inexact(f)
+    f, h = promote_inexact(f, h)
     shape = type_of(f).shape
     n = shape[axis]
     if n < 2:
@@ -82,7 +92,6 @@ def _slope(f: Any, h: Any, axis: int) -> Any:
             )
         along = [1] * len(shape)
         along[axis] = n - 1
-        (h,) = promote_inexact(h)
         gaps = reshape(diff(h), shape=tuple(along))
         ends = divide(diff(f, axis=axis), gaps)
         # Each slope beside a point counts by the gap on the other side.
@@ -118,7 +127,7 @@ def _unwrap(*arrays: Any, axis: int) -> Any:
     if whole:  # no step is half of an odd period
         up = logical_and(up, equal(remainder(period, 2), 0))
     short = ew.where(up, *promote(half, short))
-    small = less(ew.abs(steps), rest[0] if rest else divide(period, 2))
+    small = less(absolute(steps), rest[0] if rest else divide(period, 2))
     more = ew.where(small, constant(0, steps), subtract(short, steps))
     n = type_of(p).shape[axis]
     later = add(slice_in_dim(p, 1, n, axis), cumsum(more, axis=axis))

@@ -18,7 +18,8 @@ from shardwise._src.base.context import current
 from shardwise._src.core.fused import body_of, fused, record_of
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.numpy.convert import cast
+from shardwise._src.numpy import binary
+from shardwise._src.numpy.convert import cast, strong
 from shardwise._src.numpy.index_pattern import (
     ADVANCED,
     ALL,
@@ -30,6 +31,7 @@ from shardwise._src.numpy.index_pattern import (
     Index,
     parse,
 )
+from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.elementwise import add
 from shardwise._src.ops.families import lit
@@ -42,7 +44,7 @@ from shardwise._src.ops.index import dynamic_slice, gather
 from shardwise._src.ops.logical import lt, where
 from shardwise._src.ops.shape import concatenate, rev, slice_, split
 from shardwise._src.ops.sharding import placed
-from shardwise._src.types.dtypes import is_unsigned
+from shardwise._src.types.dtypes import is_unsigned, max_value
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 CHUNK = 64  # rows that one program of `unstack` gives
@@ -140,7 +142,7 @@ def _moving_window(
         )
         starts = [0 if c else a for a, c in zip(starts, cut, strict=True)]
     dtype = index_dtype([a for a in starts if not isinstance(a, int)], shape)
-    places = [dtype.type(a) if isinstance(a, int) else cast(a, dtype) for a in starts]
+    places = [dtype.type(a) if isinstance(a, int) else narrowed(a, dtype) for a in starts]
     return dynamic_slice(x, *places, slice_sizes=tuple(sizes))
 
 
@@ -148,6 +150,22 @@ def index_dtype(operands: Any, shape: tuple) -> np.dtype:
     """int32, unless an index or the array needs more."""
     wide = any(type_of(i).dtype.itemsize > 4 for i in operands)
     return INT64 if wide or any(n > 2**31 - 1 for n in shape) else INT32
+
+
+def narrowed(i: Any, dtype: Any) -> Any:
+    """Indices as int32 or int64; unsigned ones that are too large become the largest of these."""
+    t = type_of(i)
+    if is_unsigned(t.dtype) and t.dtype.itemsize >= dtype.itemsize:
+        i = ew.min(strong(i), np.asarray(max_value(dtype), t.dtype)[()])
+    return cast(i, dtype)
+
+
+def around(i: Any, n: int) -> Any:
+    """Indices that start again at the other end, as int32 or int64."""
+    t, dtype = type_of(i), index_dtype((i,), (n,))
+    if not is_unsigned(t.dtype) or t.dtype.itemsize < dtype.itemsize:
+        i = cast(i, dtype)
+    return cast(binary.remainder(i, np.asarray(n, type_of(i).dtype)[()]), dtype)
 
 
 def on_one_device(x: Any) -> bool:
@@ -164,7 +182,7 @@ def wrapped(i: Any, n: int) -> Any:
     """Indices as int32 or int64, negative ones counted from the end."""
     t = type_of(i)
     if t.dtype.itemsize < 4 or is_unsigned(t.dtype) or t.weak_type:
-        i = cast(i, INT64 if t.dtype.itemsize > 4 else INT32)
+        i = narrowed(i, INT64 if t.dtype.itemsize > 4 else INT32)
         if is_unsigned(t.dtype):
             return i
     return where(lt(i, lit(0, i)), add(i, lit(n, i)), i)
@@ -320,7 +338,7 @@ def _vectors(columns: dict, axes: dict, batch: tuple, shape: tuple) -> Any:
             value = value if is_array(value) else np.asarray(value, dtype)
             places = axes["block"]
             places = places[len(places) - type_of(value).ndim :]
-        value = cast(value, dtype)
+        value = narrowed(value, dtype)
         parts.append(broadcast_in_dim(value, shape=(*batch, 1), dims=places))
     if not parts:
         return broadcast_in_dim(dtype.type(0), shape=(*batch, 0), dims=())

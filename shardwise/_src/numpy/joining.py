@@ -14,7 +14,7 @@ from shardwise._src.numpy.convert import broadcast_to, cast, promote, whole
 from shardwise._src.numpy.shapes import no_lists, reshape, with_ranks
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
-from shardwise._src.ops.shape import canonical_axis
+from shardwise._src.ops.shape import canonical_axis, each_once
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
 
 
@@ -79,9 +79,8 @@ concat = concatenate
 
 @fused
 def _stack(*arrays: Any, axis: int, dtype: Any) -> Any:
-    return body_of(_concatenate)(
-        *[ops.expand_dims(x, (axis,)) for x in arrays], axis=axis, dtype=dtype
-    )
+    wide = each_once(lambda x: ops.expand_dims(x, (axis,)), arrays)
+    return body_of(_concatenate)(*wide, axis=axis, dtype=dtype)
 
 
 def stack(
@@ -132,11 +131,11 @@ def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
 
 @fused
 def _column_stack(*arrays: Any) -> Any:
-    types = [type_of(x) for x in arrays]
-    columns = [
-        x if t.ndim > 1 else reshape(x, (t.size, 1)) for x, t in zip(arrays, types, strict=True)
-    ]
-    return concatenate(columns, 1)
+    def column(x: Any) -> Any:
+        t = type_of(x)
+        return x if t.ndim > 1 else reshape(x, (t.size, 1))
+
+    return concatenate(each_once(column, arrays), 1)
 
 
 @one_program(arrays=2)

@@ -18,8 +18,9 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import contractions
 from shardwise._src.numpy.contractions import product
 from shardwise._src.numpy.convert import cast, promote_inexact
-from shardwise._src.numpy.reductions import add_up, axes_of, kept
+from shardwise._src.numpy.reductions import add_up, axes_of, kept, summed_dtype
 from shardwise._src.numpy.shapes import matrix_transpose as matrix_transpose
+from shardwise._src.numpy.unary import absolute
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.create import iota
@@ -32,7 +33,7 @@ from shardwise._src.types.annotations import (
     OutSharding,
     PrecisionLike,
 )
-from shardwise._src.types.dtypes import is_complex
+from shardwise._src.types.dtypes import is_complex, is_inexact
 
 INT32 = np.dtype(np.int32)
 
@@ -117,8 +118,11 @@ def norm(
 
 @fused(arrays=1)
 def _vector(x: Any, axis: Axis, keepdims: bool, ord: Any) -> Any:
+    t = type_of(x)
+    if ord == 1 and not is_inexact(t.dtype):  # whole numbers add up to one
+        return add_up(absolute(x), axes_of(axis, t.ndim), summed_dtype(t.dtype), keepdims)
     (x,) = promote_inexact(x)
-    return _vector_norm(x, axes_of(axis, type_of(x).ndim), ord, keepdims)
+    return _vector_norm(x, axes_of(axis, t.ndim), ord, keepdims)
 
 
 @one_program

@@ -140,7 +140,8 @@ def _pad_constant(x: Any, *values: Any, widths: Widths) -> Any:
     )
     if values and alike:
         config = tuple((a, b, 0) for a, b in widths)
-        return ops.pad(x, cast(values[0], t.dtype), padding_config=config)
+        out = ops.pad(x, cast(values[0], t.dtype), padding_config=config)
+        return cast(out, t.dtype, t.weak_type)
     for axis, (before, after) in enumerate(widths):
         for value, config in (
             (values[2 * axis], (before, 0, 0)), (values[2 * axis + 1], (0, after, 0))
@@ -149,7 +150,7 @@ def _pad_constant(x: Any, *values: Any, widths: Widths) -> Any:
                 others = [(0, 0, 0)] * t.ndim
                 others[axis] = config
                 x = ops.pad(x, cast(value, t.dtype), padding_config=tuple(others))
-    return x
+    return cast(x, t.dtype, t.weak_type)
 
 
 @fused(arrays=1)
@@ -221,7 +222,7 @@ def _ramp(x: Any, end: Any, edge_at: int, count: int, axis: int) -> Any:
     weight = basis.broadcast_in_dim(weights, shape=tuple(shape), dims=(axis,))
     edge, end = cast(edge, work), cast(end, work)
     ramp = binary.add(end, binary.multiply(weight, binary.subtract(edge, end)))
-    return cast(ramp, t.dtype)
+    return cast(ramp, t.dtype, t.weak_type)
 
 
 @fused(arrays=1)
@@ -245,7 +246,7 @@ def _statistic(x: Any, mode: str, axis: int, count: int) -> Any:
     t = type_of(x)
     if mode == "mean":
         found = mean(x, axis=axis)
-        found = cast(found if is_inexact(t.dtype) else round_(found), t.dtype)
+        found = cast(found if is_inexact(t.dtype) else round_(found), t.dtype, t.weak_type)
     else:
         found = (reduce_max if mode == "maximum" else reduce_min)(x, axes=(axis,))
     shape = (*t.shape[:axis], count, *t.shape[axis + 1 :])

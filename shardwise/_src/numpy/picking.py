@@ -11,9 +11,9 @@ from shardwise._src.core.infer import is_array, itself, type_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import update
-from shardwise._src.numpy.convert import cast
+from shardwise._src.numpy.convert import cast, strong
 from shardwise._src.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
-from shardwise._src.numpy.indexing import index_dtype, read, wrapped
+from shardwise._src.numpy.indexing import around, index_dtype, narrowed, read, wrapped
 from shardwise._src.numpy.reductions import refuse_out
 from shardwise._src.numpy.searching import flatnonzero, nonzero, ranks, truth
 from shardwise._src.numpy.shapes import no_lists, ravel, reshape
@@ -50,7 +50,7 @@ def _take(
 ) -> Any:
     n = type_of(x).shape[axis]
     if mode == "wrap":
-        indices = binary.remainder(_wide(indices, x), n)
+        indices = around(indices, n)
     elif mode == "clip":
         indices = clamped(indices, n)
     kind = HOST if mode in ("wrap", "clip") else ARRAY if type_of(indices).ndim else SCALAR
@@ -63,11 +63,11 @@ def _take(
 
 
 def _wide(indices: Any, x: Any) -> Any:
-    return cast(indices, index_dtype((indices,), type_of(x).shape))
+    return narrowed(indices, index_dtype((indices,), type_of(x).shape))
 
 
 def clamped(indices: Any, n: int) -> Any:
-    indices = cast(indices, index_dtype((indices,), (n,)))
+    indices = narrowed(indices, index_dtype((indices,), (n,)))
     return clamp(lit(0, indices), indices, lit(max(n - 1, 0), indices))
 
 
@@ -173,7 +173,7 @@ def _put_along(x: Any, indices: Any, values: Any, axis: int, mode: str) -> Any:
     common = tuple(given[i] if i == axis else n for i, n in enumerate(t.shape))
     indices = _matched(wrapped(_wide(indices, x), t.shape[axis]), common)
     numbers, vectors = _paired(common, indices, axis)
-    values = cast(values, t.dtype)
+    values = cast(values, t.dtype, t.weak_type)
     places = tuple(range(len(common) - type_of(values).ndim, len(common)))
     values = basis.broadcast_in_dim(values, shape=common, dims=places)
     return scatter(x, vectors, values, dimension_numbers=as_scatter(numbers), mode=mode)
@@ -204,9 +204,9 @@ def _put(x: Any, places: Any, values: Any, mode: str) -> Any:
     t = type_of(x)
     n, count = t.size, type_of(places).size
     flat = basis.reshape(x, shape=(n,))
-    places = basis.reshape(_wide(places, flat), shape=(count,))
+    places = basis.reshape(places, shape=(count,))
     if mode == "wrap":
-        places = binary.remainder(places, n)
+        places = around(places, n)
     elif mode == "clip":
         places = clamped(places, n)
     values = basis.reshape(cast(values, t.dtype), shape=(type_of(values).size,))
@@ -240,7 +240,7 @@ def put(
 
 @fused(arrays=1)
 def _wrap_negative(i: Any, n: int) -> Any:
-    return wrapped(cast(i, index_dtype((i,), (n,))), n)
+    return wrapped(narrowed(i, index_dtype((i,), (n,))), n)
 
 
 def _array(x: Any) -> Any:
@@ -279,7 +279,8 @@ def extract(
     condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0
 ) -> Array:
     """The elements of the flat array where the condition holds (see `compress`)."""
-    return compress(ravel(_array(condition)), ravel(_array(arr)), size=size, fill_value=fill_value)
+    flat = ravel(_array(condition)), ravel(_array(arr))
+    return strong(compress(*flat, size=size, fill_value=fill_value))
 
 
 @fused(arrays=3)
@@ -292,7 +293,8 @@ def _place(x: Any, mask: Any, values: Any) -> Any:
     number = binary.remainder(rank, count)
     values = basis.reshape(cast(values, t.dtype), shape=(count,))
     picked = read(values, number, pattern=(HOST,))
-    return basis.reshape(where(inside, picked, flat), shape=t.shape)
+    out = basis.reshape(where(inside, picked, flat), shape=t.shape)
+    return cast(out, t.dtype, t.weak_type)
 
 
 @one_program(arrays=3)

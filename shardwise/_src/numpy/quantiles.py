@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import cast, joined
+from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.reductions import accumulated_dtype, add_up, axes_of, refuse_out
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
@@ -34,7 +34,7 @@ def _quantile(
         raise ValueError(f"{name}: complex numbers have no order; got {t.str_short(True)}.")
     if qt.ndim > 1:
         raise ValueError(f"{name}: q must be a scalar or a vector; got {qt.str_short(True)}.")
-    dtype = to_inexact(joined(a, q)[0])
+    dtype = to_inexact(t.dtype)
     axes = axes_of(axis, t.ndim)
     x = _last(cast(a, dtype), axes)
     n = type_of(x).shape[-1]

@@ -21,6 +21,7 @@ from shardwise._src.numpy.convert import (
     promote,
     promote_inexact,
     refuse_traced,
+    strong,
     whole,
 )
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
@@ -472,7 +473,7 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
 
 @fused(arrays=1)
 def _diagflat(v: Any, k: int) -> Any:
-    return _on_diagonal(reshape(v, shape=(type_of(v).size,)), k)
+    return strong(_on_diagonal(reshape(v, shape=(type_of(v).size,)), k))
 
 
 @one_program
@@ -495,6 +496,6 @@ def _vander(x: Any, N: int | None, increasing: bool) -> Any:
     base = broadcast_in_dim(x, shape=shape, dims=(0,))
     if is_inexact(t.dtype):
         return ew.pow(base, power)
-    return binary.power(base, power)
+    return cast(binary.power(base, power), canonicalize(INT) if is_bool(t.dtype) else t.dtype)
 
 

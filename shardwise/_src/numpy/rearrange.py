@@ -14,18 +14,20 @@ from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import At
-from shardwise._src.numpy.convert import broadcast_to, cast, strong, whole
+from shardwise._src.numpy.convert import broadcast_to, cast, whole
 from shardwise._src.numpy.index_pattern import HOST
-from shardwise._src.numpy.indexing import INT32, read
+from shardwise._src.numpy.indexing import INT32, read, wrapped
 from shardwise._src.numpy.shapes import axes_of, moveaxis, no_lists, ravel, reshape
 from shardwise._src.ops import basis
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.families import lit
 from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
 from shardwise._src.ops.index import dynamic_slice, scatter_add
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike, Ints, OutSharding
 from shardwise._src.types.dtypes import is_bool, is_integer
 
@@ -327,12 +329,13 @@ def _without(x: Any, place: int, axis: int) -> Any:
 def _insert_at(x: Any, values: Any, place: int, axis: int) -> Any:
     t = type_of(x)
     low, high = [ops.slice_in_dim(x, *ends, axis) for ends in ((0, place), (place, t.shape[axis]))]
-    return ops.concatenate(low, strong(cast(values, t.dtype)), high, dimension=axis)
+    return ops.concatenate(low, cast(values, t.dtype, t.weak_type), high, dimension=axis)
 
 
 @fused(arrays=2)
 def _insert(x: Any, values: Any, order: tuple, axis: int) -> Any:
-    both = ops.concatenate(x, strong(cast(values, type_of(x).dtype)), dimension=axis)
+    t = type_of(x)
+    both = ops.concatenate(x, cast(values, t.dtype, t.weak_type), dimension=axis)
     return take_static(both, np.array(order, np.int64), axis)
 
 
@@ -348,6 +351,8 @@ def insert(
     axis = canonical_axis(axis, t.ndim)
     n = t.shape[axis]
     values = values if is_array(values) else np.asarray(values)
+    if _not_known(obj) and is_integer(type_of(obj).dtype):
+        return _insert_by(arr, values, obj, axis)
     places = np.arange(n)[obj] if isinstance(obj, slice) else known(obj, "insert: `obj`")
     places = np.flatnonzero(places) if is_bool(places.dtype) else places
     if places.size == 1 and type_of(values).ndim:  # all values go to the one place
@@ -362,6 +367,33 @@ def insert(
         return _insert_at(arr, filled, int(places[0]), axis)
     order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
     return _insert(arr, filled, tuple(order.tolist()), axis)
+
+
+def _not_known(x: Any) -> bool:
+    return hasattr(x, "needed_for_shape") and x.concrete() is None
+
+
+@fused(arrays=3)
+def _insert_by(x: Any, values: Any, places: Any, axis: int) -> Any:
+    """At places that are known only when the program runs; their number is that of the values."""
+    t, p = type_of(x), type_of(places)
+    n = t.shape[axis]
+    if p.ndim > 1:
+        raise ValueError(f"insert: `obj` must be a scalar or a vector; got {p.str_short(True)}.")
+    if p.size == 1 and type_of(values).ndim:  # all values go to the one place
+        values = _of_rank(values, t.ndim)
+        values = moveaxis(values, 0, axis) if p.ndim == 0 else values
+        places = broadcast_to(ravel(places), (type_of(values).shape[axis],))
+    places = wrapped(ravel(places), n)
+    places = cast(ew.clamp(lit(0, places), places, lit(n, places)), INT32)
+    count = type_of(places).size
+    before = np.arange(1, 2 * n, 2, dtype=np.int32)  # elements lie between the places
+    keys = ops.concatenate(before, ew.mul(places, np.int32(2)), dimension=0)
+    _, order = sort(keys, np.arange(n + count, dtype=np.int32), dimension=0)
+    shape = (*t.shape[:axis], count, *t.shape[axis + 1 :])
+    filled = cast(broadcast_to(values, shape), t.dtype, t.weak_type)
+    both = ops.concatenate(x, filled, dimension=axis)
+    return read(both, order, pattern=(*["all"] * axis, HOST, *_rest(x, axis)))
 
 
 @fused(arrays=1)

@@ -18,7 +18,7 @@ from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast, cast
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import reduce_sum, reshape
+from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
 from shardwise._src.ops.reduce import argmax as argmax_op
 from shardwise._src.ops.reduce import argmin as argmin_op
 from shardwise._src.ops.reduce import reduce_and, reduce_max, reduce_min, reduce_or, reduce_prod
@@ -28,6 +28,7 @@ from shardwise._src.types.dtypes import (
     canonicalize,
     check_user_dtype,
     is_bool,
+    is_complex,
     is_float,
     is_inexact,
     is_integer,
@@ -35,7 +36,7 @@ from shardwise._src.types.dtypes import (
 )
 
 BOOL = np.dtype(bool)
-FLOAT32 = np.dtype(np.float32)
+FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
 
 # -- axes and dtypes --
 
@@ -61,7 +62,7 @@ def kept(out: Any, axes: tuple, keepdims: bool) -> Any:
 
 def summed_dtype(dtype: Any, promote_integers: bool = True) -> Any:
     """The dtype of a sum: booleans and small integers give the default integer."""
-    if not promote_integers or is_inexact(dtype):
+    if is_inexact(dtype) or not (promote_integers or is_bool(dtype)):
         return dtype
     default = canonicalize(np.uint64 if is_unsigned(dtype) else int)
     wide = is_integer(dtype) and dtype.itemsize >= default.itemsize
@@ -375,7 +376,19 @@ def place(a: Any, axis: int | None, keepdims: bool, op: Any) -> Any:
     along = 0 if axis is None else axes[0]
     if type_of(a).shape[along] == 0:
         raise ValueError(f"attempt to get {op.name} of an empty sequence")
-    return kept(op(a, axes=(along,), index_dtype=canonicalize(int)), axes, keepdims)
+    return kept(place_along(a, along, canonicalize(int), op), axes, keepdims)
+
+
+def place_along(a: Any, axis: int, dtype: Any, op: Any) -> Any:
+    """`argmax` or `argmin` along one dimension; complex numbers go by their real parts first."""
+    if is_complex(type_of(a).dtype):
+        shape = type_of(a).shape
+        best = (reduce_max if op is argmax_op else reduce_min)(a, axes=(axis,))
+        others = tuple(i for i in range(len(shape)) if i != axis)
+        best = broadcast_in_dim(best, shape=shape, dims=others)
+        found = cast(ew.eq(a, best), UINT8)
+        a, op = ew.where(ew.ne(a, a), np.uint8(2), found), argmax_op  # the first NaN, if any
+    return op(a, axes=(axis,), index_dtype=dtype)
 
 
 def argmax(

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast, cast, promote, promote_inexact
+from shardwise._src.numpy.convert import broadcast, cast, constant, promote, promote_inexact
 from shardwise._src.numpy.reductions import add_up, checked_dtype, refuse_out, summed_dtype
 from shardwise._src.numpy.sorting import place_in_order, take_from
 from shardwise._src.ops import elementwise as ew
@@ -270,16 +270,17 @@ def _interp(
             continue
         beyond = op(x, reshape(end, shape=()))
         given = reshape(default, shape=()) if value is None else value
-        out = ew.where(beyond, *broadcast(cast(given, type_of(out).dtype), out))
+        weak = type_of(out).weak_type and type_of(given).weak_type
+        given, out = [cast(v, type_of(out).dtype, weak) for v in (given, out)]
+        out = ew.where(beyond, *broadcast(given, out))
     return out
 
 
 def _weight(x: Any, x0: Any, x1: Any) -> Any:
     """How far x is on the way from x0 to x1; 0 where they are equal."""
     width = ew.sub(x1, x0)
-    none = ew.eq(width, np.zeros((), type_of(width).dtype)[()])
-    one = np.ones((), type_of(width).dtype)[()]
-    zero = np.zeros((), type_of(width).dtype)[()]
+    one, zero = constant(1, width), constant(0, width)
+    none = ew.eq(width, zero)
     return ew.where(none, zero, ew.div(ew.sub(x, x0), ew.where(none, one, width)))
 
 

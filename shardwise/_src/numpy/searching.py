@@ -14,8 +14,8 @@ from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.source import public_call
 from shardwise._src.numpy import binary
-from shardwise._src.numpy.convert import broadcast, cast, promote, unknown_count
-from shardwise._src.numpy.indexing import INT32
+from shardwise._src.numpy.convert import broadcast, cast, promote, strong, unknown_count
+from shardwise._src.numpy.indexing import INT32, around, narrowed
 from shardwise._src.numpy.shapes import no_lists, ravel
 from shardwise._src.ops import basis
 from shardwise._src.ops import logical as lg
@@ -202,14 +202,12 @@ def _choose(*arrays: Any, mode: str) -> Any:
     a, choices = arrays[0], promote(*arrays[1:])
     shapes = [type_of(c).shape for c in (a, *choices)]
     shape = tuple(np.broadcast_shapes(*shapes))
-    a = cast(a, INT32)
     n = len(choices)
-    if mode == "wrap":
-        a = binary.remainder(a, n)
-    elif mode == "clip":
+    a = cast(around(a, n), INT32) if mode == "wrap" else narrowed(a, INT32)
+    if mode == "clip":
         a = lg.clamp(lit(0, a), a, lit(n - 1, a))
     full = [_spread(c, shape) for c in choices]
-    return lg.select_n(_spread(a, shape), *full) if n > 1 else full[0]
+    return strong(lg.select_n(_spread(a, shape), *full) if n > 1 else full[0])
 
 
 def _spread(x: Any, shape: tuple) -> Any:
@@ -289,7 +287,7 @@ def _unravel(indices: Any, shape: tuple) -> list[Any]:
     i = lg.clamp(lit(0, i), i, lit(max(size - 1, 0), i))
     outs = []
     for n in reversed(shape):
-        outs.append(cast(_remainder(i, n), type_of(i).dtype, t.weak_type))
+        outs.append(cast(_remainder(i, n), t.dtype, t.weak_type))
         i = _quotient(i, max(n, 1))
     return outs[::-1]
 

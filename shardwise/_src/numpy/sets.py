@@ -14,7 +14,7 @@ import numpy as np
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.binary import logical_and, logical_xor, not_equal
-from shardwise._src.numpy.convert import cast, promote
+from shardwise._src.numpy.convert import cast, promote, strong
 from shardwise._src.numpy.counting import known_count, unique
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.reductions import count_nonzero
@@ -23,7 +23,7 @@ from shardwise._src.numpy.shapes import ravel
 from shardwise._src.numpy.sorting import argsort, searchsorted
 from shardwise._src.ops.create import full, iota
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.dtypes import canonicalize, is_complex
 
 
 def union1d(
@@ -113,7 +113,7 @@ def intersect1d(
     """
     values, order, mask = _shared(ar1, ar2)
     places, exist = _places(mask, size, "intersect1d")
-    found = values[places] if type_of(values).size else values
+    found = strong(values[places] if type_of(values).size else values)
     if size and type_of(found).size:
         found = _filled(found, exist, found[0] if fill_value is None else fill_value)
     if not return_indices:
@@ -140,7 +140,9 @@ def setdiff1d(
     size: how many there are; needed under a trace. fill_value: 0 by default.
     """
     values, mask = _left(ar1, ar2, bool(assume_unique))
-    return _kept(values, mask, size, fill_value, "setdiff1d")
+    t = type_of(ar1)
+    weak = t.weak_type and not is_complex(t.dtype)
+    return cast(_kept(values, mask, size, fill_value, "setdiff1d"), t.dtype, weak)
 
 
 def setxor1d(

@@ -25,7 +25,7 @@ from shardwise._src.numpy.convert import broadcast_to as _broadcast
 from shardwise._src.numpy.convert import refuse_traced
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
-from shardwise._src.ops.shape import canonical_axis
+from shardwise._src.ops.shape import canonical_axis, each_once
 from shardwise._src.ops.sharding import placed
 from shardwise._src.types.annotations import (
     Array,
@@ -249,7 +249,7 @@ def squeeze(a: ArrayLike, axis: Axis = None) -> Array:
 
 @fused
 def with_ranks(*arrays: Any, ndim: int) -> list[Any]:
-    return [_with_rank(x, ndim) for x in arrays]
+    return each_once(lambda x: _with_rank(x, ndim), arrays)
 
 
 def _with_rank(x: Any, ndim: int) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import promote_inexact
+from shardwise._src.numpy.convert import cast, promote_inexact
 from shardwise._src.numpy.reductions import checked_dtype
 from shardwise._src.numpy.sorting import INT32, take_from
 from shardwise._src.ops import elementwise as ew
@@ -33,6 +33,7 @@ def _convolve(
     if mode not in MODES:
         raise ValueError(f"{name}: mode must be one of {MODES}; got {mode!r}.")
     a, v = promote_inexact(a, v)
+    weak = type_of(a).weak_type and preferred is None
     if correlate:
         v = rev(ew.conj(v) if is_complex(type_of(v).dtype) else v, dimensions=(0,))
     if type_of(a).size < type_of(v).size:
@@ -45,6 +46,7 @@ def _convolve(
     windows = take_from(wide, places)
     numbers = (((1,), (0,)), ((), ()))
     out = dot(windows, rev(v, dimensions=(0,)), numbers, precision, preferred)
+    out = cast(out, type_of(out).dtype, weak)
     if mode == "valid":
         return slice_in_dim(out, m - 1, n, 0)
     if mode == "same":

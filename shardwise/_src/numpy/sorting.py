@@ -22,7 +22,7 @@ from shardwise._src.ops.index import gather
 from shardwise._src.ops.shape import canonical_axis, rev, slice_in_dim
 from shardwise._src.ops.sort import sort as sort_op
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
-from shardwise._src.types.dtypes import canonicalize, complex_dtype, is_inexact
+from shardwise._src.types.dtypes import canonicalize, complex_dtype, is_complex, is_inexact
 
 INT32 = np.dtype(np.int32)
 
@@ -162,7 +162,11 @@ def take_from(x: Any, places: Any) -> Any:
 
 
 def _less(x: Any, y: Any) -> Any:
-    """Whether x comes before y: NaN comes last."""
+    """Whether x comes before y: NaN comes last. Complex numbers go by their real parts first."""
+    if is_complex(type_of(x).dtype):
+        first, second = _less(ew.real(x), ew.real(y)), _less(ew.imag(x), ew.imag(y))
+        tie = ew.bitwise_not(ew.bitwise_or(first, _less(ew.real(y), ew.real(x))))
+        return ew.bitwise_or(first, ew.bitwise_and(tie, second))
     if not is_inexact(type_of(x).dtype):
         return ew.lt(x, y)
     return ew.bitwise_or(ew.lt(x, y), ew.bitwise_and(ew.eq(x, x), ew.ne(y, y)))

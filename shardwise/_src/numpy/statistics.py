@@ -269,7 +269,8 @@ def _cov(
     frequencies = rest.pop(0) if has_frequencies else None
     weights = rest.pop(0) if has_weights else None
     given = [m] if y is None else [m, y]
-    found, _ = joined(*given)
+    real = [] if weights is None or is_complex(type_of(weights).dtype) else [weights]
+    found, _ = joined(*given, *real)
     wanted = to_inexact(found) if dtype is None else dtype
     x = _observations(m, rowvar, wanted, "m")
     if y is not None:

@@ -6,7 +6,7 @@ What is only a broadcast or a reshape in disguise (squeeze, expand_dims, tile) i
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,15 @@ def _apart(e: Any, ins: Any, xs: tuple) -> tuple:
             seen[x] = e.let(f"stablehlo.optimization_barrier {x} : {e.ty(t)}")
         out.append(seen.setdefault(x, x))
     return tuple(out)
+
+
+def each_once(fun: Callable, xs: Sequence[Any]) -> list[Any]:
+    """What `fun` gives for each of `xs`: one value for one that comes again (see `_apart`)."""
+    found: dict[int, Any] = {}
+    for x in xs:
+        if id(x) not in found:
+            found[id(x)] = fun(x)
+    return [found[id(x)] for x in xs]
 
 
 def _concatenate_jvp(op: Op, primals: Any, tangents: Any, *, dimension: int) -> tuple[Any, Any]:
