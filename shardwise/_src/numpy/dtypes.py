@@ -109,20 +109,20 @@ def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...]) -> bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     if isinstance(kind, str) and kind in _KINDS:
-        return any(issubdtype(dtype, k) for k in _KINDS[kind])
+        return issubdtype(dtype, _KINDS[kind])
     given: Any = dtype
     wanted: Any = kind
     return np.dtype(given) == np.dtype(wanted)
 
 
-_KINDS: dict[str, tuple[Any, ...]] = {
-    "bool": (np.bool_,),
-    "signed integer": (np.signedinteger,),
-    "unsigned integer": (np.unsignedinteger,),
-    "integral": (np.integer,),
-    "real floating": (np.floating,),
-    "complex floating": (np.complexfloating,),
-    "numeric": (np.number,),
+_KINDS: dict[str, Any] = {
+    "bool": np.bool_,
+    "signed integer": np.signedinteger,
+    "unsigned integer": np.unsignedinteger,
+    "integral": np.integer,
+    "real floating": np.floating,
+    "complex floating": np.complexfloating,
+    "numeric": np.number,
 }
 
 
