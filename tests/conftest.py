@@ -90,16 +90,21 @@ _START = pytest.StashKey[float]()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The sum, the peak, and what took too long."""
+    """The sum, the peak, what took too long, and counts of what was tried."""
     costs: dict[str, float] = {}
+    counts: dict[str, int] = {}
     peak = 0
     for report in (r for rs in terminalreporter.stats.values() for r in rs):
         if getattr(report, "when", "") == "teardown":
             found = dict(report.user_properties)
             costs[report.nodeid], peak = found.get(CPU, 0), max(peak, found.get(MEMORY, 0))
+            for name in found.keys() - {CPU, MEMORY}:
+                counts[name] = counts.get(name, 0) + found[name]
     terminalreporter.write_line(
         f"{sum(costs.values()):.0f} s of CPU in tests; at most {peak / 2**30:.1f} GiB in a process"
     )
+    for name, count in counts.items():
+        terminalreporter.write_line(f"{name}: {count}")
     for name, cost in sorted(costs.items(), key=lambda item: -item[1]):
         if cost > TOO_LONG:
             terminalreporter.write_line(f"too long, {cost:.1f} s of CPU: {name}", yellow=True)

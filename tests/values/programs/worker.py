@@ -1,0 +1,188 @@
+"""Programs are run in a child process, which may die or hang; its parent counts that.
+
+A task is a seed, or a program with places. The child says which place it is at, so that the parent
+can name it, and answers with what is wrong. It is started again where it was lost.
+
+    with Worker() as worker:
+        answer = worker.ask(Task(seed=17, places=3))
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import select
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.values.programs import compare
+from tests.values.programs.make import Program
+from tests.values.programs.placements import Placement, allowed, alone, placements
+from tests.values.programs.table import program as of_seed
+
+ROOT = os.path.abspath(__file__).rsplit(os.sep, 4)[0]
+DEADLINE = 60.0  # seconds for a task
+
+
+@dataclass(frozen=True)
+class Task:
+    """A seed and a number of places, or a program and its places."""
+
+    seed: int = 0
+    places: int = 3
+    program: Any = None
+    placements: tuple[Any, ...] = ()
+
+
+@dataclass
+class Answer:
+    """faults: the number of a place, -1 for none, and what is wrong there."""
+
+    faults: list[tuple[int, str]] = field(default_factory=list)
+    ran: int = 0
+    refused: int = 0
+    died: str = ""
+
+
+class Worker:
+    """A child process, started when it is first asked."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log: Any = None
+        self.rest = b""
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            for stream in (self.process.stdin, self.process.stdout, self.log):
+                stream.close()
+        self.process = None
+
+    def ask(self, task: Task, deadline: float = DEADLINE) -> Answer:
+        """The answer of the child, or how it was lost."""
+        if self.process is None:
+            self._start()
+        process = self.process
+        assert process is not None and process.stdin is not None
+        ends, at = time.monotonic() + deadline, -1
+        try:
+            process.stdin.write(base64.b64encode(pickle.dumps(task)) + b"\n")
+            process.stdin.flush()
+            while (line := self._line(ends)).startswith(b"at "):
+                at = int(line[3:])
+        except (BrokenPipeError, EOFError, TimeoutError) as error:
+            reason = self._reason(error)
+            self.stop()
+            return Answer([(at, reason)], died=reason)
+        return pickle.loads(base64.b64decode(line))
+
+    def _start(self) -> None:
+        flags = "--xla_force_host_platform_device_count=8"
+        known = {
+            **os.environ,
+            "XLA_FLAGS": flags,
+            "JAX_PLATFORMS": "cpu",
+            "SHARDWISE_ENABLE_COMPILATION_CACHE": "0",
+            "TF_CPP_MIN_LOG_LEVEL": "1",
+        }
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.values.programs.worker"], cwd=ROOT, env=known,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, bufsize=0,
+        )  # fmt: skip
+        self.rest = b""
+
+    def _line(self, ends: float) -> bytes:
+        assert self.process is not None and self.process.stdout is not None
+        out = self.process.stdout.fileno()
+        while b"\n" not in self.rest:
+            if not select.select([out], [], [], max(0.0, ends - time.monotonic()))[0]:
+                raise TimeoutError
+            found = os.read(out, 1 << 16)
+            if not found:
+                raise EOFError
+            self.rest += found
+        line, self.rest = self.rest.split(b"\n", 1)
+        return line
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return "no answer within the deadline"
+        assert self.process is not None
+        code = self.process.wait()
+        self.log.seek(0)
+        text = self.log.read().decode(errors="replace").splitlines()
+        told = [line for line in text if "Check failed" in line or line.startswith("F0")]
+        return f"the process ended with {code}: {(told or text[-1:] or [''])[0][:400]}"
+
+
+def answer(task: Task, say: Any) -> Answer:
+    """Runs a task in this process."""
+    found = Answer()
+    program = task.program or of_seed(task.seed)
+    try:
+        one = alone(program)
+    except Exception as error:
+        found.faults.append((-1, _told(error)))
+        return found
+    found.faults += [(-1, text) for text in compare.unsound(program, one)]
+    ranks = tuple(x.ndim for x in one)
+    known = dict(zip(program.outputs, one, strict=True))
+    places = task.placements or placements(program, task.seed, ranks, task.places)
+    for i, place in enumerate(places):
+        say(i)
+        try:
+            here = allowed(program, place)
+            found.refused += len(program.lines) - len(here.lines)
+            wrong = _wrong(here, place, known)
+        except Exception as error:
+            wrong = [_told(error)]
+        found.ran += 1
+        found.faults += [(i, text) for text in wrong]
+    return found
+
+
+def _wrong(program: Program, place: Placement, known: dict[str, Any]) -> list[str]:
+    """known: the results on one device by name, as far as there are."""
+    many = place.call(program)
+    if not set(program.outputs) <= known.keys():
+        known = dict(zip(program.outputs, alone(program), strict=True))
+    return compare.faults(program, place, [known[name] for name in program.outputs], many)
+
+
+def _told(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {str(error)[:600]} ({last.filename}:{last.lineno})"
+
+
+def main() -> None:
+    import warnings
+
+    warnings.simplefilter("ignore")
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what else is printed is no answer
+    for line in sys.stdin.buffer:
+        task = pickle.loads(base64.b64decode(line))
+        found = answer(task, lambda i: out.write(b"at %d\n" % i))
+        out.write(base64.b64encode(pickle.dumps(found)) + b"\n")
+
+
+if __name__ == "__main__":
+    # The task is pickled with this module's full name.
+    from tests.values.programs import worker
+
+    worker.main()

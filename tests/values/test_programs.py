@@ -1,0 +1,21 @@
+"""Random programs give in every place what they give on one device: see `tests.values.programs`.
+
+The seeds are the same in every run; of groups of them, a day has its turn. A program that fails is
+cut down and printed. `python -m tests.values.programs 17 --shrink` does that for one seed.
+"""
+
+import pytest
+
+from tests.helpers.sampling import sampled
+from tests.values.programs.sweep import sweep
+
+EACH = 25
+GROUPS = 120
+
+
+@pytest.mark.parametrize("group", sampled(range(GROUPS), 3))
+def test_like_one_device(group, record_property):
+    report = sweep(range(EACH * group, EACH * (group + 1)), shrink=30)
+    for what, count in report.counts().items():
+        record_property(f"random programs: {what}", count)
+    assert not report.failures, "\n\n".join(report.failures)
