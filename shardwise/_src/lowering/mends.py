@@ -206,7 +206,7 @@ class Mended(Emitter):
         padding: Sequence[tuple[int, int]],
     ) -> str:
         """XLA error `shared-halo`: two windows over one operand, with different identities."""
-        if JAXLIB < (0, 11):
+        if JAXLIB < (0, 12):
             x = self._apart(x, t)
         return super().reduce_window(body, x, t, identity, sizes, padding)
 
