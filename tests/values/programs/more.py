@@ -56,7 +56,7 @@ MOVED = [
     Row("lax.dynamic_update_index_in_dim({x}, lax.index_in_dim({x}, 0, 0), {k}, 0)"),
     Row("lax.dynamic_update_slice_in_dim({x}, {x}[:1], -{k} - 3, 0)"),
     Row("lax.collapse({x}, 0, {x}.ndim)", least=2), Row("lax.broadcast({x}, (2,))"),
-    Row("sw.checkpoint(lambda r: jnp.flip(r))({x})"), Row("jnp.unwrap({x}[:1])", "f", signs=False),
+    Row("sw.checkpoint(lambda r: jnp.flip(r))({x})"), Row("jnp.flipud({x})", "f"),
     Row("lax.bitcast_convert_type(lax.bitcast_convert_type({x}, 'uint32'), 'float32')", "f"),
     Row("jnp.copysign(jnp.abs({x}), 1)", "f"), Row("jnp.fix({x})", "f", exact=True),
     Row("jnp.put({x}, {i}, 1, mode='wrap', inplace=False)", gives="fill"),
