@@ -1,12 +1,15 @@
 """Every ufunc against jax's, over dtypes and weak types."""
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise._src.numpy import binary, floats, unary
 from shardwise._src.running.eager import EAGER
+from tests.helpers.errors import message
 from tests.helpers.oracle import compare
 from tests.helpers.sampling import sampled
 
@@ -124,13 +127,55 @@ def test_binary(name):
     if name in SHIFTS:
         cases = [(x, np.abs(y) % 8 if np.ndim(y) and y.dtype.kind in "iu" else y)
                  for x, y in cases]
-    if name == "power":  # integer overflow, and negative integer powers
+    if name == "power":  # integers: below
         cases = [c for c in cases if not _whole(c)]
     compare(function(name), getattr(jnp, name), cases, 5.0, name not in STRONG_IN_JAX)
 
 
 def _whole(case):
     return all(np.result_type(x).kind in "iub" for x in case)
+
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_to_negative_powers(dtype):
+    """The last six bits of the exponent count, as in jax; powers of 0 are 0."""
+    with sw.enable_x64(True), jax.enable_x64(True):
+        x = np.array([0, 1, 2, 3, 5, -1, -2, -7, 127, -128]).astype(dtype)[:, None]
+        for other in INTEGERS[:4]:
+            y = np.array([-1, -2, -3, -31, -63, -64, -65, -127, -128, 0, 1, 5, 63], other)
+            wanted = jnp.power(x, y)
+            if wanted.dtype.kind == "f":  # uint64 and signed integers
+                continue
+            for f in (binary.power, sw.jit(binary.power)):
+                got = f(x, y)
+                assert got.dtype == wanted.dtype
+                np.testing.assert_array_equal(got, wanted)
+            assert int(sw.jit(binary.power)(x[3, 0], -3)) == int(jax.jit(jnp.power)(x[3, 0], -3))
+            assert int(binary.power(3, y[:1])[0]) == int(jnp.power(3, y[:1])[0])
+
+
+def test_integers_to_powers_of_many_bits_wrap_around():
+    """jax reads six bits of the exponent, so that 2**64 is 1."""
+    y = np.array([33, 64, 65, 127], np.int8)
+    assert binary.power(np.int8(2), y).tolist() == [0, 0, 0, 0]
+    assert binary.power(np.int8(3), y).tolist() == [(3**n + 128) % 256 - 128 for n in y.tolist()]
+
+
+@pytest.mark.parametrize("kind", [int, np.int8, np.int32, np.array])
+def test_powers_that_are_known(kind):
+    """NumPy's integers are as Python's: the dtype is that of the base."""
+    for x in (np.arange(6, dtype=np.int8), np.arange(6, dtype=np.float32), np.arange(3) > 1):
+        got, wanted = binary.power(EAGER.array(x), kind(3)), jnp.power(x, kind(3))
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(sw.jit(lambda x: x ** kind(3))(x), wanted)
+    assert message(TypeError, binary.power, np.arange(6, dtype=np.int8), kind(-1)) == (
+        "integers cannot be raised to negative powers; got i8[6] to the power -1. Make the base a "
+        "float."
+    )
 
 
 def test_broadcasting():

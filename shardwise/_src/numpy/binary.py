@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.convert import (
@@ -97,11 +99,10 @@ def _quotient(x: Any, y: Any) -> Any:
         quotient = ew.div(x, y)
         return ew.where(ew.bitwise_or(exact, same), quotient, ew.sub(quotient, constant(1, x)))
     left = ew.rem(x, y)
-    quotient = ew.div(ew.sub(x, left), y)
+    quotient = ew.div(ew.where(ew.eq(y, zero), x, ew.sub(x, left)), y)
     crosses = ew.bitwise_and(ew.ne(left, zero), ew.ne(ew.sign(left), ew.sign(y)))
     down = ew.where(crosses, ew.sub(quotient, constant(1, x)), quotient)
-    rounded = ew.round(down, rounding_method=1)
-    return ew.where(ew.eq(y, zero), ew.div(x, y), rounded)
+    return ew.round(down, rounding_method=1)  # last, so that no part has a derivative
 
 
 def _remainder(x: Any, y: Any) -> Any:
@@ -131,9 +132,16 @@ def _real(name: str, x: Any) -> Any:
 
 
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 to the power x2. Integers give integers; a negative Python integer as power is refused."""
+    """x1 to the power x2. Integers give integers, of which negative powers mean nothing.
+
+    A power that is a Python integer, or one of NumPy's, leaves the dtype of x1 as it is, and a
+    `TypeError` says where it is negative. Of other negative powers of integers the last six bits
+    count, as in JAX; those of 0 are 0.
+    """
     if type(x2) is int:
         return _fixed_power(x1, x2)
+    if isinstance(x2, np.integer | np.ndarray) and x2.ndim == 0 and x2.dtype.kind in "iu":
+        return _fixed_power(x1, int(x2))
     return _power(x1, x2)
 
 
@@ -157,15 +165,29 @@ def _fixed_power(x: Any, y: int) -> Any:
 def _power(x1: Any, x2: Any) -> Any:
     x, y = promote_numeric(x1, x2)
     if is_integer(type_of(x).dtype):
-        return strong(_integer_power(*broadcast(x, y)))
+        return strong(_integer_power(*broadcast(x, *_of_six_bits(y, x2))))
     if is_integer(type_of(x2).dtype) and not type_of(x2).weak_type:
         y = x2  # exact, and without a derivative
     return ew.pow(*broadcast(x, y))
 
 
-def _integer_power(x: Any, y: Any) -> Any:
-    """By repeated squaring; it wraps around as products do."""
-    result = constant(1, x)
+def _of_six_bits(y: Any, given: Any) -> tuple[Any, Any]:
+    """Integer powers, only the last bits of negative ones, and which of them are not 0.
+
+    given: the powers before promotion, which can make them unsigned.
+    """
+    t = type_of(given)
+    if not is_bool(t.dtype) and not is_unsigned(t.dtype):
+        negative = ew.lt(given, constant(0, given))
+        some = ew.ne(y, constant(0, y))
+        return ew.where(negative, ew.bitwise_and(y, constant(63, y)), y), some
+    return y, ew.ne(y, constant(0, y))
+
+
+def _integer_power(x: Any, y: Any, some: Any) -> Any:
+    """By repeated squaring; it wraps around as products do. Of 0, it is 0 for `some` powers."""
+    zero, one = constant(0, x), constant(1, x)
+    result = ew.where(ew.bitwise_and(some, ew.eq(x, zero)), zero, one)
     for _ in range(type_of(y).dtype.itemsize * 8):
         odd = ew.ne(ew.bitwise_and(y, constant(1, y)), constant(0, y))
         result = ew.where(odd, ew.mul(result, x), result)

@@ -259,10 +259,11 @@ def _pow_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
 
 
 def _pow_tangent_base(t: Any, x: Any, y: Any, out: Any) -> Any:
-    """y · x^(y-1); where y is 0 the exponent does not matter, but x = 0 must not give NaN."""
-    lowered = where(eq(y, lit(0, y)), lit(1, y), sub(y, lit(1, y)))
+    """y · x^(y-1); where both are 0 the base does not matter, but must not give NaN."""
+    both = bitwise_and(eq(x, lit(0, x)), eq(y, lit(0, y)))
+    base = where(both, lit(1, x), x)
     factor = convert_element_type(y, dtype=type_of(x).dtype)
-    return mul(t, mul(factor, pow(x, lowered)))
+    return mul(t, mul(factor, pow(base, sub(y, lit(1, y)))))
 
 
 def _pow_tangent_exponent(t: Any, x: Any, y: Any, out: Any) -> Any:
