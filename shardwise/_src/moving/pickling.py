@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.moving import transfer
 from shardwise._src.runtime import backend
 from shardwise._src.types.array_type import array_type
@@ -32,7 +33,7 @@ def copied(x: Array) -> Array:
 
 
 def _reduced(x: Array) -> tuple[Any, ...]:
-    return _restored, (x._value(), x.dtype, x.shape, x.aval.weak_type)
+    return reduced("array", x._value(), x.dtype, x.shape, x.aval.weak_type)
 
 
 def _restored(value: np.ndarray, dtype: Any, shape: tuple[int, ...], weak: bool) -> Array:
@@ -40,4 +41,5 @@ def _restored(value: np.ndarray, dtype: Any, shape: tuple[int, ...], weak: bool)
     return transfer.put_host(value, there, False, array_type(shape, dtype, weak))
 
 
+read_by("array", _restored)
 copyreg.pickle(Array, _reduced)  # pyright: ignore[reportArgumentType] (the stub wants a string too)

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.base.context import current
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.source import describe, user_site
@@ -150,7 +151,7 @@ class Ref:
         return new_ref(value_of(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return new_ref, (value_of(self),)
+        return reduced("Ref", value_of(self))
 
     def __repr__(self) -> str:
         if self._ended or not self._owner.eager:
@@ -236,6 +237,9 @@ def new_ref(init_val: Any) -> Ref:
     value = x._itself() if is_array(x) else ground().new_array(x)
     t = type_of(value)
     return Ref(cast(value, t.dtype, False) if t.weak_type else value)
+
+
+read_by("Ref", new_ref)
 
 
 def freeze(ref: Ref) -> Array:

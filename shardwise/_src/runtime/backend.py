@@ -22,6 +22,7 @@ from jaxlib import version as _version
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.runtime import cuda, forks, host
 
 JAXLIB_VERSION: str = _version.__version__
@@ -122,7 +123,7 @@ def _reduced(device: Any) -> tuple[Any, ...]:
     platform: str = device.platform
     if _clients.get(_ALIASES.get(platform, platform)) is not device.client:
         raise TypeError(f"cannot pickle the device {device}: another library started it.")
-    return _device, (platform, device.id)
+    return reduced("device", platform, device.id)
 
 
 def _device(platform: str, number: int) -> Any:
@@ -142,6 +143,7 @@ def _numbered(client: Any) -> dict[int, Any]:
 
 
 copyreg.pickle(Device, _reduced)
+read_by("device", _device)
 
 
 _their_live_buffers: Any = Device.live_buffers

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shardwise._src.base.caches import Interned
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import joined
 from shardwise._src.types.dtypes import canonicalize, short_name
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh
@@ -60,7 +61,7 @@ class ArrayType:
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.shape, self.dtype, self.weak_type, self.spec, self.mesh, self.varying)
-        return array_type, fields
+        return reduced("type", *fields)
 
     def __repr__(self) -> str:
         return str_short(self)
@@ -198,3 +199,6 @@ def _dim_text(size: int, axes: tuple[Any, ...]) -> str:
     if not axes:
         return str(size)
     return f"{size}@{axes[0]}" if len(axes) == 1 else f"{size}@({','.join(axes)})"
+
+
+read_by("type", array_type)

@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shardwise._src.base.pickles import read_by, reduced
+
 
 class extended(np.generic):
     """Scalar class of every extended dtype, for `issubdtype`; has no instances."""
@@ -94,4 +96,7 @@ class KeyDType(ExtendedDType):
     __hash__ = object.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KeyDType, (self.impl_name, self.physical_shape)
+        return reduced("key dtype", self.impl_name, self.physical_shape)
+
+
+read_by("key dtype", KeyDType)

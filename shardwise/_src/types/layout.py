@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
 from shardwise._src.base.caches import Interned
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.sharding_base import Sharding
@@ -28,8 +29,8 @@ class AutoLayout:
     def __repr__(self) -> str:
         return "AUTO"
 
-    def __reduce__(self) -> str:
-        return "AUTO"
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced("Layout.AUTO")
 
 
 AUTO: Final = AutoLayout()
@@ -83,7 +84,7 @@ class Layout(Frozen):
         return None if self.is_default else self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Layout, (self.major_to_minor, self.tiling)
+        return reduced("Layout", self.major_to_minor, self.tiling)
 
     def __repr__(self) -> str:
         tiles = "" if self.tiling is None else f", tiling={self.tiling}"
@@ -151,7 +152,12 @@ class Format(Frozen):
         return hash((self.layout, self.sharding))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Format, (self.layout, self.sharding)
+        return reduced("Format", self.layout, self.sharding)
 
     def __repr__(self) -> str:
         return f"Format(layout={self.layout}, sharding={self.sharding})"
+
+
+read_by("Layout.AUTO", lambda: AUTO)
+read_by("Layout", Layout)
+read_by("Format", Format)

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import CURRENT, Context, current
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.types import pictures
 from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client
@@ -280,7 +281,7 @@ class Mesh(BaseMesh):
         return with_mesh
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Mesh, (self.devices, self.axis_names, self.axis_types)
+        return reduced("Mesh", self.devices, self.axis_names, [t.name for t in self.axis_types])
 
 
 # The meshes that this thread (or async task) has entered, innermost first, each with what it takes
@@ -425,7 +426,8 @@ class AbstractMesh(BaseMesh):
         pass
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AbstractMesh, (self.axis_sizes, self.axis_names, self.axis_types)
+        kinds = [t.name for t in self.axis_types]
+        return reduced("AbstractMesh", self.axis_sizes, self.axis_names, kinds)
 
 
 _abstract_meshes: Interned[AbstractMesh] = Interned(MESHES_REMEMBERED)
@@ -479,3 +481,15 @@ def _split_pairs(pairs: Sequence[Any]) -> tuple[tuple[int, ...], tuple[AxisName,
                 f"got {tuple(pairs)!r} and no names."
             )
     return tuple(size for _, size in pairs), tuple(name for name, _ in pairs)
+
+
+def _read_mesh(devices: Any, names: Any, types: list[str]) -> Mesh:
+    return Mesh(devices, names, tuple(AxisType[t] for t in types))
+
+
+def _read_abstract(sizes: Any, names: Any, types: list[str]) -> AbstractMesh:
+    return AbstractMesh(sizes, names, tuple(AxisType[t] for t in types))
+
+
+read_by("Mesh", _read_mesh)
+read_by("AbstractMesh", _read_abstract)

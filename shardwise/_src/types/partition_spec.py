@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, ClassVar, TypeAlias, cast, final
 
 from shardwise._src.base.caches import Interned
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.types.frozen import Frozen
 
@@ -31,8 +32,8 @@ class Unconstrained(Frozen):
     def __repr__(self) -> str:
         return "UNCONSTRAINED"
 
-    def __reduce__(self) -> str:
-        return "UNCONSTRAINED"  # pickled by name, so that it stays the only one
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced("UNCONSTRAINED")  # it stays the only one
 
 
 UNCONSTRAINED = Unconstrained()
@@ -141,7 +142,7 @@ class PartitionSpec(Frozen):
         return NotImplemented
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _interned, (self.partitions, self.unreduced, self.reduced)
+        return reduced("PartitionSpec", self.partitions, self.unreduced, self.reduced)
 
     def __repr__(self) -> str:
         texts = [repr(entry) for entry in self.partitions]
@@ -253,3 +254,7 @@ def _check_disjoint(
             f"unreduced={set(unreduced)!r} and reduced={set(reduced)!r} of a PartitionSpec both "
             f"name {listed(sorted(unreduced & reduced, key=str))}. An axis has one use in a spec."
         )
+
+
+read_by("UNCONSTRAINED", lambda: UNCONSTRAINED)
+read_by("PartitionSpec", _interned)

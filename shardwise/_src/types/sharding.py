@@ -19,6 +19,7 @@ from typing import Any, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.types.devices import Device, canonical_memory_kind, kind_text
 from shardwise._src.types.frozen import Frozen
@@ -137,7 +138,7 @@ class NamedSharding(Frozen, Sharding):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NamedSharding, (self.mesh, self.spec, self._memory_kind)
+        return reduced("NamedSharding", self.mesh, self.spec, self._memory_kind)
 
     def __repr__(self) -> str:
         return f"NamedSharding(mesh={self.mesh}, spec={self.spec}{kind_text(self._memory_kind)})"
@@ -233,7 +234,7 @@ class SingleDeviceSharding(Frozen, Sharding):
         return SingleDeviceSharding(self.device, kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SingleDeviceSharding, (self.device, self._memory_kind)
+        return reduced("SingleDeviceSharding", self.device, self._memory_kind)
 
     def __repr__(self) -> str:
         return f"SingleDeviceSharding(device={self.device!r}{kind_text(self._memory_kind)})"
@@ -309,3 +310,7 @@ def _gives(
     tiling = NamedSharding(mesh, spec).tiling(len(tiles))
     found = tiling.tile_assignment().reshape(groups.shape)  # a spec's replicas come in order
     return tiling.dims == tiles and bool(np.array_equal(found, groups))
+
+
+read_by("NamedSharding", NamedSharding)
+read_by("SingleDeviceSharding", SingleDeviceSharding)

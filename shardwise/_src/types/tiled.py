@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Self, cast, final
 from weakref import WeakValueDictionary
 
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted
 from shardwise._src.types.devices import Device, canonical_memory_kind, kind_text
 from shardwise._src.types.frozen import Frozen
@@ -119,7 +120,7 @@ class GSPMDSharding(TiledSharding):
         return GSPMDSharding(self._devices, self._tiling, kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return GSPMDSharding, (self._devices, self._tiling, self._memory_kind)
+        return reduced("GSPMDSharding", self._devices, self._tiling, self._memory_kind)
 
 
 def _check_tiling(kind: str, devices: tuple[Device, ...], tiling: Tiling) -> None:
@@ -168,3 +169,6 @@ def _tiling_of_op(op: Any, devices: int) -> Tiling:
         grid, order = tuple(proto.iota_reshape_dims), tuple(proto.iota_transpose_perm)
         return Tiling(dims[:ndim], grid, order, copies > 1)
     return Tiling(dims[:ndim], (devices,), (0,), copies > 1, tuple(proto.tile_assignment_devices))
+
+
+read_by("GSPMDSharding", GSPMDSharding)

@@ -23,6 +23,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise._src.base.pickles import read_by, reduced
+
 Index = tuple[slice, ...]
 WHOLE = slice(None)
 
@@ -69,6 +71,13 @@ class Tiling:
         tiles = np.empty(self.num_devices, np.intp)
         tiles[grid] = np.arange(self.num_tiles)[:, None]
         return tiles
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.dims, self.mesh_sizes, self.order, self.replicated, self.assignment)
+        return reduced("Tiling", *fields)
+
+
+read_by("Tiling", Tiling)
 
 
 @lru_cache(maxsize=256)
