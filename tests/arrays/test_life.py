@@ -12,6 +12,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
 from tests.helpers.placed import DEVICES, PLACES, placed
 
 # Everything that needs the data of an array. What only needs its type still works.
@@ -140,6 +141,19 @@ def test_donated_memory_may_not_come_in_twice(place, how):
         assert not x.is_deleted() and not y.is_deleted()
     f(x, y.copy())
     assert y.is_deleted() == x.is_deleted() == (0 in donated)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_arrays_that_were_donated_in_one_call_do_not_look_like_one(place):
+    def train(state, x):
+        return [v + x for v in state]
+
+    f = sw.jit(train, donate_argnums=0)
+    state = [placed(place, "even")[1] + i for i in range(2)]
+    f(state, 1.0)
+    for again in (state, state[:1] * 2):
+        gone = f"array of type {state[0].aval.str_short(True)} was donated to train."
+        assert message(RuntimeError, f, again, 1.0) == gone
 
 
 def test_a_constant_may_not_be_donated():

@@ -7,6 +7,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import lax
+from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
 RNG = np.random.default_rng(0)
@@ -228,3 +229,13 @@ def test_a_value_of_the_dtype_already_is_no_copy():
     assert not program(x).eqns and len(program(weak).eqns) == 1
     with pytest.raises(TypeError, match="key"):
         lax.convert_element_type(sw.random.key(0), np.float32)
+
+
+def test_counts_are_integers():
+    two = np.float32(2)
+    assert message(TypeError, lax.top_k, X, two) == f"top_k: k must be an integer; got {two!r}."
+    assert message(TypeError, lax.sort, (X, X), num_keys=1.0) == (
+        "sort: num_keys must be an integer; got 1.0."
+    )
+    for k in (np.int8(2), np.array(2)):
+        np.testing.assert_array_equal(lax.top_k(X, k)[1], lax.top_k(X, 2)[1])

@@ -81,6 +81,20 @@ def test_values_that_are_needed_but_traced(name):
     )
 
 
+def test_the_line_is_that_of_the_users_file():
+    """NumPy's functions ask for the value somewhere inside."""
+
+    def user(a):
+        return np.sort(a)
+
+    where = f"FILE:{user.__code__.co_firstlineno + 1} (user)"
+    fails(errors.TracerArrayConversionError, f"numpy.asarray() at {where} needs the value of a "
+          "traced array of type f32[2], which is not known while tracing (jit of user, called "
+          "HERE). The value depends on the argument a. Use shardwise.numpy instead of numpy "
+          "inside transformed functions, or mark the argument static with `static_argnums`.",
+          sw.jit(user), np.ones(2, np.float32))
+
+
 DROPS_A_DERIVATIVE = ["float()", "complex()", "item()", "tolist()", "numpy.asarray()"]
 
 

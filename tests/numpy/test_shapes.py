@@ -297,6 +297,12 @@ ERRORS = [
      "pad: dimension 0 is empty, so mode 'edge' has nothing to take from."),
     (lambda: snp.pad(A, 1, stat_length=2), ValueError,
      "pad: mode 'constant' does not take stat_length."),
+    (lambda: snp.take_along_axis(A, np.zeros((3, 1), int), axis=-1), ValueError,
+     "take_along_axis: array and indices must have equal sizes, or size 1, along all dimensions "
+     "but axis 1; got f32[2,3] and i32[3,1]."),
+    (lambda: snp.put_along_axis(A, np.zeros((3, 1), int), 0, 1, inplace=False), ValueError,
+     "put_along_axis: array and indices must have equal sizes, or size 1, along all dimensions "
+     "but axis 1; got f32[2,3] and i32[3,1]."),
     (lambda: snp.take(E0, 0, axis=0), IndexError,
      "take: dimension 0 is empty, so there is nothing to take."),
     (lambda: snp.take(X, X), TypeError, "take: indices must be integers; got f32[3]."),

@@ -8,7 +8,7 @@ from typing import Any, overload
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of
-from shardwise._src.numpy.convert import strong
+from shardwise._src.numpy.convert import strong, whole
 from shardwise._src.numpy.reductions import place_along
 from shardwise._src.ops import basis, cumulative, reduce
 from shardwise._src.ops import sort as sorting
@@ -155,7 +155,7 @@ def sort(
         *operands,
         dimension=axis_of(dimension, type_of(operands[0]).ndim),
         is_stable=bool(is_stable),
-        num_keys=int(num_keys),
+        num_keys=whole(num_keys, "sort: num_keys"),
     )
     return tuple(outs) if several else outs[0]
 
@@ -172,5 +172,6 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
     """(the k largest along `axis` in decreasing order, their places)."""
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)
-    values, places = sorting.top_k(basis.move_axis(operand, axis, ndim - 1), k=int(k))
+    k = whole(k, "top_k: k")
+    values, places = sorting.top_k(basis.move_axis(operand, axis, ndim - 1), k=k)
     return basis.move_axis(values, ndim - 1, axis), basis.move_axis(places, ndim - 1, axis)

@@ -14,7 +14,13 @@ from threading import local
 from types import CodeType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from shardwise._src.base.warn import PACKAGE
+
+# Frames that are not the user's. A function of NumPy that is given a traced value asks for its
+# value, and the line to name is the one that called it.
+_NOT_THE_USERS = (PACKAGE, np.__file__.removesuffix("__init__.py"))
 
 # By file, since the hash of a text is kept, and that of code is not. None: of a file of our own
 # in which some functions run programs again.
@@ -53,7 +59,7 @@ def user_site(depth: int = 1) -> Site | None:
         inside = own.get(code.co_filename, own)
         if inside is not True:
             if inside is own:
-                inside = own[code.co_filename] = code.co_filename.startswith(PACKAGE)
+                inside = own[code.co_filename] = code.co_filename.startswith(_NOT_THE_USERS)
             if inside is False:
                 return code, frame.f_lasti
             if inside is None and code in _replaying and replay.site is not None:

@@ -154,16 +154,26 @@ def take_along_axis(
         if type_of(indices).ndim != 1:
             raise ValueError("take_along_axis: without an axis, indices must be a vector.")
         arr, axis = ravel(arr), 0
-    _check_ranks("take_along_axis", arr, indices)
-    return _take_along(arr, indices, canonical_axis(axis, type_of(arr).ndim), chosen, fill_value)
+    axis = _checked_along("take_along_axis", arr, indices, axis)
+    return _take_along(arr, indices, axis, chosen, fill_value)
 
 
-def _check_ranks(name: str, arr: Any, indices: Any) -> None:
-    if type_of(arr).ndim != type_of(indices).ndim:
+def _checked_along(name: str, arr: Any, indices: Any, axis: int) -> int:
+    """The axis, counted from the front, along which the indices go through the array."""
+    x, given = type_of(arr), type_of(indices)
+    if x.ndim != given.ndim:
         raise ValueError(
             f"{name}: array and indices must have equal ranks; got "
-            f"{type_of(arr).str_short(True)} and {type_of(indices).str_short(True)}."
+            f"{x.str_short(True)} and {given.str_short(True)}."
         )
+    axis = canonical_axis(axis, x.ndim)
+    for i, (n, m) in enumerate(zip(x.shape, given.shape, strict=True)):
+        if i != axis and n != m and 1 not in (n, m):
+            raise ValueError(
+                f"{name}: array and indices must have equal sizes, or size 1, along all "
+                f"dimensions but axis {axis}; got {x.str_short(True)} and {given.str_short(True)}."
+            )
+    return axis
 
 
 @fused(arrays=3)
@@ -192,8 +202,8 @@ def put_along_axis(
     if axis is None:
         flat = put_along_axis(ravel(arr), indices, values, 0, False, mode=mode)
         return reshape(flat, type_of(arr).shape)
-    _check_ranks("put_along_axis", arr, indices)
-    return _put_along(arr, indices, values, canonical_axis(axis, type_of(arr).ndim), chosen)
+    axis = _checked_along("put_along_axis", arr, indices, axis)
+    return _put_along(arr, indices, values, axis, chosen)
 
 
 # -- put, place --

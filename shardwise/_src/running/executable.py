@@ -170,6 +170,8 @@ class Executable(NamedTuple):
         """Raises where donated memory comes in twice: XLA's checks of that may crash."""
         if backend.are_apart(buffers, shared):
             return
+        if any(b.__class__ is Gone for b in buffers):
+            return  # the launch will fail, and say why
         first: dict[int, int] = {}
         extra = len(self.hidden)
         pairs = [(id(m), k - extra) for k, b in enumerate(buffers) for m in backend.memories(b)]
