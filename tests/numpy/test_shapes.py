@@ -288,7 +288,8 @@ ERRORS = [
      "broadcast_to: shape (2, 3) does not broadcast to (3, 2)."),
     (lambda: snp.transpose(A, (0, 0)), ValueError,
      "transpose: axes must name each of the 2 dimensions once; got (0, 0)."),
-    (lambda: snp.expand_dims(A, (0, 0)), ValueError, "axes must be distinct; got (0, 0)."),
+    (lambda: snp.expand_dims(A, (0, 0)), ValueError,
+     "expand_dims: axes must be distinct; got (0, 0)."),
     (lambda: snp.pad(A, -1), ValueError, "pad: widths must not be negative; got -1."),
     (lambda: snp.pad(A, 1, "bad"), NotImplementedError,
      "pad: there is no mode 'bad'; there are constant, edge, empty, wrap, linear_ramp, maximum, "
