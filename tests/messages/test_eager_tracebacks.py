@@ -16,6 +16,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise._src.base.config import traceback_filtering
 from shardwise._src.messages.source import is_own
+from shardwise.sharding import PartitionSpec as P
 from tests.helpers.sampling import sampled
 
 A, B = np.ones((3, 4), np.float32), np.ones((4, 3), np.float32)
@@ -129,6 +130,17 @@ def functions():
             plain = callable(value) and not inspect.isclass(value) and name[0] != "_"
             if plain and name not in NO_FUNCTIONS:
                 yield f"{space}.{name}"
+
+
+def test_the_name_comes_once():
+    """The call goes through functions of which each names what was called."""
+    with sw.set_mesh(sw.make_mesh((2,), ("x",))):
+        x = jnp.zeros((4, 2), out_sharding=P("x"))
+        assert str(raised(lambda: x.at[np.array([1, 2])].get())) == (
+            ".at[...].get: [gather] cannot split dimension 0 of f32[4@x,2], which is sharded over "
+            "('x',): the op works along it. Use `reshard` to gather it first, or pass "
+            "`out_sharding` to a function that takes it."
+        )
 
 
 def wrong_arguments():

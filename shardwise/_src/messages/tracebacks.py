@@ -98,5 +98,5 @@ def _name_call(error: Exception) -> None:
     text, name = error.args[0], public_call()
     op = _OF_AN_OP.match(text)
     said = name in op[1] or op[1] in name if op else re.search(rf"\b{re.escape(name)}\b", text)
-    if name and not said:
+    if name and not said and not text.startswith(f"{name}: "):
         error.args = (f"{name}: {text}",)
