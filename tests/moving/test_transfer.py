@@ -487,7 +487,5 @@ def test_trivial_tangents_are_no_arrays():
     )
     for shape, text in ((), ""), ((4,), "4"):
         zeros = np.zeros(shape, sw.float0)
-        with pytest.raises(TypeError, match=f"^{re.escape(said.format(text))}$"):
+        with pytest.raises(TypeError, match=f"^add: {re.escape(said.format(text))}$"):
             sw.numpy.add(1.0, zeros)
-        with pytest.raises(TypeError, match=re.escape(f"the result: {said.format(text)}")):
-            sw.jit(lambda x, zeros=zeros: zeros)(1.0)

@@ -17,6 +17,7 @@ from shardwise._src.api.shapes import ShapeDtypeStruct, shapes_of
 from shardwise._src.api.signatures import check_function
 from shardwise._src.api.stages import Lowered, Traced, used_arguments
 from shardwise._src.api.staging import Call, Stageable, Staged, signatures_of, trace_key
+from shardwise._src.api.trivial import places
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.config import disable_jit, explain_cache_misses
@@ -232,7 +233,7 @@ class Jitted(Generic[P, R]):
         program, out_tree = staged.program, staged.out_tree
         outs = options.shardings_out(what, out_tree)
         if outs is not None:
-            results = ["result" + p for p in leaf_paths(out_tree.unflatten(range(len(outs))))]
+            results = ["result" + p for p in leaf_paths(places(out_tree))]
             check_fit(outs, program.out_types, results, f"{what}: out_shardings")
         everything = tuple(range(len(inputs.sigs)))
         return Traced(

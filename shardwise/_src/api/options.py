@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import both
+from shardwise._src.api.trivial import places
 from shardwise._src.base.caches import exact
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.words import listed
@@ -90,7 +91,7 @@ class Options(NamedTuple):
         wanted = self.device if self.out_shardings is None else self.out_shardings
         if wanted is None:
             return None
-        outs = tree.unflatten(range(tree.num_leaves))
+        outs = places(tree)
         what = f"{what}: out_shardings"
         found = broadcast_prefix(wanted, outs, what, is_sharding_leaf, "result")
         return [as_boundary(s, what) for s in found]

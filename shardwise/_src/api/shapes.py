@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise._src.api.trivial import unflattened
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.infer import type_of
@@ -98,7 +99,7 @@ def shapes_of(program: Program, out_tree: Any) -> Any:
         ShapeDtypeStruct(t.shape, t.dtype, sharding=t.sharding, weak_type=t.weak_type)
         for t in program.out_types
     ]
-    return out_tree.unflatten(leaves)
+    return unflattened(out_tree, leaves, lambda x: ShapeDtypeStruct(x.shape, x.dtype))
 
 
 def shape_of(sig: Signature) -> ShapeDtypeStruct:

@@ -21,6 +21,7 @@ from shardwise._src.api.options import NO_OPTIONS, Options
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.api.signatures import called
 from shardwise._src.api.statics import incomparable, merged, split_static
+from shardwise._src.api.trivial import apart, places
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import make_room
@@ -267,7 +268,7 @@ class Stageable:
 
         def flat(*leaves: Any) -> list[Any]:
             full = merged(static, *tree.unflatten(leaves))
-            outs, treedef = flatten(called(self.what, self.fun, *full))
+            outs, treedef = apart(*flatten(called(self.what, self.fun, *full)))
             refuse_returned(f"{self.what}: the function", outs)
             out_tree.append(treedef)
             return [self._result(x, treedef, i) for i, x in enumerate(outs)]
@@ -281,7 +282,7 @@ class Stageable:
         try:
             return EAGER.array(x)
         except TypeError as error:
-            path = leaf_paths(tree.unflatten(range(tree.num_leaves)))[i]
+            path = leaf_paths(places(tree))[i]
             raise TypeError(
                 f"{self.what}: the result{path and ' at ' + path}: {error} A jitted function "
                 "returns arrays and scalars, in pytrees."

@@ -9,6 +9,7 @@ from typing import Any
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.refs import mapped_with_refs
 from shardwise._src.api.signatures import called, check_function
+from shardwise._src.api.trivial import along, is_trivial
 from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.arrays.array import Array
 from shardwise._src.core.infer import type_of
@@ -83,11 +84,14 @@ def vmap(
         dims = [_axis(what, names, i, x, d) for i, (x, d) in pairs]
         size = _size(what, names, values, dims, axis_size)
         out_trees: list[Any] = []
+        trivial: dict[int, Any] = {}  # results of dtype float0, by position
 
         def flat(*inner: Any) -> list[Any]:
             inner_args, inner_kwargs = tree.unflatten(inner)
             outs, out_tree = flatten(called(what, fun, inner_args, inner_kwargs))
             out_trees.append(out_tree)
+            trivial.update((i, x) for i, x in enumerate(outs) if is_trivial(x))
+            outs = [0 if i in trivial else x for i, x in enumerate(outs)] if trivial else outs
             return checked_results(outs, out_tree, what)
 
         hidden = hidden_sharding(values, dims)
@@ -100,6 +104,7 @@ def vmap(
         else:
             skeleton = out_tree.unflatten(range(out_tree.num_leaves))
             wanted = broadcast_prefix(out_axes, skeleton, f"{what}: out_axes", root="result")
+        outs = [trivial.get(i, x) for i, x in enumerate(outs)] if trivial else outs
         rows = enumerate(zip(outs, out_dims, wanted, strict=True))
         return out_tree.unflatten([
             _placed(what, lambda i=i: path_in("result", out_tree, i), o, d, w, size, hidden)
@@ -181,4 +186,6 @@ def _placed(
             f"{what}: out_axes is {wanted!r} for {path()}, which has "
             f"{counted(ndim, 'dimension')} with the mapped one."
         )
+    if is_trivial(x):
+        return along(x, wanted % ndim, size)
     return to_dim(x, dim, wanted % ndim, size, hidden)
