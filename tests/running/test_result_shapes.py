@@ -46,6 +46,7 @@ def test_shapes_are_read_from_the_header():
         (2,), (), (3, 1),
     ]  # fmt: skip
     assert _result_shapes(header % "()") == []
+    assert _result_shapes(header % "(f32[2]{0:T(256)S(5)}, f32[3]{0})") == [(2,), (3,)]
 
 
 def test_an_empty_result_in_uneven_parts_is_no_error():

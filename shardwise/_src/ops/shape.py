@@ -85,7 +85,8 @@ def _apart(e: Any, ins: Any, xs: tuple) -> tuple:
     seen: dict[str, str] = {}
     out = []
     for t, x in zip(ins, xs, strict=True):
-        if seen.get(x) == x:
+        addends = t.spec is not None and t.spec.unreduced  # a barrier would sum them
+        if seen.get(x) == x and not addends:
             seen[x] = e.let(f"stablehlo.optimization_barrier {x} : {e.ty(t)}")
         out.append(seen.setdefault(x, x))
     return tuple(out)
