@@ -67,6 +67,7 @@ def small_tables(monkeypatch):
     monkeypatch.setattr("shardwise._src.core.infer.SCALAR_TYPES", N // 10)
     monkeypatch.setattr("shardwise._src.types.promotion.CONTEXTS_REMEMBERED", N // 10)
     monkeypatch.setattr("shardwise._src.transforms.stage.LITERAL_CACHE_SIZE", N // 10)
+    monkeypatch.setattr("shardwise._src.transforms.templates.SIZE", N // 10)
     forget()
 
 

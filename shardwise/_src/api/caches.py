@@ -13,7 +13,7 @@ from shardwise._src.moving import transfer
 from shardwise._src.ops import families
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import modules
-from shardwise._src.transforms import batch, stage, tape
+from shardwise._src.transforms import batch, stage, tape, templates
 from shardwise._src.types import promotion
 
 
@@ -34,7 +34,9 @@ def clear_caches() -> None:
     for op in list(OPS.values()):
         if op.inferred is not None:
             op.inferred.clear()
-    for table in (infer._scalar_types, promotion._joins_by_key, stage._literals):
+    for table in (
+        infer._scalar_types, promotion._joins_by_key, stage._literals, templates.templates,
+    ):
         table.clear()
     for function in (
         fused.equal_form, emitter.tensor_text, families._literal, transfer._plan, batch.without_dim,

@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from shardwise._src.api.donations import report
-from shardwise._src.api.known import Known, Shelf, known_of
+from shardwise._src.api.known import Known, Shelf, forget_what_is_made_of, known_of
 from shardwise._src.api.options import NO_OPTIONS, JitOptions, Options, options_for
 from shardwise._src.api.refs import closing_over_refs, through_refs
 from shardwise._src.api.shapes import ShapeDtypeStruct, shapes_of
@@ -273,6 +273,7 @@ class Jitted(Generic[P, R]):
     def clear_cache(self) -> None:
         """Forgets all traces and compiled programs of this function."""
         self._function.forget()
+        forget_what_is_made_of(self)
 
     def _cache_size(self) -> int:
         return len(self._function.known.traces)

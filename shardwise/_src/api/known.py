@@ -243,6 +243,13 @@ def _make_room_for(equations: int) -> None:
 # -- forgetting --
 
 
+def forget_what_is_made_of(fun: Any) -> None:
+    """Forgets what is known of a function, whatever the options: `eval_shape(jit(f))` is, too."""
+    for entry in snapshot(_by_function.values()):
+        if entry() is fun:
+            entry.known.forget()
+
+
 def forget() -> None:
     """Forgets what is known of all functions."""
     _shelves.clear()

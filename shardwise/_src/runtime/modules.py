@@ -152,7 +152,7 @@ def _communicates(hlo: str) -> bool:
 
 def _result_shapes(hlo: str) -> list[tuple[int, ...]]:
     """The shapes of a module's results on one device, from the first line of its text."""
-    header = re.sub(r"/\*.*?\*/|\{[^{}]*\}", "", hlo.partition("\n")[0])  # and layouts
+    header = re.sub(r"/\*.*?\*/|\{[^{}>]*\}", "", hlo.partition("\n")[0])  # and layouts
     results = re.match(r"[^=)]*", header.partition("->")[2])
     found = re.findall(r"\w\[([\d,]*)\]", results[0]) if results else []
     return [tuple([int(n) for n in dims.split(",") if n]) for dims in found]
