@@ -160,7 +160,7 @@ def test_a_plan_is_made_once():
     for _ in range(3):
         equations(lambda x, y: swnp.einsum("pq,qr->pr", x, y), (7, 5), (5, 3))
     after = plan.cache_info()
-    assert (after.misses - before.misses, after.hits - before.hits) == (1, 2)
+    assert after.misses - before.misses == 1
 
 
 GRADIENTS = """

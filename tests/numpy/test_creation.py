@@ -138,20 +138,20 @@ def test_against_jax(text: str) -> None:
 
 
 ERRORS = [
-    (lambda: snp.zeros(2.0), TypeError, "a shape is made of known integers; got 2.0."),
+    (lambda: snp.zeros(2.0), TypeError, "zeros: a shape is made of known integers; got 2.0."),
     (lambda: snp.zeros((2, -1)), ValueError,
-     "a shape consists of sizes of at least 0; got (2, -1)."),
+     "zeros: a shape consists of sizes of at least 0; got (2, -1)."),
     (lambda: snp.zeros_like([1]), TypeError,
      "zeros_like: expected an array or a Python or NumPy scalar, got a list. Convert a sequence "
      "with `shardwise.numpy.asarray` first."),
     (lambda: snp.array([None]), ValueError,
      "None is no value of an array. Use nan for a missing number."),
     (lambda: snp.array("a"), TypeError,
-     "an array holds numbers and booleans; got 'a' of type str."),
+     "array: an array holds numbers and booleans; got 'a' of type str."),
     (lambda: snp.array({1}), TypeError,
-     "an array holds numbers and booleans; got {1} of type set."),
+     "array: an array holds numbers and booleans; got {1} of type set."),
     (lambda: snp.array([snp.ones(2), snp.ones(3)]), ValueError,
-     "the arrays in a sequence must have one shape; got (2,) and (3,)."),
+     "array: the arrays in a sequence must have one shape; got (2,) and (3,)."),
     (lambda: snp.array([1], order="X"), ValueError,
      "order must be 'K', 'A', 'C' or 'F'; got 'X'."),
     (lambda: snp.arange(True), TypeError, "arange makes numbers; got booleans. Pass dtype=int."),
@@ -163,7 +163,7 @@ ERRORS = [
     (lambda: snp.meshgrid(snp.ones(2), indexing="ab"), ValueError,
      "meshgrid takes indexing='xy' or 'ij'; got 'ab'."),
     (lambda: snp.array(300, dtype=np.uint8), OverflowError,
-     "Python integer 300 out of bounds for uint8"),
+     "array: Python integer 300 out of bounds for uint8"),
 ]
 
 

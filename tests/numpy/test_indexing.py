@@ -408,7 +408,7 @@ def test_errors(idx, kind, message):
     assert str(caught.value) == message
     with pytest.raises(kind) as caught:
         array(X).at[idx].set(0)
-    assert str(caught.value) == message
+    assert str(caught.value) == f".at[...].set: {message}"
 
 
 def test_more_errors():
@@ -419,8 +419,8 @@ def test_more_errors():
 
     x = array(X)
     assert message(ValueError, lambda: x.at[0].set(np.zeros(3))) == (
-        "values of shape (3,) cannot be broadcast to the shape (4, 5) of the places that the "
-        "index picks."
+        ".at[...].set: values of shape (3,) cannot be broadcast to the shape (4, 5) of the places "
+        "that the index picks."
     )
     assert message(IndexError, lambda: array(np.zeros((0, 3)))[0]) == (
         "index 0 is out of bounds for dimension 0 with size 0."
@@ -429,7 +429,7 @@ def test_more_errors():
         "an index is out of bounds for dimension 0 with size 0."
     )
     assert message(TypeError, lambda: array(np.zeros(2, bool)).at[0].add(True)) == (
-        "`.at[...]` cannot do arithmetic (add) on an array of booleans; got bool[2]."
+        ".at[...].add: `.at[...]` cannot do arithmetic (add) on an array of booleans; got bool[2]."
     )
     assert message(IndexError, lambda: staged(lambda t, i: t[i : i + 2], x, array(1))).startswith(
         "the parts of a slice must be known integers; got slice("

@@ -86,18 +86,19 @@ def test_a_count_that_is_no_integer():
         "linspace: num must be an integer; got 5.0.")
 
 
-@pytest.mark.parametrize("fun", [
-    lambda x: x + 2**40, lambda x: 2**40 - x, lambda x: snp.where(x > 1, 2**40, x),
+@pytest.mark.parametrize("name, fun", [
+    ("add", lambda x: x + 2**40), ("subtract", lambda x: 2**40 - x),
+    ("where", lambda x: snp.where(x > 1, 2**40, x)),
 ])
-def test_integers_that_are_too_large(fun):
-    assert message(OverflowError, fun, N) == LARGE
-    assert message(OverflowError, sw.jit(fun), N) == LARGE
+def test_integers_that_are_too_large(name, fun):
+    assert message(OverflowError, fun, N) == f"{name}: {LARGE}"
+    assert message(OverflowError, sw.jit(fun), N) == f"{name}: {LARGE}"
 
 
 def test_integers_too_large_for_64_bits():
     with sw.enable_x64(True):
         assert message(OverflowError, lambda: snp.arange(3) + 2**70) == (
-            f"the integer {2**70} does not fit into int64. Use a float.")
+            f"add: the integer {2**70} does not fit into int64. Use a float.")
         assert (snp.arange(2) + 2**40).tolist() == [2**40, 2**40 + 1]
 
 
