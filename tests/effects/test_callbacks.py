@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -189,7 +190,9 @@ def test_a_function_lives_as_long_as_what_calls_it() -> None:
     gc.collect()
     assert seen() is not None and float(f(2.0)) == 1
     del f
-    gc.collect()
+    deadline = time.monotonic() + 5
+    while seen() is not None and time.monotonic() < deadline:  # XLA's threads let go of it late
+        gc.collect()
     assert seen() is None
 
 
