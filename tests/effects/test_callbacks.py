@@ -6,8 +6,8 @@ import re
 import subprocess
 import sys
 import threading
-import traceback
 import time
+import traceback
 import weakref
 from collections.abc import Iterator
 from typing import Any
