@@ -119,8 +119,8 @@ def test_strangers_are_given_way() -> None:
     with pytest.raises(TypeError) as caught:
         snp.ones(2) + snp.ones(3)
     assert str(caught.value) == (
-        "shapes (2,) and (3,) do not broadcast together: from the last dimension backwards, sizes "
-        "must be equal or 1."
+        "add: shapes (2,) and (3,) do not broadcast together: from the last dimension backwards, "
+        "sizes must be equal or 1."
     )
     assert caught.value.__context__ is None or not isinstance(caught.value.__context__, KeyError)
 
@@ -241,7 +241,7 @@ ERRORS = [
      "x = x.at[idx].set(value)."),
     (lambda: operator.delitem(snp.ones(2), 0), TypeError,
      "elements of Array cannot be deleted in place. For a new array without them, write "
-     "x = numpy.delete(x, idx)."),
+     "x = shardwise.numpy.delete(x, idx)."),
 ]
 
 

@@ -49,7 +49,6 @@ class Elsewhere:
     cpu = _Missing("shardwise.device_put(x, shardwise.devices('cpu')[0])")
     cuda = _Missing("shardwise.device_put(x, shardwise.devices('cuda')[0])")
     detach = _Missing("shardwise.lax.stop_gradient(x)")
-    dim = _Missing("x.ndim")
     double = _Missing("x.astype('float64')")
     expand = _Missing("shardwise.numpy.broadcast_to(x, shape)")
     float = _Missing("x.astype('float32')")
