@@ -13,18 +13,22 @@ import pytest
 from jaxlib.version import __version__ as jaxlib_version
 
 from shardwise._src.lowering.instructions import Instructions
-from shardwise._src.lowering.mends import Mended
+from shardwise._src.lowering.mends import Mended, is_turned
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "values.md"
 BLOCK = re.compile(r"```(?:python|text)\n(.*?)```", re.DOTALL)
 INTRODUCTION, *SECTIONS = re.split(r"^### ", PAGE.read_text("utf-8"), flags=re.MULTILINE)
 PRELUDE = BLOCK.findall(INTRODUCTION)[-1]
 PROGRAMS = {section.split("`")[1]: BLOCK.findall(section)[:2] for section in SECTIONS}
-RIGHT_SINCE = {
-    section.split("`")[1]: tuple(map(int, found[1].split(".")))
-    for section in SECTIONS
-    if (found := re.search(r"Right since jaxlib ([\d.]+\d)", section))
-}
+
+
+def since(what):
+    """The first jaxlib for which a page says that it is right, or wrong, by name of the error."""
+    found = {s.split("`")[1]: re.search(rf"{what} since jaxlib ([\d.]+\d)", s) for s in SECTIONS}
+    return {name: tuple(map(int, m[1].split("."))) for name, m in found.items() if m}
+
+
+RIGHT_SINCE, WRONG_SINCE = since("Right"), since("Wrong")
 JAXLIB = tuple(int(n) for n in jaxlib_version.split(".")[:2])
 
 
@@ -43,7 +47,7 @@ def test_jax_needs_the_mend(name):
     program, right = PROGRAMS[name]
     source = PRELUDE.replace("shardwise as jax", "jax").replace("shardwise", "jax") + program
     wrong = printed(source) != right
-    if RIGHT_SINCE.get(name, (99,)) <= JAXLIB:
+    if not WRONG_SINCE.get(name, (0,)) <= JAXLIB < RIGHT_SINCE.get(name, (99,)):
         assert not wrong
     else:
         assert wrong, (
@@ -53,7 +57,7 @@ def test_jax_needs_the_mend(name):
 
 
 def test_each_error_has_a_mend_and_each_mend_an_error():
-    methods = [*vars(Instructions).values(), *vars(Mended).values()]
+    methods = [*vars(Instructions).values(), *vars(Mended).values(), is_turned]
     mends = " ".join(method.__doc__ or "" for method in methods if callable(method))
     assert {name for name in PROGRAMS if f"`{name}`" in mends} == set(PROGRAMS)
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)+|pad)`", mends)) == set(PROGRAMS)

@@ -20,7 +20,7 @@ from shardwise._src.lowering.emitter import (
     sharding_dims,
     tensor_text,
 )
-from shardwise._src.lowering.mends import Mended
+from shardwise._src.lowering.mends import Mended, is_turned
 from shardwise._src.lowering.padding import at_padded_sizes, cut, pad
 from shardwise._src.lowering.storage import PLAIN, USUAL, Slot, Storage
 from shardwise._src.ops.memory import in_memory
@@ -49,8 +49,10 @@ class _Meshes:
         return f"#sdy.sharding{self.target(sharding, ndim)}"
 
     def target(self, sharding: Any, ndim: int) -> str:
-        if isinstance(sharding, NamedSharding):
-            symbol = self._symbol(tuple(sharding.mesh.shape.items()), self._order(sharding))
+        named = isinstance(sharding, NamedSharding)
+        order = self._order(sharding) if named else ()
+        if named and not (is_turned(sharding, ndim) and order == tuple(range(len(order)))):
+            symbol = self._symbol(tuple(sharding.mesh.shape.items()), order)
             if symbol not in self._named or isinstance(self._named[symbol], AbstractMesh):
                 self._named[symbol] = sharding.mesh
             self._counts.update(sharding.tiling(ndim).dims)
