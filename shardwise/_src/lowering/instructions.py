@@ -48,6 +48,32 @@ class Instructions:
         texts = ", ".join(f"{a}:{b}" if s == 1 else f"{a}:{b}:{s}" for a, b, s in rows)
         return self.let(f"stablehlo.slice {x} [{texts}] : ({self.ty(t)}) -> {self.ty(out)}")
 
+    def concatenate(
+        self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
+    ) -> str:
+        """Operands that occur again come from behind a barrier.
+
+        XLA (jaxlib 0.12) fuses what computes an operand into each place where it occurs, so that
+        the code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
+        """
+        seen: dict[str, str] = {}
+        names = []
+        for x, t in zip(xs, ins, strict=True):
+            if seen.get(x) == x:
+                seen[x] = self.apart(x, t)
+            names.append(seen.setdefault(x, x))
+        types = ", ".join(map(self.ty, ins))
+        return self.let(
+            f"stablehlo.concatenate {', '.join(names)}, dim = {dimension} : ({types}) -> "
+            f"{self.ty(out)}"
+        )
+
+    def apart(self, x: str, t: ArrayType) -> str:
+        """A value that XLA takes for another one. Addends, which it would sum there, stay."""
+        if t.spec is not None and t.spec.unreduced:
+            return x
+        return self.let(f"stablehlo.optimization_barrier {x} : {self.ty(t)}")
+
     def pad(self, x: str, value: str, t: ArrayType, config: Sequence[tuple]) -> str:
         """config: `(low, high, interior)` of each dimension."""
         low, high, inner = zip(*config, strict=True) if config else ((), (), ())

@@ -125,7 +125,7 @@ class Mended(Emitter):
         if few.shape == fewer.shape:
             return super().reshape(x, t, out)
         if few.shape != t.shape:
-            x = self._apart(super().reshape(x, t, few), few)
+            x = self.apart(super().reshape(x, t, few), few)
         x = super().reshape(x, few, fewer)
         return x if fewer.shape == out.shape else super().reshape(x, fewer, out)
 
@@ -135,7 +135,7 @@ class Mended(Emitter):
     ) -> str:
         """XLA errors `gathered-and-sliced`, and `slice-of-reshape`: of a value as it is at hand."""
         if any(b - a != n for n, a, b in zip(t.shape, starts, limits, strict=True)):
-            x = self._apart(x, t)
+            x = self.apart(x, t)
         return super().slice(x, t, starts, limits, strides)
 
     def dynamic_slice(
@@ -150,13 +150,7 @@ class Mended(Emitter):
             kept = [t, *[ins[1 + d] for d in moving]]
             names = [starts[d] for d in moving]
             return self.via(_gathered, kept, x, *names, moving=moving, sizes=tuple(sizes))[0]
-        return super().dynamic_slice(self._apart(x, t), starts, ins, sizes)
-
-    def _apart(self, x: str, t: ArrayType) -> str:
-        """A value that the partitioner takes for another one. Addends would be summed there."""
-        if t.spec is not None and t.spec.unreduced:
-            return x
-        return self.let(f"stablehlo.optimization_barrier {x} : {self.ty(t)}")
+        return super().dynamic_slice(self.apart(x, t), starts, ins, sizes)
 
     def dynamic_update_slice(
         self, x: str, update: str, starts: Sequence[str], ins: Sequence[ArrayType]
@@ -227,7 +221,7 @@ class Mended(Emitter):
     ) -> str:
         """XLA error `shared-halo`: two windows over one operand, with different identities."""
         if JAXLIB < (0, 12):
-            x = self._apart(x, t)
+            x = self.apart(x, t)
         return super().reduce_window(body, x, t, identity, sizes, padding)
 
     def scatter(
@@ -239,7 +233,7 @@ class Mended(Emitter):
         x, indices, updates = xs
         along = [d for d in range(ins[2].ndim) if d not in dims.update_window_dims]
         if JAXLIB < (0, 12) and all(ins[2].shape[d] == 1 for d in along):
-            x = self._apart(x, ins[0])
+            x = self.apart(x, ins[0])
         uneven = [i for i, d in enumerate(along) if not self.divides(ins[2].shape[d])]
         if uneven:
             indices = self.whole(indices, ins[1], [*uneven, ins[1].ndim - 1])

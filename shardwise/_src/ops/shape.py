@@ -68,32 +68,11 @@ def _concatenate_dims(op: Op, *xs: ArrayType, dimension: int) -> Dims:
 
 
 def _concatenate_lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension: int) -> str:
-    if len(set(xs)) < len(xs):
-        xs = _apart(e, ins, xs)
-    types = ", ".join(e.ty(t) for t in ins)
-    return e.let(
-        f"stablehlo.concatenate {', '.join(xs)}, dim = {dimension} : ({types}) -> {e.ty(outs[0])}"
-    )
-
-
-def _apart(e: Any, ins: Any, xs: tuple) -> tuple:
-    """Operands that occur again come from behind a barrier.
-
-    XLA (jaxlib 0.12) fuses what computes an operand into each place where it occurs, so that the
-    code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
-    """
-    seen: dict[str, str] = {}
-    out = []
-    for t, x in zip(ins, xs, strict=True):
-        addends = t.spec is not None and t.spec.unreduced  # a barrier would sum them
-        if seen.get(x) == x and not addends:
-            seen[x] = e.let(f"stablehlo.optimization_barrier {x} : {e.ty(t)}")
-        out.append(seen.setdefault(x, x))
-    return tuple(out)
+    return e.concatenate(xs, ins, outs[0], dimension)
 
 
 def each_once(fun: Callable, xs: Sequence[Any]) -> list[Any]:
-    """What `fun` gives for each of `xs`: one value for one that comes again (see `_apart`)."""
+    """What `fun` gives for each of `xs`: one value for one that comes again."""
     found: dict[int, Any] = {}
     for x in xs:
         if id(x) not in found:
