@@ -33,6 +33,7 @@ from shardwise._src.types.sharding import NamedSharding as NamedSharding
 from shardwise._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from shardwise import ad as ad
     from shardwise import ad_checkpoint as ad_checkpoint
     from shardwise import checkpoint_policies as checkpoint_policies
     from shardwise import compat as compat

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
@@ -94,16 +95,182 @@ def test_refs_must_be_in_the_tree_of_the_primals():
     )
 
 
-def test_refs_are_no_values_that_derivatives_are_taken_of():
-    def squared(r):
-        return r[...] ** 2
+# -- primals that are refs --
 
+
+def scaled(x, r):
+    r[...] = r[...] * x
+    return (r[...] ** 2).sum()
+
+
+def overwritten(x, r):
+    r[...] = x * 2
+    return (r[...] ** 2).sum()
+
+
+def partly(x, r):
+    r[0] = x[1] * 2
+    return (r[...] ** 2).sum()
+
+
+def only_read(x, r):
+    return (x * r[...]).sum()
+
+
+FUNCTIONS = [scaled, overwritten, partly, only_read]
+
+
+def of_values(f, lib):
+    """`f` as a function of what its ref holds, that gives what it holds at the end, too."""
+
+    def pure(x, v):
+        r = lib.new_ref(v)
+        return f(x, r), lib.freeze(r)
+
+    return pure
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_primals_that_are_refs(f, jitted):
+    def run(x, r, g):
+        out, back = sw.vjp(f, x, r)
+        ct, marked = back.with_refs(sw.ad.GradValue(), g)(jnp.float32(3))
+        assert isinstance(marked, sw.ad.GradRef)
+        return out, ct
+
+    ct = np.array([1, 10, 100], np.float32)
+    r, g = sw.new_ref(X + 1), sw.new_ref(ct)
+    out, found = (sw.jit(run) if jitted else run)(jnp.asarray(X), r, g)
+    (wanted, last), back = jax.vjp(of_values(f, jax), X, X + 1)
+    wanted_x, wanted_r = back((np.float32(3), ct))
+    np.testing.assert_allclose(out, wanted)
+    np.testing.assert_allclose(r[...], last)
+    np.testing.assert_allclose(found, wanted_x)
+    np.testing.assert_allclose(g[...], wanted_r)
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_tangents_of_refs(f):
+    held = []
+    for lib in (jax, sw):
+        xp = lib.numpy
+        new = [lib.new_ref(xp.asarray(x)) for x in (X + 1, X, X + 1, X)]
+        jvp = lib.jvp(f, (xp.asarray(X), new[0]), (xp.ones(3), new[1]))
+        out, along = lib.linearize(f, xp.asarray(X), new[2])
+        held.append([*jvp, out, along(xp.ones(3), new[3]), *[r[...] for r in new]])
+    for theirs, ours in zip(*held, strict=True):
+        np.testing.assert_allclose(np.asarray(theirs), ours)
+
+
+def test_refs_of_integers_have_no_tangents():
+    r = sw.new_ref(jnp.arange(3))
+    found, none = sw.vjp(only_read, jnp.asarray(X), r)[1](jnp.float32(1))
+    np.testing.assert_array_equal(found, X)
+    assert none.dtype == sw.float0
+    zeros = np.zeros(3, sw.float0)
+    assert sw.jvp(only_read, (jnp.asarray(X), r), (jnp.ones(3), zeros))[1] == 3.0
+    assert sw.linearize(only_read, jnp.asarray(X), r)[1](jnp.ones(3), zeros) == 3.0
+
+
+def test_results_beside_refs():
+    def f(r):
+        r[...] += 1
+        return (r[...] ** 2).sum(), {"seen": r[...]}
+
+    r, g = sw.new_ref(jnp.asarray(X)), sw.new_ref(jnp.zeros(3))
+    out, back, aux = sw.vjp(f, r, has_aux=True)
+    assert back.with_refs(g)(jnp.float32(1))[0].__class__ is sw.ad.GradRef
+    np.testing.assert_array_equal(aux["seen"], X + 1)
+    np.testing.assert_array_equal(g[...], 2 * (X + 1))
+    assert (out, r[...].tolist()) == (14.0, [1, 2, 3])
+    out, moved, aux = sw.jvp(f, (r,), (g,), has_aux=True)
+    np.testing.assert_array_equal(aux["seen"], X + 2)
+    assert (out, moved) == (29.0, 2 * (2 * 2 + 3 * 4 + 4 * 6))
+
+
+def test_refs_among_arguments_that_are_not_differentiated():
+    def f(x, r):
+        r[...] += sw.lax.stop_gradient(x)
+        return (x * r[...]).sum()
+
+    for transform in (sw.grad, sw.jacrev, sw.jacfwd):
+        r = sw.new_ref(jnp.ones(3))
+        np.testing.assert_array_equal(transform(f)(jnp.asarray(X), r), X + 1)
+        np.testing.assert_array_equal(r[...], X + 1)
+
+
+def test_derivatives_keep_the_sharding_of_refs():
+    mesh = sw.make_mesh((4,), ("a",), axis_types=(sw.sharding.AxisType.Auto,))
+    split = sw.NamedSharding(mesh, sw.P("a"))
+    x = sw.device_put(np.arange(8, dtype=np.float32), split)
+    r, g = sw.new_ref(x), sw.new_ref(jnp.zeros_like(x))
+    back = sw.vjp(scaled, x, r)[1]
+    ct, _ = back.with_refs(sw.ad.GradValue(), g)(jnp.float32(1))
+    assert ct.sharding == r.sharding == g.sharding == split
+    np.testing.assert_allclose(g[...], 2 * np.arange(8.0) ** 3)
+
+
+def test_cotangents_that_are_not_asked_for():
+    x, r = jnp.asarray(X), sw.new_ref(X + 1)
+    back = sw.vjp(scaled, x, r)[1]
+    ct, none = back.with_refs(sw.ad.GradValue(), sw.ad.DontWant())(jnp.float32(1))
+    np.testing.assert_array_equal(ct, 2 * X * (X + 1) ** 2)
+    assert repr(none) == "DidntWant()"
+    none, marked = back.with_refs(sw.ad.DontWant(), sw.new_ref(X))(jnp.float32(1))
+    assert (repr(none), repr(marked)) == ("DidntWant()", "GradRef()")
+
+
+def test_gradients_of_refs_are_no_values():
     ref = sw.new_ref(jnp.float32(3))
-    for name in ("grad", "vjp", "jvp", "linearize", "jacrev", "jacfwd"):
-        f = getattr(sw, name)
-        args = {"jvp": ((ref,), (ref,)), "vjp": (ref,), "linearize": (ref,)}.get(name)
-        call = (lambda f=f, args=args: f(squared, *args)) if args else (lambda f=f: f(squared)(ref))
-        assert message(TypeError, call) == (
-            f"{name} of squared: r: Ref{{f32[]}} is a ref, not an array: read its value with "
-            "`ref[...]`."
+    for name in ("grad", "jacrev", "jacfwd", "value_and_grad"):
+        assert message(TypeError, getattr(sw, name)(lambda r: r[...] ** 2), ref) == (
+            f"{name.replace('value_and_', '')} of <lambda>: r is Ref{{f32[]}}, and the gradient "
+            "of a ref is a ref as well. Use `shardwise.vjp`, and `with_refs` of the function that "
+            "it gives. Refs among the arguments that are not differentiated are passed on."
         )
+
+
+def test_refs_are_asked_for():
+    x, r = jnp.asarray(X), sw.new_ref(X + 1)
+    back = sw.vjp(scaled, x, r)[1]
+    assert message(ValueError, back, jnp.float32(1)) == (
+        "vjp of scaled: r is a Ref{f32[3]}, and its cotangent is a ref as well. Give one for each "
+        "primal: `back.with_refs(…)(ct)`, with `shardwise.ad.GradValue()` for a cotangent that is "
+        "to be a value, and `shardwise.ad.DontWant()` for one that is not asked for."
+    )
+    value = sw.ad.GradValue()
+    assert message(TypeError, back.with_refs, value, sw.new_ref(jnp.ones(4))) == (
+        "vjp of scaled: with_refs: r is a Ref{f32[3]}; its derivative must be a ref of the same "
+        "shape and dtype; got Ref{f32[4]}."
+    )
+    assert message(TypeError, back.with_refs, value, value) == (
+        "vjp of scaled: with_refs: r is a Ref{f32[3]}; its derivative must be a ref of the same "
+        "shape and dtype; got GradValue() of type GradValue."
+    )
+    g = sw.new_ref(jnp.zeros(3))
+    assert message(ValueError, back.with_refs, g, g) == (
+        "vjp of scaled: with_refs: Ref{f32[3]} is given more than once. That for r changes as "
+        "this does: it needs a ref of its own."
+    )
+    assert message(TypeError, sw.jvp, scaled, (x, r), (x, x)).startswith(
+        "jvp of scaled: r is a Ref{f32[3]}; its derivative must be a ref of the same shape and "
+        "dtype; got "
+    )
+    assert message(TypeError, sw.linearize(scaled, x, r)[1], g, g) == (
+        "linearize of scaled: the tangent of x, which is of type f32[3], cannot be Ref{f32[3]}: a "
+        "ref is the tangent of a ref of real or complex numbers."
+    )
+    assert message(ValueError, sw.jvp, scaled, (x, r), (x, r)) == (
+        "jvp of scaled: Ref{f32[3]} is passed more than once, as r and the tangent of r. What is "
+        "written to the one would have to be seen in the other: pass it once."
+    )
+    other = sw.new_ref(jnp.zeros(3))
+    assert message(ValueError, sw.vjp, lambda r: (r[...] * other[...]).sum(), other).endswith(
+        "is an argument of vjp of <lambda>, and that function uses it from outside, too. A "
+        "function that gets a ref must have no other way to it: use the argument."
+    )
+    assert message(TypeError, sw.vjp, lambda r: r, other) == (
+        "vjp of <lambda>: the result: Ref{f32[3]} is a ref, not an array: read its value with "
+        "`ref[...]`."
+    )

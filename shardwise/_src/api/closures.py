@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.api.differentiated_refs import check_like
 from shardwise._src.refs.functions import addupdate
-from shardwise._src.refs.refs import is_ref
+from shardwise._src.refs.refs import is_ref, put, value_of
 from shardwise._src.runtime.pytree import flatten, register_node
-from shardwise._src.types.dtypes import float0
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import float0, is_inexact
+
+Refs = tuple[tuple[int, str, ArrayType], ...]  # number, path and type of leaves that are refs
 
 
 class Closure:
@@ -46,6 +50,27 @@ class GradRef:
         return "GradRef()"
 
 
+class GradValue:
+    """Asks `VJP.with_refs` for a cotangent as a value."""
+
+    def __repr__(self) -> str:
+        return "GradValue()"
+
+
+class DontWant:
+    """Asks `VJP.with_refs` for no cotangent."""
+
+    def __repr__(self) -> str:
+        return "DontWant()"
+
+
+class DidntWant:
+    """Stands among cotangents for one that was not asked for; see `VJP.with_refs`."""
+
+    def __repr__(self) -> str:
+        return "DidntWant()"
+
+
 class VJP:
     """The function that pulls cotangents back, as `vjp` gives it.
 
@@ -56,17 +81,20 @@ class VJP:
     opaque_residuals: the other arrays that are needed.
     """
 
-    __slots__ = ("fun", "in_tree", "out_tree", "opaque_residuals", "_kept", "_args", "_places")
+    __slots__ = (
+        "fun", "in_tree", "out_tree", "opaque_residuals", "_kept", "_args", "_places", "_refs",
+    )
 
     def __init__(
         self, fun: Callable[..., Any], in_tree: Any, out_tree: Any, kept: list[Any],
-        opaque_residuals: list[Any], places: tuple[tuple[bool, int], ...],
+        opaque_residuals: list[Any], places: tuple[tuple[bool, int], ...], refs: Refs,
     ):
         self.fun, self.in_tree, self.out_tree = fun, in_tree, out_tree
         self.opaque_residuals = opaque_residuals
         self._kept = kept  # leaves of `args_res`, which is made when it is first asked for
         self._args: list[Any] | None = None
         self._places = places  # of each residual: whether it is a primal's leaf, and which one
+        self._refs = refs  # those leaves of the primals that are refs
 
     @property
     def args_res(self) -> list[Any]:
@@ -85,16 +113,27 @@ class VJP:
         return [leaves[i] if own else others[i] for own, i in self._places]
 
     def __call__(self, *cts: Any) -> tuple[Any, ...]:
+        found = next((r for r in self._refs if is_inexact(r[2].dtype)), None)
+        if found is not None:
+            _, path, t = found
+            raise ValueError(
+                f"{self.fun.__name__}: {path} is a Ref{{{t.str_short(True)}}}, and its cotangent "
+                "is a ref as well. Give one for each primal: `back.with_refs(…)(ct)`, with "
+                "`shardwise.ad.GradValue()` for a cotangent that is to be a value, and "
+                "`shardwise.ad.DontWant()` for one that is not asked for."
+            )
         return self.fun(self._residuals(), *cts)
 
     def with_refs(self, *ct_refs: Any) -> Callable[[Any], tuple[Any, ...]]:
         """The function that adds cotangents to refs.
 
         ct_refs: as many as there are primals and in their trees: a ref where the cotangent is to be
-            added to what it holds, anything else where it is to be given.
+            added to what it holds, `DontWant()` where there is to be none, anything else, such as
+            `GradValue()`, where it is to be given. For a primal that is a ref: a ref which holds
+            the cotangent of what that held at the end, and then of what it held at the start.
 
         The cotangents that it gives have `GradRef()` where there is a ref. Raises ValueError for
-        another tree.
+        another tree, TypeError for a primal that is a ref and nothing like it in its place.
         """
         wanted, tree = flatten(ct_refs)
         if tree != self.in_tree:
@@ -102,18 +141,43 @@ class VJP:
                 f"{self.fun.__name__}: with_refs takes refs in the tree of the primals, "
                 f"{self.in_tree}; got {tree}."
             )
+        own = self._own_refs(wanted)
 
         def accumulate(ct: Any) -> tuple[Any, ...]:
-            found = flatten(self(ct))[0]
-            return tree.unflatten(list(map(_added, wanted, found)))
+            last = [None if r is None else value_of(r) for r in own.values()]
+            found = flatten(self.fun(self._residuals(), ct, last=last))[0]
+            for i, ref in own.items():
+                if ref is not None:
+                    put(ref, found[i])
+            rows = enumerate(zip(wanted, found, strict=True))
+            return tree.unflatten([
+                GradRef() if own.get(i) is not None else _added(x, c) for i, (x, c) in rows
+            ])
 
         return accumulate
+
+    def _own_refs(self, wanted: Sequence[Any]) -> dict[int, Any]:
+        """The refs for cotangents of primals that are refs; None for one that is not asked for."""
+        own: dict[int, Any] = {}
+        for i, path, t in self._refs:
+            moves = is_inexact(t.dtype)
+            if moves and not isinstance(wanted[i], DontWant):
+                check_like(f"{self.fun.__name__}: with_refs", t, wanted[i], lambda p=path: p)
+            own[i] = wanted[i] if moves and is_ref(wanted[i]) else None
+            if own[i] is not None and sum(x is own[i] for x in wanted) > 1:
+                raise ValueError(
+                    f"{self.fun.__name__}: with_refs: {own[i].short} is given more than once. "
+                    f"That for {path} changes as this does: it needs a ref of its own."
+                )
+        return own
 
     def __repr__(self) -> str:
         return f"<{self.fun.__name__} with {len(self._places)} arrays>"
 
 
 def _added(ref: Any, ct: Any) -> Any:
+    if isinstance(ref, DontWant):
+        return DidntWant()
     if not is_ref(ref):
         return ct
     if ct.dtype != float0:
@@ -126,7 +190,7 @@ _NOT_NEEDED = NotNeeded()
 
 def vjp_of(
     fun: Callable[..., Any], in_tree: Any, out_tree: Any, primals: Sequence[Any],
-    residuals: Sequence[Any],
+    residuals: Sequence[Any], refs: Refs,
 ) -> VJP:
     """The `VJP` of these residuals, of which some are leaves of the primals."""
     own = {id(x): i for i, x in enumerate(primals)}
@@ -140,21 +204,24 @@ def vjp_of(
         else:
             places.append((True, i))
             kept[i] = r
-    return VJP(fun, in_tree, out_tree, kept, opaque, tuple(places))
+    return VJP(fun, in_tree, out_tree, kept, opaque, tuple(places), refs)
 
 
 register_node(Closure, lambda c: (c.values, c.run), lambda run, values: Closure(run, tuple(values)))
 register_node(NotNeeded, lambda _: ((), None), lambda _, children: NotNeeded())
 register_node(GradRef, lambda _: ((), None), lambda _, children: GradRef())
+register_node(DidntWant, lambda _: ((), None), lambda _, children: DidntWant())
+
+
 def _parts(v: VJP) -> tuple[Any, Any]:
-    meta = v.fun, v.in_tree, v.out_tree, v._places  # pyright: ignore[reportPrivateUsage] (here)
+    meta = v.fun, v.in_tree, v.out_tree, v._places, v._refs  # pyright: ignore[reportPrivateUsage] (here)
     return (v._leaves(), v.opaque_residuals), meta  # pyright: ignore[reportPrivateUsage] (here)
 
 
 def _whole(meta: Any, parts: Any) -> VJP:
-    fun, in_tree, out_tree, places = meta
+    fun, in_tree, out_tree, *rest = meta
     kept, opaque_residuals = parts
-    return VJP(fun, in_tree, out_tree, kept, opaque_residuals, places)
+    return VJP(fun, in_tree, out_tree, kept, opaque_residuals, *rest)
 
 
 register_node(VJP, _parts, _whole)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shardwise._src.api.closures import Closure
-from shardwise._src.api.grad import as_tangent, vjp
+from shardwise._src.api.grad import vjp
 from shardwise._src.api.jit import jit
 from shardwise._src.api.signatures import as_argnums, check_argnums, check_function
+from shardwise._src.api.tangents import as_tangent
 from shardwise._src.api.values import as_value
 from shardwise._src.base.positions import taking_only
 from shardwise._src.control.bodies import staged

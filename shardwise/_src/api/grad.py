@@ -6,48 +6,49 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
-import numpy as np
-
-from shardwise._src.api.backward import backward
 from shardwise._src.api.closures import VJP, Closure, vjp_of
+from shardwise._src.api.differentiated_refs import (
+    as_moving,
+    check_tangents,
+    held,
+    of_values,
+    places,
+    write_moved,
+)
 from shardwise._src.api.signatures import as_argnums, called, check_argnums, check_function
+from shardwise._src.api.tangents import (
+    as_tangent,
+    checked_cotangent,
+    checked_tangent,
+    places_of,
+    pull_back,
+    zeros,
+)
 from shardwise._src.api.values import as_input, checked_results
-from shardwise._src.arrays.array import Array, wrap
-from shardwise._src.arrays.signature import signature
+from shardwise._src.arrays.array import Array
 from shardwise._src.base.context import current
 from shardwise._src.base.positions import put
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import leaf_name, name_of, names_at
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference, tree_text
 from shardwise._src.messages.words import counted
 from shardwise._src.moving.targets import explicit_mesh, in_mesh
 from shardwise._src.numpy.value import Value
-from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.create import full
-from shardwise._src.ops.sharding import settle
+from shardwise._src.refs.refs import is_ref, value_of, write_back
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.watch import watching
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.jvp import JVP, push_forward
-from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.transforms.linearize import linearize as _linearize
 from shardwise._src.transforms.tape import Tape
 from shardwise._src.types.annotations import Aux, P, T
-from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import float0, is_complex, is_float, is_inexact
+from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 
 
 def argument_path(fun: Callable, places: Sequence[int], tree: Any, i: int) -> str:
     """The path of leaf `i` of the tree of the arguments at these places: `params['w']`."""
     return leaf_name(tree, i, names_at(fun, places))
-
-
-def zeros(t: ArrayType) -> Any:
-    """Zeros of a type; of an integer type, the trivial tangents (NumPy's `float0`)."""
-    if not is_inexact(t.dtype):
-        return np.zeros(t.shape, float0)
-    return settle(full(0, t.shape, t.dtype, t.weak_type), t)
 
 
 def _flat_function(
@@ -124,11 +125,11 @@ def value_and_grad(
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         check_argnums(argnums, len(args), what, kwargs)
-        places = tuple(n % len(args) for n in nums)
-        leaves, tree, rebuild = _picked(args, places)
-        path = functools.partial(argument_path, fun, places, tree)
+        nums_at = tuple(n % len(args) for n in nums)
+        leaves, tree, rebuild = _picked(args, nums_at)
+        path = functools.partial(argument_path, fun, nums_at, tree)
         values = [
-            x._itself() if x.__class__ is Array else as_input(x, what, lambda i=i: path(i))
+            x._itself() if x.__class__ is Array else as_moving(x, what, lambda i=i: path(i))
             for i, x in enumerate(leaves)
         ]
         _check_inputs(name, path, values, holomorphic, allow_int)
@@ -170,53 +171,6 @@ def grad(
         return (gradient, value[1]) if has_aux else gradient
 
     return wrapped
-
-
-def pull_back(
-    linear: LinearFunction, cotangents: Sequence[Any], places: Sequence[Any] = ()
-) -> list[Any]:
-    """Cotangents of all inputs; zeros where the result does not depend on one.
-
-    places: of the inputs. What no input has a part in, such as zeros, is split as these are.
-    """
-    given = [ct for ct, on in zip(cotangents, linear.active_out, strict=False) if on]
-    found = iter(backward(linear, given))
-    grads = []
-    for t, active in zip(linear.in_types, linear.active_in, strict=True):
-        ct = next(found) if active else None
-        grads.append(as_tangent(ct, t))
-    return [*map(_split_as, grads, places)] if any(places) else grads
-
-
-def places_of(values: Sequence[Any]) -> list[Any]:
-    """The shardings of arrays over several devices; None for other values."""
-    found = [x._sig.sharding if x.__class__ is Array else None for x in values]
-    return [s if s is not None and len(s.devices) > 1 else None for s in found]
-
-
-def _split_as(ct: Any, place: Any) -> Any:
-    """A cotangent that was put nowhere, or is whole on every device, in the place of its primal."""
-    if place is None or ct.__class__ is not Array or ct._sig.sharding is place:
-        return ct
-    if ct._sig.committed and not ct._sig.sharding.is_fully_replicated:
-        return ct
-    return EAGER.place(ct, place)
-
-
-def as_tangent(x: Any, t: ArrayType) -> Any:
-    """A tangent or cotangent of a value of type `t`, in its dtype and as weak; None for zero."""
-    if x is None:
-        return zeros(t)
-    found = type_of(x)
-    if found.dtype == t.dtype and x.__class__ is Array:
-        if found.weak_type == t.weak_type:
-            return x
-        aval, layout = found.update(weak_type=t.weak_type), x._sig.layout
-        weak = signature(aval, x.sharding, x.committed, layout)
-        return wrap(x._live(), weak)
-    if not is_array(x) or (found.dtype, found.weak_type) != (t.dtype, t.weak_type):
-        return convert_element_type(x, dtype=t.dtype, weak=t.weak_type)
-    return x
 
 
 def _check_inputs(
@@ -299,72 +253,57 @@ def jvp(
         )
     what = f"jvp of {name}"
     path = functools.partial(argument_path, fun, range(len(primals)), tree)
-    values = [as_input(x, what, lambda i=i: path(i)) for i, x in enumerate(leaves)]
-    pairs = enumerate(zip(values, tangent_leaves, strict=True))
-    flat_tangents = [_checked_tangent(what, type_of(x), t, lambda i=i: path(i))
-                     for i, (x, t) in pairs]
+    at, n = places(leaves), len(leaves)
+    if at or places(tangent_leaves):
+        types = [x.type if i in at else type_of(x) for i, x in enumerate(leaves)]
+        check_tangents(what, at, types, tangent_leaves, path)
     trees: list[Any] = []
-    flat = _flat_function(fun, trees, tree.unflatten, has_aux, what)
-    outs, out_tangents = push_forward(
-        flat, values, flat_tangents, current().interpreter, "jvp", name
-    )
+    flat = of_values(_flat_function(fun, trees, tree.unflatten, has_aux, what), at, trees)
+
+    def name_at(i: int) -> str:
+        return path(i) if i < n else f"the tangent of {path(i - n)}"
+
+    with held([*leaves, *tangent_leaves], what, name_at) as given:
+        values = [as_input(x, what, lambda i=i: path(i)) for i, x in enumerate(given[:n])]
+        pairs = enumerate(zip(values, given[n:], strict=True))
+        tangents = [checked_tangent(what, type_of(x), t, lambda i=i: path(i))
+                    for i, (x, t) in pairs]
+        outs, moved = push_forward(flat, values, tangents, current().interpreter, "jvp", name)
     count = trees[0].num_leaves
-    pairs = zip(outs[:count], out_tangents[:count], strict=True)
+    last = count + len(at)
+    pairs = zip(outs[:last], moved[:last], strict=True)
     with in_mesh(explicit_mesh(values)):
-        given = [as_tangent(t, type_of(o)) for o, t in pairs]
-    result = (trees[0].unflatten(outs[:count]), trees[0].unflatten(given))
-    return (*result, trees[1].unflatten(outs[count:])) if has_aux else result
-
-
-def _checked_tangent(what: str, t: ArrayType, tangent: Any, path: Callable[[], str]) -> Any:
-    """A tangent of a primal of type `t`; None (zero) where that is of integer type."""
-    if getattr(tangent, "dtype", None) == float0:
-        if is_inexact(t.dtype):
-            raise TypeError(
-                f"{what}: a tangent of dtype float0 is for integers; {path()} is of type "
-                f"{t.str_short(True)}."
-            )
-        if tangent.shape != t.shape:
-            raise ValueError(
-                f"{what}: a tangent must have its primal's shape; got one of shape "
-                f"{tangent.shape} for {path()} of type {t.str_short(True)}."
-            )
-        return None
-    tangent = as_input(tangent, what, lambda: f"the tangent of {path()}")
-    given = type_of(tangent)
-    if not is_inexact(t.dtype):
-        raise TypeError(
-            f"{what}: the tangent of {path()}, which is of type {t.str_short(True)}, must be of "
-            f"dtype float0; got {given.str_short(True)}. Make it with NumPy: np.zeros(shape, "
-            "shardwise.float0)."
-        )
-    if (given.shape, given.dtype) != (t.shape, t.dtype):
-        raise (TypeError if given.dtype != t.dtype else ValueError)(
-            f"{what}: a tangent must have its primal's shape and dtype; got "
-            f"{given.str_short(True)} for {path()} of type {t.str_short(True)}."
-        )
-    return tangent
+        along = [as_tangent(t, type_of(o)) for o, t in pairs]
+    write_back([leaves[i] for i in at], outs[count:last])
+    write_moved([tangent_leaves[i] for i in at], along[count:])
+    result = (trees[0].unflatten(outs[:count]), trees[0].unflatten(along[:count]))
+    return (*result, trees[1].unflatten(outs[last:])) if has_aux else result
 
 
 def linear_parts(
     fun: Callable, primals: Sequence[Any], has_aux: bool, transform: str,
     path: Callable[[Any, int], str] | None = None,
 ) -> tuple:
-    """path: of a leaf of the tree of primals, for messages."""
+    """path: of a leaf of the tree of primals, for messages. The results of the linear part are
+    those of the function, and then what the refs among the primals hold at the end."""
     what = f"{transform} of {name_of(fun)}"
     check_function(transform, fun)
     leaves, tree = flatten(tuple(primals))
     named = path or functools.partial(argument_path, fun, range(len(primals)))
-    values = [as_input(x, what, lambda i=i: named(tree, i)) for i, x in enumerate(leaves)]
     trees: list[Any] = []
-    flat = _flat_function(fun, trees, tree.unflatten, has_aux, what)
-    outs, linear = _linearize(
-        flat, values, transform, name_of(fun), differentiated=lambda: trees[0].num_leaves,
-        forward=_forward(),
-    )
+    at = places(leaves)
+    flat = of_values(_flat_function(fun, trees, tree.unflatten, has_aux, what), at, trees)
+    with held(leaves, what, lambda i: named(tree, i)) as given:
+        values = [as_input(x, what, lambda i=i: named(tree, i)) for i, x in enumerate(given)]
+        outs, linear = _linearize(
+            flat, values, transform, name_of(fun),
+            differentiated=lambda: trees[0].num_leaves + len(at), forward=_forward(),
+        )
     count = trees[0].num_leaves
+    last = count + len(at)
+    write_back([leaves[i] for i in at], outs[count:last])
     result = trees[0].unflatten(outs[:count])
-    aux = trees[1].unflatten(outs[count:]) if has_aux else None
+    aux = trees[1].unflatten(outs[last:]) if has_aux else None
     return result, linear, tree, trees[0], aux
 
 
@@ -384,14 +323,15 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
       (result, pull_back), with `has_aux` also aux. `pull_back(ct)` takes a cotangent of the
       result's tree and gives a tuple with one of each primal. It is a container of the arrays
       that it keeps, and can be an argument or a result of `jit`; `pull_back.with_refs(*refs)(ct)`
-      adds cotangents to refs.
+      adds cotangents to refs, and is how to get those of primals that are refs.
     """
     result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
     leaves = flatten(primals)[0]
-    name, mesh, places = name_of(fun), explicit_mesh(leaves), places_of(leaves)
+    values = [value_of(x) if is_ref(x) else x for x in leaves]
+    name, mesh, split = name_of(fun), explicit_mesh(values), places_of(values)
     linear = found.at(())
 
-    def backwards(residuals: Sequence[Any], *given_cts: Any) -> tuple:
+    def backwards(residuals: Sequence[Any], *given_cts: Any, last: Sequence[Any] = ()) -> tuple:
         if len(given_cts) != 1:
             raise TypeError(
                 f"vjp of {name}: the function that pulls back takes one cotangent, of the result's "
@@ -404,45 +344,20 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
             raise ValueError(
                 f"vjp of {name}: the cotangent must have the tree of the result; {where}."
             )
-        types = linear.out_types[: len(cts)]
-        pairs = enumerate(zip(cts, types, strict=True))
-        given = [_checked_cotangent(name, x, t, lambda i=i: path_in("ct", out_tree, i))
+        types = linear.out_types
+        pairs = enumerate(zip(cts, types, strict=False))
+        given = [checked_cotangent(name, x, t, lambda i=i: path_in("ct", out_tree, i))
                  for i, (x, t) in pairs]
         with in_mesh(mesh):
-            return tree.unflatten(pull_back(linear.at(residuals), given, places))
+            given += [zeros(t) if x is None else x
+                      for x, t in zip(last, types[len(cts) :], strict=False)]
+            return tree.unflatten(pull_back(linear.at(residuals), given, split))
 
     backwards.__name__ = f"vjp of {name}"
-    back = vjp_of(backwards, tree, out_tree, leaves, found.captured)
+    path = functools.partial(argument_path, fun, range(len(primals)), tree)
+    refs = tuple([(i, path(i), linear.in_types[i]) for i in places(leaves)])
+    back = vjp_of(backwards, tree, out_tree, leaves, found.captured, refs)
     return (result, back, aux) if has_aux else (result, back)
-
-
-def _checked_cotangent(name: str, ct: Any, t: ArrayType, path: Callable[[], str]) -> Any:
-    if getattr(ct, "dtype", None) == float0:
-        if is_inexact(t.dtype):
-            raise TypeError(
-                f"vjp of {name}: a cotangent of dtype float0 is for integers; {path()} is for a "
-                f"result of type {t.str_short(True)}."
-            )
-        if ct.shape != t.shape:
-            raise ValueError(
-                f"vjp of {name}: a cotangent must have its result's shape; {path()}, for a result "
-                f"of type {t.str_short(True)}, is of shape {ct.shape}."
-            )
-        return None
-    ct = as_input(ct, f"vjp of {name}", path)
-    given = type_of(ct)
-    if not is_inexact(t.dtype):
-        raise TypeError(
-            f"vjp of {name}: {path()}, for a result of type {t.str_short(True)}, must be of dtype "
-            f"float0; got {given.str_short(True)}. Make it with NumPy: np.zeros(shape, "
-            "shardwise.float0)."
-        )
-    if (given.shape, given.dtype) != (t.shape, t.dtype):
-        raise ValueError(
-            f"vjp of {name}: a cotangent must have its result's shape and dtype, "
-            f"{t.str_short(True)}; {path()} is of type {given.str_short(True)}."
-        )
-    return ct
 
 
 @overload
@@ -461,25 +376,30 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     arrays that it keeps, as that of `vjp`.
     """
     result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "linearize")
-    name, mesh = name_of(fun), explicit_mesh(flatten(primals)[0])
-    types = [type_of(x) for x in flatten(result)[0]]
+    what = f"linearize of {name_of(fun)}"
+    leaves = flatten(primals)[0]
+    mesh = explicit_mesh([value_of(x) if is_ref(x) else x for x in leaves])
+    count, at = out_tree.num_leaves, places(leaves)
     linear = found.at(())
+    types = linear.out_types[: count + len(at)]
 
     def derivative(residuals: Sequence[Any], *tangents: Any) -> Any:
         given, given_tree = flatten(tuple(tangents))
         if given_tree != tree:
             where = tree_difference("the primals", tree, "the tangents", given_tree, "args")
             raise TypeError(
-                f"linearize of {name}: tangents must have the tree of the primals; {where}."
+                f"{what}: tangents must have the tree of the primals; {where}."
             )
-        pairs = enumerate(zip(linear.in_types, given, strict=True))
         path = functools.partial(argument_path, fun, range(len(primals)), tree)
-        values = [_checked_tangent(f"linearize of {name}", t, x, lambda i=i: path(i))
-                  for i, (t, x) in pairs]
-        with in_mesh(mesh):
+        if at or places(given):
+            check_tangents(what, at, linear.in_types, given, path)
+        with held(given, what, lambda i: f"the tangent of {path(i)}") as held_now, in_mesh(mesh):
+            pairs = enumerate(zip(linear.in_types, held_now, strict=True))
+            values = [checked_tangent(what, t, x, lambda i=i: path(i)) for i, (t, x) in pairs]
             outs = linear.at(residuals)(values)[: len(types)]
             outs = [as_tangent(o, t) for o, t in zip(outs, types, strict=True)]
-        return out_tree.unflatten(outs)
+        write_moved([given[i] for i in at], outs[count:])
+        return out_tree.unflatten(outs[:count])
 
     along = Closure(derivative, found.captured)
     return (result, along, aux) if has_aux else (result, along)

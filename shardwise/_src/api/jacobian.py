@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from shardwise._src.api.grad import argument_path, as_tangent, linear_parts, pull_back, zeros
+from shardwise._src.api.differentiated_refs import as_moving, places
+from shardwise._src.api.grad import argument_path, linear_parts
 from shardwise._src.api.signatures import as_argnums, called, check_argnums, check_function
+from shardwise._src.api.tangents import as_tangent, pull_back, zeros
 from shardwise._src.api.vmap import vmap
 from shardwise._src.base.positions import taking_only
 from shardwise._src.messages.arguments import name_of
@@ -15,6 +17,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.ranges import eye
 from shardwise._src.numpy.shapes import moveaxis, reshape
 from shardwise._src.ops.shape import slice_in_dim
+from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.types.annotations import P
 from shardwise._src.types.array_type import ArrayType
@@ -80,14 +83,17 @@ def _jacobian(
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         check_argnums(argnums, len(args), what, kwargs)
-        places = tuple(n % len(args) for n in nums)
+        nums_at = tuple(n % len(args) for n in nums)
 
         def call(*full: Any) -> Any:
             return called(what, fun, full, kwargs)
 
-        of_picked = taking_only(call, name_of(fun), args, places)
-        picked = [args[n] for n in places]
-        path = functools.partial(argument_path, fun, places)
+        of_picked = taking_only(call, name_of(fun), args, nums_at)
+        picked = [args[n] for n in nums_at]
+        path = functools.partial(argument_path, fun, nums_at)
+        leaves, at = flatten(tuple(picked))
+        for i in places(leaves):
+            as_moving(leaves[i], what, lambda i=i: path(at, i))
         _, linear, tree, out_tree, aux = linear_parts(of_picked, picked, has_aux, transform, path)
         reverse = parts_of is _rows
         path = functools.partial(path, tree)

@@ -1,0 +1,16 @@
+"""What stands for gradients that `vjp` does not give as values; see `VJP.with_refs`.
+
+    back.with_refs(GradValue(), DontWant())(ct)     # (a cotangent, DidntWant())
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.api.closures import DidntWant as DidntWant
+    from shardwise._src.api.closures import DontWant as DontWant
+    from shardwise._src.api.closures import GradRef as GradRef
+    from shardwise._src.api.closures import GradValue as GradValue
+
+lazy_names(__name__)
