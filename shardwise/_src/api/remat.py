@@ -159,7 +159,7 @@ def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[
     values = [_value(fixed, x, i) for i, x in enumerate(leaves) if not is_ref(x)]
     types = [type_of(x) for x in values]
     key: tuple | None = (WHO, CURRENT.get().key, tree, *types, *fixed.key())
-    shelf = shelf_of(fixed.fun, key)
+    shelf, key = shelf_of((fixed.fun,), key)
     try:
         body = None if refs else shelf.bodies.get(key)
     except TypeError:  # a static argument that cannot be hashed

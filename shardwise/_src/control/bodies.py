@@ -4,8 +4,8 @@ What was staged is kept on the shelf of its function, by types and context, for 
 function lives. Functions that are made anew from the same code share one shelf where it is cheap to
 know that they do the same (`core/recipes.py`), and nothing that they use can change in place.
 
-    shelves[f].bodies[key]        # the quick way, in the public functions
-    shelf_of(f).bodies            # makes the shelf
+    shelves[f].bodies[key]          # the quick way, in the public functions
+    shelf_of((f,), key)[0].bodies   # makes the shelf
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from shardwise._src.base.caches import make_room
 from shardwise._src.control.programs import Extension, fit
 from shardwise._src.core.infer import is_operand, known, type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Ready
 from shardwise._src.core.program import Program, Var
 from shardwise._src.core.recipes import note, recipe_of
 from shardwise._src.core.toolbox import opened
@@ -60,23 +60,33 @@ shelves: weakref.WeakKeyDictionary[Any, Shelf] = weakref.WeakKeyDictionary()
 _by_recipe: dict[Any, Shelf] = {}
 
 
-def shelf_of(fun: Callable, key: Any = None) -> Shelf:
-    """The shelf of a function; a new one where it can neither be hashed nor weakly referenced.
+def shelf_of(funs: Sequence[Callable], key: tuple) -> tuple[Shelf, tuple]:
+    """The shelf of the first of some functions, and the key there for all of them.
 
-    A function that does something else by now leaves the shelf that it shared with others, unless
-    it finds there what it is looking for (`key`): what was staged for it stays.
+    What was staged for them stays, though one of them may do something else by now. Where nothing
+    was, such a function leaves the shelf that it shared with others.
     """
     try:
+        first, *others = [shelves[f] for f in funs]
+        if (*others, *key) in first.bodies:
+            return first, (*others, *key)
+    except (KeyError, TypeError):
+        pass
+    first, *others = map(_shelf_now, funs)
+    return first, (*others, *key)
+
+
+def _shelf_now(fun: Callable) -> Shelf:
+    """The shelf of what a function does now; one of its own if it cannot be told from others."""
+    try:
         found = shelves.get(fun)
-        if found is not None and key is not None and key in found.bodies:
-            return found
         recipe = recipe_of(fun, mutable=False)
         if found is None:
             found = shelves[fun] = _shelf_by(recipe)
         elif found.recipe is not None and found.recipe != recipe:
             found = shelves[fun] = Shelf()
         note(fun, recipe)
-    except TypeError:
+    except TypeError:  # no hash, no weak references
         return Shelf()
     return found
 
@@ -275,6 +285,7 @@ def check_carry_tree(who: str, name: str, wanted: Any, tree: Any) -> None:
 class Loop:
     """A loop over a staged body, with all that a call needs.
 
+    op:     with its parameters.
     consts: values of the first arguments of the op.
     casts:  (position, type) of leaves that the body wants in another type.
     tree:   of the results.
@@ -282,14 +293,13 @@ class Loop:
     at:     how many leaves, and results, come before those values.
     """
 
-    __slots__ = ("op", "params", "consts", "casts", "tree", "refs", "at")
+    __slots__ = ("op", "consts", "casts", "tree", "refs", "at")
 
     def __init__(
-        self, op: Op, params: dict, consts: list[Any], casts: list[tuple], tree: Any,
+        self, op: Ready, consts: list[Any], casts: list[tuple], tree: Any,
         refs: Sequence[Ref] = (), at: int = 0,
     ):
         self.op = op
-        self.params = params
         self.consts = consts
         self.casts = casts
         self.tree = tree
@@ -300,10 +310,10 @@ class Loop:
         for position, t in self.casts:
             leaves[position] = fit(leaves[position], t)
         if not self.refs:
-            return self.tree.unflatten(self.op(*self.consts, *leaves, **self.params))
+            return self.tree.unflatten(self.op(*self.consts, *leaves))
         at, end = self.at, self.at + len(self.refs)
         given = [*leaves[:at], *values_of(self.refs), *leaves[at:]]
-        outs = self.op(*self.consts, *given, **self.params)
+        outs = self.op(*self.consts, *given)
         write_back(self.refs, outs[at:end])
         return self.tree.unflatten([*outs[:at], *outs[end:]])
 

@@ -30,6 +30,7 @@ from shardwise._src.control.bodies import (
 )
 from shardwise._src.control.cond import cond as cond_op
 from shardwise._src.core.infer import is_operand, known, type_of
+from shardwise._src.core.op import Ready
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -53,19 +54,19 @@ _NONE: Any = object()
 class Choice:
     """Staged branches with all that a call needs. refs: from outside, that they touch."""
 
-    __slots__ = ("params", "outside", "tree", "refs")
+    __slots__ = ("op", "outside", "tree", "refs")
 
-    def __init__(self, params: dict, outside: list[Any], tree: Any, refs: Sequence[Ref] = ()):
-        self.params = params
+    def __init__(self, op: Ready, outside: list[Any], tree: Any, refs: Sequence[Ref] = ()):
+        self.op = op
         self.outside = outside
         self.tree = tree
         self.refs = refs
 
     def __call__(self, which: Any, leaves: Sequence[Any]) -> Any:
         if not self.refs:
-            return self.tree.unflatten(cond_op(which, *self.outside, *leaves, **self.params))
+            return self.tree.unflatten(self.op(which, *self.outside, *leaves))
         given = [*leaves, *values_of(self.refs)]
-        outs = cond_op(which, *self.outside, *given, **self.params)
+        outs = self.op(which, *self.outside, *given)
         count = len(outs) - len(self.refs)
         write_back(self.refs, outs[count:])
         return self.tree.unflatten(outs[:count])
@@ -104,7 +105,7 @@ def cond(
     leaves, tree = flatten(operands)
     try:
         bodies = shelves[true_fun].bodies
-        key = ("cond", shelves[false_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
+        key = (shelves[false_fun], "cond", CURRENT.get().key, tree, *[x.aval for x in leaves])
         aval = pred.aval  # pyright: ignore[reportAttributeAccessIssue] (caught below)
         choice = bodies[key] if aval is _FLAG else None
     except (AttributeError, KeyError, TypeError):
@@ -162,7 +163,7 @@ def switch(
     leaves, tree = flatten(operands)
     try:
         others = [shelves[f] for f in branches[1:]]
-        key = ("switch", *others, CURRENT.get().key, tree, *[x.aval for x in leaves])
+        key = (*others, "switch", CURRENT.get().key, tree, *[x.aval for x in leaves])
         choice = shelves[branches[0]].bodies[key]
     except (AttributeError, KeyError, TypeError):
         choice = None
@@ -236,8 +237,7 @@ class _Call:
             which = (not which) if self.who == "cond" else min(max(int(which), 0), self.last)
             return self.funs[which](*self.tree.unflatten(self.leaves))
         types = [type_of(x) for x in self.leaves]
-        shelf, *others = map(shelf_of, self.funs)
-        key = (self.who, *others, CURRENT.get().key, self.tree, *types)
+        shelf, key = shelf_of(self.funs, (self.who, CURRENT.get().key, self.tree, *types))
         choice = shelf.bodies.get(key)
         if choice is None:
             choice, may_keep = self.staged(types)
@@ -257,7 +257,8 @@ class _Call:
         if self.who == "cond":
             branches = branches[::-1]  # that of False comes first
         may_keep = not any(body.captures for body in bodies)
-        return Choice({"branches": branches}, outside, bodies[0].tree, refs), may_keep
+        choose = Ready(cond_op, {"branches": branches})
+        return Choice(choose, outside, bodies[0].tree, refs), may_keep
 
     def _staged_branch(self, f: Callable, types: Sequence[ArrayType], names: list[str]) -> Body:
         def flat(*leaves: Any) -> Any:

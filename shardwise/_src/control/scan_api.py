@@ -33,6 +33,7 @@ from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.scan import sliced_type
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.op import Ready
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
@@ -81,33 +82,35 @@ def scan(
       ValueError: if sizes along dimension 0 differ from each other or from `length`.
       TypeError: if `f` does not return a pair, or the carry changes its tree or types.
     """
-    init_leaves, init_tree = flatten(init)
-    xs_leaves, xs_tree = flatten(xs)
-    leaves = init_leaves + xs_leaves
+    leaves, tree = flatten((init, xs))
     try:
-        types = [x.aval for x in leaves]
-        key = (CURRENT.get().key, init_tree, xs_tree, length, reverse, unroll, unroll is True)
-        loop = shelves[f].bodies[(*key, *types)]
+        key = _key(tree, length, reverse, unroll, [x.aval for x in leaves])
+        loop = shelves[f].bodies[key]
     except (AttributeError, KeyError, TypeError):
         pass
     else:
-        if not disable_jit.value:
-            return loop(leaves)
-    return _Call(f, init_leaves, init_tree, xs_leaves, xs_tree, length, reverse, unroll).run()
+        return loop(leaves)
+    return _Call(f, init, xs, tree, length, reverse, unroll).run()
+
+
+def _key(tree: Any, length: Any, reverse: Any, unroll: Any, types: list[ArrayType]) -> tuple:
+    """What a staged body is kept by; there is none under `disable_jit`, which is in the context."""
+    return CURRENT.get().key, tree, length, reverse, unroll, unroll is True, *types
 
 
 class _Call:
-    """A call of `scan` whose body may not be staged yet."""
+    """A call of `scan` whose body may not be staged yet. tree: of (init, xs)."""
 
     def __init__(
-        self, f: Callable, init: list, init_tree: Any, xs: list, xs_tree: Any, length: Any,
-        reverse: bool, unroll: int | bool,
+        self, f: Callable, init: Any, xs: Any, tree: Any, length: Any, reverse: bool,
+        unroll: int | bool,
     ):
         check_function("scan", "the body", f)
-        self.f, self.name = f, name_of(f)
-        self.init_tree, self.xs_tree = init_tree, xs_tree
-        self.init = [leaf(x, "scan", "init", init_tree, i) for i, x in enumerate(init)]
-        self.xs = [leaf(x, "scan", "xs", xs_tree, i) for i, x in enumerate(xs)]
+        self.f, self.name, self.tree = f, name_of(f), tree
+        leaves, self.init_tree = flatten(init)
+        self.init = [leaf(x, "scan", "init", self.init_tree, i) for i, x in enumerate(leaves)]
+        leaves, self.xs_tree = flatten(xs)
+        self.xs = [leaf(x, "scan", "xs", self.xs_tree, i) for i, x in enumerate(leaves)]
         self.given = length, unroll
         self.length = self._length(length)
         self.reverse = bool(reverse)
@@ -157,9 +160,8 @@ class _Call:
             return self.in_python()
         types = [type_of(x) for x in self.init + self.xs]
         length, unroll = self.given
-        key = (CURRENT.get().key, self.init_tree, self.xs_tree, length, self.reverse, unroll,
-               unroll is True, *types)
-        shelf = shelf_of(self.f)
+        key = _key(self.tree, length, self.reverse, unroll, types)
+        shelf, key = shelf_of((self.f,), key)
         loop = shelf.bodies.get(key)
         if loop is None:
             loop, may_keep = self.staged(types)
@@ -185,7 +187,7 @@ class _Call:
             "unroll": self.unroll,
         }
         casts = casts_of(carry, wider)
-        loop = Loop(scan_op, params, body.outside, casts, body.tree, body.refs, count)
+        loop = Loop(Ready(scan_op, params), body.outside, casts, body.tree, body.refs, count)
         return loop, not body.captures
 
     def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:

@@ -17,6 +17,7 @@ from shardwise._src.base.errors import ConcretizationTypeError
 from shardwise._src.control.bodies import (
     Body,
     Loop,
+    Shelf,
     casts_of,
     check_carry,
     check_carry_tree,
@@ -36,6 +37,7 @@ from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.while_loop import flag_programs
 from shardwise._src.control.while_loop import while_loop as while_op
 from shardwise._src.core.infer import known, type_of
+from shardwise._src.core.op import Ready
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -77,7 +79,7 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     """
     leaves, tree = flatten(init_val)
     try:
-        key = ("while", shelves[cond_fun], CURRENT.get().key, tree, *[x.aval for x in leaves])
+        key = (shelves[cond_fun], "while", CURRENT.get().key, tree, *[x.aval for x in leaves])
         loop = shelves[body_fun].bodies[key]
     except (AttributeError, KeyError, TypeError):
         loop = None
@@ -146,8 +148,8 @@ class _While(_Carried):
 
     def run(self) -> Any:
         types = [type_of(x) for x in self.leaves]
-        key = ("while", shelf_of(self.cond_fun), CURRENT.get().key, self.tree, *types)
-        shelf = shelf_of(self.body_fun)
+        key = ("while", CURRENT.get().key, self.tree, *types)
+        shelf, key = shelf_of((self.body_fun, self.cond_fun), key)
         loop = shelf.bodies.get(key)
         if loop is None:
             loop, may_keep = self.staged(types)
@@ -167,7 +169,8 @@ class _While(_Carried):
         counts = {"num_test": len(test.outside), "num_body": len(body.outside)}
         consts, casts = [*test.outside, *body.outside], casts_of(types, carry)
         kind = _Flagged if test.program.effects else Loop
-        loop = kind(while_op, programs | counts, consts, casts, self.tree, refs, self.count)
+        op = Ready(while_op, programs | counts)
+        loop = kind(op, consts, casts, self.tree, refs, self.count)
         return loop, not (test.captures or body.captures)
 
     def _test(self, carry: list[ArrayType]) -> Body:
@@ -197,7 +200,8 @@ class _Flagged(Loop):
     def __call__(self, leaves: list[Any]) -> Any:
         for position, t in self.casts:
             leaves[position] = fit(leaves[position], t)
-        p, count = self.params, self.params["num_test"]
+        p = self.op.params
+        count = p["num_test"]
         leaves = [*leaves, *values_of(self.refs)]
         (go_on,) = call(*self.consts[:count], *leaves, program=p["test"])
         asked, body = flag_programs(p["body"], p["test"], count, p["num_body"])
@@ -254,10 +258,18 @@ def fori_loop(
         or types.
       ValueError: if `unroll` is given for bounds that are not known.
     """
+    leaves, tree = flatten(init_val)
+    if type(lower) is int and type(upper) is int:
+        try:
+            key = _key_of_counted(upper - lower, unroll, tree, [x.aval for x in leaves])
+            loop = shelves[body_fun].bodies[key]
+        except (AttributeError, KeyError, TypeError):
+            pass
+        else:
+            return loop([lower, *leaves])[1]
     check_function("fori_loop", "body_fun", body_fun)
     lower, upper = known(lower), known(upper)
     count_type = _type_of_bounds(lower, upper)
-    leaves, tree = flatten(init_val)
     if isinstance(lower, Tracer) or isinstance(upper, Tracer):
         if unroll not in (None, 0, 1):
             raise ValueError(
@@ -265,16 +277,16 @@ def fori_loop(
                 f"{type_of(lower).str_short(True)} and {type_of(upper).str_short(True)}, of which "
                 "one is traced. Use Python integers."
             )
-        loop = _Fori(body_fun, leaves, tree).loop((count_type,))
-        bounds = [cast(x, count_type.dtype, count_type.weak_type) for x in (lower, upper)]
-        return _while_below(loop, *bounds)
+        fori = _Fori(body_fun, leaves, tree)
+        below, *bounds = [cast(x, count_type.dtype, count_type.weak_type) for x in (upper, lower)]
+        return fori.below(below)([*bounds, *fori.leaves])[1]
     first, last = int(lower), int(upper)  # pyright: ignore[reportArgumentType] (known)
     if disable_jit.value:
         for i in range(first, last):
             init_val = body_fun(i, init_val)
         return init_val
-    loop = _Fori(body_fun, leaves, tree).loop((type_of(0),))
-    return _counted(loop, first, max(last - first, 0), unroll)
+    fori = _Fori(body_fun, leaves, tree)
+    return fori.counted(last - first, unroll)([first, *fori.leaves])[1]
 
 
 def _type_of_bounds(lower: Any, upper: Any) -> ArrayType:
@@ -297,54 +309,63 @@ def _type_of_bounds(lower: Any, upper: Any) -> ArrayType:
     )
 
 
+def _key_of_counted(length: int, unroll: Any, tree: Any, types: list[ArrayType]) -> tuple:
+    """What a loop is kept by; there is none under `disable_jit`, which is in the context."""
+    return "fori", length, unroll, unroll is True, CURRENT.get().key, tree, *types
+
+
 class _Fori(_Carried):
-    """The state of the loop that is prepared: what comes before it in the carry is the number."""
+    """The state of a loop whose carry is the number and the state of the user."""
 
     who = "fori_loop"
 
-    def loop(self, first: tuple[ArrayType, ...]) -> tuple[Loop, list[Any]]:
-        """A loop without its length, and the leaves that it starts with."""
+    def counted(self, length: int, unroll: Any) -> Loop:
+        """The loop of so many turns; it takes the first number, and the leaves."""
+        body, casts, shelf = self._body(type_of(0))
+        turns = max(length, 1) if unroll is True else steps_per_turn("fori_loop", unroll or 1)
+        params = {
+            "body": body.program, "num_consts": len(body.outside),
+            "num_carry": self.count + len(body.refs), "length": max(length, 0), "reverse": False,
+            "unroll": turns,
+        }
+        loop = self._loop(Ready(scan_op, params), body, casts, body.outside)
+        if not body.captures:
+            types = [type_of(x) for x in self.leaves]
+            shelf.keep(_key_of_counted(length, unroll, self.tree, types), loop)
+        return loop
+
+    def below(self, upper: Any) -> Loop:
+        """The loop up to a number; it takes the first number, and the leaves."""
+        t = type_of(upper)
+        body, casts, _ = self._body(t)
+        carry = body.program.in_types[len(body.outside) :]
+
+        def is_below(upper: Any, i: Any, *state: Any) -> list[Any]:
+            return [lt(i, upper)]
+
+        test = shared(program_of(is_below, [t, *carry], body.program.name))
+        params = {"test": test, "body": body.program, "num_test": 1, "num_body": len(body.outside)}
+        return self._loop(Ready(while_op, params), body, casts, [upper, *body.outside])
+
+    def _loop(self, op: Ready, body: Body, casts: list, consts: list[Any]) -> Loop:
+        return Loop(op, consts, casts, body.tree, body.refs, self.count)
+
+    def _body(self, number: ArrayType) -> tuple[Body, list[tuple[int, ArrayType]], Shelf]:
+        """The body of loops of any length, how leaves are cast for it, and the shelf it is on."""
         types = [type_of(x) for x in self.leaves]
-        key = ("fori", first, CURRENT.get().key, self.tree, *types)
-        shelf = shelf_of(self.body_fun)
-        loop = shelf.bodies.get(key)
-        if loop is None:
-            body, carry = self.staged_body(types, first)
-            casts, held = casts_of([*first, *types], carry), {"body": shared(body.program)}
-            loop = Loop(
-                scan_op, held, body.outside, casts, body.tree, body.refs, self.count
-            )
-            if not body.captures:
-                shelf.keep(key, loop)
-        return loop, self.leaves
+        key = ("turn", number, CURRENT.get().key, self.tree, *types)
+        shelf, key = shelf_of((self.body_fun,), key)
+        self.count = 1 + len(types)
+        if key in shelf.bodies:
+            return *shelf.bodies[key], shelf
+        body, carry = self.staged_body(types, (number,))
+        body.program = shared(body.program)
+        casts = casts_of([number, *types], carry)
+        if not body.captures:
+            shelf.keep(key, (body, casts))
+        return body, casts, shelf
 
     def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
         i, *state = leaves
         outs, _ = self.checked(self.body_fun(i, self.tree.unflatten(state)))
         return [add(i, constant(1, i)), *outs], flatten((0, self.tree.unflatten(outs)))[1]
-
-
-def _counted(prepared: tuple[Loop, list], lower: int, length: int, unroll: Any) -> Any:
-    loop, leaves = prepared
-    turns = max(length, 1) if unroll is True else steps_per_turn("fori_loop", unroll or 1)
-    params = {
-        **loop.params, "num_consts": len(loop.consts), "num_carry": loop.at + len(loop.refs),
-        "length": length, "reverse": False, "unroll": turns,
-    }
-    ready = Loop(scan_op, params, loop.consts, loop.casts, loop.tree, loop.refs, loop.at)
-    return ready([lower, *leaves])[1]
-
-
-def _while_below(prepared: tuple[Loop, list], lower: Any, upper: Any) -> Any:
-    loop, leaves = prepared
-    body = loop.params["body"]
-    carry = body.in_types[len(loop.consts) :]
-
-    def below(upper: Any, i: Any, *state: Any) -> list[Any]:
-        return [lt(i, upper)]
-
-    test = shared(program_of(below, [type_of(upper), *carry], body.name))
-    params = {"test": test, "body": body, "num_test": 1, "num_body": len(loop.consts)}
-    consts = [upper, *loop.consts]
-    ready = Loop(while_op, params, consts, loop.casts, loop.tree, loop.refs, loop.at)
-    return ready([lower, *leaves])[1]

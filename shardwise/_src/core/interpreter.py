@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.core.infer import known
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, Ready
 from shardwise._src.messages.source import Site, describe, user_site
 
 
@@ -49,6 +49,10 @@ class Interpreter:
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Applies the op: to tracers of this interpreter and to values of outer ones."""
         raise NotImplementedError
+
+    def process_ready(self, ready: Ready, args: tuple[Any, ...]) -> Any:
+        """The same for an op that comes with its parameters."""
+        return self.process(ready.op, args, ready.params)
 
     def call(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function (see `core.fused`): inline, unless this is the eager one."""

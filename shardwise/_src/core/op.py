@@ -160,6 +160,27 @@ class Op:
 OPS: dict[str, Op] = {}
 
 
+class Ready:
+    """An op with its parameters, for calls again and again.
+
+    runs: what runs it eagerly, by context and signatures.
+    """
+
+    __slots__ = ("op", "params", "runs")
+
+    def __init__(self, op: Op, params: dict[str, Any]):
+        self.op = op
+        self.params = params
+        self.runs: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            return current().interpreter.process_ready(self, args)
+        except Exception as error:
+            pass_on(error)
+            raise
+
+
 def _op_named(name: str) -> Op:
     return OPS[name]
 

@@ -14,6 +14,7 @@ from shardwise._src.control.bodies import Loop, check_function, leaf, shelf_of, 
 from shardwise._src.control.call import call
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Ready
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -145,14 +146,14 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
         return tree.unflatten(scanner.run(*leaves))
     types = [type_of(x) for x in leaves]
     key = (who, CURRENT.get().key, tree, scanner.reverse, axis, *types)
-    shelf = shelf_of(fn, key)
+    shelf, key = shelf_of((fn,), key)
     loop = shelf.bodies.get(key)
     if loop is None:
         names = paths_in("elems", tree)
         name = name_of(fn)
         body = staged(scanner.run, types, who, name, names, lambda ys: (ys, tree), True)
         held, at = {"program": shared(body.program)}, len(types)
-        loop = Loop(call, held, body.outside, [], tree, body.refs, at)
+        loop = Loop(Ready(call, held), body.outside, [], tree, body.refs, at)
         if not body.captures:
             shelf.keep(key, loop)
     return loop(leaves)

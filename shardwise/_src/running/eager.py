@@ -14,7 +14,7 @@ from shardwise._src.base.context import current, update_root
 from shardwise._src.core.fused import Fused, equal_form, form_of, is_plain
 from shardwise._src.core.infer import HOST, known, type_of
 from shardwise._src.core.interpreter import Interpreter
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, Ready
 from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.toolbox import single
 from shardwise._src.messages.words import shown, to_register
@@ -66,6 +66,22 @@ class Eager(Interpreter, Indexing):
         if run is None:
             args = self.arrays(args)
             run = self._op_program(op, args, params)
+        return run(args)
+
+    def process_ready(self, ready: Ready, args: Sequence[Any]) -> Any:
+        if ready.op.eager is not None:
+            return self.process(ready.op, args, ready.params)
+        try:
+            run = ready.runs.get((current().key, *[a._sig for a in args]))
+        except AttributeError:  # a host value
+            run = None
+        if run is None:
+            arrays = args = self.arrays(args)
+            key = (current().key, *[a._sig for a in arrays])
+            run = ready.runs.get(key)
+            if run is None:
+                make_room(ready.runs, CACHE_SIZE)
+                run = ready.runs[key] = self._op_program(ready.op, arrays, ready.params)
         return run(args)
 
     def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
@@ -297,7 +313,8 @@ def _hashable(x: Any) -> Any:
 
 
 closed_by_fork(
-    Eager, "process", "call", "call_as_one", "run", "getitem", "new_array", "made", "place"
+    Eager, "process", "process_ready", "call", "call_as_one", "run", "getitem", "new_array", "made",
+    "place",
 )
 EAGER = Eager()
 update_root(interpreter=EAGER)
