@@ -10,7 +10,7 @@ end one that it gives. Tangents and cotangents of a ref change with it, and are 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from shardwise._src.api.values import as_input
@@ -27,13 +27,18 @@ def places(leaves: Sequence[Any]) -> list[int]:
     return [i for i, x in enumerate(leaves) if x.__class__ is Ref]
 
 
-@contextmanager
-def held(leaves: Sequence[Any], what: str, path: Callable[[int], str]) -> Generator[Sequence[Any]]:
+def held(
+    leaves: Sequence[Any], what: str, path: Callable[[int], str]
+) -> AbstractContextManager[Sequence[Any]]:
     """The leaves with values in place of refs, which are lent to a function."""
     at = places(leaves)
-    if not at:
-        yield leaves
-        return
+    return _held(leaves, at, what, path) if at else nullcontext(leaves)
+
+
+@contextmanager
+def _held(
+    leaves: Sequence[Any], at: Sequence[int], what: str, path: Callable[[int], str]
+) -> Generator[Sequence[Any]]:
     with lent([leaves[i] for i in at], what, lambda: [path(i) for i in at]) as values:
         yield put(leaves, at, values)
 

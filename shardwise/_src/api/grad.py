@@ -274,8 +274,9 @@ def jvp(
     pairs = zip(outs[:last], moved[:last], strict=True)
     with in_mesh(explicit_mesh(values)):
         along = [as_tangent(t, type_of(o)) for o, t in pairs]
-    write_back([leaves[i] for i in at], outs[count:last])
-    write_moved([tangent_leaves[i] for i in at], along[count:])
+    if at:
+        write_back([leaves[i] for i in at], outs[count:last])
+        write_moved([tangent_leaves[i] for i in at], along[count:])
     result = (trees[0].unflatten(outs[:count]), trees[0].unflatten(along[:count]))
     return (*result, trees[1].unflatten(outs[last:])) if has_aux else result
 
@@ -301,7 +302,8 @@ def linear_parts(
         )
     count = trees[0].num_leaves
     last = count + len(at)
-    write_back([leaves[i] for i in at], outs[count:last])
+    if at:
+        write_back([leaves[i] for i in at], outs[count:last])
     result = trees[0].unflatten(outs[:count])
     aux = trees[1].unflatten(outs[last:]) if has_aux else None
     return result, linear, tree, trees[0], aux
@@ -354,8 +356,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
             return tree.unflatten(pull_back(linear.at(residuals), given, split))
 
     backwards.__name__ = f"vjp of {name}"
-    path = functools.partial(argument_path, fun, range(len(primals)), tree)
-    refs = tuple([(i, path(i), linear.in_types[i]) for i in places(leaves)])
+    names = range(len(primals))
+    refs = tuple([(i, argument_path(fun, names, tree, i), linear.in_types[i])
+                  for i in places(leaves)])
     back = vjp_of(backwards, tree, out_tree, leaves, found.captured, refs)
     return (result, back, aux) if has_aux else (result, back)
 

@@ -17,7 +17,7 @@ from shardwise._src.api.shapes import ShapeDtypeStruct, shapes_of
 from shardwise._src.api.signatures import check_function
 from shardwise._src.api.stages import Lowered, Traced, used_arguments
 from shardwise._src.api.staging import Call, Stageable, Staged, signatures_of, trace_key
-from shardwise._src.api.trivial import places
+from shardwise._src.api.trivial import apart, places
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.config import disable_jit, explain_cache_misses
@@ -134,6 +134,7 @@ class Jitted(Generic[P, R]):
         if not eager:
             return self._call_staged(Call(leaves, tree, static))
         if self._options.device is not None and not any(map(is_ref, leaves)):
+            leaves, tree = apart(leaves, tree)
             leaves = [EAGER.place(x, self._options.device) for x in leaves]
         # What is no array yet has no signature: a key with None is in no table.
         sigs = [a._sig if a.__class__ is Array else None for a in leaves]
@@ -144,6 +145,7 @@ class Jitted(Generic[P, R]):
         if run is None and None in sigs:
             if any(map(is_ref, leaves)):
                 return through_refs(Jitted, self._function, Call(leaves, tree, static))
+            leaves, tree = apart(leaves, tree)
             leaves = self._function.checked(leaves, tree)
             key = (ctx.key, tree, static, *signatures_of(leaves))
             run = self._known(key)
@@ -160,10 +162,12 @@ class Jitted(Generic[P, R]):
 
     def _call_staged(self, call: Call) -> Any:
         """Under another transform: one `jit` equation, or the program pushed through it."""
-        function, options, tree = self._function, self._options, call.tree
+        function, options = self._function, self._options
         if any(map(is_ref, call.leaves)):
             return through_refs(Jitted, function, call)
-        leaves = function.checked(call.leaves, tree, staged=True)
+        leaves, tree = apart(call.leaves, call.tree)
+        leaves = function.checked(leaves, tree, staged=True)
+        call = call._replace(leaves=leaves, tree=tree)
         ins = options.shardings_in(function.what, tree, function.parameters)
         if ins is not None:
             leaves = [_constrained(a, s) for a, s in zip(leaves, ins, strict=True)]

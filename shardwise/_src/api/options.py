@@ -73,7 +73,7 @@ class Options(NamedTuple):
         """
         if self.in_shardings is None:
             return None
-        args, named = tree.unflatten(range(tree.num_leaves))
+        args, named = places(tree)
         if named:
             raise ValueError(
                 f"{what}: in_shardings are for positional arguments, but {listed(named)} came by "
@@ -100,7 +100,7 @@ class Options(NamedTuple):
         """The positions of the leaves whose memory the program may take."""
         if not self.donate_argnums and not self.donate_argnames:
             return ()
-        args, kwargs = tree.unflatten(range(tree.num_leaves))
+        args, kwargs = places(tree)
         static = self.static_argnums
         shifted = [n - sum(s < n for s in static) for n in self.donate_argnums if n not in static]
         picked = [args[i] for i in shifted if i < len(args)]

@@ -13,6 +13,7 @@ from typing import Any
 
 from shardwise._src.api.options import compiler_overrides
 from shardwise._src.api.shapes import shape_of, shapes_of
+from shardwise._src.api.trivial import apart
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Program
@@ -274,7 +275,7 @@ class Compiled(_OfTraced):
         return lambda args: run([args[i] for i in kept])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, tree = flatten((args, kwargs))
+        leaves, tree = apart(*flatten((args, kwargs)))
         if tree != self.in_tree:
             where = _differences(self.in_tree, tree)
             raise TypeError(

@@ -21,7 +21,7 @@ from shardwise._src.api.options import NO_OPTIONS, Options
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.api.signatures import called
 from shardwise._src.api.statics import incomparable, merged, split_static
-from shardwise._src.api.trivial import apart, places
+from shardwise._src.api.trivial import apart, places, unflattened
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import make_room
@@ -155,7 +155,7 @@ class Stageable:
         static = None
         if self.options.has_static:
             static, args, kwargs = self.split(args, kwargs)
-        leaves, tree = flatten((args, kwargs))
+        leaves, tree = apart(*flatten((args, kwargs)))
         return Call(self.checked(leaves, tree, abstract=True), tree, static)
 
     def split(self, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
@@ -164,7 +164,7 @@ class Stageable:
 
     def names(self, leaves: Sequence[Any], tree: Any) -> list[str]:
         """A name for each leaf of a call."""
-        args, kwargs = tree.unflatten(leaves)
+        args, kwargs = unflattened(tree, leaves, lambda x: None)
         return argument_names(args, kwargs, self.options.moving(self.parameters))
 
     def checked(

@@ -1,4 +1,4 @@
-"""Results of dtype `float0`, as tangents of integers are: no program holds them, but trees can.
+"""Values of dtype `float0`, as tangents of integers are: no program holds them, but trees can.
 
     apart(leaves, tree)  ->  the others, and a tree that has the trivial ones in it, as zeros
     places(tree)         ->  where the others are, in such a tree
@@ -13,6 +13,9 @@ import numpy as np
 
 from shardwise._src.runtime.pytree import PyTreeDef, flatten, register_node
 from shardwise._src.types.dtypes import float0
+
+
+_HOST = (np.ndarray, np.generic)
 
 
 class _Zeros:
@@ -32,12 +35,12 @@ register_node(_Zeros, lambda zeros: ((), zeros.shape), _made)
 
 
 def is_trivial(x: Any) -> bool:
-    return isinstance(x, np.ndarray | np.generic) and x.dtype == float0
+    return isinstance(x, _HOST) and x.dtype.kind == "V" and x.dtype == float0
 
 
 def apart(leaves: Sequence[Any], tree: PyTreeDef) -> tuple[Sequence[Any], PyTreeDef]:
     """The leaves that are not trivial, and the tree that they are the only leaves of."""
-    if not any([is_trivial(x) for x in leaves]):
+    if not any(map(is_trivial, leaves)):
         return leaves, tree
     return flatten(tree.unflatten([_Zeros(x.shape) if is_trivial(x) else x for x in leaves]))
 
@@ -59,3 +62,8 @@ def unflattened(tree: PyTreeDef, leaves: Sequence[Any], of: Callable[[Any], Any]
 def along(x: np.ndarray, axis: int, size: int) -> np.ndarray:
     """A trivial value for each of `size` examples."""
     return np.repeat(np.expand_dims(x, axis), size, axis)
+
+
+def of_one(x: np.ndarray, axis: int) -> np.ndarray:
+    """A trivial value of one example, of those for all along an axis."""
+    return np.zeros(x.shape[:axis] + x.shape[axis + 1 :], float0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.api.trivial import is_trivial
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.messages.trees import path_in
@@ -16,12 +17,15 @@ from shardwise._src.transforms.tracer import Tracer, escaped
 
 
 def as_value(x: Any) -> Any:
-    """A leaf as an array, which may get into the hands of users; tracers as they are."""
+    """A leaf as an array, which may get into the hands of users; tracers and what is of dtype
+    `float0` as they are."""
     if x.__class__ is Array:
         return x._itself()
     if isinstance(x, Tracer):
         if not x.interpreter.alive:
             raise escaped(x)
+        return x
+    if is_trivial(x):
         return x
     host = isinstance(x, np.ndarray | np.generic | bool | int | float | complex)
     return EAGER.new_array(x) if host else EAGER.array(x)

@@ -9,7 +9,7 @@ from typing import Any
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.refs import mapped_with_refs
 from shardwise._src.api.signatures import called, check_function
-from shardwise._src.api.trivial import along, is_trivial
+from shardwise._src.api.trivial import along, is_trivial, of_one
 from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.arrays.array import Array
 from shardwise._src.core.infer import type_of
@@ -83,6 +83,8 @@ def vmap(
         pairs = enumerate(zip(values, dims, strict=True))
         dims = [_axis(what, names, i, x, d) for i, (x, d) in pairs]
         size = _size(what, names, values, dims, axis_size)
+        for i in [i for i, x in enumerate(values) if is_trivial(x) and dims[i] is not None]:
+            values[i], dims[i] = of_one(values[i], dims[i]), None
         out_trees: list[Any] = []
         trivial: dict[int, Any] = {}  # results of dtype float0, by position
 
