@@ -182,7 +182,8 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     """The operands, of one shape and dtype, along a new dimension `axis` of the result."""
-    return concatenate(shape.each_once(lambda x: expand_dims(x, (axis,)), operands), axis)
+    place = axis_of(axis, max([type_of(x).ndim for x in operands], default=0) + 1)
+    return concatenate(shape.each_once(lambda x: shape.expand_dims(x, (place,)), operands), place)
 
 
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:

@@ -253,8 +253,8 @@ def _interp(
     x0, x1 = take_from(xp, before), take_from(xp, i)
     f0, f1 = take_from(fp, before), take_from(fp, i)
     if is_complex(type_of(fp).dtype):
-        dtype = type_of(fp).dtype
-        weight = cast(_weight(x, x0, x1), dtype)
+        weight, t = _weight(x, x0, x1), type_of(fp)
+        weight = cast(weight, t.dtype, t.weak_type and type_of(weight).weak_type)
     else:
         f0, f1, weight = promote(f0, f1, _weight(x, x0, x1))
     out = ew.add(f0, ew.mul(weight, ew.sub(f1, f0)))

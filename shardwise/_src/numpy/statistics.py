@@ -269,9 +269,13 @@ def _cov(
     frequencies = rest.pop(0) if has_frequencies else None
     weights = rest.pop(0) if has_weights else None
     given = [m] if y is None else [m, y]
-    real = [] if weights is None or is_complex(type_of(weights).dtype) else [weights]
-    found, _ = joined(*given, *real)
-    wanted = to_inexact(found) if dtype is None else dtype
+    wanted = dtype
+    if wanted is None:
+        found, weak = joined(*given)
+        wanted = to_inexact(found)
+        if weights is not None and not is_complex(type_of(weights).dtype):
+            exact = cast(weights, type_of(weights).dtype, False)
+            wanted, _ = joined(cast(m, wanted, weak), exact)
     x = _observations(m, rowvar, wanted, "m")
     if y is not None:
         x = concatenate(x, _observations(y, rowvar or type_of(y).ndim == 1, wanted, "y"),
