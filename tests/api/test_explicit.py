@@ -465,6 +465,28 @@ def test_a_mesh_of_equal_shape_hits_the_cache():
     assert len(traces) == 1
 
 
+def test_what_is_staged_under_a_mesh_is_of_no_devices():
+    """A spec is over the mesh in scope when a function is called, not when it was staged."""
+    turned = sw.make_mesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit,
+                          devices=sw.devices()[::-1])
+    functions = {
+        "reshard": lambda a: reshard(a, P("x")),
+        "auto_axes": lambda a: auto_axes(lambda a: a * 1, out_sharding=P("x"))(a),
+        "explicit_axes": lambda a: explicit_axes(lambda a: a * 1, in_sharding=P("x"))(a),
+        "array": lambda a: jnp.array(A, out_sharding=P("x")),
+        "out_sharding": lambda a: lax.broadcast(a, (1,), out_sharding=P(None, "x"))[0],
+        "loop": lambda a: lax.fori_loop(0, 1, lambda i, c: reshard(c, P("x")), reshard(a, P("x"))),
+    }
+    for name, fun in functions.items():
+        f = sw.jit(fun)
+        for m in (MESH, turned, MESH):
+            with set_mesh(m):
+                for out in (f(A), sw.jit(lambda a, fun=fun: fun(a))(A)):
+                    assert out.sharding.mesh == m, name
+                    assert out.sharding.is_equivalent_to(NamedSharding(m, P("x")), 2), name
+                    np.testing.assert_array_equal(out, A)
+
+
 def test_a_training_step_is_jax_s(mesh: Mesh):
     """Data over x, weights over y: the types of all gradients, and the values, are JAX's."""
     params = {"w": W, "b": np.ones(6, np.float32)}

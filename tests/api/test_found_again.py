@@ -552,6 +552,67 @@ def test_what_inner_functions_were_staged_to_before(monkeypatch):
     same(second(), X.sum() * 3)
 
 
+def test_equal_functions_are_told_apart():
+    """Two functions that do the same are not one, where code asks which it has."""
+
+    def made():
+        return lambda x: x
+
+    one, two = made(), made()
+    bound = [functools.partial(one), functools.partial(one)]
+    rates, order = {one: 2.0, two: 3.0}, [two, one]
+    for f, p, k in ((one, bound[0], 2.0), (two, bound[1], 3.0)):
+        for _ in range(2):
+            same(sw.jit(lambda x: x * rates[f])(X), X * k)  # noqa: B023
+            same(sw.jit(lambda x: x * order.index(f))(X), X * (3 - k))  # noqa: B023
+            same(sw.jit(lambda x: x if f is one else -x)(X), X if f is one else -X)  # noqa: B023
+            same(sw.jit(lambda x: x * bound.index(p))(X), X * (k - 2))  # noqa: B023
+    other = recipes.recipe_of(lambda x: one(one(x)))
+    assert other is not None and other != recipes.recipe_of(lambda x: one(two(x)))
+
+
+def test_containers_that_hold_themselves_or_much():
+    loop: list = [2.0]
+    loop.append(loop)
+    table: dict = {"k": 3.0}
+    table["self"] = table
+    deep: list = [1.0]
+    for _ in range(40):
+        deep = [deep, deep]
+    for _ in range(2):
+        same(sw.jit(lambda x: x * loop[0])(X), X * 2)
+        same(sw.jit(lambda x: x * table["k"])(X), X * 3)
+        same(sw.jit(lambda x: x * len(deep))(X), X * 2)
+    many = [[float(n)] for n in range(recipes.ENTRIES)]
+    few = many[: recipes.ENTRIES // 4]
+    assert recipes.recipe_of(lambda x: x * many[0][0]) is None
+    assert recipes.recipe_of(lambda x: x * few[0][0]) is not None
+
+
+def test_globals_of_other_functions_are_no_recipe(monkeypatch):
+    def run():
+        return sw.jit(lambda x: x * helper.__globals__["SIZES"][0])(X)
+
+    same(run(), X)
+    monkeypatch.setitem(globals(), "SIZES", [4.0])
+    same(run(), X * 4)
+
+
+def test_defaults_are_not_taken_for_attributes():
+    def run(*, by_name):
+        def f(x, *, k=2.0):
+            return x * k
+
+        if not by_name:
+            f.__kwdefaults__ = None
+            f.k = 2.0
+        return sw.jit(f)(X)
+
+    same(run(by_name=True), X * 2)
+    with pytest.raises(TypeError):
+        run(by_name=False)
+
+
 def test_a_trace_that_changes_what_it_reads_is_not_kept(traces):
     calls = []
 

@@ -6,9 +6,9 @@ them gives the same program.
 A recipe holds the code, and the value of everything that the code reads from outside: defaults,
 cells, and those globals and attributes of modules that it names, looked at now. Functions among
 these count by their own recipes. What cannot be compared for sure (arrays, objects and classes of
-users, bound methods, code that imports or sets globals, functions that read clocks or files) has no
-recipe. Libraries count as fixed: the names of shardwise, NumPy and some of Python's modules keep
-what they stand for.
+users, bound methods, code that imports or sets globals, functions that read clocks or files, two
+functions that do the same, which code may tell apart) has no recipe. Libraries count as fixed: the
+names of shardwise, NumPy and some of Python's modules keep what they stand for.
 
 A recipe holds values and code, and functions of libraries; none of the user's functions.
 """
@@ -32,7 +32,7 @@ from shardwise._src.runtime.backend import Device
 
 CODES = 4096  # whose facts are kept
 FUNCTIONS = 64  # looked at for one recipe
-ENTRIES = 256  # of one list, tuple or dict
+ENTRIES = 1024  # of all lists, tuples and dicts in one recipe
 BYTES = 1024  # of one NumPy array
 
 _FIXED = ("shardwise", "numpy", "math", "operator", "functools", "itertools", "builtins")
@@ -53,6 +53,8 @@ _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _FREE = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 _PLAIN = frozenset((bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented)))
 _WRITES = ("IMPORT_", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "DELETE_NAME")
+_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+_ANYWHERE = frozenset(("__globals__", "__builtins__", "__subclasses__"))  # lead to everything
 
 _notes: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _MIXED = object()
@@ -65,9 +67,12 @@ def recipe_of(fun: Any, mutable: bool = True) -> Any:
       that a program is of a recipe, ask for it before and after staging.
     """
     try:
-        found = _Look(mutable).part(fun)
+        look = _Look(mutable)
+        found = look.part(fun)
         hash(found)
-    except (_Unknown, TypeError, ValueError):  # no hash; a cell that is not set yet
+        if len(look.functions) > 1 and look.has_twins():
+            return None
+    except (_Unknown, TypeError, ValueError, RecursionError):  # no hash; a cell that is not set yet
         return None
     return found
 
@@ -109,11 +114,12 @@ class _Unknown(Exception):
 class _Look:
     """One look at a function and all that it uses."""
 
-    __slots__ = ("mutable", "functions")
+    __slots__ = ("mutable", "left", "functions")
 
     def __init__(self, mutable: bool):
         self.mutable = mutable
-        # By id: their recipes, or, as long as these are being made, their numbers.
+        self.left = ENTRIES
+        # By id, partial ones too: their recipes; as long as these are being made, their numbers.
         self.functions: dict[int, Any] = {}
 
     def part(self, value: Any) -> Any:
@@ -143,16 +149,18 @@ class _Look:
         return [self.part(v) for v in values]
 
     def entries(self, values: Any) -> tuple[Any, ...]:
-        if len(values) > ENTRIES:
+        self.left -= len(values)
+        if self.left < 0:
             raise _Unknown
         return values.__class__, *self.parts(values)
 
+    def named(self, values: dict[Any, Any]) -> tuple[Any, ...]:
+        return dict, self.entries((*values,)), *self.parts(values.values())
+
     def content(self, values: Any) -> tuple[Any, ...]:
-        if not self.mutable or len(values) > ENTRIES:
+        if not self.mutable:
             raise _Unknown
-        if values.__class__ is dict:
-            return dict, *self.parts(values), *self.parts(values.values())
-        return self.entries(values)
+        return self.named(values) if values.__class__ is dict else self.entries(values)
 
     def scalar(self, x: Any) -> tuple[Any, ...]:
         if x.dtype.kind in "VO":
@@ -167,7 +175,8 @@ class _Look:
     def partial(self, value: Any) -> tuple[Any, ...]:
         given = value.keywords
         parts = self.parts((value.func, *value.args, *given.values(), value.__dict__ or None))
-        return functools.partial, len(value.args), *given, *parts
+        found = self.functions[id(value)] = functools.partial, len(value.args), *given, *parts
+        return found
 
     def weak(self, value: Any) -> tuple[Any, ...]:
         return weakref.ref, self.part(value())
@@ -176,6 +185,17 @@ class _Look:
         return value.__class__, *self.parts((value.start, value.stop, value.step))
 
     # -- functions --
+
+    def has_twins(self) -> bool:
+        """Whether two functions have one recipe: as keys of a dict, say, they are two."""
+        by_code: dict[Any, list[Any]] = {}
+        for recipe in self.functions.values():
+            if recipe.__class__ is tuple:
+                others = by_code.setdefault(recipe[0], [])
+                if recipe in others:
+                    return True
+                others.append(recipe)
+        return False
 
     def function(self, fun: FunctionType) -> Any:
         found = self.functions.get(id(fun))
@@ -193,9 +213,9 @@ class _Look:
         space, cells = fun.__globals__, fun.__closure__ or ()
         parts: list[Any] = [_facts_of(fun.__code__), fun.__name__]
         if fun.__defaults__:
-            parts += self.entries(fun.__defaults__)
+            parts.append(self.entries(fun.__defaults__))
         if fun.__kwdefaults__:
-            parts += [*fun.__kwdefaults__, *self.parts(fun.__kwdefaults__.values())]
+            parts.append(("*", self.named(fun.__kwdefaults__)))
         if is_library(fun):
             if fun.__name__ in _NOT_FIXED:
                 raise _Unknown
@@ -210,7 +230,7 @@ class _Look:
         for cell, chains in zip(cells, facts.cells, strict=True):
             parts.append(self.read(cell.cell_contents, chains))
         if fun.__dict__:
-            parts += [*fun.__dict__, *self.parts(fun.__dict__.values())]
+            parts.append((".", self.named(fun.__dict__)))
         return tuple(parts)
 
     def read(self, value: Any, chains: tuple[tuple[str, ...], ...]) -> Any:
@@ -331,7 +351,7 @@ def _reads(code: CodeType) -> list[tuple[tuple[bool, str], tuple[str, ...]]] | N
     found: list[tuple[tuple[bool, str], tuple[str, ...]]] = []
     steps = _steps(code)
     for at, (name, argument) in enumerate(steps):
-        if name.startswith(_WRITES):
+        if name.startswith(_WRITES) or (name in _ATTRIBUTE and argument in _ANYWHERE):
             return None
         if name in ("STORE_DEREF", "DELETE_DEREF") and argument in code.co_freevars:
             return None
@@ -355,7 +375,7 @@ def _steps(code: CodeType) -> list[tuple[str, Any]]:
 def _attributes(steps: list[tuple[str, Any]], at: int) -> tuple[str, ...]:
     """The names of the attributes that are loaded one after the other."""
     names: list[str] = []
-    while at < len(steps) and steps[at][0] in ("LOAD_ATTR", "LOAD_METHOD"):
+    while at < len(steps) and steps[at][0] in _ATTRIBUTE:
         names.append(steps[at][1])
         at += 1
     return tuple(names)

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShapeError
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import HOST, is_array, itself, known, type_of
 from shardwise._src.messages.source import by_name
@@ -26,7 +26,7 @@ from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import bit_width, bitcast_convert_type
 from shardwise._src.ops.elementwise import copy as copy_op
 from shardwise._src.ops.shape import concatenate, rev
-from shardwise._src.ops.sharding import own_place, own_sharding, placed, target
+from shardwise._src.ops.sharding import own_place, own_sharding, placed, reshard, target
 from shardwise._src.types.annotations import (
     Array,
     ArrayLike,
@@ -135,7 +135,7 @@ def _made(make: Callable, device: Any, *args: Any) -> Any:
     if device is None:
         return make(*args)
     if current().interpreter.eager:
-        return ground().made(make.fused, args, device)  # pyright: ignore[reportFunctionMemberAccess]
+        return ground().made(record_of(make), args, device)
     return ground().place(make(*args), device)
 
 
@@ -214,8 +214,7 @@ def array(
     """
     if order not in (None, "K", "A", "C", "F"):
         raise ValueError(f"order must be 'K', 'A', 'C' or 'F'; got {order!r}.")
-    if out_sharding is not None:
-        device = target(out_sharding, "array: out_sharding")
+    goal = None if out_sharding is None else target(out_sharding, "array: out_sharding")
     wanted = None if dtype is None else dtype_of(dtype, "array")
     try:
         made = _array(object, wanted)
@@ -226,6 +225,8 @@ def array(
         made = _copy(made) if copy else itself(made)
     if made.ndim < ndmin:
         made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
+    if goal is not None:
+        return reshard(made, sharding=goal)
     return made if device is None else ground().place(made, device)
 
 
