@@ -38,6 +38,12 @@ def eight_devices(lib: Lib) -> Callable[[], Any]:
     return lambda: f(x)
 
 
+def static_argument(lib: Lib) -> Callable[[], Any]:
+    f = lib.root.jit(lambda x, n: x + n, static_argnums=1)
+    x = lib.root.device_put(numpy.ones(8, "float32"))
+    return lambda: f(x, 2)
+
+
 def jitted_again(lib: Lib) -> Callable[[], Any]:
     jit, x = lib.root.jit, lib.root.device_put(numpy.ones(8, "float32"))
 
@@ -45,6 +51,15 @@ def jitted_again(lib: Lib) -> Callable[[], Any]:
         return x + 1
 
     return lambda: jit(function)(x)
+
+
+def jitted_again_with_options(lib: Lib) -> Callable[[], Any]:
+    jit, x = lib.root.jit, lib.root.device_put(numpy.ones(8, "float32"))
+
+    def function(x: Any, n: int) -> Any:
+        return x + n
+
+    return lambda: jit(function, static_argnums=1)(x, 2)
 
 
 def grad_again(lib: Lib) -> Callable[[], Any]:
@@ -62,6 +77,8 @@ ROWS = (
     Row("jit.10_leaves", 1.2, leaves(10)),
     Row("jit.200_leaves", 1.2, leaves(200)),
     Row("jit.8_devices", 1.3, eight_devices),
+    Row("jit.static", 1.3, static_argument),
     Row("jit.again", 0.25, jitted_again),
+    Row("jit.again_static", 0.5, jitted_again_with_options),
     Row("jit.grad_again", 0.02, grad_again, rounds=7),
 )

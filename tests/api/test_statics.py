@@ -191,3 +191,50 @@ def test_jit_of_jit_has_static_arguments_of_its_own():
     np.testing.assert_array_equal(outer(V, 3), V * 3)
     with pytest.raises(ValueError, match="static argument n is"):
         outer(V, [])
+
+
+# -- calls that are known --
+
+KNOWN_CALLS = [
+    lambda f, a, b: f(a, 2, b),
+    lambda f, a, b: f(a, 2, y=b),
+    lambda f, a, b: f(y=b, n=2, x=a),
+    lambda f, a, b: f(n=2, x=a, y=b),
+    lambda f, a, b: f(a, y=b, n=2),
+    lambda f, a, b: f(a, True, b),
+    lambda f, a, b: f(a, 2.0, b),
+    lambda f, a, b: f(a, -0.0, b),
+    lambda f, a, b: f(a, 0.0, b),
+    lambda f, a, b: f(a, (2, "n"), b),
+    lambda f, a, b: f(b, 2, a),
+]
+
+
+@pytest.mark.parametrize("options", [{"static_argnums": 1}, {"static_argnames": "n"}], ids=str)
+def test_known_calls_with_static_arguments_are_one_look(options, monkeypatch):
+    def f(x, n, y):
+        return x - 2 * y, float(n[0] if type(n) is tuple else 1 / n if n else repr(n) == "0.0")
+
+    ours = sw.jit(f, **options)
+    a, b = np.float32([1, 2]), np.float32([5, 7])
+    first = [call(ours, sw.device_put(a), sw.device_put(b)) for call in KNOWN_CALLS]
+    monkeypatch.setattr(type(ours), "_call", None)
+    again = sw.jit(f, **options)
+    for call, kept in zip(KNOWN_CALLS, first, strict=True):
+        for g in (ours, again):
+            out = call(g, sw.device_put(a), sw.device_put(b))
+            for u, v, w in zip(out, kept, call(f, a, b), strict=True):
+                np.testing.assert_array_equal(u, v)
+                np.testing.assert_array_equal(u, w)
+
+
+def test_static_arguments_beside_trees_and_scalars():
+    def f(tree, n, s):
+        return tree["a"] * n + s
+
+    g = sw.jit(f, static_argnums=1)
+    x = sw.device_put(np.float32([1, 2]))
+    for n in (2, 3, 2, 3):
+        for s in (1.0, 2.0):
+            np.testing.assert_array_equal(g({"a": x}, n, s), np.float32([1, 2]) * n + s)
+            np.testing.assert_array_equal(g({"a": x}, n, x), np.float32([1, 2]) * n + [1, 2])

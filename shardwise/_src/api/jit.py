@@ -20,6 +20,7 @@ from shardwise._src.api.staging import Call, Stageable, Staged, signatures_of, t
 from shardwise._src.api.trivial import apart, places
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.base.caches import exact
 from shardwise._src.base.config import disable_jit, explain_cache_misses
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.warn import warn
@@ -59,7 +60,7 @@ class _Inputs(NamedTuple):
 class Jitted(Generic[P, R]):
     """A jitted function. Made by `jit`."""
 
-    __slots__ = ("_fun", "_options", "_key", "_cache", "_quick", "_arrays_only", "_made",
+    __slots__ = ("_fun", "_options", "_key", "_cache", "_quick", "_static", "_arrays_only", "_made",
                  "__dict__", "__weakref__")
 
     def __init__(self, fun: Callable[P, R], options: Options):
@@ -74,8 +75,9 @@ class Jitted(Generic[P, R]):
         self._key = key
         self._made: Stageable | Known = known_of(fun, key)
         self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = self._made.calls
-        self._quick = options is NO_OPTIONS or not (options.has_static or options.device)
-        self._arrays_only = True  # until a call shows otherwise
+        self._quick = options is NO_OPTIONS or not options.device
+        self._static = options.has_static
+        self._arrays_only = True  # besides static arguments, until a call shows otherwise
 
     @property
     def _function(self) -> Stageable:
@@ -106,6 +108,11 @@ class Jitted(Generic[P, R]):
                     given, tree = flat = flatten((args, kwargs))
                     kinds = [a._sig if a.__class__ is Array else a.__class__ for a in given]
                     run = self._cache[tree, ctx.key, *kinds]
+                elif self._static:
+                    every: tuple[Any, ...] = (*args, *kwargs.values())
+                    parts = [a._sig if a.__class__ is Array else (exact(a), a) for a in every]
+                    run = self._cache[ctx.key, *kwargs, *parts]
+                    given = [a for a in every if a.__class__ is Array]
                 elif kwargs:
                     given = [*args, *kwargs.values()]
                     run = self._cache[ctx.key, *kwargs, *[a._sig for a in given]]
@@ -125,11 +132,12 @@ class Jitted(Generic[P, R]):
 
     def _call(self, ctx: Any, args: tuple, kwargs: dict, flat: Any) -> Any:
         """flat: leaves and tree of the arguments, where they are known."""
-        eager, static = ctx.interpreter is EAGER, None
+        eager, static, named = ctx.interpreter is EAGER, None, tuple(kwargs)
         if disable_jit.value or (self._options.inline and not eager):
             return self._fun(*args, **kwargs)
         if self._options.has_static:
             static, args, kwargs = self._function.split(args, kwargs)
+            flat = None
         leaves, tree = flat or flatten((args, kwargs))
         if not eager:
             return self._call_staged(Call(leaves, tree, static))
@@ -141,7 +149,7 @@ class Jitted(Generic[P, R]):
         key = (ctx.key, tree, static, *sigs)
         run = self._known(key)
         if run is not None and self._quick:  # was not found by its short key, then
-            self._function.keep_short(key, run, Call(leaves, tree, static, tuple(kwargs)))
+            self._function.keep_short(key, run, Call(leaves, tree, static, named))
         if run is None and None in sigs:
             if any(map(is_ref, leaves)):
                 return through_refs(Jitted, self._function, Call(leaves, tree, static))
@@ -150,7 +158,7 @@ class Jitted(Generic[P, R]):
             key = (ctx.key, tree, static, *signatures_of(leaves))
             run = self._known(key)
         if run is None:
-            run = self._compile(key, Call(leaves, tree, static, tuple(kwargs)))
+            run = self._compile(key, Call(leaves, tree, static, named))
         return run(leaves)
 
     def _known(self, key: tuple) -> Callable[[Sequence[Any]], Any] | None:
@@ -193,6 +201,7 @@ class Jitted(Generic[P, R]):
             run = self._new_run(key, call, shelf)
         self._cache = function.known.calls
         self._arrays_only = self._arrays_only and call.has_arrays_only()
+        self._quick = self._quick and (self._arrays_only or not self._static)
         return run
 
     def _new_run(

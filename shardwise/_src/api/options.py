@@ -57,8 +57,8 @@ class Options(NamedTuple):
         """Stands for the options in keys; None for the default. It may have no hash."""
         if not any(self[2:]) and self.in_shardings is self.out_shardings is None:
             return None
-        trees = [(tuple(leaves), tree) for leaves, tree in map(flatten, self[:2])]
-        return *trees, *self[2:], exact(self.compiler_options)
+        shardings = [None if s is None else _flat(s) for s in self[:2]]
+        return *shardings, *self[2:], exact(self.compiler_options)
 
     def moving(self, parameters: Sequence[str]) -> list[str]:
         """The positional parameters that are not static."""
@@ -146,8 +146,15 @@ def options_for(
 
 def _own(shardings: Any) -> Any:
     """The same tree in containers of its own, which the user does not change later."""
+    if shardings is None:
+        return None
     leaves, tree = flatten(shardings)
     return tree.unflatten(leaves)
+
+
+def _flat(shardings: Any) -> tuple[Any, Any]:
+    leaves, tree = flatten(shardings)
+    return tuple(leaves), tree
 
 
 def _check_place(what: str, device: Any, backend: str | None, is_sharded: bool) -> None:

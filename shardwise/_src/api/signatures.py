@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.messages.arguments import name_of, names_of
+from shardwise._src.messages.arguments import name_of, names_of, parameters_of
 from shardwise._src.messages.words import counted, listed, shown
 
 
@@ -33,7 +33,7 @@ def both(fun: Callable, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ..
     parameters = names_of(fun)
     _check_kinds(nums, names, kind)
     nums = tuple(map(int, nums))
-    found = _signature(fun)
+    found = parameters_of(fun)
     if found is not None:
         _check_range(fun, found, nums, len(parameters), kind)
         _check_names(fun, found, names, kind)
@@ -71,10 +71,9 @@ def _check_kinds(nums: tuple, names: tuple, kind: str) -> None:
 
 
 def _check_range(
-    fun: Callable, found: inspect.Signature, nums: tuple, count: int, kind: str
+    fun: Callable, found: dict[str, Any], nums: tuple, count: int, kind: str
 ) -> None:
-    kinds = [p.kind for p in found.parameters.values()]
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
+    if inspect.Parameter.VAR_POSITIONAL in found.values():
         return
     for n in nums:
         if not -count <= n < count:
@@ -84,16 +83,15 @@ def _check_range(
             )
 
 
-def _check_names(fun: Callable, found: inspect.Signature, names: tuple, kind: str) -> None:
-    parameters = found.parameters.values()
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+def _check_names(fun: Callable, found: dict[str, Any], names: tuple, kind: str) -> None:
+    if inspect.Parameter.VAR_KEYWORD in found.values():
         return
     for n in names:
-        if n not in found.parameters:
-            hint = did_you_mean(n, found.parameters)
+        if n not in found:
+            hint = did_you_mean(n, found)
             raise ValueError(
                 f"jit of {name_of(fun)}: {kind}_argnames names {n!r}, which is not a parameter of "
-                f"the function; its parameters are {listed(found.parameters)}.{hint}"
+                f"the function; its parameters are {listed(found)}.{hint}"
             )
 
 

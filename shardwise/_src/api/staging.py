@@ -20,11 +20,11 @@ from shardwise._src.api.misses import is_full, log_miss
 from shardwise._src.api.options import NO_OPTIONS, Options
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.api.signatures import called
-from shardwise._src.api.statics import incomparable, merged, split_static
+from shardwise._src.api.statics import incomparable, merged, split_static, unhashable
 from shardwise._src.api.trivial import apart, places, unflattened
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.config import log_compiles
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
@@ -52,7 +52,8 @@ class Call(NamedTuple):
 
     leaves: of the arguments that are not static; tree: of these, as (positional, named).
     static: the other arguments, as a part of keys (see `statics`); None where there can be none.
-    named:  the names of arguments in the order that they were given in; leaves have another one.
+    named:  the names of arguments, static ones too, in the order that they were given in; leaves
+            have another one.
     """
 
     leaves: Sequence[Any]
@@ -61,9 +62,7 @@ class Call(NamedTuple):
     named: tuple[str, ...] = ()
 
     def has_arrays_only(self) -> bool:
-        """Whether all arguments are arrays."""
-        if self.static is not None:
-            return False
+        """Whether all arguments are arrays, but for static ones."""
         args, kwargs = self.tree.unflatten(self.leaves)
         return all(a.__class__ is Array for a in (*args, *kwargs.values()))
 
@@ -160,7 +159,12 @@ class Stageable:
 
     def split(self, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
         """(static arguments as a part of keys, the other positional ones, the other named ones)."""
-        return split_static(self.what, self.parameters, self.options, args, kwargs)
+        found = split_static(self.options, args, kwargs)
+        try:
+            hash(found[0])
+        except Exception as error:
+            raise unhashable(self.what, self.parameters, found[0], error) from None
+        return found
 
     def names(self, leaves: Sequence[Any], tree: Any) -> list[str]:
         """A name for each leaf of a call."""
@@ -314,24 +318,27 @@ class Stageable:
         """Keeps what runs a call under keys that take less time to make, where it has one.
 
         They are (key of the context, names, signatures ...) for arrays as arguments, as they were
-        given, and (tree, key of the context, signature of each array or class of each scalar ...).
+        given, where static ones count by their values; and, for functions without static ones,
+        (tree, key of the context, signature of each array or class of each scalar ...).
         """
-        if call.static is not None or not all(
-            a.__class__ is Array or isinstance(a, SCALARS) for a in call.leaves
-        ):
+        if not all(a.__class__ is Array or isinstance(a, SCALARS) for a in call.leaves):
             return
         calls = self.known.calls
-        kinds = [a._sig if a.__class__ is Array else a.__class__ for a in call.leaves]
-        self.keep(calls, (call.tree, key[0], *kinds), run)
+        if call.static is None:
+            kinds = [a._sig if a.__class__ is Array else a.__class__ for a in call.leaves]
+            self.keep(calls, (call.tree, key[0], *kinds), run)
         if not call.has_arrays_only():
             return
-        count, names = len(kinds) - len(call.named), sorted(call.named)
-        places = [*range(count), *[count + names.index(n) for n in call.named]]
-        if places != sorted(places):
-            order = sorted(range(len(places)), key=places.__getitem__)
+        args, kwargs = call.arguments()
+        every = [*args, *[kwargs[n] for n in call.named]]
+        where = [*[""] * len(args), *call.named]  # leaves are in the order of names
+        places = [n for n, a in zip(where, every, strict=True) if a.__class__ is Array]
+        order = sorted(range(len(places)), key=places.__getitem__)
+        if order != sorted(order):
             in_order = run
             run = lambda given: in_order([given[i] for i in order])  # noqa: E731
-        self.keep(calls, (key[0], *call.named, *[kinds[i] for i in places]), run)
+        parts = [a._sig if a.__class__ is Array else (exact(a), a) for a in every]
+        self.keep(calls, (key[0], *call.named, *parts), run)
 
     # -- why calls are not found --
 

@@ -18,13 +18,8 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer, escaped
 
 
-def split_static(
-    what: str, parameters: Sequence[str], options: Options, args: tuple, kwargs: dict
-) -> tuple[Any, tuple, dict]:
-    """(static arguments as a hashable key, the other positional ones, the other named ones).
-
-    what: the transform and the function, for messages; parameters: names of the positional ones.
-    """
+def split_static(options: Options, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
+    """(static arguments as a part of keys, the other positional ones, the other named ones)."""
     fixed, rest = split(args, options.static_argnums)
     rows = zip(options.static_argnums, fixed, strict=False)
     picked = tuple([(i, exact(v), v) for i, v in rows])
@@ -32,12 +27,7 @@ def split_static(
     if kwargs:
         named = tuple([(k, exact(v), v) for k, v in sorted(kwargs.items()) if k in names])
         kwargs = {k: v for k, v in kwargs.items() if k not in names}
-    static = (picked, named)
-    try:
-        hash(static)
-    except Exception as error:
-        raise _unhashable(what, parameters, static, error) from None
-    return static, tuple(rest), kwargs
+    return (picked, named), tuple(rest), kwargs
 
 
 def merged(static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -56,9 +46,13 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def _unhashable(
+def unhashable(
     what: str, parameters: Sequence[str], static: Any, error: Exception
 ) -> Exception:
+    """The error for a static argument that has no hash, or `error`.
+
+    what: the transform and the function; parameters: names of the positional ones.
+    """
     for where, _, value in (*static[0], *static[1]):
         inner = _without_hash(value)
         if inner is None:

@@ -9,10 +9,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
+from shardwise._src.base.caches import make_room
 from shardwise._src.messages.trees import leaf_paths, path_text
 from shardwise._src.runtime.pytree import flatten_with_path
+
+CODES = 4096  # whose parameters are kept
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def name_of(fun: Callable[..., Any]) -> str:
@@ -22,14 +27,30 @@ def name_of(fun: Callable[..., Any]) -> str:
     return getattr(fun, "__name__", type(fun).__name__)
 
 
+_by_code: dict[int, tuple[CodeType, dict[str, Any]]] = {}
+
+
+def parameters_of(fun: Callable[..., Any]) -> dict[str, Any] | None:
+    """The parameters of a function by name, and of what kind each is; None if it does not say."""
+    plain = fun.__class__ is FunctionType and not fun.__dict__  # its code says it all
+    code = getattr(fun, "__code__", None) if plain else None
+    found = _by_code.get(id(code))
+    if found is not None and found[0] is code:
+        return found[1]
+    try:
+        kinds = {n: p.kind for n, p in inspect.signature(fun).parameters.items()}
+    except (TypeError, ValueError):
+        return None
+    if code is not None:
+        make_room(_by_code, CODES)
+        _by_code[id(code)] = code, kinds
+    return kinds
+
+
 def names_of(fun: Callable[..., Any]) -> tuple[str, ...]:
     """Names of the positional parameters; empty where the function does not say."""
-    try:
-        found = inspect.signature(fun).parameters.values()
-    except (TypeError, ValueError):
-        return ()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(p.name for p in found if p.kind in kinds)
+    found = parameters_of(fun) or {}
+    return tuple([n for n, kind in found.items() if kind in POSITIONAL])
 
 
 def argument_name(parameters: Sequence[str], i: int) -> str:
