@@ -42,7 +42,7 @@ def functions():
         for name in names(module):
             value = getattr(module, name)
             inner = inspect.unwrap(value) if callable(value) else value
-            if inspect.isfunction(inner) and inner.__module__.startswith("shardwise."):
+            if inspect.isfunction(inner) and inner.__module__.split(".")[0] == "shardwise":
                 found.setdefault(inner, f"{face}.{name}")
     return {name: fun for fun, name in found.items()}
 

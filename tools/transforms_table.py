@@ -17,9 +17,8 @@ from typing import Any
 
 from shardwise._src.base.config import config, enable_x64
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, every_op
 from shardwise._src.core.program import Program
-from shardwise._src.testing.every_op import every_op
 from shardwise._src.testing.running import staged
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import split_program

@@ -236,8 +236,8 @@ def test_refs_are_asked_for():
     back = sw.vjp(scaled, x, r)[1]
     assert message(ValueError, back, jnp.float32(1)) == (
         "vjp of scaled: r is a Ref{f32[3]}, and its cotangent is a ref as well. Give one for each "
-        "primal: `back.with_refs(…)(ct)`, with `shardwise.ad.GradValue()` for a cotangent that is "
-        "to be a value, and `shardwise.ad.DontWant()` for one that is not asked for."
+        "primal to `with_refs`, or `shardwise.ad.GradValue()` for a cotangent that is to be a "
+        "value, or `shardwise.ad.DontWant()`, and call what that gives."
     )
     value = sw.ad.GradValue()
     assert message(TypeError, back.with_refs, value, sw.new_ref(jnp.ones(4))) == (

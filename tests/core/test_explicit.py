@@ -9,14 +9,13 @@ import pytest
 
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.infer import infer
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, every_op
 from shardwise._src.ops.basis import reduce_sum, reshape, transpose
 from shardwise._src.ops.contract import dot_general
 from shardwise._src.ops.elementwise import add, exp, mul, neg
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.shape import pad, rev, slice_, split
 from shardwise._src.ops.sharding import cotangent_type
-from shardwise._src.testing.every_op import every_op
 from shardwise._src.transforms.batch import with_dim, without_dim
 from shardwise._src.types.array_type import ArrayType, array_type, explicit_spec, with_sharding
 from shardwise._src.types.mesh import AbstractMesh, AxisType

@@ -4,6 +4,9 @@ import pickle
 import pickletools
 import subprocess
 import sys
+from enum import EnumType
+from importlib import import_module
+from types import FunctionType, ModuleType, UnionType
 
 import numpy as np
 import pytest
@@ -12,8 +15,18 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise._src.base.pickles import FORM, _readers, restored
 from shardwise._src.types.layout import AUTO, Format, Layout
-from shardwise.sharding import AxisType, GSPMDSharding, Mesh, PartitionSpec, SingleDeviceSharding
+from shardwise.compat import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
+from shardwise.sharding import (
+    AxisType,
+    GSPMDSharding,
+    Mesh,
+    PartitionSpec,
+    PmapSharding,
+    PositionalSharding,
+    SingleDeviceSharding,
+)
 from tests.helpers.errors import message
+from tests.test_faces import FACES
 
 DEVICES = np.array(sw.devices()[:4]).reshape(2, 2)
 MESH = Mesh(DEVICES, ("a", "b"), (AxisType.Auto, AxisType.Explicit))
@@ -27,6 +40,9 @@ VALUES = {
     "single": SingleDeviceSharding(sw.devices()[1]), "device": sw.devices()[2],
     "layout": Layout((1, 0)), "format": Format(Layout((0, 1)), NAMED), "auto": AUTO,
     "type": sw.typeof(jnp.arange(6.0)), "key dtype": sw.random.key(0).dtype,
+    "pmap": PmapSharding.default((4, 2)),
+    "positional": PositionalSharding(sw.devices()[:4]).reshape(2, 2).replicate(1),
+    "op": sw.make_jaxpr(jnp.sin)(1.0).equations[0].op,
     "typed": sw.typeof(jnp.zeros((2, 2), device=sw.NamedSharding(MESH, PartitionSpec(None, "b")))),
 }
 
@@ -58,8 +74,65 @@ def test_pickles_name_no_module_of_the_machine(name, protocol):
 
 
 def test_only_one_place_is_named():
-    ours = {m for v in VALUES.values() for m in named_modules(pickle.dumps(v)) if "shardwise" in m}
+    ours = {m for n, v in VALUES.items() for m in named_modules(pickle.dumps(v))
+            if "shardwise" in m and n != "pmap"}
     assert ours == {"shardwise._pickles"}
+    inside = {m for m in named_modules(pickle.dumps(VALUES["pmap"])) if "shardwise" in m}
+    assert inside == {"shardwise._pickles", "shardwise.compat"}
+
+
+NOT_PICKLED = {"default_registry"}  # the state of the process
+
+
+def public_objects():
+    """(face, name, object) of every public name but modules and unions, which are annotations."""
+    for face in FACES:
+        module = import_module(face)
+        for name in dir(module):
+            x = getattr(module, name)
+            if name[0] != "_" and not isinstance(x, ModuleType | UnionType):
+                yield face, name, x
+
+
+def test_public_objects_are_pickled_by_public_names():
+    found = []
+    for face, name, x in public_objects():
+        if name in NOT_PICKLED:
+            continue
+        pickled = pickle.dumps(x)
+        if b"shardwise._src" in pickled:
+            found.append(f"{face}.{name} of type {type(x).__name__}")
+        again = pickle.loads(pickled)
+        if isinstance(x, FunctionType | type):
+            assert again is x, (face, name)
+        elif type(x).__module__.split(".")[0] == "shardwise":
+            assert type(again) is type(x) and repr(again) == repr(x), (face, name)
+    assert not found
+
+
+def test_members_of_public_enumerations_are_pickled_by_public_names():
+    kinds = {id(x): x for _, _, x in public_objects() if isinstance(x, EnumType)}
+    assert len(kinds) >= 7
+    for kind in kinds.values():
+        for member in kind:
+            pickled = pickle.dumps(member)
+            assert b"shardwise._src" not in pickled
+            assert pickle.loads(pickled) is member
+
+
+def test_parts_of_older_shardings():
+    spec = ShardingSpec([NoSharding(), Chunked([2]), Unstacked(2)],
+                        [ShardedAxis(0), ShardedAxis(1), Replicated(2)])
+    for x in (spec, *spec.sharding, *spec.mesh_mapping):
+        pickled = pickle.dumps(x)
+        assert b"shardwise._src" not in pickled and pickle.loads(pickled) == x
+
+
+def test_public_names_are_those_that_objects_show():
+    assert repr(sw.Array) == "<class 'shardwise.Array'>"
+    assert (jnp.where.__module__, sw.grad.__module__) == ("shardwise.numpy", "shardwise")
+    assert repr(type(MESH.axis_types[0])) == "<enum 'AxisType'>"
+    assert AxisType.__module__ == PartitionSpec.__module__ == "shardwise.sharding"
 
 
 def test_refs():
@@ -70,14 +143,17 @@ def test_refs():
 
 
 def test_another_process_reads_them():
-    pickled = pickle.dumps([VALUES["keys"], jnp.arange(3.0)])
-    code = f"import pickle; keys, x = pickle.loads({pickled!r}); print(keys.dtype, x)"
+    late = [VALUES[name] for name in ("op", "pmap", "positional")]
+    pickled = pickle.dumps([VALUES["keys"], jnp.arange(3.0), *late])
+    code = f"import pickle; keys, x, *late = pickle.loads({pickled!r}); print(keys.dtype, x)"
+    code += "; print(*late)"
     code += "\nfrom shardwise._src.base import pickles; print(*sorted(pickles._readers), sep=',')"
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    first, kinds = run.stdout.splitlines()
-    assert first == "key<fry> [0. 1. 2.]" and kinds.split(",") == sorted(_readers)
+    first, second, kinds = run.stdout.splitlines()
+    assert first == "key<fry> [0. 1. 2.]" and second == " ".join(map(str, late))
+    assert kinds.split(",") == sorted(_readers)
 
 
 @pytest.mark.parametrize("version", [0, 2])

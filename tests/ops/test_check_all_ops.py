@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise._src.testing.every_op import every_op
+from shardwise._src.core.op import every_op
 from shardwise.testing import check_op
 from tests.helpers.sampling import sampled
 from tests.ops.samples import SAMPLES, UNSAMPLED

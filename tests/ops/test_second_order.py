@@ -19,8 +19,7 @@ import pytest
 
 import shardwise as sw
 from shardwise._src.core.infer import infer, type_of
-from shardwise._src.core.op import Op
-from shardwise._src.testing.every_op import every_op
+from shardwise._src.core.op import Op, every_op
 from shardwise._src.testing.sample import wide, wide_param
 from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 from shardwise.testing import Sample

@@ -10,8 +10,8 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import every_op
 from shardwise._src.running.eager import EAGER
-from shardwise._src.testing.every_op import every_op
 from shardwise._src.transforms import tape
 from shardwise._src.transforms.jvp import JVP
 from shardwise._src.transforms.linearize import linearize

@@ -118,9 +118,9 @@ class VJP:
             _, path, t = found
             raise ValueError(
                 f"{self.fun.__name__}: {path} is a Ref{{{t.str_short(True)}}}, and its cotangent "
-                "is a ref as well. Give one for each primal: `back.with_refs(…)(ct)`, with "
-                "`shardwise.ad.GradValue()` for a cotangent that is to be a value, and "
-                "`shardwise.ad.DontWant()` for one that is not asked for."
+                "is a ref as well. Give one for each primal to `with_refs`, or "
+                "`shardwise.ad.GradValue()` for a cotangent that is to be a value, or "
+                "`shardwise.ad.DontWant()`, and call what that gives."
             )
         return self.fun(self._residuals(), *cts)
 

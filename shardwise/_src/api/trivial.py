@@ -14,7 +14,6 @@ import numpy as np
 from shardwise._src.runtime.pytree import PyTreeDef, flatten, register_node
 from shardwise._src.types.dtypes import float0
 
-
 _HOST = (np.ndarray, np.generic)
 
 

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from shardwise._src.base import command_line
 from shardwise._src.base import context as _context
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.lazy import public
 from shardwise._src.base.warn import warn
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ def _parse_bool(text: str) -> bool:
     raise ValueError(text)
 
 
+@public("shardwise")
 class Flag(Generic[T]):
     """One setting.
 
@@ -63,6 +65,9 @@ class Flag(Generic[T]):
             _context.TRACE_FLAGS.append(name)
         FLAGS[name] = self
         self._read_environment()
+
+    def __reduce__(self) -> str:
+        return self.name
 
     def _read_environment(self) -> None:
         for prefix in ("SHARDWISE_", "JAX_"):
@@ -320,11 +325,15 @@ HISTORIC: dict[str, tuple[Any, str]] = {
 }
 
 
+@public("shardwise")
 class Config:
     """`shardwise.config`: reads flags as attributes, changes them with `update`."""
 
     def __init__(self) -> None:
         self._noted: set[str] = set()
+
+    def __reduce__(self) -> str:
+        return "config"
 
     def update(self, name: str, value: Any) -> None:
         """Sets a flag for the whole process.

@@ -9,7 +9,9 @@ A package states its names once, as explicit re-exports for people and type chec
 
 At run time the same lines are read as a table, and a name's module is imported when the name is
 first asked for. `import shardwise` then does not pay for the functions that a program never uses.
-Nobody sees a `__getattr__` in the source, so that type checkers know misspelt names.
+Functions and classes say from then on that they are at home where their public name is: that is
+what pickles of them hold, and what `help` shows. Nobody sees a `__getattr__` in the source, so that
+type checkers know misspelt names.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import functools
 import re
 import sys
 import threading
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar, get_overloads, overload
 
 from shardwise._src.base.other_names import suggestion
 
@@ -27,6 +30,34 @@ _EXPORT = re.compile(r"^(?:    )?from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re
 # Python locks a module before its package: two threads that import them in either order, one of
 # them through a third module, would end in a deadlock, which it reports as an error.
 _IMPORTING = threading.RLock()
+_homes: dict[Any, str] = {}
+_T = TypeVar("_T", bound=type)
+
+
+def home_of(x: Any) -> str:
+    """The module that a function or class is in, also where it has a public name."""
+    return _homes.get(x, str(x.__module__))
+
+
+def public(package: str) -> Callable[[_T], _T]:
+    """States the package of a class whose objects users get without asking for the class."""
+
+    def published(x: _T) -> _T:
+        _publish(x, package, x.__qualname__)
+        return x
+
+    return published
+
+
+def _publish(x: Any, package: str, name: str) -> None:
+    """Says of a function or class that it is at home where it has this name."""
+    if x.__module__.startswith("shardwise._src."):
+        _homes[x] = x.__module__
+        overloads = get_overloads(x)  # Python finds them by these names
+        for y in (x, *overloads):
+            y.__module__, y.__qualname__ = package, name
+        for y in overloads:
+            overload(y)
 
 
 @functools.cache
@@ -58,6 +89,9 @@ def lazy_names(package: str) -> None:
             if home == package:  # a module of the package itself
                 return import_module(f"{package}.{inner}")
             value = getattr(import_module(home), inner)
+        own = getattr(value, "__qualname__", None)
+        if own is not None:  # a function or class, and `name` maybe another for it
+            _publish(value, package, own if table.get(own) == (home, own) else name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -67,3 +101,7 @@ def lazy_names(package: str) -> None:
 
     module: Any = sys.modules[package]
     module.__getattr__, module.__dir__ = find, names
+    for name in _table(package):
+        value = module.__dict__.get(name)  # one that is imported at once
+        if hasattr(value, "__qualname__"):
+            _publish(value, package, name)

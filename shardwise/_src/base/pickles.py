@@ -11,11 +11,15 @@ form are refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pickle import UnpicklingError
 from typing import Any
 
 FORM = 1
 _readers: dict[str, Callable[..., Any]] = {}
+_LATER = {  # public names whose modules, which many programs do not load, state their readers
+    "PmapSharding": "shardwise.sharding", "PositionalSharding": "shardwise.sharding",
+}
 _ADVICE = (
     "Read it with the version that wrote it, and write the values with shardwise.numpy.save, whose "
     "files every version reads."
@@ -42,6 +46,8 @@ def restored(form: int, kind: str, *fields: Any) -> Any:
             f"the pickle of a shardwise {kind} is in form {form}, of another version of shardwise; "
             f"this one reads form {FORM}. {_ADVICE}"
         )
+    if kind not in _readers and kind in _LATER:
+        getattr(import_module(_LATER[kind]), kind)
     if kind not in _readers:
         raise UnpicklingError(
             f"the pickle of a shardwise {kind}: this version has no such thing. {_ADVICE}"

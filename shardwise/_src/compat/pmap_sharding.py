@@ -22,6 +22,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise._src.base.lazy import public
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted
 from shardwise._src.runtime.backend import local_devices
 from shardwise._src.types.devices import Device, kind_text
@@ -29,6 +31,7 @@ from shardwise._src.types.tiled import TiledSharding
 from shardwise._src.types.tiling import Tiling
 
 
+@public("shardwise.compat")
 @dataclass(frozen=True)
 class NoSharding:
     """The dimension is whole."""
@@ -38,6 +41,7 @@ class NoSharding:
         return ()
 
 
+@public("shardwise.compat")
 @dataclass(frozen=True)
 class Unstacked:
     """The dimension, of this size, has a part for each index."""
@@ -49,6 +53,7 @@ class Unstacked:
         return (self.size,)
 
 
+@public("shardwise.compat")
 @dataclass(frozen=True, init=False)
 class Chunked:
     """The dimension is cut into `chunks[0]` parts, each of these into `chunks[1]`, and so on."""
@@ -63,6 +68,7 @@ class Chunked:
         return self.chunks
 
 
+@public("shardwise.compat")
 @dataclass(frozen=True)
 class ShardedAxis:
     """This axis of the grid of devices counts the parts of cut number `axis`."""
@@ -70,6 +76,7 @@ class ShardedAxis:
     axis: int
 
 
+@public("shardwise.compat")
 @dataclass(frozen=True)
 class Replicated:
     """Along this axis of the grid, of size `replicas`, all devices hold the same."""
@@ -81,6 +88,7 @@ DimSharding: TypeAlias = NoSharding | Unstacked | Chunked
 AxisMeaning: TypeAlias = ShardedAxis | Replicated
 
 
+@public("shardwise.compat")
 @dataclass(frozen=True, init=False)
 class ShardingSpec:
     """sharding:     for each dimension of the array, how it is cut.
@@ -174,7 +182,7 @@ class PmapSharding(TiledSharding):
         return _pmap_sharding(self._devices, self.sharding_spec, kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _pmap_sharding, (self._devices, self.sharding_spec, self._memory_kind)
+        return reduced("PmapSharding", self._devices, self.sharding_spec, self._memory_kind)
 
     def __repr__(self) -> str:
         devices = counted(len(self._devices), "device")
@@ -185,3 +193,6 @@ def _pmap_sharding(
     devices: tuple[Device, ...], spec: ShardingSpec, memory_kind: str | None
 ) -> PmapSharding:
     return PmapSharding.interned(devices, spec.tiling(), memory_kind, sharding_spec=spec)
+
+
+read_by("PmapSharding", _pmap_sharding)

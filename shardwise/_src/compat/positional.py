@@ -19,6 +19,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted
 from shardwise._src.types.devices import Device, kind_text
 from shardwise._src.types.tiled import TiledSharding
@@ -102,7 +103,7 @@ class PositionalSharding(TiledSharding):
         return _positional(self._devices, grid, self._memory_kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _positional, (self._devices, self._grid(), self._memory_kind)
+        return reduced("PositionalSharding", self._devices, self._grid(), self._memory_kind)
 
     def __repr__(self) -> str:
         copies = f", replicas={self._tiling.replicas}" if self._tiling.replicated else ""
@@ -119,6 +120,9 @@ def _positional(
     assignment = None if flat == tuple(range(len(flat))) else flat
     tiling = Tiling(tuple(shape), (len(devices),), (0,), replicas > 1, assignment)
     return PositionalSharding.interned(devices, tiling, memory_kind)
+
+
+read_by("PositionalSharding", _positional)
 
 
 def _integers(given: tuple[Any, ...]) -> tuple[int, ...]:

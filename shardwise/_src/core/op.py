@@ -48,11 +48,15 @@ has never heard of it. What is not said holds for plain arithmetic.
 from __future__ import annotations
 
 import enum
+import pkgutil
+import sys
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
+from importlib import import_module
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.array_type import ArrayType
 
@@ -144,7 +148,7 @@ class Op:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _op_named, (self.name,)
+        return reduced("op", self.name)
 
     def is_staged(self, params: dict[str, Any]) -> bool:
         """Whether the functions that the op holds are programs already."""
@@ -181,8 +185,19 @@ class Ready:
             raise
 
 
-def _op_named(name: str) -> Op:
-    return OPS[name]
+def _named(name: str) -> Op:
+    return OPS[name] if name in OPS else every_op()[name]
+
+
+def every_op() -> dict[str, Op]:
+    """The ops of the library by name, once every module that makes some is imported."""
+    for module in pkgutil.walk_packages(sys.modules["shardwise._src"].__path__, "shardwise._src."):
+        if not module.name.startswith("shardwise._src.testing."):
+            import_module(module.name)
+    return OPS
+
+
+read_by("op", _named)
 
 
 class Linear:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.caches import make_room
+from shardwise._src.base.lazy import home_of
 from shardwise._src.core.op import Op
 from shardwise._src.runtime.backend import Device
 
@@ -285,12 +286,16 @@ def _is_fixed(module: str | None) -> bool:
 
 def _is_type_of_ours(kind: type) -> bool:
     """Whether it is a class of types, shardings and meshes, which are values."""
-    return kind.__module__.startswith("shardwise._src.types.")
+    return _is_ours(kind) and home_of(kind).startswith("shardwise._src.types.")
 
 
 def _recipe_by(kind: type) -> Any:
     """The method of a class of the library that gives recipes, if it has one."""
-    return getattr(kind, "recipe", None) if kind.__module__.startswith("shardwise.") else None
+    return getattr(kind, "recipe", None) if _is_ours(kind) else None
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "shardwise"
 
 
 def _is_permanent(value: Any) -> bool:

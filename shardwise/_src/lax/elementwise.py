@@ -11,6 +11,7 @@ import enum
 
 import numpy as np
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, constant
 from shardwise._src.ops import elementwise as ew
@@ -327,6 +328,7 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
 # -- functions with parameters --
 
 
+@public("shardwise.lax")
 class RoundingMethod(enum.IntEnum):
     """Where halves go."""
 

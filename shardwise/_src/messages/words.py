@@ -19,7 +19,7 @@ def to_register(x: Any) -> str:
     """What to do where an object of a user's class is taken for a leaf: the end of a message."""
     kind = type(x)
     plain = kind.__module__ in ("builtins", "types", "numpy") or isinstance(x, type | Enum)
-    if plain or callable(x) or kind.__module__.startswith("shardwise."):
+    if plain or callable(x) or kind.__module__.partition(".")[0] == "shardwise":
         return ""
     how = "register_dataclass" if is_dataclass(kind) else "register_pytree_node_class"
     return f" If it holds arrays, register its class: `shardwise.tree_util.{how}`."

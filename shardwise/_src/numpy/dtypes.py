@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.types import dtypes as _dtypes
@@ -22,6 +23,7 @@ from shardwise._src.types.promotion import promote_types as promote_types
 from shardwise._src.types.promotion import result_type as result_type
 
 
+@public("shardwise.numpy")
 class ScalarType:
     """The name of a dtype, which also converts: `float32(x)`."""
 
@@ -47,6 +49,9 @@ class ScalarType:
     def __repr__(self) -> str:
         return f"<scalar type {self.dtype.name}>"
 
+    def __reduce__(self) -> str:
+        return next(name for name, x in globals().items() if x is self)
+
 
 bool_ = ScalarType(np.bool_)
 int4, int8, int16, int32, int64 = map(
@@ -71,6 +76,7 @@ float8_e5m2fnuz = ScalarType(_dtypes.float8_e5m2fnuz)
 float8_e8m0fnu = ScalarType(_dtypes.float8_e8m0fnu)
 
 
+@public("shardwise.numpy")
 class DefaultType(ScalarType):
     """The name of the default dtype of a kind: of 64 bits where `enable_x64` is on, else of 32."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import asarray
@@ -21,11 +22,15 @@ from shardwise._src.numpy.shapes import reshape
 s_, index_exp = np.s_, np.index_exp
 
 
+@public("shardwise.numpy")
 class Grid:
     """Coordinates of the points of a grid; each subscript is a range along one dimension."""
 
     def __init__(self, sparse: bool):
         self.sparse = sparse
+
+    def __reduce__(self) -> str:
+        return "ogrid" if self.sparse else "mgrid"
 
     def __getitem__(self, key: Any) -> Any:
         _refuse_traced(key, "ogrid" if self.sparse else "mgrid")
@@ -47,6 +52,7 @@ def _refuse_traced(key: Any, name: str) -> None:
                 raise bound.needed_for_shape(f"{name}: a bound of a range")
 
 
+@public("shardwise.numpy")
 class Joined:
     """Ranges, numbers and arrays, one after another.
 
@@ -56,6 +62,9 @@ class Joined:
 
     def __init__(self, name: str, axis: int, ndmin: int, first: int):
         self.name, self.axis, self.ndmin, self.first = name, axis, ndmin, first
+
+    def __reduce__(self) -> str:
+        return self.name
 
     def __getitem__(self, key: Any) -> Any:
         parts = list(key) if isinstance(key, tuple) else [key]

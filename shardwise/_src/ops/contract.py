@@ -15,6 +15,7 @@ import functools
 from typing import Any
 
 from shardwise._src.base.config import default_matmul_precision
+from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops.basis import ints, transpose
@@ -37,6 +38,7 @@ DimensionNumbers = tuple[tuple[tuple, tuple], tuple[tuple, tuple]]
 # -- precision --
 
 
+@public("shardwise.lax")
 class Precision(enum.Enum):
     """How exact a product has to be on devices that can trade accuracy for speed."""
 
@@ -50,6 +52,7 @@ class Precision(enum.Enum):
     __str__ = __repr__
 
 
+@public("shardwise.lax")
 class DotAlgorithmPreset(enum.Enum):
     """An exact algorithm: (type of the operands, of the sum, number of partial products)."""
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.base.errors import ShapeError
+from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops.basis import broadcast_in_dim, ints, zeros
@@ -32,6 +33,7 @@ from shardwise._src.types.dtypes import (
 )
 
 
+@public("shardwise.lax")
 class GatherScatterMode(enum.StrEnum):
     """What happens to windows that are not wholly inside the operand."""
 

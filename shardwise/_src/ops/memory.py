@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from shardwise._src.base.lazy import public
 from shardwise._src.core.ground import ground
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.types.array_type import ArrayType
@@ -12,6 +13,7 @@ from shardwise._src.types.devices import default_memory_kind, memory_kinds
 from shardwise._src.types.dims import Dims, letters
 
 
+@public("shardwise.memory")
 class Space(enum.Enum):
     """Where among the memories of a device: its own, or its host's."""
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from shardwise._src.base.lazy import public
 from shardwise._src.control.call import call, calling
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
@@ -45,6 +46,7 @@ class Offloadable(NamedTuple):
     dst: str
 
 
+@public("shardwise.ad_checkpoint")
 class Answer:
     """A policy's answer that says no more than its name."""
 
@@ -58,6 +60,9 @@ class Answer:
 
     def __bool__(self) -> bool:
         return self.name == "Saveable"
+
+    def __reduce__(self) -> str:
+        return self.name
 
 
 Saveable, Recompute = Answer("Saveable"), Answer("Recompute")

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import CURRENT, Context, current
+from shardwise._src.base.lazy import public
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.types import pictures
@@ -44,6 +45,7 @@ AxisName: TypeAlias = Any
 MESHES_REMEMBERED = 64
 
 
+@public("shardwise.sharding")
 class AxisType(enum.Enum):
     """How arrays are split along a mesh axis.
 

@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, ClassVar, TypeAlias, cast, final
 
 from shardwise._src.base.caches import Interned
+from shardwise._src.base.lazy import public
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.types.frozen import Frozen
@@ -40,6 +41,7 @@ UNCONSTRAINED = Unconstrained()
 
 
 @final
+@public("shardwise.sharding")
 class UnreducedKind(enum.Enum):
     """How the devices' values along `unreduced` axes make the value: here they are added."""
 
@@ -49,6 +51,7 @@ class UnreducedKind(enum.Enum):
 
 
 @final
+@public("shardwise.sharding")
 class PartitionSpec(Frozen):
     """A sequence with an entry per dimension: axis name, tuple of names, None or UNCONSTRAINED.
 
