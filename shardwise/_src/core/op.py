@@ -89,6 +89,7 @@ class Op:
     elements:    what becomes of the operands' elements; see `Elements`.
     pointwise:   whether an element of a result depends on the operands' elements in its place only;
                  scalars go with every shape.
+    instruction: the one of StableHLO that it is, where operands and result are of one type.
     contraction: whether it sums products over dimensions that two operands share.
     long:        whether it takes more work for an element, the more there are; or has loops, or
                  waits for something: optimising it pays for small arrays, too.
@@ -123,6 +124,7 @@ class Op:
     user_code: bool = False
     elements: Elements = Elements.COMPUTED
     pointwise: bool = False
+    instruction: str | None = None
     contraction: bool = False
     long: bool = False
     divisor: int | None = None

@@ -49,7 +49,7 @@ def _equations(program: Program, seen: set[Program]) -> Iterator[Equation]:
 def programs_in(program: Program) -> list[Program]:
     """The program, and those that its equations hold, each once and before what it holds."""
     found = {program: None}
-    found.update((held, None) for eqn in walk(program) for held in eqn.programs())
+    found.update((p, None) for eqn in walk(program) if eqn.op.programs for p in eqn.programs())
     return [*found]
 
 

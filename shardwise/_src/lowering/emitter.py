@@ -88,6 +88,11 @@ def _literal_text(value: Any, dtype: Any, mark: Any) -> str:
     return f"0x{bits:0{dtype.itemsize * 2}X}"
 
 
+@functools.lru_cache(4096)
+def _constant_text(value: Any, t: ArrayType, mark: Any) -> str:
+    return f"stablehlo.constant dense<{literal_text(value, t.dtype)}> : {tensor_text(t)}"
+
+
 class Emitter(Instructions):
     """Collects the lines of one module: the current function's body, and other functions."""
 
@@ -137,9 +142,9 @@ class Emitter(Instructions):
 
     def constant(self, value: Any, aval: ArrayType) -> str:
         """A scalar constant, repeated over the shape of `aval`."""
-        return self.let(
-            f"stablehlo.constant dense<{literal_text(value, aval.dtype)}> : {tensor_text(aval)}"
-        )
+        if value.__class__ is np.ndarray:
+            value = value[()]
+        return self.let(_constant_text(value, aval, exact(value)))
 
     def scalar(self, value: Any, dtype: Any) -> str:
         return self.constant(value, array_type((), dtype))
@@ -154,24 +159,31 @@ class Emitter(Instructions):
         names: of all its inputs, constants first.
         """
         env: dict[Any, str] = dict(zip(program.inputs, names, strict=True))
+        write = self._located_equation if self._located else self._equation
         for eqn in program.equations:
-            self.equation(eqn, env)
+            write(eqn, env)
         return [self._atom(a, env) for a in program.outputs]
 
-    def equation(self, eqn: Any, env: dict[Any, str]) -> None:
-        if not self._located or eqn.site is None:
-            return self._equation(eqn, env)
+    def _located_equation(self, eqn: Any, env: dict[Any, str]) -> None:
+        """Writes an equation, and where it comes from."""
         begin = len(self.lines)
         self._equation(eqn, env)
+        if eqn.site is None:
+            return
         file, line, name = line_of(eqn.site)
         note = f' loc({_quoted(name or "module")}({_quoted(file)}:{line}:0))'
         for i in range(begin, len(self.lines)):
             if " loc(" not in self.lines[i].rpartition("\n")[2]:
                 self.lines[i] += note
-        return None
 
     def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
         op = eqn.op
+        if op.instruction is not None and self._is_plain(eqn):  # most are: no rule is asked then
+            t, atoms = eqn.outputs[0].aval, eqn.inputs
+            xs = [self.constant(a.value, t) if a.__class__ is Literal else env[a] for a in atoms]
+            line = f"{op.instruction} {', '.join(xs)} : {tensor_text(t)}"
+            env[eqn.outputs[0]] = self.let(line)
+            return
         if op.lower is None:
             raise op.missing("lower", "compilation")
         outs = tuple([v.aval for v in eqn.outputs])
@@ -201,6 +213,16 @@ class Emitter(Instructions):
         if self.devices > 1 and not (op.pointwise and _follows(outs[0], ins)):
             results = [self._placed(r, t) for r, t in zip(results, outs, strict=True)]
         env.update(zip(eqn.outputs, results, strict=True))
+
+    def _is_plain(self, eqn: Any) -> bool:
+        """Whether operands and result are of one type, and surely sharded alike."""
+        t = eqn.outputs[0].aval
+        for a in eqn.inputs:
+            if a.aval is not t and (a.__class__ is not Literal or a.aval.dtype is not t.dtype):
+                return False
+        if self.devices == 1:
+            return True
+        return _follows(t, [a.aval for a in eqn.inputs if a.__class__ is not Literal])
 
     def _atom(self, atom: Any, env: dict[Any, str]) -> str:
         if atom.__class__ is Literal:

@@ -201,9 +201,10 @@ def module_and_results(
         return _module(program, devices, *rest)[0], outs
     rest = donated, storage, located
     text, meshes = _module(program, devices, constants, in_shardings, out_shardings, *rest)
+    counts = meshes.tile_counts()
     unknown = [
         i for i, (t, s) in enumerate(zip(program.out_types, outs, strict=True))
-        if s is None and _may_be_uneven(t, meshes)
+        if s is None and _may_be_uneven(t, counts)
     ]
     if not unknown:
         return text, outs
@@ -216,9 +217,8 @@ def module_and_results(
     return _module(program, devices, constants, in_shardings, outs, *rest)[0], outs
 
 
-def _may_be_uneven(t: ArrayType, meshes: _Meshes) -> bool:
+def _may_be_uneven(t: ArrayType, counts: set[int]) -> bool:
     """Whether a dimension may be split into a number of tiles that does not divide it."""
-    counts = meshes.tile_counts()
     return any(n > 1 and n % count for n in t.shape for count in counts)
 
 
@@ -302,6 +302,8 @@ def _attributes(
     meshes: _Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot
 ) -> str:
     """The attributes of an argument or result, whose buffer is of type `held`."""
+    if sharding is None and slot is USUAL and not donated:
+        return ""
     parts = slot.attributes()
     if sharding is not None:
         parts.append(f"sdy.sharding = {meshes.attribute(sharding, held.ndim)}")

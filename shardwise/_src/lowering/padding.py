@@ -21,6 +21,8 @@ from shardwise._src.types.extended import ExtendedDType
 
 def cut(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
     """An argument without its padding."""
+    if sharding is None:
+        return name
     stored, held = stored_type(t), padded_type(t, sharding)
     if held.shape == stored.shape:
         return name
@@ -32,6 +34,8 @@ def cut(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
 
 def pad(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
     """A result with the padding that its shards need."""
+    if sharding is None:
+        return name
     stored, held = stored_type(t), padded_type(t, sharding)
     if held.shape == stored.shape:
         return name

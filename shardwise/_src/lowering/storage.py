@@ -96,7 +96,9 @@ def storage_of(
     out_layouts: Sequence[Order],
 ) -> Storage:
     """The storage for these kinds and layouts, `PLAIN` where there is nothing to say."""
-    ins = _slots([stated_kind(s) for s in in_shardings], in_layouts)
+    different = {id(s): s for s in in_shardings}  # of many arguments there are few
+    kinds = {i: stated_kind(s) for i, s in different.items()}
+    ins = _slots([kinds[id(s)] for s in in_shardings], in_layouts)
     outs = _slots(out_kinds, out_layouts)
     return Storage(ins, outs) if ins or outs else PLAIN
 

@@ -126,7 +126,11 @@ def _canonical_precision(precision: Any) -> Any:
 def _precision_text(precision: Any, ins: Any) -> str:
     if isinstance(precision, DotAlgorithmPreset):
         return f"precision = [DEFAULT, DEFAULT], {precision.text(ins)}"
-    pair = precision or (Precision.DEFAULT, Precision.DEFAULT)
+    return _pair_text(precision or (Precision.DEFAULT, Precision.DEFAULT))
+
+
+@functools.lru_cache(256)
+def _pair_text(pair: Any) -> str:
     return f"precision = [{', '.join(_canonical_precision(p)[0].name for p in pair)}]"
 
 
@@ -222,7 +226,7 @@ def _lower(
     (lc, rc), (lb, rb) = dimension_numbers
     dtype = _compute_dtype(_common_dtype(*ins), outs[0].dtype)
     x, y = _as(e, x, ins[0], dtype), _as(e, y, ins[1], dtype)
-    ins = [t.update(dtype=dtype) for t in ins]
+    ins = [t if t.dtype == dtype else t.update(dtype=dtype) for t in ins]
     direct = outs[0] if _is_direct(dtype, outs[0].dtype) else outs[0].update(dtype=dtype)
     batch = f"batching_dims = {ints(lb)} x {ints(rb)}, " if lb else ""
     out = e.let(

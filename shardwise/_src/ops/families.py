@@ -159,7 +159,7 @@ def operand(e: Any, x: str, t: ArrayType, out: ArrayType) -> str:
     """An operand in the result's shape: scalars are broadcast."""
     if t.shape == out.shape:
         return x
-    ty, wide = e.ty(t), e.ty(out.update(dtype=t.dtype))
+    ty, wide = e.ty(t), e.ty(out if t.dtype == out.dtype else out.update(dtype=t.dtype))
     return e.let(f"stablehlo.broadcast_in_dim {x}, dims = [] : ({ty}) -> {wide}")
 
 
@@ -216,8 +216,10 @@ def unary(
         new = dtype(x.dtype)
         return array_type(x.shape, new, x.weak_type and new != BOOL)
 
+    instruction = _instruction(hlo or name)
+
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, **params: Any) -> str:
-        return e.let(_unary_text(e, hlo or op.name, x, ins[0], outs[0]))
+        return e.let(_unary_text(e, instruction, x, ins[0], outs[0]))
 
     def jvp_rule(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
@@ -232,6 +234,7 @@ def unary(
         "type_rule": type_rule,
         "dims": linear_dims((0,)) if transpose is not None else elementwise_dims,
         "lower": lower,
+        "instruction": _if_plain(instruction, dtype, rules),
         "jvp": jvp_rule if jvp is not None else None,
         "transpose": linear_transpose(transpose) if transpose is not None else None,
     }
@@ -243,12 +246,22 @@ def elementwise(name: str, **fields: Any) -> Op:
     return Op(name, **{"pointwise": True, "batch": elementwise_batch, **fields})
 
 
-def _unary_text(e: Any, hlo: str, x: str, t: ArrayType, out: ArrayType) -> str:
-    if hlo.startswith("chlo."):
-        return f"{hlo} {x} : {e.ty(t)} -> {e.ty(out)}"
+def _instruction(name: str) -> str:
+    return name if name.startswith("chlo.") else f"stablehlo.{name}"
+
+
+def _if_plain(instruction: str, dtype: Any, rules: dict[str, Any]) -> str | None:
+    """The instruction, unless it says more than one type, or a rule writes another one."""
+    other = dtype is not None or instruction.startswith("chlo.") or "lower" in rules
+    return None if other else instruction
+
+
+def _unary_text(e: Any, instruction: str, x: str, t: ArrayType, out: ArrayType) -> str:
+    if instruction.startswith("chlo."):
+        return f"{instruction} {x} : {e.ty(t)} -> {e.ty(out)}"
     if t.dtype == out.dtype:
-        return f"stablehlo.{hlo} {x} : {e.ty(t)}"
-    return f"stablehlo.{hlo} {x} : ({e.ty(t)}) -> {e.ty(out)}"
+        return f"{instruction} {x} : {e.ty(t)}"
+    return f"{instruction} {x} : ({e.ty(t)}) -> {e.ty(out)}"
 
 
 def binary(
@@ -278,17 +291,20 @@ def binary(
         result = common if dtype is None else dtype(common)
         return array_type(common_shape(op.name, (x, y)), result, x.weak_type and y.weak_type)
 
+    instruction = _instruction(hlo or name)
+
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, **params: Any) -> str:
         x, y = operand(e, x, ins[0], outs[0]), operand(e, y, ins[1], outs[0])
         ty = e.ty(outs[0])
-        if hlo is not None and hlo.startswith("chlo."):
-            return e.let(f"{hlo} {x}, {y} : {ty}, {ty} -> {ty}")
-        return e.let(f"stablehlo.{hlo or op.name} {x}, {y} : {ty}")
+        if instruction.startswith("chlo."):
+            return e.let(f"{instruction} {x}, {y} : {ty}, {ty} -> {ty}")
+        return e.let(f"{instruction} {x}, {y} : {ty}")
 
     fields = {
         "type_rule": type_rule,
         "dims": linear_dims(*_linear_groups(transpose or (None, None), bilinear)),
         "lower": lower,
+        "instruction": _if_plain(instruction, dtype, rules),
         "jvp": nary_jvp(jvp) if jvp is not None else None,
         "transpose": linear_transpose(*transpose) if transpose is not None else None,
     }

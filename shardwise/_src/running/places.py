@@ -15,7 +15,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.context import current
 from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import walk
+from shardwise._src.core.toolbox import derived, walk
 from shardwise._src.lowering.storage import bare, order_in
 from shardwise._src.moving.transfer import aligned, default_place
 from shardwise._src.runtime import shardings
@@ -239,10 +239,11 @@ def _shown(devices: tuple) -> str:
     return f"devices {ids}" if len(ids) <= 16 else f"{len(ids)} devices from {ids[0]} to {ids[-1]}"
 
 
-def constraint_shardings(program: Program) -> list[Any]:
+@derived
+def constraint_shardings(program: Program) -> tuple[Any, ...]:
     """The shardings that the program's constraints name, those of held programs included."""
     found = [eqn.params[p] for eqn in walk(program) for p in eqn.op.shardings]
-    return [s for s in found if s is not None]
+    return tuple([s for s in found if s is not None])
 
 
 def result_shardings(

@@ -231,6 +231,8 @@ def plan_module(
 
 def _unfit(program: Program, donated: Sequence[int]) -> tuple[int, ...]:
     """The donated arguments that no result is like in shape and dtype: they are left alone."""
+    if not donated:
+        return ()
     free = Counter((t.shape, t.dtype) for t in program.out_types)
     found = []
     for i in donated:

@@ -50,8 +50,10 @@ def default_memory_kind(device: Device) -> str | None:
 
 def canonical_memory_kind(devices: tuple[Device, ...], kind: str | None) -> str | None:
     """The kind, or None where it is the default one. Only devices of this process are asked."""
+    if kind is None:
+        return None
     device = next(filter(is_addressable, devices), None)
-    if kind is None or device is None:
+    if device is None:
         return kind
     known = memory_kinds(device)
     if known and kind not in known:
