@@ -26,11 +26,21 @@ sys.exit(gpt.main(sys.argv[1:]))
 """
 
 
-def run(*arguments, code=None, status=0):
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A folder for compiled programs, so that each is compiled once for all runs of this module."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+def run(cache, *arguments, code=None, status=0):
     """What the demo prints."""
     program = ["-c", code] if code else [str(EXAMPLES / "gpt.py")]
     path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": ""}
+    environment = {
+        **os.environ, "PYTHONPATH": path, "XLA_FLAGS": "",
+        "SHARDWISE_ENABLE_COMPILATION_CACHE": "1", "SHARDWISE_COMPILATION_CACHE_DIR": str(cache),
+        "SHARDWISE_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     done = subprocess.run(
         [sys.executable, "-W", "error", *program, *map(str, arguments)],
         capture_output=True, text=True, timeout=110, env=environment,
@@ -45,10 +55,10 @@ def state(path):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(cache, tmp_path_factory):
     """(output, saved state) of a run over eight devices."""
     path = tmp_path_factory.mktemp("whole") / "run.npz"
-    return run("--save", path, "--mesh", "4x2", *SMALL), state(path)
+    return run(cache, "--save", path, "--mesh", "4x2", *SMALL), state(path)
 
 
 def test_it_runs_over_eight_devices(whole):
@@ -60,26 +70,26 @@ def test_it_runs_over_eight_devices(whole):
     assert all(np.isfinite(leaf).all() for leaf in saved.values())
 
 
-def test_one_device_gives_the_same_numbers(whole, tmp_path):
-    output = run("--save", tmp_path / "run.npz", "--mesh", "1x1", *SMALL)
+def test_one_device_gives_the_same_numbers(whole, cache, tmp_path):
+    output = run(cache, "--save", tmp_path / "run.npz", "--mesh", "1x1", *SMALL)
     assert "one device: nothing to compare the step with" in output
     for name, leaf in state(tmp_path / "run.npz").items():
         np.testing.assert_allclose(leaf, whole[1][name], rtol=1e-2, atol=2e-4, err_msg=name)
 
 
-def test_a_stopped_run_continues_to_the_same_end(whole, tmp_path):
+def test_a_stopped_run_continues_to_the_same_end(whole, cache, tmp_path):
     path = tmp_path / "run.npz"
-    output = run("--save", path, "--mesh", "4x2", *SMALL, code=STOP_AT_STEP_5, status=130)
+    output = run(cache, "--save", path, "--mesh", "4x2", *SMALL, code=STOP_AT_STEP_5, status=130)
     assert "stopped after step 6 of 10" in output.replace("\n", " ")
     assert int(state(path)["step"]) == 6
-    assert "continuing at step 6 of 10" in run("--save", path, "--mesh", "4x2")
+    assert "continuing at step 6 of 10" in run(cache, "--save", path, "--mesh", "4x2")
     for name, leaf in state(path).items():
         np.testing.assert_array_equal(leaf, whole[1][name], err_msg=name)
 
 
-def test_other_settings_than_the_saved_ones_are_refused(whole, tmp_path):
+def test_other_settings_than_the_saved_ones_are_refused(whole, cache, tmp_path):
     path = tmp_path / "run.npz"
-    run("--save", path, "--mesh", "1x1", *SMALL, code=STOP_AT_STEP_5, status=130)
+    run(cache, "--save", path, "--mesh", "1x1", *SMALL, code=STOP_AT_STEP_5, status=130)
     command = [sys.executable, str(EXAMPLES / "gpt.py"), "--save", str(path), "--width", "64"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
