@@ -99,6 +99,20 @@ def test_values_keep_type():
         sw.new_ref(X).set(X, 0)
 
 
+@pytest.mark.parametrize("scalar", [float, np.float32, np.asarray])
+def test_equal_scalars_are_not_shared(scalar):
+    """Users get the arrays that refs hold, and may delete or donate them."""
+    refs = [sw.new_ref(scalar(1.25)), sw.new_ref(scalar(1.25)), sw.new_ref(scalar(0.0))]
+    refs[2][...] = scalar(1.25)
+    places = {r[...].unsafe_buffer_pointer() for r in refs}
+    assert len(places) == 3
+    refs[0][...].delete()
+    assert [r[...].item() for r in refs[1:]] == [1.25, 1.25]
+    assert sw.new_ref(scalar(1.25))[...] == 1.25 and np_.asarray(scalar(1.25)) == 1.25
+    sw.jit(lambda x: x * 2, donate_argnums=0)(refs[1][...])
+    assert refs[2][...] + 1.25 == 2.5
+
+
 def test_array_is_not_written():
     x = np_.asarray(X)
     r = sw.new_ref(x)

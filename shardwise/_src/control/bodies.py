@@ -17,6 +17,7 @@ from typing import Any
 
 from shardwise._src.base.caches import make_room
 from shardwise._src.control.programs import Extension, fit
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_operand, known, type_of
 from shardwise._src.core.op import Ready
 from shardwise._src.core.program import Program, Var
@@ -32,6 +33,7 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.promotion import lattice_join
+from shardwise._src.types.sharding import NamedSharding
 
 BODIES_PER_FUNCTION = 256
 RECIPES = 256  # functions that are made anew, and are known all the same
@@ -306,9 +308,17 @@ class Loop:
         self.refs = refs
         self.at = at
 
-    def __call__(self, leaves: list[Any]) -> Any:
+    def fit(self, leaves: list[Any]) -> None:
+        """Brings leaves to the types that the body wants them in."""
         for position, t in self.casts:
-            leaves[position] = fit(leaves[position], t)
+            x = fit(leaves[position], t)
+            if t.mesh is not None and type_of(x).mesh is None:  # it is on no mesh of devices yet
+                x = _beside_others(x, t, [*self.consts, *leaves])
+            leaves[position] = x
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        if self.casts:
+            self.fit(leaves)
         if not self.refs:
             return self.tree.unflatten(self.op(*self.consts, *leaves))
         at, end = self.at, self.at + len(self.refs)
@@ -316,6 +326,15 @@ class Loop:
         outs = self.op(*self.consts, *given)
         write_back(self.refs, outs[at:end])
         return self.tree.unflatten([*outs[:at], *outs[end:]])
+
+
+def _beside_others(x: Any, t: ArrayType, others: Sequence[Any]) -> Any:
+    """An eager value on the devices of the first of the others that is over the mesh of `t`."""
+    for other in others:
+        held = getattr(other, "sharding", None)
+        if isinstance(held, NamedSharding) and held.mesh.abstract_mesh is t.mesh:
+            return ground().place(x, held.with_spec(t.spec or PartitionSpec()))
+    return x
 
 
 def casts_of(old: Sequence[ArrayType], new: Sequence[ArrayType]) -> list[tuple[int, ArrayType]]:

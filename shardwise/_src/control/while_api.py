@@ -32,7 +32,6 @@ from shardwise._src.control.bodies import (
     with_types,
 )
 from shardwise._src.control.call import call
-from shardwise._src.control.programs import fit
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.while_loop import flag_programs
 from shardwise._src.control.while_loop import while_loop as while_op
@@ -198,8 +197,7 @@ class _Flagged(Loop):
     """A loop whose test has effects: it is asked once before the loop, then in each turn."""
 
     def __call__(self, leaves: list[Any]) -> Any:
-        for position, t in self.casts:
-            leaves[position] = fit(leaves[position], t)
+        self.fit(leaves)
         p = self.op.params
         count = p["num_test"]
         leaves = [*leaves, *values_of(self.refs)]

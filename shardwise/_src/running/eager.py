@@ -64,7 +64,7 @@ class Eager(Interpreter, Indexing):
         except (AttributeError, TypeError):  # a host value; a parameter without a hash
             run = None
         if run is None:
-            args = self.arrays(args)
+            args = self._operands(op, args)
             run = self._op_program(op, args, params)
         return run(args)
 
@@ -76,7 +76,7 @@ class Eager(Interpreter, Indexing):
         except AttributeError:  # a host value
             run = None
         if run is None:
-            arrays = args = self.arrays(args)
+            arrays = args = self._operands(ready.op, args)
             key = (current().key, *[a._sig for a in arrays])
             run = ready.runs.get(key)
             if run is None:
@@ -186,6 +186,10 @@ class Eager(Interpreter, Indexing):
             else self.array(a)
             for a in args
         ]
+
+    def _operands(self, op: Op, args: Sequence[Any]) -> list[Array]:
+        """The operands as arrays; for programs in the types that these were staged for."""
+        return [self.array(a) for a in args] if op.programs else self.arrays(args)
 
     def new_array(self, x: Any) -> Array:
         return put_host(x, default_place(), False)
