@@ -8,6 +8,7 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import NamedSharding, P, lax
 from shardwise._src.base.config import disable_jit, poison_padding
+from shardwise._src.control import bodies
 from shardwise.sharding import Mesh
 from tests.helpers.errors import message
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
@@ -59,16 +60,41 @@ def test_without_jit_and_no_arrays():
     assert lax.associative_scan(lambda a, b: a, ()) == ()
 
 
-def test_a_function_is_staged_once():
-    runs = []
+def test_a_function_is_staged_once_for_what_it_does(monkeypatch):
+    staged = []
+    stage = bodies.stage
+    monkeypatch.setattr(bodies, "stage", lambda *a, **k: staged.append(1) or stage(*a, **k))
+    x = swnp.arange(8)
 
     def plus(a, b):
-        runs.append(1)
-        return a + b
+        return a + b * scale
 
-    for _ in range(3):
-        lax.associative_scan(plus, swnp.arange(8))
-    assert len(runs) == 5  # the combinations of one staging
+    for scale in (1, 1, -1, -1, 1):
+        wanted = jax.lax.associative_scan(lambda a, b: a + b * scale, np.arange(8))  # noqa: B023
+        close(lax.associative_scan(plus, x), wanted)
+        close(sw.jit(lambda x: lax.associative_scan(plus, x))(x), wanted)
+    assert len(staged) == 2
+
+
+def test_the_method_of_an_object_is_read_at_each_call():
+    """As in jax, which keeps nothing of these two."""
+
+    class Layer:
+        scale = 2
+
+        def each(self, x):
+            return x * self.scale
+
+        def plus(self, a, b):
+            return a + b * self.scale
+
+    layer, x = Layer(), np.arange(4)
+    each, plus = layer.each, layer.plus
+    for lib in (OURS, JAX):
+        for layer.scale in (2, 3):
+            close(lib.lax.map(each, lib.np.asarray(x)), np.int32(x * layer.scale))
+            wanted = jax.lax.associative_scan(plus, x)
+            close(lib.lax.associative_scan(plus, lib.np.asarray(x)), wanted)
 
 
 def test_uneven_shards():

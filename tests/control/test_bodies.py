@@ -34,7 +34,6 @@ CALLS = {
     "scan": lambda x: lax.scan(add, x, np.ones((3, 2), "float32")),
     "cond": lambda x: lax.cond(True, double, abs, x),
     "switch": lambda x: lax.switch(1, [double, abs], x),
-    "associative_scan": lambda x: lax.associative_scan(lax.add, x),
 }
 
 

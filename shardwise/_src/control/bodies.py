@@ -6,6 +6,8 @@ know that they do the same (`core/recipes.py`), and nothing that they use can ch
 
     shelves[f].bodies[key]          # the quick way, in the public functions
     shelf_of((f,), key)[0].bodies   # makes the shelf
+
+`map` and `associative_scan` find what was staged by what their function does only, at each call.
 """
 
 from __future__ import annotations
@@ -91,6 +93,14 @@ def _shelf_now(fun: Callable) -> Shelf:
     except TypeError:  # no hash, no weak references
         return Shelf()
     return found
+
+
+def shelf_by_recipe(fun: Callable) -> Shelf:
+    """What functions share that do what this one does now; nothing where that is not known.
+
+    For what jax runs anew at each call, so that a function is read as it is then.
+    """
+    return _shelf_by(recipe_of(fun, mutable=False))
 
 
 def forget() -> None:

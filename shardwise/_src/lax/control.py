@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.api.vmap import vmap
 from shardwise._src.base.config import disable_jit
 from shardwise._src.base.context import CURRENT
-from shardwise._src.control.bodies import Loop, check_function, leaf, shelf_of, staged
+from shardwise._src.control.bodies import Loop, check_function, leaf, shelf_by_recipe, staged
 from shardwise._src.control.call import call
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
@@ -25,8 +24,6 @@ from shardwise._src.ops.shape import canonical_axis, concatenate, rev, slice_in_
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import T, X, Y
 from shardwise._src.types.array_type import ArrayType
-
-_steps: weakref.WeakKeyDictionary[Any, Callable] = weakref.WeakKeyDictionary()
 
 
 def optimization_barrier(operand: T) -> T:
@@ -97,20 +94,12 @@ def _rows(x: Any, turns: int, size: int) -> Any:
 
 
 def _step(f: Callable) -> Callable:
-    """`f` as the body of a scan: one for as long as `f` lives."""
-    try:
-        found = _steps.get(f)
-        held = weakref.ref(f)
-    except TypeError:
-        return lambda _, x: ((), f(x))
-    if found is not None:
-        return found
+    """`f` as the body of a scan, one that is new: `f` is asked again what it does."""
 
     def step(_: Any, x: Any) -> Any:
-        return (), held()(x)  # pyright: ignore[reportOptionalCall] (the caller has it)
+        return (), f(x)
 
     step.__name__ = name_of(f)
-    _steps[f] = step
     return step
 
 
@@ -146,7 +135,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
         return tree.unflatten(scanner.run(*leaves))
     types = [type_of(x) for x in leaves]
     key = (who, CURRENT.get().key, tree, scanner.reverse, axis, *types)
-    shelf, key = shelf_of((fn,), key)
+    shelf = shelf_by_recipe(fn)
     loop = shelf.bodies.get(key)
     if loop is None:
         names = paths_in("elems", tree)
