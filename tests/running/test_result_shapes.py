@@ -29,7 +29,7 @@ def test_results_of_other_shapes_are_refused_before_they_run(monkeypatch):
         "XLA compiled whole_and_part wrongly: on each device its result 0 of type i16[3] under "
         f"{whole} is of shape (2,) instead of (3,). Nothing was run. It is an error of the "
         f"partitioner of jaxlib {backend.JAXLIB_VERSION}: other shardings of the arguments and "
-        "results may avoid it. Please report the program (`jit(f).lower(...)`)."
+        "results may avoid it. `jit(f).lower(...).as_text()` shows the program."
     )
     for _ in range(2):  # it is not kept
         with pytest.raises(sw.errors.JaxRuntimeError, match=f"^{re.escape(message)}$"):

@@ -1,8 +1,9 @@
 """What `jit` says of donated arguments whose memory no result could take: why, and what to do.
 
-    jit of step: 12 donated arguments keep their memory, which no result could take.
-    params['w'] and 11 more, such as f32[8,4] on P('x'): the result of this type is on P(). Pass
-    out_shardings with the argument's sharding.
+    jit of step: no result could take the memory of 12 donated arguments. params['w'] of type
+    f32[8,4] and 11 more: its sharding is P('x'), that of the result P(). Pass `out_shardings` with
+    the argument's sharding. A result takes the memory of an argument with its shape, dtype and
+    sharding.
 """
 
 from __future__ import annotations

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import numpy as np
-
 from shardwise._src.arrays.array import Array
-from shardwise._src.types.annotations import SupportsArray, SupportsDLPack, SupportsJaxArray
+from shardwise._src.types.annotations import NotOurs
 
-ArrayLike: TypeAlias = (
-    Array | np.ndarray | np.generic | bool | int | float | complex
-    | SupportsArray | SupportsJaxArray | SupportsDLPack
-)
+ArrayLike: TypeAlias = Array | NotOurs

@@ -166,7 +166,7 @@ class ModulePlan(NamedTuple):
                     f"type {t.str_short(True)} under {s} is of shape {module.result_shapes[i]} "
                     f"instead of {wanted}. Nothing was run. It is an error of the partitioner of "
                     f"jaxlib {backend.JAXLIB_VERSION}: other shardings of the arguments and "
-                    "results may avoid it. Please report the program (`jit(f).lower(...)`)."
+                    "results may avoid it. `jit(f).lower(...).as_text()` shows the program."
                 )
 
     def located(self) -> str:

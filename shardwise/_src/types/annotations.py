@@ -73,11 +73,12 @@ class SupportsDType(Protocol):
     def dtype(self) -> Any: ...
 
 
-# An array of this library or of another one, or a number. A list is none: `array` makes one of it.
-ArrayLike: TypeAlias = (
-    Array | np.ndarray[Any, Any] | np.generic | bool | int | float | complex
+# An array of another library, or a number. A list is none: `array` makes one of it.
+NotOurs: TypeAlias = (
+    np.ndarray[Any, Any] | np.generic | bool | int | float | complex
     | SupportsArray | SupportsJaxArray | SupportsDLPack
 )
+ArrayLike: TypeAlias = Array | NotOurs
 DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any] | ExtendedDType | SupportsDType
 Ints: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 ShapeLike: TypeAlias = Ints
