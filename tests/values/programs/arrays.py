@@ -347,7 +347,11 @@ def segments(d: Draw) -> Written:
     if name != "sum" and x.kind == "f" and x.fact.bound == float("inf"):
         raise Unfit
     text = f"sw.ops.segment_{name}({x.name}, {numbers(ids)}, 5)"
-    return text, summed(x, x.shape[0]) if name == "sum" else moved(x, signs=False)
+    if name == "sum":
+        return text, summed(x, x.shape[0])
+    if x.kind in "iu":  # a segment of nothing is the least or largest number
+        return text, known(float("inf"))
+    return text, moved(x, signs=False)
 
 
 @step(1)
