@@ -25,12 +25,14 @@ from shardwise._src.core.toolbox import derived, programs_in
 from shardwise._src.lowering.extended import on_buffers
 from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.messages.source import line_of
+from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.runtime.callbacks import bits_of
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.partition_spec import UNCONSTRAINED
+from shardwise._src.types.sharding import NamedSharding
 
 _ELEMENTS = {
     "bool": "i1", "float8_e3m4": "f8E3M4", "float8_e4m3": "f8E4M3", "float8_e4m3fn": "f8E4M3FN",
@@ -439,16 +441,38 @@ def _staged(
     return program_of(flat, free, getattr(fun, "__name__", "f"), "lower")
 
 
+def turned(sharding: NamedSharding, ndim: int) -> list[tuple[Any, ...]] | None:
+    """XLA error `turned-axes`: a dimension that is split over axes out of the mesh's order.
+
+    Such a place is over a mesh of its own, where the axes of a dimension are one: this gives its
+    axes, in their order. None where the mesh itself will do.
+    """
+    names, used = sharding.mesh.axis_names, sharding.spec.axes
+    if JAXLIB < (0, 12) or len(used) < 2:
+        return None
+    rows = sharding.spec.dims(ndim)
+    places = [[names.index(a) for a in axes] for axes in rows]
+    if all(p == sorted(p) for p in places):
+        return None
+    return [*[axes for axes in rows if axes], *[(name,) for name in names if name not in used]]
+
+
+def axis_text(names: Sequence[Any]) -> str:
+    """The name, in the text, of axes that are written as one."""
+    return ":".join(map(str, names))
+
+
 def sharding_dims(sharding: Any, ndim: int) -> str:
     """`{"x"}, {}`: the axes of each dimension; open where unconstrained.
 
     A sharding in a type says nothing of Auto axes: `{"x", ?}`.
     """
-    mesh = sharding.mesh
+    mesh, as_one = sharding.mesh, turned(sharding, ndim) is not None
     more = isinstance(mesh, AbstractMesh) and mesh.explicit_axes and mesh.auto_axes
     texts = []
     for d, axes in enumerate(sharding.spec.dims(ndim)):
-        names = ", ".join(f'"{a}"' for a in axes)
+        texts_of = [axis_text(axes)] if as_one and axes else map(str, axes)
+        names = ", ".join(f'"{a}"' for a in texts_of)
         free = d < len(sharding.spec) and sharding.spec[d] is UNCONSTRAINED
         names += ", ?" if more and names else "?" if more or free else ""
         texts.append(f"{{{names}}}")

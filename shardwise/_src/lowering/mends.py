@@ -22,27 +22,9 @@ from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_float
-from shardwise._src.types.mesh import AbstractMesh
-from shardwise._src.types.partition_spec import UNCONSTRAINED
-from shardwise._src.types.sharding import NamedSharding
 
 _BITS = {2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
 _EXTREMES = ("maximum", "minimum")
-
-
-def is_turned(sharding: NamedSharding, ndim: int) -> bool:
-    """XLA error `turned-axes`: a dimension that is split over axes out of the mesh's order.
-
-    Such a place is written by a mesh of its own, whose devices are in the order of the parts.
-    """
-    mesh, spec = sharding.mesh, sharding.spec
-    if JAXLIB < (0, 12) or spec.unreduced or UNCONSTRAINED in tuple(spec):
-        return False
-    if isinstance(mesh, AbstractMesh) and mesh.explicit_axes and mesh.auto_axes:
-        return False  # it leaves some axes open
-    order = {name: i for i, name in enumerate(mesh.axis_names)}
-    places = [[order[a] for a in axes] for axes in spec.dims(ndim)]
-    return any(p != sorted(p) for p in places)
 
 
 class Mended(Emitter):

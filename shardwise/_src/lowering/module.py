@@ -16,11 +16,13 @@ from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.emitter import (
     MAX_DENSE,
     Emitter,
+    axis_text,
     return_text,
     sharding_dims,
     tensor_text,
+    turned,
 )
-from shardwise._src.lowering.mends import Mended, is_turned
+from shardwise._src.lowering.mends import Mended
 from shardwise._src.lowering.padding import at_padded_sizes, cut, pad
 from shardwise._src.lowering.storage import PLAIN, USUAL, Slot, Storage
 from shardwise._src.ops.memory import in_memory
@@ -43,21 +45,20 @@ class _Meshes:
         self._symbols: dict[tuple, str] = {}
         self._single: set[int] = set()  # positions of devices that have a mesh of their own
         self._named: dict[str, Any] = {}  # symbol → a mesh that it stands for, if with devices
+        self._groups: dict[str, tuple] = {}  # axes of meshes that are written as one, by its name
 
     def attribute(self, sharding: Any, ndim: int) -> str:
         """`#sdy.sharding<@mesh, [{"x"}, {}]>` of a sharding over the devices."""
         return f"#sdy.sharding{self.target(sharding, ndim)}"
 
     def target(self, sharding: Any, ndim: int) -> str:
-        named = isinstance(sharding, NamedSharding)
-        order = self._order(sharding) if named else ()
-        if named and not (is_turned(sharding, ndim) and order == tuple(range(len(order)))):
-            symbol = self._symbol(tuple(sharding.mesh.shape.items()), order)
+        if isinstance(sharding, NamedSharding):
+            mesh, (axes, order) = sharding.mesh, self._axes(sharding, ndim)
+            symbol = self._symbol(axes, order)
             if symbol not in self._named or isinstance(self._named[symbol], AbstractMesh):
-                self._named[symbol] = sharding.mesh
+                self._named[symbol] = mesh
             self._counts.update(sharding.tiling(ndim).dims)
-            sums = ", ".join(f'"{a}"' for a in sharding.mesh.axis_names
-                             if a in sharding.spec.unreduced)
+            sums = ", ".join(f'"{a}"' for a in mesh.axis_names if a in sharding.spec.unreduced)
             more = f", unreduced={{{sums}}}" if sums else ""
             return f"<@{symbol}, [{sharding_dims(sharding, ndim)}]{more}>"
         tiling = sharding.tiling(ndim)
@@ -66,6 +67,18 @@ class _Meshes:
         symbol = self._symbol(axes, tuple(grid.ravel().tolist()))
         dims = ", ".join(f'{{"t{i}"}}' if grid.shape[i] > 1 else "{}" for i in range(ndim))
         return f"<@{symbol}, [{dims}]>"
+
+    def _axes(self, sharding: NamedSharding, ndim: int) -> tuple[tuple, tuple[int, ...]]:
+        """The axes of a sharding's mesh, as (name, size), and the devices in their order."""
+        mesh, order = sharding.mesh, self._order(sharding)
+        groups = turned(sharding, ndim)
+        if groups is None:
+            return tuple(mesh.shape.items()), order
+        self._groups.update((axis_text(names), names) for names in groups)
+        places = [mesh.axis_names.index(a) for names in groups for a in names]
+        grid = np.array(order).reshape(mesh.axis_sizes).transpose(places)
+        axes = [(axis_text(names), math.prod(map(mesh.axis_size, names))) for names in groups]
+        return tuple(axes), tuple(grid.ravel().tolist())
 
     def _order(self, sharding: Any) -> tuple[int, ...]:
         if isinstance(sharding.mesh, AbstractMesh) or sharding.devices == self._devices:
@@ -95,7 +108,10 @@ class _Meshes:
         here = isinstance(mesh, AbstractMesh) or (mesh and mesh.flat_devices == self._devices)
         if mesh is not None and here:
             names = {str(name): name for name in mesh.axis_names}
-            entries = [tuple(names[a] for a in axes) for axes in dims]
+            entries = [
+                tuple(n for a in axes for n in self._groups.get(a, (names.get(a),)))
+                for axes in dims
+            ]
             while entries and not entries[-1]:
                 entries.pop()
             return NamedSharding(mesh, PartitionSpec(*entries))
