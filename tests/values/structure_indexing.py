@@ -117,7 +117,7 @@ SORTED = (
     ("jnp.sort(a, axis=AXIS, descending=True)", ""),
     ("jnp.argsort(a, axis=AXIS)", "np.argsort(a, axis=AXIS, kind='stable')"),
     ("jnp.argsort(a, axis=AXIS, descending=True)", ""),
-    ("jnp.partition(a, 1, axis=AXIS)", ""),
+    ("jnp.partition(a, -1, axis=AXIS)", ""),
     ("lax.sort((a, a[::-1]), dimension=AXIS, num_keys=2)", ""),
     ("lax.sort(a, dimension=AXIS)", ""),
     ("lax.cummax(a, axis=AXIS)", "np.maximum.accumulate(a, axis=AXIS)"),
