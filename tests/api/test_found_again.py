@@ -626,6 +626,10 @@ def test_a_trace_that_changes_what_it_reads_is_not_kept(traces):
     for n in range(1, 4):
         same(run(), X + n)
     assert len(traces) == 3
+    for _ in range(2):  # what is as it was before the first trace is not what that left
+        calls.clear()
+        same(run(), X + 1)
+        assert calls == [0]
 
 
 def test_calls_of_the_host_reach_the_objects_that_they_hold():
