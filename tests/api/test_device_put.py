@@ -20,6 +20,7 @@ from shardwise.sharding import (
     Tiling,
 )
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import donated
 from tests.helpers.errors import message as refused
 from tests.helpers.meshes import BACK, DEVICES, MESH, SHUFFLED
 
@@ -180,7 +181,7 @@ def test_donated_memory_is_reused_where_nothing_moves():
         held = pointers(x)
         y = sw.device_put(x, place, donate=True)
         assert pointers(y) == held and x.is_deleted() and not y.is_deleted()
-        message = "array of type f32[8,8] was donated to device_put."
+        message = "array of type f32[8,8] was donated to device_put. " + donated("device_put")
         for use in (lambda x=x: x + 1, lambda x=x: np.asarray(x),
                     lambda x=x: sw.jit(lambda a: a)(x), lambda x=x: sw.device_put(x, DEVICES[1])):
             assert refused(RuntimeError, use).endswith(message)

@@ -146,7 +146,8 @@ def test_reshard_refuses():
     )
     assert error_of(ValueError, reshard, A, NamedSharding(MIXED, P("x", "y"))) == (
         "reshard: x: P('x', 'y') names 'y' of Mesh('x': 4, 'y': 2, axis_types=(Explicit, Auto)), "
-        "but only Explicit axes are part of types. Use `with_sharding_constraint` for Auto axes."
+        "but only Explicit axes are part of types. Use `shardwise.lax.with_sharding_constraint` "
+        "for Auto axes."
     )
     assert error_of(ValueError, reshard, [A[0]], NamedSharding(MESH, P(None, "x"))) == (
         "reshard: x[0] of type f32[4]: P(None, 'x') has 2 entries, but the array has only 1 "
@@ -159,7 +160,8 @@ def test_constraints_say_what_types_say(mesh: Mesh):
     assert sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x")))(x).sharding.spec[0] == "x"
     assert error_of(ShardingTypeError, sw.with_sharding_constraint, x, P("y")) == (
         "with_sharding_constraint: x is of type f32[8@x,4], and P('y') asks for f32[8@y,4]. "
-        "Explicit axes are a part of types, which a constraint does not change. Use `reshard`."
+        "Explicit axes are a part of types, which a constraint does not change. Use "
+        "`shardwise.sharding.reshard(x, P('y'))`."
     )
     with set_mesh(MIXED):
         y = sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x", "y")))(put(A, "x"))
@@ -174,22 +176,24 @@ def test_the_choices_are_named(mesh: Mesh):
     a, w = put(A, None, "x"), put(W, "x", None)
     assert error_of(ShardingTypeError, jnp.matmul, a, w) == (
         "matmul: [dot_general] operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a "
-        "contracted dimension, so the result's sharding is ambiguous. Use `reshard` on the "
-        "operands, or pass `out_sharding`."
+        "contracted dimension, so the result's sharding is ambiguous. Use "
+        "`shardwise.sharding.reshard(b, P())`, or say how the result is to be split: "
+        "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, "x") + put(A, "y")) == (
-        "[add] operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 'a': "
-        "('x',) and ('y',). Use `reshard` on one of them."
+        "[add] operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 0: "
+        "('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, None, "x").ravel()) == (
         "ravel: [reshape] cannot carry the sharding of f32[8,4@x] over to shape (32,): the parts "
-        "of a split dimension would not be parts of one dimension. Pass `out_sharding`, or use "
-        "`reshard` to gather that dimension first."
+        "of a split dimension would not be parts of one dimension. Use "
+        "`shardwise.sharding.reshard(x, P())`, or say how the result is to be split: "
+        "`x.ravel(out_sharding=P(...))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, "x")[np.array([1, 0])]) == (
         "[gather] cannot split dimension 0 of f32[8@x,4], which is sharded over ('x',): the op "
-        "works along it. Use `reshard` to gather it first, or pass `out_sharding` to a function "
-        "that takes it."
+        "works along it. Use `shardwise.sharding.reshard(x, P())`, or say how the result is to "
+        "be split: `x.at[idx].get(out_sharding=P(...))`."
     )
 
 
@@ -200,8 +204,8 @@ def test_out_sharding_over_other_axes_is_refused(mesh: Mesh):
     with set_mesh(MIXED):
         assert error_of(ValueError, lambda: jnp.zeros(8, out_sharding=P("y"))) == (
             "zeros: out_sharding: P('y') names 'y' of Mesh('x': 4, 'y': 2, axis_types=(Explicit, "
-            "Auto)), but only Explicit axes are part of types. Use `with_sharding_constraint` for "
-            "Auto axes."
+            "Auto)), but only Explicit axes are part of types. Use "
+            "`shardwise.lax.with_sharding_constraint` for Auto axes."
         )
 
 
@@ -244,13 +248,14 @@ def test_unreduced_products(mesh: Mesh):
     np.testing.assert_allclose(twice, 2 * (A @ W), rtol=1e-5)
     assert error_of(ShardingTypeError, lambda: jnp.sin(product(a, w))) == (
         "[sin] operands f32[8,6]{U:x}: 'x' of an operand are axes along which a sum is not yet "
-        "taken, and the op is not linear in just such operands. Use `reshard` to take the sum "
-        "first."
+        "taken, and the op is not linear in just such operands. Use "
+        "`shardwise.sharding.reshard(x, P())`."
     )
     wrong = P(None, None, unreduced={"y"})
     assert error_of(ShardingTypeError, lambda: jnp.matmul(a, w, out_sharding=wrong)) == (
         "matmul: out_sharding P(None, None, unreduced={'y'}) leaves the sum along 'y' to be taken, "
-        "but not all operands are split over it; got f32[8,4@x], f32[4@x,6]."
+        "but not all operands are split over it; got f32[8,4@x], f32[4@x,6]. Leave `unreduced` "
+        "out, or split what is summed of each operand over it."
     )
 
 
@@ -401,7 +406,8 @@ def test_vmap_of_differently_split_axes(mesh: Mesh):
     add = sw.vmap(lambda a, b: a + b)
     assert error_of(ShardingTypeError, add, put(A, "x"), put(A, "y")) == (
         "vmap: the mapped axes of the arguments are split over different mesh axes: f32[8@x,4] "
-        "along 0, f32[8@y,4] along 0. Use `reshard` on one of them."
+        "along 0, f32[8@y,4] along 0. Use `shardwise.sharding.reshard(x, P())` on the last of "
+        "them."
     )
     assert shown(add(put(A, "x"), A)) == "float32[8@x,4]"
     inside = sw.vmap(lambda r: reshard(r, P("x")))
@@ -417,12 +423,12 @@ def test_scan_names_the_leaf(mesh: Mesh):
 
     assert error_of(ShardingTypeError, lax.scan, step, jnp.zeros(4), {"a": put(A, "x")}) == (
         "scan: xs['a'] is of type f32[8@x,4]: its dimension 0, which scan goes along, is split "
-        "over a mesh. Use `reshard` to gather that dimension first."
+        "over a mesh. Use `shardwise.sharding.reshard(xs['a'], P())`."
     )
     assert error_of(TypeError, lax.scan, step, jnp.zeros(4), {"a": put(A, None, "x")}) == (
         "scan: step must return the carry in the types that it takes; carry came in as f32[4] and "
         "was returned as f32[4@x] (differs in sharding). Change init or step so that they agree, "
-        "for example with `reshard`."
+        "for example with `shardwise.sharding.reshard`."
     )
     final, ys = lax.scan(step, jnp.zeros(4, out_sharding=P("x")), {"a": put(A, None, "x")})
     assert (shown(final), shown(ys)) == ("float32[4@x]", "float32[8,4@x]")

@@ -11,7 +11,7 @@ import shardwise.numpy as jnp
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, ours, sharding
-from tests.helpers.errors import message
+from tests.helpers.errors import donated, message
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 W = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -50,10 +50,10 @@ def test_a_donated_array_that_is_used_names_the_function():
     sw.jit(update, donate_argnums=0)(x)
     with pytest.raises(RuntimeError) as caught:
         x + 1
-    assert str(caught.value) == "array of type f32[3] was donated to update."
+    assert str(caught.value) == "array of type f32[3] was donated to update. " + donated("update")
     with pytest.raises(RuntimeError) as caught:
         sw.jit(update, donate_argnums=0)(x)
-    assert str(caught.value) == "array of type f32[3] was donated to update."
+    assert str(caught.value) == "array of type f32[3] was donated to update. " + donated("update")
 
 
 def test_donation_of_what_cannot_be_used_warns_once_by_name():
@@ -143,7 +143,7 @@ def test_views_of_donated_memory_keep_their_values_and_shards_are_gone():
     np.testing.assert_array_equal(view, X)
     assert message(RuntimeError, np.asarray, shard) == (
         "array of type f32[2,4] was donated to <lambda>, by way of another array that shared its "
-        "memory."
+        "memory. " + donated("<lambda>")
     )
 
 

@@ -16,6 +16,7 @@ from shardwise._src.moving import transfer
 from shardwise._src.runtime import backend, host
 from shardwise.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import COPY, donated
 from tests.helpers.meshes import BACK, DEVICES, HALF, MESH, OTHER, REVERSED, SHUFFLED
 
 VALUES = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -178,7 +179,8 @@ def test_a_donated_source_is_gone(target):
     check(y, TARGETS[target])
     with pytest.raises(RuntimeError) as caught:
         np.asarray(x)
-    assert str(caught.value) == "array of type f32[8,8] was donated to device_put."
+    told = "array of type f32[8,8] was donated to device_put. "
+    assert str(caught.value) == told + donated("device_put")
 
 
 def test_between_accelerators_the_host_is_not_visited_either(monkeypatch):
@@ -390,7 +392,7 @@ def test_a_deleted_array_says_so(target):
     x.delete()
     x.delete()
     assert x.is_deleted() and x.shape == (8, 8)
-    message = "array of type f32[8,8] has been deleted: `delete()` was called on it."
+    message = "array of type f32[8,8] has been deleted: `delete()` was called on it. " + COPY
     uses = (
         lambda: np.asarray(x), lambda: lax.add(x, 1.0), lambda: sw.jit(lambda a: a)(x),
         lambda: x.addressable_shards, lambda: sw.device_put(x, DEVICES[4]),
@@ -410,7 +412,8 @@ def test_arrays_that_share_memory_go_together():
     with pytest.raises(RuntimeError) as caught:
         np.asarray(y)
     assert str(caught.value) == (
-        "array of type f32[8,8] has been deleted, by way of another array that shared its memory."
+        "array of type f32[8,8] has been deleted, by way of another array that shared its memory. "
+        + COPY
     )
 
 

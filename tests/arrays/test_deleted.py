@@ -13,11 +13,11 @@ import shardwise.numpy as snp
 from shardwise import lax, nn, random
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import message
+from tests.helpers.errors import COPY, donated, message
 from tests.helpers.placed import DEVICES, PLACES
 from tests.helpers.sampling import sampled
 
-GONE = "array of type {} has been deleted: `delete()` was called on it."
+GONE = "array of type {} has been deleted: `delete()` was called on it. " + COPY
 
 # What could be answered with the array itself, or with a value that was read before.
 AS_IT_IS = {
@@ -56,7 +56,8 @@ def by_delete(x):
 
 def by_donation(x):
     sw.jit(lambda a: a + 1, donate_argnums=0)(x)
-    return f"array of type {x.aval.str_short(True)} was donated to <lambda>."
+    told = f"array of type {x.aval.str_short(True)} was donated to <lambda>. "
+    return told + donated("<lambda>")
 
 
 def by_another(x):
@@ -64,7 +65,7 @@ def by_another(x):
     sw.device_put(x, NamedSharding(Mesh(np.array(devices), "z"), P(*"z"[: x.ndim]))).delete()
     return (
         f"array of type {x.aval.str_short(True)} has been deleted, by way of another array that "
-        "shared its memory."
+        "shared its memory. " + COPY
     )
 
 

@@ -12,7 +12,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import message
+from tests.helpers.errors import COPY, donated, message
 from tests.helpers.placed import DEVICES, PLACES, placed
 
 # Everything that needs the data of an array. What only needs its type still works.
@@ -42,6 +42,9 @@ ON_ONE = {
 }
 
 
+BY = "by way of another array that shared its memory"
+
+
 def elsewhere(x, place, other):
     """A place where the array is not."""
     return PLACES[other if x.sharding is PLACES[place] else place]
@@ -51,14 +54,14 @@ def used(use, x):
     return use(x, x) if use is USES["jit, many"] else use(x)
 
 
-def check_gone(x, why):
+def check_gone(x, why, remedy):
     assert x.is_deleted()
     uses = USES | (ON_ONE if len(x.devices()) == 1 else {})
     for name, use in uses.items():
         with pytest.raises(RuntimeError) as caught:
             used(use, x)
         told = str(caught.value)
-        assert told.endswith(f"array of type f32[8,2] {why}."), (name, told)
+        assert told.endswith(f"array of type f32[8,2] {why}. {remedy}"), (name, told)
     assert x.shape == (8, 2) and x.dtype == np.float32 and len(x) == 8 and x.ndim == 2
     assert x.sharding is not None and x.devices() and x.nbytes == 64
     assert "deleted" in repr(x) and "deleted" in str(x)
@@ -71,7 +74,7 @@ def test_every_use_of_a_deleted_array_says_so(place):
     for use in USES.values():
         used(use, x)  # also fills the caches, whose hits must notice too
     x.delete()
-    check_gone(x, "has been deleted: `delete()` was called on it")
+    check_gone(x, "has been deleted: `delete()` was called on it", COPY)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -82,7 +85,7 @@ def test_every_use_of_a_donated_array_names_the_call(place):
         return a + 1
 
     sw.jit(step, donate_argnums=0)(x)
-    check_gone(x, "was donated to step")
+    check_gone(x, "was donated to step", donated("step"))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -97,8 +100,8 @@ def test_what_shares_memory_with_a_donated_array_names_the_call(place):
 
     z = sw.jit(step, donate_argnums=0)(y)
     np.testing.assert_array_equal(z, values + 1)
-    check_gone(x, "was donated to step, by way of another array that shared its memory")
-    check_gone(y, "was donated to step")
+    check_gone(x, f"was donated to step, {BY}", donated("step"))
+    check_gone(y, "was donated to step", donated("step"))
 
 
 def equivalent(x):
@@ -152,8 +155,8 @@ def test_arrays_that_were_donated_in_one_call_do_not_look_like_one(place):
     state = [placed(place, "even")[1] + i for i in range(2)]
     f(state, 1.0)
     for again in (state, state[:1] * 2):
-        gone = f"array of type {state[0].aval.str_short(True)} was donated to train."
-        assert message(RuntimeError, f, again, 1.0) == gone
+        gone = f"array of type {state[0].aval.str_short(True)} was donated to train. "
+        assert message(RuntimeError, f, again, 1.0) == gone + donated("train")
 
 
 def test_a_constant_may_not_be_donated():
@@ -219,10 +222,10 @@ def test_memory_that_was_looked_at_is_used_again(place, look):
     np.testing.assert_array_equal(y, values * 2)
     if look == "shards, kept":
         for part in kept:
-            told = f"array of type {part.aval.str_short(True)} was donated to step, by way of "
+            told = f"array of type {part.aval.str_short(True)} was donated to step, {BY}. "
             with pytest.raises(RuntimeError) as caught:
                 part + 1
-            assert str(caught.value) == told + "another array that shared its memory."
+            assert str(caught.value) == told + donated("step")
 
 
 @pytest.mark.parametrize("place", ["one", "partly replicated", "sharded"])
@@ -264,7 +267,7 @@ def test_shards_of_arrays_that_share_some():
 def test_device_put_with_donation_names_itself():
     _, x = placed("one", "even")
     sw.device_put(x, DEVICES[1], donate=True)
-    check_gone(x, "was donated to device_put")
+    check_gone(x, "was donated to device_put", donated("device_put"))
 
 
 def test_readiness():
@@ -307,7 +310,7 @@ def test_parts_and_the_whole_that_was_made_of_them():
 
     f = sw.jit(step, donate_argnums=0)
     f(parts[2])
-    check_gone(whole, "was donated to step, by way of another array that shared its memory")
+    check_gone(whole, f"was donated to step, {BY}", donated("step"))
     assert [p.is_deleted() for p in parts] == [i == 2 for i in range(8)]
     np.testing.assert_array_equal(parts[3] + 1, host[3:4] + 1)
     parts[3].delete()
@@ -316,10 +319,8 @@ def test_parts_and_the_whole_that_was_made_of_them():
     assert all(p.is_deleted() for p in parts)
     with pytest.raises(RuntimeError) as caught:
         parts[0] + 1
-    assert str(caught.value) == (
-        "array of type f32[1,2] was donated to step, by way of another array that shared its "
-        "memory."
-    )
+    told = f"array of type f32[1,2] was donated to step, {BY}. "
+    assert str(caught.value) == told + donated("step")
 
 
 def test_devices_list_no_buffers():

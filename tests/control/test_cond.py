@@ -312,7 +312,7 @@ def test_explicit_shardings_are_in_the_types():
     ) == (
         "cond: the branches must return results of the same types; result['a'] is f32[4@x,2] from "
         "true_fun (<lambda>) and f32[4,2@y] from false_fun (<lambda>) (differ in sharding). Make "
-        "them agree, for example with `reshard`."
+        "them agree, for example with `shardwise.sharding.reshard`."
     )
 
 

@@ -229,7 +229,7 @@ def test_explicit_shardings_are_in_the_types():
     ) == (
         "while_loop: <lambda> must return the carry in the types that it takes; carry['a'] came in "
         "as f32[4@x,2] and was returned as f32[4,2@y] (differs in sharding). Change init or "
-        "<lambda> so that they agree, for example with `reshard`."
+        "<lambda> so that they agree, for example with `shardwise.sharding.reshard`."
     )
 
 

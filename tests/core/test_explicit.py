@@ -135,16 +135,17 @@ def test_reshape(shape: tuple, spec: tuple, new: tuple, expected: str):
 
 
 @pytest.mark.parametrize(
-    ("shape", "spec", "new"),
-    [((8, 16), (None, "y"), (128,)), ((6,), ("x",), (2, 3)), ((8, 16), ("x", "y"), (16, 8)),
-     ((32,), (("y", "x"),), (4, 8)), ((0, 4), (None, "y"), (4, 0))],
+    ("shape", "spec", "new", "works"),
+    [((8, 16), (None, "y"), (128,), "P()"), ((6,), ("x",), (2, 3), "P()"),
+     ((8, 16), ("x", "y"), (16, 8), "P('x')"), ((32,), (("y", "x"),), (4, 8), "P()"),
+     ((0, 4), (None, "y"), (4, 0), "P()")],
 )
-def test_reshapes_that_need_a_choice(shape: tuple, spec: tuple, new: tuple):
+def test_reshapes_that_need_a_choice(shape: tuple, spec: tuple, new: tuple, works: str):
     t = over(shape, *spec)
     assert error_of(reshape, t, shape=new) == (
         f"[reshape] cannot carry the sharding of {t.str_short(True)} over to shape {new}: the "
-        "parts of a split dimension would not be parts of one dimension. Pass `out_sharding`, or "
-        "use `reshard` to gather that dimension first."
+        "parts of a split dimension would not be parts of one dimension. Use "
+        f"`shardwise.sharding.reshard(x, {works})`."
     )
 
 
@@ -166,22 +167,23 @@ def test_linear_ops_leave_sums_for_later():
 
 
 @pytest.mark.parametrize(
-    ("op", "types"),
-    [(exp, [SUM]), (mul, [SUM, SUM]), (add, [SUM, array_type((), F32)]),
-     (add, [SUM, over((8, 4), unreduced={"y"})])],
+    ("op", "types", "on"),
+    [(exp, [SUM], ""), (mul, [SUM, SUM], " on operand 1"),
+     (add, [SUM, array_type((), F32)], " on operand 0"),
+     (add, [SUM, over((8, 4), unreduced={"y"})], " on all operands")],
 )
-def test_other_ops_do_not(op: Op, types: list):
+def test_other_ops_do_not(op: Op, types: list, on: str):
     assert error_of(op, *types) == (
         f"[{op.name}] operands {', '.join(t.str_short(True) for t in types)}: 'x' of an operand "
         "are axes along which a sum is not yet taken, and the op is not linear in just such "
-        "operands. Use `reshard` to take the sum first."
+        f"operands. Use `shardwise.sharding.reshard(x, P())`{on}."
     )
 
 
 def test_one_axis_has_one_use():
     assert error_of(mul, SUM, over((8, 4), "x")) == (
         "[mul] operands f32[8,4]{U:x}, f32[8@x,4]: one is not yet summed along 'x', and another is "
-        "split over it. Use `reshard` to take the sum first."
+        "split over it. Use `shardwise.sharding.reshard(x, P())` on operand 1."
     )
 
 
@@ -191,7 +193,8 @@ def test_reduced_axes():
     assert shown(dot_general, over((8, 4), "y"), held, **PRODUCT) == "f32[8@y,6]"
     assert error_of(add, held, over((4, 6), reduced={"x"})) == (
         "[add] operands f32[4,6]{R:y}, f32[4,6]{R:x} are not reduced along the same mesh axes, so "
-        "that their cotangents would be summed differently. Use `reshard` on one of them."
+        "that their cotangents would be summed differently. Use "
+        "`shardwise.sharding.reshard(x, P(reduced={'y'}))` on operand 1."
     )
     assert "are not reduced along the same mesh axes" in error_of(add, held, over((4, 6)))
     assert shown(add, held, array_type((), F32)) == "f32[4,6]{R:y}"

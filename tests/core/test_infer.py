@@ -145,15 +145,15 @@ def error_of(op: Op, *types: ArrayType, **params: Any) -> str:
 
 def test_conflict():
     assert error_of(add, over((4, 4), "x", None), over((4, 4), "y", None)) == (
-        "[add] operands f32[4@x,4], f32[4@y,4] disagree about the sharding of dimension 'a': "
-        "('x',) and ('y',). Use `reshard` on one of them."
+        "[add] operands f32[4@x,4], f32[4@y,4] disagree about the sharding of dimension 0: "
+        "('x',) and ('y',). Use `shardwise.sharding.reshard(x, P('x'))` on operand 1."
     )
 
 
 def test_one_axis_cannot_split_two_dimensions_of_the_result():
     assert error_of(add, over((4, 4), "x", None), over((4, 4), None, "x")) == (
         "[add] operands f32[4@x,4], f32[4,4@x] would split dimensions 0 and 1 of the result over "
-        "one mesh axis, 'x'. Use `reshard` on one of them."
+        "one mesh axis, 'x'. Use `shardwise.sharding.reshard(x, P())` on operand 1."
     )
     assert error_of(
         dot_general, over((4, 6), ("y", "x"), None), over((6, 2), None, "x"), **MATMUL
@@ -163,8 +163,7 @@ def test_one_axis_cannot_split_two_dimensions_of_the_result():
 def test_splitting_a_dimension_that_the_op_works_along():
     assert error_of(cumsum, over((4, 2), None, "y"), axis=1) == (
         "[cumsum] cannot split dimension 1 of f32[4,2@y], which is sharded over ('y',): the op "
-        "works along it. Use `reshard` to gather it first, or pass `out_sharding` to a function "
-        "that takes it."
+        "works along it. Use `shardwise.sharding.reshard(x, P())`."
     )
 
 
@@ -173,8 +172,8 @@ def test_contraction():
         dot_general, over((4, 6), None, "x"), over((6, 2), "x", None), **MATMUL
     ) == (
         "[dot_general] operands f32[4,6@x], f32[6@x,2] are sharded over ('x',) along a contracted "
-        "dimension, so the result's sharding is ambiguous. Use `reshard` on the operands, or pass "
-        "`out_sharding`."
+        "dimension, so the result's sharding is ambiguous. Use "
+        "`shardwise.sharding.reshard(x, P())` on operand 1."
     )
 
 
@@ -182,7 +181,9 @@ def test_different_meshes():
     other = AbstractMesh((4,), ("x",), axis_types=(AxisType.Explicit,))
     message = error_of(add, over((4,), "x"), over((4,), "x", mesh=other))
     assert message.startswith("[add] operands live on different meshes: ")
-    assert message.endswith(". Use `reshard` to bring them to one mesh.")
+    assert message.endswith(
+        ". Use `shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them."
+    )
 
 
 def test_op_without_dims(counted: Any):

@@ -12,6 +12,7 @@ import shardwise.numpy as jnp
 from shardwise import nn
 from shardwise._src.core.fused import is_plain, one_program
 from shardwise._src.running.eager import EAGER
+from tests.helpers.errors import COPY
 
 VECTOR = np.linspace(-2, 3, 6, dtype=np.float32)
 MATRIX = VECTOR.reshape(2, 3)
@@ -129,7 +130,7 @@ def test_a_deleted_array_is_refused():
     with pytest.raises(RuntimeError) as caught:
         scaled(x, 2)
     why = "has been deleted: `delete()` was called on it."
-    assert str(caught.value) == f"array of type f32[3] {why}"
+    assert str(caught.value) == f"array of type f32[3] {why} {COPY}"
 
 
 @pytest.mark.parametrize("plain", [3, True, None, (1, (2, None)), "clip", "left", ()])

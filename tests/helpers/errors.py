@@ -22,6 +22,21 @@ def fails(kind, message, fun, *args, **kwargs):
     assert re.sub(r"at \S+:\d+ \(fails\)", "HERE", text) == message
 
 
+def donated(name):
+    """The end of the message for an array that was donated to a function of this name."""
+    if name == "device_put":
+        instead = "call it without `donate`."
+    else:
+        instead = (
+            "pass a copy of it, `x.copy()`, or leave it out of `donate_argnums` and "
+            "`donate_argnames`."
+        )
+    return f"Use what {name} returned; to keep the array as well, {instead}"
+
+
+COPY = "To use it longer, make a copy before: `x.copy()`."  # of a deleted array
+
+
 def line(text):
     """The number of the first line of the caller's file that contains `text`."""
     with open(sys._getframe(1).f_code.co_filename) as source:

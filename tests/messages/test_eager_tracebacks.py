@@ -138,8 +138,8 @@ def test_the_name_comes_once():
         x = jnp.zeros((4, 2), out_sharding=P("x"))
         assert str(raised(lambda: x.at[np.array([1, 2])].get())) == (
             ".at[...].get: [gather] cannot split dimension 0 of f32[4@x,2], which is sharded over "
-            "('x',): the op works along it. Use `reshard` to gather it first, or pass "
-            "`out_sharding` to a function that takes it."
+            "('x',): the op works along it. Use `shardwise.sharding.reshard(x, P())`, or say how "
+            "the result is to be split: `x.at[idx].get(out_sharding=P(...))`."
         )
 
 

@@ -217,6 +217,12 @@ def _placed(x: Any, plan: _Plan) -> Any:
     return _moved(cast(Array, x), plan)
 
 
+_DONATED = Gone(
+    "was donated to device_put",
+    "Use what device_put returned; to keep the array as well, call it without `donate`.",
+)
+
+
 def _moved(x: Array, plan: _Plan) -> Array:
     target = plan.target
     if target is None:
@@ -227,7 +233,7 @@ def _moved(x: Array, plan: _Plan) -> Array:
     if plan.donate:
         if result is x:
             result = wrap(x._live(), x._sig)
-        x._impl = Gone("was donated to device_put")  # what the result does not share is freed
+        x._impl = _DONATED  # what the result does not share is freed
         x._host = None
     elif plan.may_alias is False and (target is None or _in_place(x, target)):
         result = wrap(transfer.copy(result)._impl, result._sig)

@@ -33,15 +33,24 @@ class _ArrayMeta(type):
 
 
 class Gone:
-    """Stands where the buffer of a deleted or donated array was."""
+    """Stands where the buffer of a deleted or donated array was.
 
-    __slots__ = ("why",)
+    why: what happened to the array. remedy: what to do, for who wants to use it.
+    """
 
-    def __init__(self, why: str):
+    __slots__ = ("why", "remedy")
+
+    def __init__(self, why: str, remedy: str):
         self.why = why
+        self.remedy = remedy
 
     def is_deleted(self) -> bool:
         return True
+
+
+_DELETED = Gone("has been deleted", "To use it longer, make a copy before: `x.copy()`.")
+_DELETED_HERE = Gone(f"{_DELETED.why}: `delete()` was called on it", _DELETED.remedy)
+_UNKNOWN = Gone("has been deleted or donated", _DELETED.remedy)
 
 
 class Shard:
@@ -167,11 +176,12 @@ class Array(Interchange, metaclass=_ArrayMeta):
     def _gone(self) -> RuntimeError:
         """The error of whoever uses the deleted array."""
         if self._impl.__class__ is Gone:
-            why = self._impl.why
+            gone, way = self._impl, ""
         else:
-            known = backend.why_gone(self._impl) or "has been deleted or donated"
-            why = f"{known}, by way of another array that shared its memory"
-        return RuntimeError(f"array of type {self.aval.str_short(True)} {why}.")
+            gone = backend.why_gone(self._impl) or _UNKNOWN
+            way = ", by way of another array that shared its memory"
+        t = self.aval.str_short(True)
+        return RuntimeError(f"array of type {t} {gone.why}{way}. {gone.remedy}")
 
     def _itself(self) -> Array:
         self._live()
@@ -183,8 +193,8 @@ class Array(Interchange, metaclass=_ArrayMeta):
     def delete(self) -> None:
         """Frees the memory now; arrays that share it are deleted too."""
         if not self.is_deleted():
-            backend.delete(self._impl, "has been deleted")
-            self._impl = Gone("has been deleted: `delete()` was called on it")
+            backend.delete(self._impl, _DELETED)
+            self._impl = _DELETED_HERE
             self._host = None
 
     def is_deleted(self) -> bool:
@@ -269,9 +279,10 @@ class Array(Interchange, metaclass=_ArrayMeta):
                 "`addressable_shards` for the local parts."
             )
         if self._sig.sharding.partial_axes[0]:
+            spec = self._sig.sharding.spec.update(unreduced=set())
             raise RuntimeError(
                 f"array of type {self.aval.str_short(True)} is a sum that is not taken yet: its "
-                "devices hold addends. Use `reshard` to a spec without `unreduced`, then read it."
+                f"devices hold addends. Read `shardwise.sharding.reshard(x, {spec})` instead."
             )
         t = self._sig.stored
         if not t.size:  # the partitioner leaves arrays without elements whole

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar, get_overloads, overload
 
-from shardwise._src.base.other_names import suggestion
+from shardwise._src.base.other_names import NAMESPACES, suggestion
 
 _EXPORT = re.compile(r"^(?:    )?from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re.MULTILINE)
 # Python locks a module before its package: two threads that import them in either order, one of
@@ -71,6 +71,19 @@ def _table(package: str) -> dict[str, tuple[str, str]]:
 def _names_in(package: str) -> dict[str, tuple[str, str]]:
     import_module(package)
     return _table(package)
+
+
+def public_name(module: str, name: str) -> str:
+    """The full name of a function of one of the library's rooms: `shardwise.numpy.matmul`, or ''.
+
+    module: where it is defined; or any module of the room, for what has the same name in public.
+    """
+    for space in NAMESPACES:
+        for public, place in _names_in(space).items():
+            if place == (module, name):
+                return f"{space}.{public}"
+    space = f"shardwise.{module.split('.')[2]}"
+    return f"{space}.{name}" if space in NAMESPACES and name in _names_in(space) else ""
 
 
 def lazy_names(package: str) -> None:

@@ -258,7 +258,10 @@ def check_carry(
         )
 
 
-_REMEDIES = {"dtype": "`astype`", "sharding": "`reshard`", "varying names": "`shardwise.lax.pcast`"}
+_REMEDIES = {
+    "dtype": "`astype`", "sharding": "`shardwise.sharding.reshard`",
+    "varying names": "`shardwise.lax.pcast`",
+}
 
 
 def differing(*types: ArrayType) -> list[str]:

@@ -206,8 +206,8 @@ def reduce(
     if out_sharding is not None:
         if len(xs) != 1:
             raise ValueError(
-                f"reduce: out_sharding goes with one operand; got {len(xs)}. Use `reshard` on each "
-                "result."
+                f"reduce: out_sharding goes with one operand; got {len(xs)}. Use "
+                "`shardwise.sharding.reshard(x, P(...))` on each result."
             )
         start, axes = inits[0], tuple(dimensions)
         out = placed(_reduce_one, out_sharding, xs[0], start, computation, axes, tree)

@@ -21,6 +21,7 @@ from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Equation, Program, Var
+from shardwise._src.core.remedies import gathered
 from shardwise._src.core.toolbox import derived
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
@@ -70,7 +71,7 @@ def sliced_type(aval: ArrayType) -> ArrayType:
         if spec[0] is not None:
             raise ShardingTypeError(
                 f"[scan] cannot go along dimension 0 of {aval.str_short(True)}, which is sharded "
-                f"over {spec.dims(aval.ndim)[0]}. Use `reshard` to gather that dimension first."
+                f"over {spec.dims(aval.ndim)[0]}. Use {gathered('xs', aval, 0)}."
             )
         spec = spec.update(partitions=spec[1:])
     return aval.update(shape=aval.shape[1:], spec=spec)

@@ -35,6 +35,7 @@ from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Ready
 from shardwise._src.core.program import Program
+from shardwise._src.core.remedies import gathered
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -193,10 +194,10 @@ class _Call:
     def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:
         for i, t in enumerate(types):
             if t.spec is not None and t.spec[0] is not None:
+                name = path_in("xs", self.xs_tree, i)
                 raise ShardingTypeError(
-                    f"scan: {path_in('xs', self.xs_tree, i)} is of type {t.str_short(True)}: its "
-                    "dimension 0, which scan goes along, is split over a mesh. Use `reshard` to "
-                    "gather that dimension first."
+                    f"scan: {name} is of type {t.str_short(True)}: its dimension 0, which scan "
+                    f"goes along, is split over a mesh. Use {gathered(name, t, 0)}."
                 )
         return [sliced_type(t) for t in types]
 

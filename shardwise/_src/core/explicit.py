@@ -3,7 +3,8 @@
 What an op's `dims` rule says is enough: a dimension of a result is split as the operand dimensions
 of the same factor are. An operand without a mesh counts as whole on every device. Where operands
 disagree, or the op works along a split dimension, the program must say what it wants, by `reshard`
-of an operand or `out_sharding=`; nothing is communicated that the types do not show.
+of an operand or `out_sharding=`; nothing is communicated that the types do not show. The error says
+which: what it advises has been tried on the types (`core.remedies`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.op import Op
+from shardwise._src.core.remedies import remedy
 from shardwise._src.messages.words import listed
 from shardwise._src.types.array_type import ArrayType, in_row
 from shardwise._src.types.dims import Dims
@@ -20,13 +22,46 @@ from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 
 Axes = tuple[Any, ...]
-_ELSEWHERE = "Use `reshard` to gather it first, or pass `out_sharding` to a function that takes it."
 
 
 def with_specs(
     op: Op, types: tuple[ArrayType, ...], outs: Sequence[ArrayType], params: dict[str, Any]
 ) -> list[ArrayType]:
     """The types of the results with their specs, where an operand has one."""
+    try:
+        return _with_specs(op, types, outs, params)
+    except ShardingTypeError as error:
+        message = str(error)
+    meshes = {t.mesh for t in types if t.mesh is not None}
+    if len(meshes) > 1:
+        advice = "Use `shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them."
+    else:
+        wanted = _wanted(op, types, params)
+        advice = remedy(op, types, wanted, lambda new: _with_specs(op, new, outs, params))
+    raise ShardingTypeError(f"{message} {advice}")
+
+
+def _wanted(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> list[list[Axes]]:
+    """For each operand the axes of its dimensions that go with those of the others."""
+    whole = tuple([t.update(spec=None) for t in types])
+    dims: Dims = cast("Any", op.dims)(op, *whole, **params)
+    rows = [[_key(f, d, t.ndim, dims) for d, f in enumerate(factors)]
+            for t, factors in zip(types, dims.inputs, strict=True)]
+    given = [() if t.spec is None else t.spec.dims(t.ndim) for t in types]
+    found: list[list[Axes]] = []
+    for i, (keys, own) in enumerate(zip(rows, given, strict=True)):
+        axes_of = dict.fromkeys(dims.contracted(), ()) if op.contraction else {}
+        for j in (j for j in range(len(types)) if j != i):
+            for key, axes in zip(rows[j], given[j], strict=False):
+                if axes and key is not None:
+                    axes_of.setdefault(key, axes)
+        found.append([axes_of.get(k, a) for k, a in zip(keys, own, strict=False)])
+    return found
+
+
+def _with_specs(
+    op: Op, types: tuple[ArrayType, ...], outs: Sequence[ArrayType], params: dict[str, Any]
+) -> list[ArrayType]:
     mesh = _common_mesh(op, types)
     if op.dims is None:
         raise op.missing("dims", "explicit sharding")
@@ -50,8 +85,7 @@ def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> AbstractMesh:
     if len(meshes) > 1:
         raise ShardingTypeError(
             f"[{op.name}] operands live on different meshes: "
-            f"{' and '.join(sorted(str(m) for m in meshes))}. "
-            "Use `reshard` to bring them to one mesh."
+            f"{' and '.join(sorted(str(m) for m in meshes))}."
         )
     return meshes.pop()
 
@@ -97,22 +131,28 @@ def _factor_axes(
             if key is None:
                 raise ShardingTypeError(
                     f"[{op.name}] cannot split dimension {d} of {t.str_short(True)}, which is "
-                    f"sharded over {axes}: the op works along it. {_ELSEWHERE}"
+                    f"sharded over {axes}: the op works along it."
                 )
             held = axes_of.setdefault(key, axes)
             if held != axes:
-                _refuse_conflict(op, types, key, held, axes)
+                places = [_place(key, types[k], dims.inputs[k], dims) for k in (holders[key][0], i)]
+                _refuse_conflict(op, types, places, held, axes)
             holders.setdefault(key, []).append(i)
     return axes_of, holders
 
 
+def _place(key: Any, t: ArrayType, factors: Sequence[Any], dims: Dims) -> int:
+    """Which dimension has this key."""
+    return next(d for d, f in enumerate(factors) if _key(f, d, t.ndim, dims) == key)
+
+
 def _refuse_conflict(
-    op: Op, types: tuple[ArrayType, ...], key: Any, one: Axes, other: Axes
+    op: Op, types: tuple[ArrayType, ...], places: Sequence[int], one: Axes, other: Axes
 ) -> None:
-    dimension = f"'{key}'" if isinstance(key, str) else key[0]
+    what = "dimensions {} and {}" if places[0] != places[1] else "dimension {}"
     raise ShardingTypeError(
-        f"[{op.name}] operands {in_row(types)} disagree about the sharding of dimension "
-        f"{dimension}: {one} and {other}. Use `reshard` on one of them."
+        f"[{op.name}] operands {in_row(types)} disagree about the sharding of "
+        f"{what.format(*places)}: {one} and {other}."
     )
 
 
@@ -120,8 +160,7 @@ def _refuse_contraction(op: Op, types: tuple[ArrayType, ...], twice: dict[Any, A
     axes = ", ".join(str(a) for a in twice.values())
     raise ShardingTypeError(
         f"[{op.name}] operands {in_row(types)} are sharded over {axes} along a contracted "
-        "dimension, so the result's sharding is ambiguous. Use `reshard` on the operands, or pass "
-        "`out_sharding`."
+        "dimension, so the result's sharding is ambiguous."
     )
 
 
@@ -135,13 +174,12 @@ def _check_distinct(
             if first.setdefault(axis, d) != d:
                 raise ShardingTypeError(
                     f"[{op.name}] operands {in_row(types)} would split dimensions "
-                    f"{first[axis]} and {d} of the result over one mesh axis, {axis!r}. Use "
-                    "`reshard` on one of them."
+                    f"{first[axis]} and {d} of the result over one mesh axis, {axis!r}."
                 )
             if axis in unreduced:
                 raise ShardingTypeError(
                     f"[{op.name}] operands {in_row(types)}: one is not yet summed along {axis!r}, "
-                    f"and another is split over it. Use `reshard` to take the sum first."
+                    "and another is split over it."
                 )
 
 
@@ -160,7 +198,7 @@ def _sums(
         raise ShardingTypeError(
             f"[{op.name}] operands {in_row(types)}: {listed(sorted(unreduced, key=str))} "
             "of an operand are axes along which a sum is not yet taken, and the op is not linear "
-            "in just such operands. Use `reshard` to take the sum first."
+            "in just such operands."
         )
     kinds = {reduced for _, reduced in marks if reduced}
     if not kinds or op.contraction:
@@ -170,6 +208,6 @@ def _sums(
     if any(t.mesh and t.ndim and sums | reduced != own for t, (sums, reduced) in rows):
         raise ShardingTypeError(
             f"[{op.name}] operands {in_row(types)} are not reduced along the same mesh axes, so "
-            "that their cotangents would be summed differently. Use `reshard` on one of them."
+            "that their cotangents would be summed differently."
         )
     return unreduced, own - unreduced

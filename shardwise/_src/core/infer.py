@@ -16,7 +16,7 @@ from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.explicit import with_specs
 from shardwise._src.core.ground import ground
 from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op
-from shardwise._src.messages.source import public_call
+from shardwise._src.messages.called import public_call
 from shardwise._src.types.annotations import Array
 from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize

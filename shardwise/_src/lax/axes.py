@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise._src.messages.source import by_name, public_call
+from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.messages.words import brief
 from shardwise._src.numpy.convert import refuse_traced
 from shardwise._src.ops.shape import canonical_axis as axis_of

@@ -73,36 +73,6 @@ def is_own(file: str) -> bool:
     return file.startswith(PACKAGE)
 
 
-def by_name(text: str) -> str:
-    """A message, after the name of the function of a public namespace that was called."""
-    name = public_call()
-    return f"{name}: {text}" if name else text
-
-
-def public_call() -> str:
-    """The name of the function of a public namespace that the user's code called, or ''."""
-    outermost = None
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (only errors ask)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        outermost = frame
-        frame = frame.f_back
-    if outermost is None:
-        return ""
-    module, name = outermost.f_globals.get("__name__", ""), outermost.f_code.co_name
-    if module == "shardwise._src.core.fused":  # the function itself is fused
-        fun = outermost.f_locals["record"].fun
-        module, name = fun.__module__, fun.__name__
-    if name.startswith("__") and "fun" in outermost.f_locals:  # an operator
-        name = outermost.f_locals["fun"].__name__
-    elif module == "shardwise._src.numpy.at" and "self" in outermost.f_locals:
-        return f".at[...].{name}"
-    public = module.startswith(_NAMESPACES) and name.isidentifier() and name[0] != "_"
-    return name if public else ""
-
-
-_NAMESPACES = tuple(f"shardwise._src.{name}." for name in ("numpy", "lax", "nn", "random"))
-
-
 def line_of(site: Site | None) -> tuple[str, int, str]:
     """(file, line, function) of a site; ('<unknown>', 0, '') where there is none."""
     if site is None:

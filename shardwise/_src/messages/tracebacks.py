@@ -26,7 +26,8 @@ from shardwise._src.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from shardwise._src.messages.source import is_own, public_call
+from shardwise._src.messages.called import public_call
+from shardwise._src.messages.source import is_own
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -97,7 +97,7 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
     if sharding.partial_axes[0]:
         raise ValueError(
             f"a value of type {t.str_short(True)} cannot be put as addends, which {sharding} asks "
-            "for. Put it as a whole, and use `reshard`."
+            f"for. Put it as a whole, and use `shardwise.sharding.reshard(x, {sharding.spec})`."
         )
     sig = signature(t, sharding, committed)
     if len(sig.devices) == 1:

@@ -16,7 +16,7 @@ from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import HOST, is_array, itself, known, type_of
-from shardwise._src.messages.source import by_name
+from shardwise._src.messages.called import by_name
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import broadcast_to, cast

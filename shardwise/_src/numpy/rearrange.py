@@ -219,6 +219,8 @@ def repeat(
     """
     no_lists("repeat", a)
     if out_sharding is not None:
+        if total_repeat_length is None:
+            repeats = _known_counts(repeats).tolist()
         length = {"total_repeat_length": total_repeat_length}
         return placed(repeat, out_sharding, a, repeats, axis, **length)
     if axis is None:
@@ -242,10 +244,14 @@ def repeat(
         if type_of(counts).ndim == 0 or type_of(counts).shape == (1,):
             counts = reshape(counts, (1,))
         return _repeat_each(a, counts, axis, total)
-    counts = known(repeats, "repeat: without total_repeat_length, `repeats`")
+    counts = _known_counts(repeats)
     _check_counts(counts.shape, n)
     places = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
     return _take_runs(a, tuple(places.tolist()), axis)
+
+
+def _known_counts(repeats: ArrayLike) -> np.ndarray:
+    return np.asarray(known(repeats, "repeat: without total_repeat_length, `repeats`"))
 
 
 def _check_counts(shape: tuple, n: int) -> None:

@@ -12,7 +12,7 @@ from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConve
 from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, known, type_of
-from shardwise._src.messages.source import public_call
+from shardwise._src.messages.called import public_call
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import broadcast, cast, promote, strong, unknown_count
 from shardwise._src.numpy.indexing import INT32, around, narrowed

@@ -19,7 +19,7 @@ from shardwise._src.base.errors import (
 )
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.messages.source import by_name, public_call
+from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.messages.words import brief
 from shardwise._src.numpy.convert import broadcast_to as _broadcast
 from shardwise._src.numpy.convert import refuse_traced

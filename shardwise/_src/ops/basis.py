@@ -230,8 +230,7 @@ def _reshape_spec(x: ArrayType, shape: tuple, groups: Any) -> tuple:
         if new is None:
             raise ShardingTypeError(
                 f"[reshape] cannot carry the sharding of {x.str_short(True)} over to shape {shape}:"
-                " the parts of a split dimension would not be parts of one dimension. Pass "
-                "`out_sharding`, or use `reshard` to gather that dimension first."
+                " the parts of a split dimension would not be parts of one dimension."
             )
         found += new
     return tuple(found)

@@ -14,7 +14,7 @@ import numpy as np
 from shardwise._src.base.errors import ShapeError, UnexpectedTracerError
 from shardwise._src.core.infer import itself, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
-from shardwise._src.messages.source import by_name, public_call
+from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.ops.basis import (
     batch_first,
     broadcast_in_dim,

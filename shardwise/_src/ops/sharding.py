@@ -107,7 +107,8 @@ def constrained(x: Any, sharding: Any, name: str) -> Any:
         raise ShardingTypeError(
             f"with_sharding_constraint: {name} is of type {t.str_short(True)}, and "
             f"{sharding.spec} asks for {wanted.str_short(True)}. Explicit axes are a part of "
-            "types, which a constraint does not change. Use `reshard`."
+            "types, which a constraint does not change. Use "
+            f"`shardwise.sharding.reshard(x, {'P(...)' if free else sharding.spec})`."
         )
     return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
 
@@ -251,7 +252,7 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
     if other:
         raise ValueError(
             f"{name}: {found.spec} names {listed(other)} of {found.mesh}, but only Explicit axes "
-            "are part of types. Use `with_sharding_constraint` for Auto axes."
+            "are part of types. Use `shardwise.lax.with_sharding_constraint` for Auto axes."
         )
     return found
 
@@ -299,7 +300,8 @@ def _check_sums(sharding: NamedSharding, operands: list[Any], name: str) -> None
         raise ShardingTypeError(
             f"{name}: out_sharding {sharding.spec} leaves the sum along "
             f"{listed(sorted(missing, key=str))} to be taken, but not all operands are split over "
-            f"it; got {', '.join(t.str_short(True) for t in types) or 'none'}."
+            f"it; got {', '.join(t.str_short(True) for t in types) or 'none'}. Leave `unreduced` "
+            "out, or split what is summed of each operand over it."
         )
 
 

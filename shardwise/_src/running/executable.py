@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -14,6 +15,16 @@ from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
 
 _SCALARS = frozenset((bool, int, float, complex))
+
+
+@functools.lru_cache(256)
+def _donated(name: str) -> Gone:
+    """What donated arguments of a program of this name become."""
+    return Gone(
+        f"was donated to {name}",
+        f"Use what {name} returned; to keep the array as well, pass a copy of it, `x.copy()`, or "
+        "leave it out of `donate_argnums` and `donate_argnames`.",
+    )
 
 
 class Executable(NamedTuple):
@@ -150,11 +161,11 @@ class Executable(NamedTuple):
 
     def _consume(self, *calls: Sequence[Any]) -> None:
         """Marks the donated arrays as gone, as they were given and as they were moved."""
-        gone = Gone(f"was donated to {self.program.name}")
+        gone = _donated(self.program.name)
         for array in (args[position] for args in calls for position in self.donated):
             if array.__class__ is Array and array._impl.__class__ is not Gone:
                 raw, array._impl, array._host = array._impl, gone, None
-                backend.delete(raw, gone.why)
+                backend.delete(raw, gone)
 
     def _let_go(self, calls: Sequence[Sequence[Any]], shared: bool) -> None:
         """Lets go of views of the memory that is donated. shared: whether arrays share any."""
@@ -164,7 +175,7 @@ class Executable(NamedTuple):
         given = [a for args in calls for a in args if a.__class__ is Array]
         if not shared or not any(a.is_deleted() for a in given):  # else it will fail
             raws = [array._impl for array in arrays] if shared else ()
-            backend.let_go(raws, f"was donated to {self.program.name}")
+            backend.let_go(raws, _donated(self.program.name))
 
     def _check_donated(self, buffers: Sequence[Any], shared: Sequence[Any]) -> None:
         """Raises where donated memory comes in twice: XLA's checks of that may crash."""

@@ -218,11 +218,12 @@ def reorder(raw: Any, placement: Any) -> Any:
 class Memory(list[Any]):
     """Stands for memory that several raw buffers share: a list of references to these.
 
-    why: what ended it, where that is known. kin: what stands for a part of this memory, or what
-    this is a part of. parts: the same by address. views: raw buffers that alias a part (`host`).
+    why: what ended it, in the caller's words, where that is known. kin: what stands for a part of
+    this memory, or what this is a part of. parts: the same by address. views: raw buffers that
+    alias a part (`host`).
     """
 
-    why = ""
+    why: object = None
     kin: tuple[Memory, ...] = ()
     parts: dict[int, Memory] | None = None
     views: dict[tuple[Any, Any], Any] | None = None
@@ -232,7 +233,7 @@ class Memory(list[Any]):
             self[:] = [r for r in self if r() is not None]
         self.append(weakref.ref(raw))
 
-    def let_go(self, why: str) -> None:
+    def let_go(self, why: object) -> None:
         """Ends the views of the memory, which is to be used for something else."""
         for r in self:
             drop_value(r())
@@ -240,7 +241,7 @@ class Memory(list[Any]):
         for view in (views or {}).values():
             delete(view, why)
 
-    def end(self, raw: Any, why: str) -> None:
+    def end(self, raw: Any, why: object) -> None:
         """Marks the memory as gone, with `raw`, and the other buffers as deleted.
 
         XLA crashes or hangs on a program that gets some shards but not all. The other shards may
@@ -343,7 +344,7 @@ def are_apart(raws: Sequence[Any], shared: Sequence[Any]) -> bool:
     return len(set(found)) == len(found)
 
 
-def let_go(raws: Sequence[Any], why: str) -> None:
+def let_go(raws: Sequence[Any], why: object) -> None:
     """Ends the views that are kept here of memory that a program is to reuse.
 
     XLA copies what somebody holds: by NumPy's arrays that users have, then.
@@ -367,7 +368,7 @@ def drop_value(raw: Any) -> None:
         array._host = None
 
 
-def delete(raw: Any, why: str) -> None:
+def delete(raw: Any, why: object) -> None:
     """Frees the memory of a raw buffer. why: what others that share it say of that."""
     for memory in getattr(raw, "_shardwise_memory", ()):
         for one in (memory, *memory.kin):
@@ -384,9 +385,9 @@ def is_gone(raw: Any) -> bool:
     return marks is not None and any([m.why for m in marks])
 
 
-def why_gone(raw: Any) -> str:
+def why_gone(raw: Any) -> Any:
     """What ended the memory of a deleted raw buffer, where that is known."""
-    return next((m.why for m in getattr(raw, "_shardwise_memory", ()) if m.why), "")
+    return next((m.why for m in getattr(raw, "_shardwise_memory", ()) if m.why), None)
 
 
 def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:

@@ -19,6 +19,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, held_in
+from shardwise._src.core.remedies import gathered
 from shardwise._src.core.toolbox import derived, walk
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
@@ -69,7 +70,7 @@ def hidden_sharding(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSha
                     for x, d in zip(args, dims, strict=True) if d is not None]
             raise ShardingTypeError(
                 f"vmap: the mapped axes of the arguments are split over different mesh axes: "
-                f"{', '.join(rows)}. Use `reshard` on one of them."
+                f"{', '.join(rows)}. Use {gathered('x', t, d)} on the last of them."
             )
         found = own
     return found

@@ -1,0 +1,117 @@
+"""What to do about operands whose shardings do not go together: the end of a message.
+
+    Use `shardwise.sharding.reshard(b, P())`, or say how the result is to be split:
+    `shardwise.numpy.matmul(a, b, out_sharding=P(...))`.
+
+Nothing is advised that was not tried: other shardings of one operand after the other, from those
+that gather least, until the types go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.core.op import Op
+from shardwise._src.messages.called import Called, called
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
+
+Types = tuple[ArrayType, ...]
+WHOLE = PartitionSpec()
+
+
+def remedy(
+    op: Op, types: Types, wanted: Sequence[Any], check: Callable[[Types], object]
+) -> str:
+    """What to write instead, for operands of `op`.
+
+    wanted: for each operand the axes of its dimensions that go with all other operands.
+    check: raises where types do not go together.
+    """
+    call = called()
+    found = _change(types, wanted, check)
+    advice = f"Use {_reshard(op, types, found, call)}"
+    other = call.taking("out_sharding", "P(...)") if call else ""
+    return f"{advice}, or say how the result is to be split: `{other}`." if other else f"{advice}."
+
+
+def _change(
+    types: Types, wanted: Sequence[Any], check: Callable[[Types], object]
+) -> tuple[int, PartitionSpec] | None:
+    """The number of an operand and a spec of it with which the types go together."""
+    for i in reversed(range(len(types))):
+        for spec in _others(types, i, wanted):
+            new = types[i].update(spec=spec)
+            try:
+                check((*types[:i], new, *types[i + 1 :]))
+            except ShardingTypeError:
+                continue
+            return i, spec
+    return None
+
+
+def _others(types: Types, i: int, wanted: Sequence[Any]) -> Iterator[PartitionSpec]:
+    """Other specs of an operand, from what changes little to all of it on every device."""
+    t = types[i]
+    if t.spec is None:
+        return
+    own = t.spec.dims(t.ndim)
+    if wanted:
+        yield t.spec.update(partitions=wanted[i])
+    if t.spec.unreduced:
+        yield t.spec.update(unreduced=NO_AXES)
+    for reduced in {u.spec.reduced for u in types if u.spec is not None} - {t.spec.reduced}:
+        yield t.spec.update(reduced=reduced)
+    for d, axes in enumerate(own):
+        if axes:
+            yield t.spec.update(partitions=[*own[:d], (), *own[d + 1 :]])
+    yield WHOLE.update(partitions=[()] * t.ndim)
+
+
+def _reshard(
+    op: Op, types: Types, found: tuple[int, PartitionSpec] | None, call: Called | None
+) -> str:
+    """How to write the change: of an argument of the function that was called, if it is one."""
+    split = _split_arguments(call)
+    if found is not None:
+        i, spec = found
+        if call is None:
+            return _text("x", spec) + (f" on operand {i}" if len(types) > 1 else "")
+        name = _argument(types, i, split)
+        if name and (op.pointwise or op.contraction or len(split) == 1):
+            return _text(name, spec)
+    if len(split) == 1:
+        return _text(next(iter(split)), WHOLE)
+    return f"{_text('x', WHOLE)} on all {'arguments' if call else 'operands'}"
+
+
+def _split_arguments(call: Called | None) -> dict[str, ArrayType]:
+    leaves = call.leaves if call is not None else {}
+    found = {n: getattr(x, "aval", None) for n, x in leaves.items()}
+    return {n: t for n, t in found.items() if isinstance(t, ArrayType) and t.spec is not None}
+
+
+def _argument(types: Types, i: int, split: dict[str, ArrayType]) -> str:
+    """The argument that operand `i` is; '' where operands are not the arguments themselves."""
+    forms = [(t.shape, t.spec) for t in types]
+    if any((t.shape, t.spec) not in forms for t in split.values()):
+        return ""
+    alike = [k for k, form in enumerate(forms) if form == forms[i]]
+    names = [n for n, t in split.items() if (t.shape, t.spec) == forms[i]]
+    return names[alike.index(i)] if len(names) == len(alike) else ""
+
+
+def gathered(name: str, t: ArrayType, d: int) -> str:
+    """How to write that a value of type `t` has all of dimension `d` on each device."""
+    assert t.spec is not None
+    own = t.spec.dims(t.ndim)
+    return _text(name, t.spec.update(partitions=[*own[:d], (), *own[d + 1 :]]))
+
+
+def _text(name: str, spec: PartitionSpec) -> str:
+    parts: list[Any] = list(spec)
+    while parts and not parts[-1]:
+        parts.pop()
+    return f"`shardwise.sharding.reshard({name}, {spec.update(partitions=parts)})`"

@@ -1,0 +1,130 @@
+"""Which function of the library the user's code called, for messages that come from deep inside.
+
+    jnp.median(keys)    # median: [sort] keys are not numbers …
+
+It is found on the stack: the outermost of the library's frames belongs to that function. What comes
+to its user by way of a transform (`grad`, `vmap`) has none.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+from shardwise._src.base.lazy import public_name
+from shardwise._src.base.warn import PACKAGE
+from shardwise._src.messages.arguments import argument_names, names_of
+from shardwise._src.runtime.pytree import flatten
+
+_NAMESPACES = tuple(f"shardwise._src.{name}." for name in ("numpy", "lax", "nn", "random"))
+_WRAPPERS = ("shardwise._src.core.fused", "shardwise._src.messages.tracebacks")
+_AT = "shardwise._src.numpy.at"
+
+
+def by_name(text: str) -> str:
+    """A message, after the name of the function of a public namespace that was called."""
+    name = public_call()
+    return f"{name}: {text}" if name else text
+
+
+def public_call() -> str:
+    """The name of the function of a public namespace that the user's code called, or ''."""
+    found = called()
+    if found is None or found.name == "__getitem__":
+        return ""
+    return f".at[...].{found.name}" if found.is_at else found.name
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A function of a public namespace, as the user's code called it.
+
+    owner: what it was called on as a method, or an operator; else None.
+    leaves: the leaves of its arguments, by name: `a`, `arrays[1]`.
+    """
+
+    module: str
+    name: str
+    owner: Any
+    leaves: dict[str, Any]
+
+    @property
+    def is_at(self) -> bool:
+        """Whether it is a method of `x.at[idx]`."""
+        return self.module == _AT and self.owner is not None
+
+    def taking(self, keyword: str, value: str) -> str:
+        """How to call it with a keyword; '' where it takes none of that name."""
+        if self.name == "__getitem__":
+            return f"x.at[idx].get({keyword}={value})"
+        for path, fun in self._ways():
+            found = inspect.signature(fun).parameters.values()
+            if any(p.name in (keyword, "how") for p in found):  # how: keywords of `At`
+                needed = [str(p).partition(":")[0] for p in found if _is_needed(p)]
+                if self.owner is not None and not path.startswith("x."):  # x @ y
+                    needed = ["x", "y"] if "y" in self.leaves else ["x", *needed[1:]]
+                return f"{path}({', '.join([*needed, f'{keyword}={value}'])})"
+        return ""
+
+    def _ways(self) -> Iterator[tuple[str, Callable[..., Any]]]:
+        """The ways to write the call: path and function."""
+        method = getattr(type(self.owner), self.name, None) if self.owner is not None else None
+        if method is not None:
+            yield f"{'x.at[idx]' if self.is_at else 'x'}.{self.name}", method
+        path = public_name(self.module, self.name)
+        if path:
+            space, _, name = path.rpartition(".")
+            yield path, getattr(import_module(space), name)
+
+
+def _is_needed(p: inspect.Parameter) -> bool:
+    by_place = p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
+    return by_place and p.default is p.empty and p.name != "self"
+
+
+def called() -> Called | None:
+    """The function that the user's code called, where it is one of a public namespace."""
+    outermost = None
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (only errors ask)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        outermost = frame
+        frame = frame.f_back
+    if outermost is None:
+        return None
+    found = _of(outermost)
+    name = found.name
+    known = found.module.startswith(_NAMESPACES) and name.isidentifier()
+    return found if known and (name[0] != "_" or name == "__getitem__") else None
+
+
+def _of(frame: FrameType) -> Called:
+    given, code = frame.f_locals, frame.f_code
+    module, name = frame.f_globals.get("__name__", ""), code.co_name
+    wrapped = given["record"].fun if "record" in given else given.get("fun")
+    if module in _WRAPPERS and wrapped is not None:  # the function itself is fused, or hides frames
+        args, kwargs = given.get("args", ()), given.get("static", given.get("kwargs", {}))
+        leaves = _leaves(args, kwargs, names_of(wrapped))
+        return Called(wrapped.__module__, wrapped.__name__, None, leaves)
+    if name.startswith("__") and wrapped is not None:  # an operator
+        owner, other = given.get("self"), given.get("other")
+        return Called(
+            wrapped.__module__, wrapped.__name__.lstrip("_"), owner, {"x": owner, "y": other}
+        )
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    owner = given.get("self")
+    named = {n: given[n] for n in code.co_varnames[:count] if n in given and n != "self"}
+    if module == _AT and owner is not None:
+        named |= {"x": owner.array, "idx": owner.index}
+    elif owner is not None:
+        named["x"] = owner
+    return Called(module, name, owner, _leaves((), named, ()))
+
+
+def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any], names: Any) -> dict[str, Any]:
+    ordered = [*args, *(x for _, x in sorted(kwargs.items()))]
+    return dict(zip(argument_names(args, kwargs, names), flatten(ordered)[0], strict=True))

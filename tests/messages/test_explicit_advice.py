@@ -1,0 +1,236 @@
+"""What errors over explicit mesh axes advise can be written as it stands, and then it works."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+import warnings
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import shardwise
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax, nn
+from shardwise.errors import ShardingTypeError
+from shardwise.sharding import NamedSharding
+from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
+from tests.helpers.sampling import sampled
+
+MESH = sw.make_mesh((4, 2), ("x", "y"))
+SQUARE = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+def put(a, *spec):
+    return sw.device_put(a, NamedSharding(MESH, P(*spec)))
+
+
+@pytest.fixture(scope="module")
+def given():
+    return {
+        "A": put(SQUARE, "x"), "B": put(SQUARE, None, "x"), "C": put(SQUARE, "y"),
+        "D": put(SQUARE, "x", "y"), "v": put(SQUARE[1], "x"), "w": put(SQUARE[2], "y"),
+        "i": put(np.arange(8, dtype=np.int32), "x"), "m": put(SQUARE % 3 == 0, "x"),
+    }
+
+
+# -- whole messages --
+
+AND = ", or say how the result is to be split: "
+MESSAGES = {
+    "x @ y": (
+        lambda m: m["A"] @ m["B"],
+        "matmul: [dot_general] operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
+        "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
+        "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
+    ),
+    "x.dot": (
+        lambda m: m["D"].dot(m["C"]),
+        "[dot_general] operands f32[8@x,8@y], f32[8@y,8] are sharded over ('y',) along a "
+        "contracted dimension, so the result's sharding is ambiguous. Use "
+        "`shardwise.sharding.reshard(b, P())`" + AND +
+        "`shardwise.numpy.dot(x, b, out_sharding=P(...))`.",
+    ),
+    "einsum": (
+        lambda m: jnp.einsum("ij,jk->ik", m["A"], m["B"]),
+        "einsum: [dot_general] operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
+        "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(operands[1], P())`" +
+        AND + "`shardwise.numpy.einsum(subscripts, *operands, out_sharding=P(...))`.",
+    ),
+    "contracted dimensions": (
+        lambda m: jnp.matmul(m["B"], m["C"]),
+        "matmul: [dot_general] operands f32[8,8@x], f32[8@y,8] disagree about the sharding of "
+        "dimensions 1 and 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(b, P())`" + AND +
+        "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`.",
+    ),
+    "x[idx]": (
+        lambda m: m["A"][np.array([0, 1])],
+        "[gather] cannot split dimension 0 of f32[8@x,8], which is sharded over ('x',): the op "
+        "works along it. Use `shardwise.sharding.reshard(x, P())`" + AND +
+        "`x.at[idx].get(out_sharding=P(...))`.",
+    ),
+    "x.at[idx].set": (
+        lambda m: m["v"].at[m["i"]].set(m["w"]),
+        ".at[...].set: [scatter] cannot split dimension 0 of i32[8@x,1], which is sharded over "
+        "('x',): the op works along it. Use `shardwise.sharding.reshard(x, P())` on all arguments" +
+        AND + "`x.at[idx].set(values, out_sharding=P(...))`.",
+    ),
+    "x.flatten": (
+        lambda m: m["B"].flatten(),
+        "flatten: [reshape] cannot carry the sharding of f32[8,8@x] over to shape (64,): the parts "
+        "of a split dimension would not be parts of one dimension. Use "
+        "`shardwise.sharding.reshard(x, P())`" + AND + "`x.flatten(out_sharding=P(...))`.",
+    ),
+    "sort": (
+        lambda m: jnp.sort(m["D"]),
+        "[sort] cannot split dimension 1 of f32[8@x,8@y], which is sharded over ('y',): the op "
+        "works along it. Use `shardwise.sharding.reshard(a, P('x'))`.",
+    ),
+    "lax.cumsum": (
+        lambda m: lax.cumsum(m["D"]),
+        "[cumsum] cannot split dimension 0 of f32[8@x,8@y], which is sharded over ('x',): the op "
+        "works along it. Use `shardwise.sharding.reshard(operand, P(None, 'y'))`.",
+    ),
+    "median": (
+        lambda m: jnp.median(m["A"], axis=0),
+        "median: [sort] cannot split dimension 1 of f32[8,8@x], which is sharded over ('x',): the "
+        "op works along it. Use `shardwise.sharding.reshard(a, P())`.",
+    ),
+    "setdiff1d": (
+        lambda m: jnp.setdiff1d(m["v"], m["w"]),
+        "setdiff1d: [sort] cannot split dimension 0 of f32[8@x], which is sharded over ('x',): the "
+        "op works along it. Use `shardwise.sharding.reshard(x, P())` on all arguments.",
+    ),
+    "where": (
+        lambda m: jnp.where(m["m"], m["A"], m["C"]),
+        "where: [select_n] operands bool[8@x,8], f32[8@y,8], f32[8@x,8] disagree about the "
+        "sharding of dimension 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`.",
+    ),
+    "inside a transform": (
+        lambda m: sw.grad(lambda a: (a @ m["B"]).sum())(m["A"]),
+        "matmul: [dot_general] operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
+        "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
+        "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
+    ),
+    "unreduced": (
+        lambda m: jnp.matmul(m["A"], m["D"], out_sharding=P(unreduced={"y"})),
+        "matmul: out_sharding P(unreduced={'y'}) leaves the sum along 'y' to be taken, but not all "
+        "operands are split over it; got f32[8@x,8], f32[8@x,8@y]. Leave `unreduced` out, or split "
+        "what is summed of each operand over it.",
+    ),
+    "other meshes": (
+        lambda m: m["A"] + sw.device_put(
+            SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x"))
+        ),
+        "[add] operands live on different meshes: AbstractMesh('x': 4, 'y': 2, "
+        "axis_types=(Explicit, Explicit)) and AbstractMesh('x': 8, axis_types=(Explicit,)). Use "
+        "`shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_whole_messages(given, name):
+    mistake, expected = MESSAGES[name]
+    assert message(ShardingTypeError, mistake, given) == expected
+
+
+def test_sums_that_are_not_taken_yet(given):
+    x = shardwise.sharding.reshard(given["A"], P(unreduced={"x"}))
+    assert message(RuntimeError, np.asarray, x) == (
+        "array of type f32[8,8]{U:x} is a sum that is not taken yet: its devices hold addends. "
+        "Read `shardwise.sharding.reshard(x, P(None, None))` instead."
+    )
+    np.testing.assert_array_equal(shardwise.sharding.reshard(x, P(None, None)), SQUARE)
+    place = NamedSharding(MESH, P(unreduced={"x"}))
+    assert message(ValueError, sw.device_put, SQUARE, place) == (
+        f"device_put: x: a value of type f32[8,8] cannot be put as addends, which {place} asks "
+        "for. Put it as a whole, and use `shardwise.sharding.reshard(x, P(unreduced={'x'}))`."
+    )
+
+
+def test_other_meshes_can_be_brought_together(given):
+    here = sw.device_put(SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x")))
+    there = shardwise.sharding.reshard(here, NamedSharding(MESH, P("y")))
+    np.testing.assert_array_equal(given["C"] + there, SQUARE * 2)
+
+
+# -- the advice, taken --
+
+ARGUMENTS = [
+    *"AvBDi", *[(k, n) for k in "AvBD" for n in (0, 1)], ("A", (64,)), ("D", (64,)),
+    *["AC", "AB", "BA", "BC", "DD", "CD", "vw", "vv", "Ai", "vi", "Av", "mA", "mAC", "Di"],
+]
+OPERATORS = {
+    "x + y": operator.add, "x @ y": operator.matmul, "x < y": operator.lt,
+    "x[idx]": operator.getitem,
+}
+SPACES = {"numpy": jnp, "lax": lax, "nn": nn, "numpy.linalg": jnp.linalg, "ops": sw.ops}
+FUNCTIONS = [
+    *[
+        f"{space}.{name}" for space, module in SPACES.items() for name in sorted(dir(module))
+        if not name.startswith("_") and callable(getattr(module, name))
+        and not inspect.isclass(getattr(module, name)) and name not in ("save", "savez")
+    ],
+]
+TWICE = {"numpy.histogram2d"}  # a second error says what else to do
+OWN_NAMES = {"x + y": "xy", "x @ y": "xy", "x < y": "xy", "x[idx]": ("x", "idx")}
+
+
+def replaced(advice, text, names, values):
+    """The arguments after `reshard` of one of them, or of all."""
+    name, spec = re.fullmatch(r"shardwise\.sharding\.reshard\((\w+), (.*)\)", advice).groups()
+    spec = eval(spec, {"P": P})
+    if "` on all arguments" in text:
+        assert spec == P()
+    else:
+        assert name in names, (text, names)
+    return [
+        shardwise.sharding.reshard(x, spec)
+        if isinstance(x, sw.Array) and (n == name or "` on all arguments" in text) else x
+        for n, x in zip(names, values, strict=False)
+    ]
+
+
+def try_advice(path, fun, names, values):
+    try:
+        fun(*values)
+        return
+    except ShardingTypeError as error:
+        text = str(error)
+    except Exception:  # no such call
+        return
+    first, *others = re.findall(r"`([^`]*)`", text[text.index(" Use `") :])
+    try:
+        fun(*replaced(first, text, names, values))
+    except ShardingTypeError:
+        assert path in TWICE, text
+    except (TypeError, ValueError):  # wrong in another way, too
+        return
+    for call in others:
+        call = call.replace("P(...)", "P()")
+        eval(call, {"shardwise": shardwise, "P": P, **dict(zip(names, values, strict=False))})
+
+
+@pytest.mark.parametrize("path", [*OPERATORS, *sampled(FUNCTIONS, 1 / 8)])
+def test_the_advice_is_good(given, path):
+    if path in OPERATORS:
+        fun, names = OPERATORS[path], OWN_NAMES[path]
+    else:
+        space, _, name = path.rpartition(".")
+        fun = getattr(import_module(f"shardwise.{space}"), name)
+        try:
+            parameters = inspect.signature(fun).parameters.values()
+        except ValueError:
+            return
+        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            return
+        names = [p.name for p in parameters]
+    for row in ARGUMENTS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try_advice(path, fun, names, [given[k] if isinstance(k, str) else k for k in row])
