@@ -68,10 +68,16 @@ def test_axis_sizes():
     assert context.axis_size("i") == 5  # the innermost
     with pytest.raises(NameError) as caught:
         context.axis_size("k")
-    assert str(caught.value) == "unbound axis name: k. The axes in scope are: i, j, i."
+    assert str(caught.value) == (
+        "unbound axis name: k. The axes in scope are: 'i' and 'j'. An axis gets its name by a map "
+        "around the call: `shardwise.vmap(f, axis_name='k')`."
+    )
     with pytest.raises(NameError) as caught:
         ROOT.axis_size("k")
-    assert str(caught.value) == "unbound axis name: k. The axes in scope are: none."
+    assert str(caught.value) == (
+        "unbound axis name: k. The axes in scope are: none. An axis gets its name by a map around "
+        "the call: `shardwise.vmap(f, axis_name='k')`."
+    )
 
 
 def test_a_new_thread_starts_at_the_root():

@@ -285,7 +285,10 @@ def test_rules_for_batches_are_outside_of_the_axis():
     f.def_vmap(lambda size, marks, x: (lax.psum(x, "i"), True))
     with pytest.raises(NameError) as error:
         sw.vmap(f, axis_name="i")(X)
-    assert str(error.value) == "unbound axis name: i. The axes in scope are: none."
+    assert str(error.value) == (
+        "shardwise.lax.psum: unbound axis name: i. The axes in scope are: none. An axis gets its "
+        "name by a map around the call: `shardwise.vmap(f, axis_name='i')`."
+    )
 
 
 def test_reduce_takes_no_collectives():

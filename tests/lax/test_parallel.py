@@ -404,7 +404,8 @@ def test_pcast_changes_no_value():
 FAILS = {
     "unbound": (
         lambda x: lax.psum(x, "k"), NameError,
-        "unbound axis name: k. The axes in scope are: i.",
+        "shardwise.lax.psum: unbound axis name: k. The axes in scope are: 'i'. An axis gets its "
+        "name by a map around the call: `shardwise.vmap(f, axis_name='k')`.",
     ),
     "twice": (
         lambda x: lax.psum(x, ("i", "i")), ValueError,
@@ -473,10 +474,29 @@ def test_errors(name):
 
 
 def test_outside_of_every_map():
-    for f in (lambda: lax.psum(1.0, "i"), lambda: lax.axis_index("i"), lambda: lax.axis_size("i")):
+    over = ((0, 1),)
+    calls = {
+        "psum": (1.0, "i"), "pmean": (1.0, "i"), "pmax": (1.0, "i"), "pmin": (1.0, "i"),
+        "axis_index": ("i",), "axis_size": ("i",), "all_gather": (X, "i"),
+        "ppermute": (X, "i", over), "all_to_all": (X, "i", 0, 0), "psum_scatter": (X, "i"),
+    }
+    for name, args in calls.items():
         with pytest.raises(NameError) as error:
-            f()
-        assert str(error.value) == "unbound axis name: i. The axes in scope are: none."
+            getattr(lax, name)(*args)
+        assert str(error.value) == (
+            f"shardwise.lax.{name}: unbound axis name: i. The axes in scope are: none. An axis "
+            "gets its name by a map around the call: `shardwise.vmap(f, axis_name='i')`."
+        )
+
+
+def test_axes_of_a_mesh_are_no_named_axes():
+    with sw.set_mesh(sw.make_mesh((2,), ("x",))), pytest.raises(NameError) as error:
+        sw.jit(lambda a: lax.psum(a, "x"))(X)
+    assert str(error.value) == (
+        "shardwise.lax.psum: unbound axis name: x. The axes in scope are: none. 'x' is an axis of "
+        "the mesh; of a mesh, arrays are whole. An axis gets its name by a map around the call: "
+        "`shardwise.vmap(f, axis_name='x')`."
+    )
 
 
 def test_programs_without_their_map_do_not_run():

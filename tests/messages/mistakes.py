@@ -454,4 +454,45 @@ OTHER = {
     "glu": lambda m: m.nn.glu(F),
     "initializer": lambda m: m.nn.initializers.glorot_uniform()(m.random.key(0), (3,)),
 }
-MISTAKES = {**ARRAYS, **INDICES, **NUMPY, **LAX, **TRANSFORMS, **OTHER}
+
+COLUMN = np.zeros((3, 1), np.int32)
+NEW = {"inplace": False}
+
+# Writing to places, and picking from them.
+PLACES = {
+    "put_along_axis sizes": lambda m: m.numpy.put_along_axis(X, COLUMN, np.ones((3, 5)), 1, **NEW),
+    "put_along_axis rank": lambda m: m.numpy.put_along_axis(
+        X, COLUMN, np.ones((2, 3, 1)), 1, **NEW),
+    "put_along_axis indices": lambda m: m.numpy.put_along_axis(X, N[:3], 1.0, 1, **NEW),
+    "put_along_axis float": lambda m: m.numpy.put_along_axis(X, COLUMN * 1.5, 1.0, 1, **NEW),
+    "put_along_axis str": lambda m: m.numpy.put_along_axis(X, COLUMN, "text", 1, **NEW),
+    "put_along_axis in place": lambda m: m.numpy.put_along_axis(_on(m, X), COLUMN, 1.0, 1),
+    "take_along_axis rank": lambda m: m.numpy.take_along_axis(X, N[:3], 1),
+    "take_along_axis mode": lambda m: m.numpy.take_along_axis(X, COLUMN, 1, mode="nope"),
+    "put mode": lambda m: m.numpy.put(_on(m, X), N[:3], F, mode="nope", **NEW),
+    "place nothing": lambda m: m.numpy.place(_on(m, X), X > 0, F[:0], **NEW),
+    "select lengths": lambda m: m.numpy.select([B], [F, F]),
+    "select shapes": lambda m: m.numpy.select([X > 0], [np.ones(3)]),
+    "choose few": lambda m: m.numpy.choose(N[:3], [F, F]),
+    "choose mode": lambda m: m.numpy.choose(N[:3], [F, F, F], mode="nope"),
+    "insert values": lambda m: m.numpy.insert(X, 1, np.ones(7), axis=0),
+    "insert float": lambda m: m.numpy.insert(F, 1.5, 1.0),
+    "insert axis": lambda m: m.numpy.insert(X, 1, 1.0, axis=4),
+    "delete index": lambda m: m.numpy.delete(F, 7),
+    "extract": lambda m: m.numpy.extract(np.ones(9, bool), F),
+    "compress axis": lambda m: m.numpy.compress(B, X, axis=4),
+    "append": lambda m: m.numpy.append(X, F, axis=0),
+    "fill_diagonal": lambda m: m.numpy.fill_diagonal(F, 1.0, **NEW),
+    "nonzero size": lambda m: m.numpy.nonzero(F, size="text"),
+    "argwhere size": lambda m: m.numpy.argwhere(F, size=2.5),
+    "unique size": lambda m: m.numpy.unique(F, size=-1),
+    "copyto": lambda m: m.numpy.copyto(_on(m, X), 1.0),
+    "putmask": lambda m: m.numpy.putmask(_on(m, X), X > 0, 1.0),
+    "x.at keyword": lambda m: _on(m).at[0].set(1.0, unique=True),
+    "x.at without index": lambda m: _on(m).at.set(1.0),
+    "x.at.apply": lambda m: _on(m).at[0].apply(3),
+    "repeat size": lambda m: m.numpy.repeat(F, 2, total_repeat_length="text"),
+    "roll shift": lambda m: m.numpy.roll(F, "text"),
+    "diagonal offset": lambda m: m.numpy.diagonal(X, "text"),
+}
+MISTAKES = {**ARRAYS, **PLACES, **INDICES, **NUMPY, **LAX, **TRANSFORMS, **OTHER}

@@ -56,6 +56,7 @@ OTHERWISE = {
     "key + 1": "JAX fails by an AttributeError",
     "attention": "JAX fails by an AttributeError",
     "glu": "JAX fails by an assertion",
+    "unique size": "a ValueError: the type is right",
 }
 
 

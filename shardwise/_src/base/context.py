@@ -86,12 +86,18 @@ class Context:
         finally:
             CURRENT.reset(token)
 
-    def axis_size(self, name: Any) -> int:
+    def axis_size(self, name: Any, who: str = "") -> int:
+        """The size of a named axis. who: the function that asks, and a colon, for the error."""
         for axis, size in reversed(self.axes):
             if axis == name:
                 return size
-        bound = ", ".join(str(a) for a, _ in self.axes) or "none"
-        raise NameError(f"unbound axis name: {name}. The axes in scope are: {bound}.")
+        bound = " and ".join(dict.fromkeys(repr(a) for a, _ in self.axes)) or "none"
+        of_mesh = name in getattr(self.mesh, "axis_names", ())
+        hint = f" {name!r} is an axis of the mesh; of a mesh, arrays are whole." if of_mesh else ""
+        raise NameError(
+            f"{who}unbound axis name: {name}. The axes in scope are: {bound}.{hint} An axis gets "
+            f"its name by a map around the call: `shardwise.vmap(f, axis_name={name!r})`."
+        )
 
 
 TRACE_FLAGS: list[str] = []  # names of flags that change a trace; filled as flags are defined

@@ -19,12 +19,14 @@ NAMESPACES = (
 _NUMPY = {
     "addmm": "matmul", "alltrue": "all", "as_tensor": "asarray", "asanyarray": "asarray",
     "ascontiguousarray": "asarray", "asfarray": "asarray", "bmm": "matmul", "bool8": "bool_",
-    "cat": "concatenate", "clamp": "clip", "clone": "copy", "cumproduct": "cumprod",
+    "cat": "concatenate", "clamp": "clip", "clone": "copy", "copyto": "where",
+    "cumproduct": "cumprod",
     "expand": "broadcast_to", "float": "float32", "from_numpy": "asarray", "half": "float16",
     "index_select": "take", "Inf": "inf", "Infinity": "inf", "infty": "inf", "int": "int32",
     "long": "int32", "masked_fill": "where", "masked_select": "extract", "matrix": "array",
     "mm": "matmul", "movedim": "moveaxis", "msort": "sort", "mv": "matmul", "NaN": "nan",
-    "numel": "size", "permute": "transpose", "product": "prod", "rsub": "subtract",
+    "numel": "size", "permute": "transpose", "product": "prod", "putmask": "where",
+    "rsub": "subtract",
     "round_": "round", "sometrue": "any", "split_with_sizes": "split", "take_along_dim":
     "take_along_axis", "tensor": "array", "trapz": "trapezoid", "unsqueeze": "expand_dims",
 }

@@ -52,7 +52,8 @@ class _Axes:
         self.positions = tuple([a for a in given if positional and isinstance(a, int)])
         self.names = tuple([a for a in given if not (positional and isinstance(a, int))])
         scope = current()
-        self.sizes = tuple([scope.axis_size(name) for name in self.names])
+        asked = f"shardwise.lax.{who}: "
+        self.sizes = tuple([scope.axis_size(name, asked) for name in self.names])
         twice = [a for i, a in enumerate(self.names) if a in self.names[:i]]
         if twice:
             raise ValueError(f"{who}: axis {twice[0]!r} is given twice, in {given}.")

@@ -20,6 +20,7 @@ from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.tracebacks import pass_on
+from shardwise._src.messages.words import shown
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import broadcast_to, cast, constant
 from shardwise._src.numpy.creation import where_it_was
@@ -52,6 +53,10 @@ class At:
 
     def __getitem__(self, index: Any) -> AtIndex:
         return AtIndex(self.array, index)
+
+    def __getattr__(self, name: str) -> Any:
+        hint = f" Say which elements: `x.at[idx].{name}(...)`." if hasattr(AtIndex, name) else ""
+        raise AttributeError(f"'At' object has no attribute {name!r}.{hint}", name=name)
 
     def __repr__(self) -> str:
         return f"At({self.array!r})"
@@ -132,6 +137,8 @@ class AtIndex:
         mode = how.get("mode")
         read_mode = "clip" if mode == "clip" else None
         wrap = how.get("wrap_negative_indices", True)
+        if not callable(func):
+            raise TypeError(f".at[...].apply takes a function; got {shown(func)}.")
         old = get(self.array, self.index, mode=read_mode or "promise_in_bounds", wrap=wrap)
         new = func(old)
         if type_of(new).dtype != type_of(old).dtype:
@@ -150,13 +157,18 @@ def _ones(x: Any) -> Any:
 # -- writing --
 
 
+_HOW = "mode, indices_are_sorted, unique_indices, wrap_negative_indices and out_sharding"
+
+
 def write(
     method: str, x: Any, idx: Any, values: Any, *, indices_are_sorted: bool = False,
     unique_indices: bool = False, mode: Any = None, out_sharding: Any = None,
-    wrap_negative_indices: bool = True,
+    wrap_negative_indices: bool = True, **unknown: Any,
 ) -> Any:
     """`x` with `values` combined into the places `idx` by one of the `SCATTERS`."""
     try:
+        if unknown:
+            raise TypeError(f"there is no argument {next(iter(unknown))!r}. There are {_HOW}.")
         chosen = "fill" if mode is None else GatherScatterMode.from_any(mode).value
         interpreter = current().interpreter
         eager = interpreter.eager

@@ -11,12 +11,14 @@ from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.errors import (
     BroadcastError,
     ConcretizationTypeError,
+    ShapeError,
     TracerArrayConversionError,
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
 from shardwise._src.base.warn import warn
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.messages.called import public_call
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import lit_of
@@ -137,6 +139,18 @@ def broadcast_to(x: Any, shape: tuple) -> Any:
     return broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape) - t.ndim, len(shape))))
 
 
+def spread(values: Any, shape: tuple, what: str) -> Any:
+    """Values broadcast to the shape of the places that they go to. what: for the error."""
+    given = type_of(values).shape
+    pairs = zip(reversed(given), reversed(shape), strict=False)
+    if len(given) > len(shape) or any(n not in (1, m) for n, m in pairs):
+        raise ShapeError(
+            f"{what}: `values` of shape {given} cannot be broadcast to the shape {shape} of the "
+            "places that they go to."
+        )
+    return broadcast_to(values, shape)
+
+
 def whole(x: Any, what: str) -> int:
     """A size or count as users give it. what: the function and its argument, for the error."""
     try:
@@ -144,6 +158,15 @@ def whole(x: Any, what: str) -> int:
     except TypeError as error:
         refuse_traced(x, what, error)
         raise TypeError(f"{what} must be an integer; got {x!r}.") from None
+
+
+def count_of(size: Any) -> int:
+    """The argument `size` of functions that would give as many elements as there happen to be."""
+    who = public_call()
+    count = whole(size, f"{who}: size")
+    if count < 0:
+        raise ValueError(f"{who}: size must be at least 0; got {count}.")
+    return count
 
 
 def refuse_traced(x: Any, what: str, error: Exception) -> None:

@@ -20,6 +20,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.convert import (
     broadcast_to,
     cast,
+    count_of,
     joined,
     promote,
     promote_inexact,
@@ -428,7 +429,7 @@ def unique(
     order, new, count = _groups(ar, axis, equal_nan)
     if size is None:
         size = known_count(count, ar, "unique: how many different values there are", "size")
-    size = operator.index(size)
+    size = count_of(size)
     if t.size == 0 and size and fill_value is None:
         raise ValueError(
             "unique: there are no elements, so fill_value must be given for a size other than 0; "

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.messages.called import public_call
 from shardwise._src.numpy.convert import broadcast_to, cast, promote, whole
 from shardwise._src.numpy.shapes import no_lists, reshape, with_ranks
 from shardwise._src.ops import basis
@@ -58,7 +59,8 @@ def _checked_axis(axis: int, types: list[Any]) -> int:
         raise ValueError("concatenate: scalars have no dimension to lie along; use stack.")
     if any(t.ndim != ndim for t in types):
         shapes = ", ".join(str(t.shape) for t in types)
-        raise TypeError(f"concatenate: arrays must have equal ranks; got shapes {shapes}.")
+        who = public_call() or "concatenate"
+        raise TypeError(f"{who}: arrays must have equal ranks; got shapes {shapes}.")
     return canonical_axis(axis, ndim)
 
 

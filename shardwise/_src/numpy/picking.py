@@ -8,10 +8,11 @@ import numpy as np
 
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import is_array, itself, type_of
+from shardwise._src.messages.called import public_call
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import update
-from shardwise._src.numpy.convert import cast, strong
+from shardwise._src.numpy.convert import cast, spread, strong
 from shardwise._src.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
 from shardwise._src.numpy.indexing import around, index_dtype, narrowed, read, wrapped
 from shardwise._src.numpy.reductions import refuse_out
@@ -26,6 +27,10 @@ from shardwise._src.ops.shape import canonical_axis, tile
 from shardwise._src.ops.sharding import placed
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import is_integer
+
+
+def _who() -> str:
+    return public_call() or "compress"
 
 
 def must_be_integers(name: str, indices: Any) -> None:
@@ -184,8 +189,7 @@ def _put_along(x: Any, indices: Any, values: Any, axis: int, mode: str) -> Any:
     indices = _matched(wrapped(_wide(indices, x), t.shape[axis]), common)
     numbers, vectors = _paired(common, indices, axis)
     values = cast(values, t.dtype, t.weak_type)
-    places = tuple(range(len(common) - type_of(values).ndim, len(common)))
-    values = basis.broadcast_in_dim(values, shape=common, dims=places)
+    values = spread(values, common, "put_along_axis")
     return scatter(x, vectors, values, dimension_numbers=as_scatter(numbers), mode=mode)
 
 
@@ -273,14 +277,14 @@ def compress(
     refuse_out("compress", out)
     condition = _array(condition)
     if type_of(condition).ndim != 1:
-        raise ValueError("compress: the condition must be a vector.")
+        raise ValueError(f"{_who()}: the condition must be a vector.")
     if axis is None:
         a, axis = ravel(a), 0
     axis = canonical_axis(axis, type_of(a).ndim)
     n, count = type_of(a).shape[axis], type_of(condition).size
     places = flatnonzero(condition, size=size, fill_value=max(n, count))
     if size is None and count > n and bool(np.any(np.asarray(places) >= n)):
-        raise ValueError(f"compress: the condition holds beyond the {n} elements of the array.")
+        raise ValueError(f"{_who()}: the condition holds beyond the {n} elements of the array.")
     return take(a, places, axis, mode="fill", fill_value=fill_value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import At
-from shardwise._src.numpy.convert import broadcast_to, cast, whole
+from shardwise._src.numpy.convert import broadcast_to, cast, spread, whole
 from shardwise._src.numpy.index_pattern import HOST
 from shardwise._src.numpy.indexing import INT32, read, wrapped
 from shardwise._src.numpy.shapes import axes_of, moveaxis, no_lists, ravel, reshape
@@ -162,7 +161,7 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Ints | None = Non
         if len(axes) == 1 and type_of(shift).size > 1:
             axes = axes * type_of(shift).size
         return _roll_by(a, shift, axes)
-    shifts = [operator.index(s) for s in _several(shift)]
+    shifts = [whole(s, "roll: a shift") for s in _several(shift)]
     try:
         pairs = np.broadcast(shifts, axes)
     except ValueError:
@@ -231,12 +230,12 @@ def repeat(
     n = type_of(a).shape[axis]
     each: Any = repeats
     if total_repeat_length is None and not is_array(repeats) and np.ndim(each) == 0:
-        count = operator.index(each)
+        count = whole(each, "repeat: `repeats`")
         if count < 0:
             raise ValueError(f"repeat: counts must not be negative; got {count}.")
         return _repeat(a, count, axis)
     if total_repeat_length is not None:
-        total = operator.index(total_repeat_length)
+        total = whole(total_repeat_length, "repeat: total_repeat_length")
         counts = repeats if is_array(repeats) else np.asarray(repeats)
         _check_counts(type_of(counts).shape, n)
         if not n:
@@ -291,7 +290,7 @@ def _resize(x: Any, shape: tuple) -> Any:
 def resize(a: ArrayLike, new_shape: Ints) -> Array:
     """The elements in another shape of any size, repeated or cut off."""
     no_lists("resize", a)
-    shape = tuple([operator.index(n) for n in _several(new_shape)])
+    shape = tuple([whole(n, "resize: a size") for n in _several(new_shape)])
     if any(n < 0 for n in shape):
         raise ValueError(f"resize: sizes must not be negative; got {shape}.")
     return _resize(a, shape)
@@ -316,7 +315,12 @@ def delete(
         if not (is_integer(obj.dtype) or is_bool(obj.dtype)):
             raise TypeError(f"delete: `obj` picks by integers or booleans; got {obj.dtype}.")
         if obj.ndim == 0 and not is_bool(obj.dtype):
-            return _without(arr, canonical_axis(int(obj), n), axis)
+            place = int(obj)
+            if not -n <= place < n:
+                raise ValueError(
+                    f"delete: index {place} is out of bounds for axis {axis} of size {n}."
+                )
+            return _without(arr, place % n, axis)
     try:
         places = np.delete(np.arange(n), obj)
     except IndexError as error:
@@ -361,6 +365,9 @@ def insert(
         return _insert_by(arr, values, obj, axis)
     places = np.arange(n)[obj] if isinstance(obj, slice) else known(obj, "insert: `obj`")
     places = np.flatnonzero(places) if is_bool(places.dtype) else places
+    if places.size and not is_integer(places.dtype):
+        raise ValueError(f"insert: `obj` picks by integers or booleans; got {places.dtype}.")
+    places = places.astype(np.int64)
     if places.size == 1 and type_of(values).ndim:  # all values go to the one place
         values = _of_rank(values, t.ndim)
         values = moveaxis(values, 0, axis) if places.ndim == 0 else values
@@ -404,7 +411,7 @@ def _insert_by(x: Any, values: Any, places: Any, axis: int) -> Any:
 
 @fused(arrays=1)
 def _filled(values: Any, shape: tuple) -> Any:
-    return broadcast_to(values, shape)
+    return spread(values, shape, "insert")
 
 
 def _of_rank(values: Any, ndim: int) -> Any:
@@ -445,7 +452,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     """The elements with equal indices in two dimensions, the second larger by `offset`."""
     no_lists("diagonal", a)
     i, j = axes_of((axis1, axis2), type_of(a).ndim)
-    return _diagonal(a, operator.index(offset), i, j)
+    return _diagonal(a, whole(offset, "diagonal: offset"), i, j)
 
 
 @one_program(arrays=2)

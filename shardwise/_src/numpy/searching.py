@@ -14,7 +14,15 @@ from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.called import public_call
 from shardwise._src.numpy import binary
-from shardwise._src.numpy.convert import broadcast, cast, promote, strong, unknown_count
+from shardwise._src.numpy.convert import (
+    broadcast,
+    cast,
+    count_of,
+    promote,
+    strong,
+    unknown_count,
+    whole,
+)
 from shardwise._src.numpy.indexing import INT32, around, narrowed
 from shardwise._src.numpy.shapes import no_lists, ravel
 from shardwise._src.ops import basis
@@ -96,8 +104,8 @@ def nonzero(
     fill: Any = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * t.ndim
     if len(fill) != t.ndim:
         raise ValueError(f"nonzero: fill_value must have {t.ndim} parts; got {fill_value}.")
-    values = tuple(0 if v is None else operator.index(v) for v in fill)
-    return tuple(_places(a, operator.index(size), values))
+    values = tuple(0 if v is None else whole(v, "nonzero: fill_value") for v in fill)
+    return tuple(_places(a, count_of(size), values))
 
 
 def _value(a: Any, name: str) -> np.ndarray:
@@ -122,7 +130,7 @@ def argwhere(
     """The places of the elements that are not zero, a row of indices for each (see `nonzero`)."""
     t = type_of(a)
     if not t.ndim:
-        count = operator.index(size) if size is not None else int(bool(_value(a, "argwhere")))
+        count = count_of(size) if size is not None else int(bool(_value(a, "argwhere")))
         dtype: Any = canonicalize(int)
         return ground().new_array(np.zeros((count, 0), dtype))
     columns = nonzero(a, size=size, fill_value=fill_value)

@@ -6,7 +6,6 @@ left out then, and missing ones are filled with `fill_value`.
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.binary import logical_and, logical_xor, not_equal
-from shardwise._src.numpy.convert import cast, promote, strong
+from shardwise._src.numpy.convert import cast, count_of, promote, strong
 from shardwise._src.numpy.counting import known_count, unique
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.reductions import count_nonzero
@@ -70,8 +69,9 @@ def _places(mask: Any, size: int | None, name: str) -> tuple[Any, Any]:
     if size is None:
         about = f"{name}: how many elements there are"
         size = known_count(count_nonzero(mask), mask, about, "size")
-    (places,) = nonzero(mask, size=operator.index(size), fill_value=0)
-    return places, _exist(mask, operator.index(size))
+    count = count_of(size)
+    (places,) = nonzero(mask, size=count, fill_value=0)
+    return places, _exist(mask, count)
 
 
 @fused(arrays=1)
