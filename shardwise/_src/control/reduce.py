@@ -216,6 +216,15 @@ def reduce(
     axes = tuple([canonical_axis(d, types[0].ndim) for d in dimensions])
     scalars = [array_type((), t.dtype) for t in types]
     starts = [_start(v, t) for v, t in zip(inits, scalars, strict=True)]
+    body = _staged(computation, tree, scalars)
+    known = _known(body)
+    if known is not None:
+        return tree.unflatten([_reduced_by(known, xs[0], inits[0], starts[0], axes)])
+    return tree.unflatten(reduce_op(*xs, *starts, body=shared(body), axes=axes))
+
+
+def _staged(computation: Callable, tree: Any, scalars: Sequence[ArrayType]) -> Program:
+    """The function, of two trees of scalars, as a program that can run in any order."""
 
     def flat(*values: Any) -> list:
         half = len(values) // 2
@@ -241,10 +250,7 @@ def reduce(
             f"reduce: the function must not call the host, here with {', '.join(asks)}: it runs in "
             "no order, and any number of times. Use `scan`, or call the host with the result."
         )
-    known = _known(body)
-    if known is not None:
-        return tree.unflatten([_reduced_by(known, xs[0], inits[0], starts[0], axes)])
-    return tree.unflatten(reduce_op(*xs, *starts, body=shared(body), axes=axes))
+    return body
 
 
 def _reduce_one(x: Any, start: Any, computation: Any, dimensions: Any, tree: Any) -> Any:

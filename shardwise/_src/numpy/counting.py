@@ -440,16 +440,11 @@ def unique(
         ar, order, new, *given, axis=axis, size=size, has_fill=fill_value is not None
     )
     if return_inverse and axis is None and t.ndim != 1:
-        inverse = _shaped(inverse, t.shape)
+        inverse = inverse.reshape(t.shape)
     flags = (True, return_index, return_inverse, return_counts)
     rows = zip((values, index, inverse, counts), flags, strict=True)
     chosen = tuple([x for x, wanted in rows if wanted])
     return chosen[0] if len(chosen) == 1 else chosen
-
-
-@fused(arrays=1)
-def _shaped(x: Any, shape: tuple) -> Any:
-    return reshape(x, shape=shape)
 
 
 class UniqueAllResult(NamedTuple):

@@ -86,18 +86,14 @@ def parse(
                     _too_many(items, ndim)
                 n = shape[d]
                 i = item + n if item < 0 and wrap else item
-                if not 0 <= i < n:
+                within = 0 <= i < n
+                if not within:
                     i, outside = _beyond(i, d, n), outside or (moving and not clip)
-                    if not moving:  # it stays in the program, where `checkify` sees it
-                        pattern.append(SCALAR)
-                        operands.append(np.int32(item))
-                        d += 1
-                        continue
-                if moving:
-                    pattern.append(AT)
-                    operands.append(i)
-                else:
+                if within and not moving:
                     pattern.append(("int", i))
+                else:  # what is outside stays in the program, where `checkify` sees it
+                    pattern.append(AT if moving else SCALAR)
+                    operands.append(i if moving else np.int32(item))
                 d += 1
             elif item.__class__ is bool:
                 pattern.append(("truth", int(item)))

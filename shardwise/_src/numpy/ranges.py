@@ -39,6 +39,7 @@ from shardwise._src.types.dtypes import (
     is_float,
     is_inexact,
     is_integer,
+    real_dtype,
     to_inexact,
 )
 from shardwise._src.types.promotion import result_type
@@ -176,7 +177,7 @@ def _linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis:
     low, high = [_new_dimension(v, num, shape) for v in (low, high)]
     numbers = low
     if parts > 0:
-        count = create.iota(dtype=_real(inside), shape=(num, *shape), dimension=0)
+        count = create.iota(dtype=real_dtype(inside), shape=(num, *shape), dimension=0)
         at = cast(ew.div(count, constant(parts, count)), inside)
         numbers = ew.add(ew.mul(low, ew.sub(constant(1, at), at)), ew.mul(high, at))
         if endpoint:
@@ -185,10 +186,6 @@ def _linspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis:
         numbers = ew.floor(numbers)
     numbers = cast(numbers, inside if dtype is None else dtype)
     return move_axis(numbers, 0, canonical_axis(axis, len(shape) + 1))
-
-
-def _real(dtype: Any) -> Any:
-    return np.dtype(f"float{dtype.itemsize * 4}") if is_complex(dtype) else dtype
 
 
 def _new_dimension(x: Any, size: int, shape: tuple) -> Any:
@@ -237,7 +234,7 @@ def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis
     logs = [ew.div(ew.log(ew.div(v, turn)), constant(math.log(10), v)) for v in (low, high)]
     powers = body_of(_linspace)(logs[0], logs[1], num, endpoint, inside, 0)
     numbers = ew.mul(ew.pow(constant(10, powers), powers), _new_dimension(turn, num, shape))
-    count = create.iota(dtype=_real(inside), shape=(num, *shape), dimension=0)
+    count = create.iota(dtype=real_dtype(inside), shape=(num, *shape), dimension=0)
     first, last = [_new_dimension(v, num, shape) for v in (low, high)]
     numbers = ew.where(ew.eq(count, constant(0, count)), first, numbers)
     if endpoint and num > 1:

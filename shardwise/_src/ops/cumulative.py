@@ -34,6 +34,22 @@ from shardwise._src.types.dtypes import max_value, min_value
 Pair = tuple[Any, Any]  # a value and its tangent
 
 
+def _dims(op: Op, x: ArrayType, *, axis: int, reverse: bool = False) -> Dims:
+    names = along(x, (axis,))
+    return Dims((names,), (names,))
+
+
+def _transpose(op: Op, ct: Any, x: Any, *, axis: int, reverse: bool = False) -> list[Any]:
+    return [op(ct, axis=axis, reverse=not reverse)]
+
+
+def _batch(
+    op: Op, mapped: Any, args: Any, ds: Any, *, axis: int, reverse: bool = False
+) -> tuple:
+    (d,) = ds
+    return op(args[0], axis=axis + (axis >= d), reverse=reverse), d
+
+
 def cumulative(
     name: str, domain: Domain, body: Callable, identity: Callable, combine: Callable | None
 ) -> Op:
@@ -51,10 +67,6 @@ def cumulative(
                 f"got {axis}."
             )
         return array_type(x.shape, x.dtype, x.weak_type)
-
-    def dims(op: Op, x: ArrayType, *, axis: int, reverse: bool = False) -> Dims:
-        names = along(x, (axis,))
-        return Dims((names,), (names,))
 
     def lower(
         op: Op, e: Any, ins: Any, outs: Any, x: str, *, axis: int, reverse: bool = False
@@ -76,24 +88,15 @@ def cumulative(
         pair = (primals[0], tangents[0])
         return out, _scanned(combine, pair, axis, reverse)[1]
 
-    def transpose(op: Op, ct: Any, x: Any, *, axis: int, reverse: bool = False) -> list[Any]:
-        return [op(ct, axis=axis, reverse=not reverse)]
-
-    def batch(
-        op: Op, mapped: Any, args: Any, ds: Any, *, axis: int, reverse: bool = False
-    ) -> tuple:
-        (d,) = ds
-        return op(args[0], axis=axis + (axis >= d), reverse=reverse), d
-
     return Op(
         name,
         long=True,
         type_rule=type_rule,
-        dims=dims,
+        dims=_dims,
         lower=lower,
         jvp=jvp,
-        transpose=transpose if combine is None else None,
-        batch=batch,
+        transpose=_transpose if combine is None else None,
+        batch=_batch,
     )
 
 
