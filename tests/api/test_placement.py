@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise._src.moving import transfer
 from shardwise._src.runtime import backend, host
@@ -200,6 +201,31 @@ def test_memory_kinds():
     check(x, there)
     check(sw.device_put(x, TARGETS["both"]), TARGETS["both"])
     check(sw.device_put(VALUES, there), there)
+
+
+OF_HOST_MEMORY = {  # what stays there
+    "+": (lambda x: x + x, False), "sin": (jnp.sin, False), "sum": (jnp.sum, False),
+    "x[:2]": (lambda x: x[:2], False), "x[i]": (lambda x: x[np.array([0, 2])], False),
+    "jit": (sw.jit(lambda x: x), False), "x.T": (lambda x: x.T, False),
+    "beside": (lambda x: x + sw.device_put(x, TARGETS["rows"]), False),
+    "copy": (lambda x: x.copy(), True), "astype": (lambda x: x.astype(jnp.int32), True),
+    "zeros_like": (jnp.zeros_like, True),
+    "out_shardings": (lambda x: sw.jit(lambda x: x + 1, out_shardings=x.sharding)(x), True),
+}
+
+
+@pytest.mark.parametrize("name", OF_HOST_MEMORY)
+def test_results_of_arrays_in_host_memory(name):
+    f, stays = OF_HOST_MEMORY[name]
+    whole = np.asarray(f(jnp.asarray(VALUES)))
+    for place in (NamedSharding(MESH, P("x")), SingleDeviceSharding(DEVICES[0])):
+        if name == "beside" and not isinstance(place, NamedSharding):
+            continue
+        x = sw.device_put(VALUES, place.with_memory_kind("pinned_host"))
+        y = f(x)
+        assert y.sharding.memory_kind == ("pinned_host" if stays else "device")
+        assert y.devices() == x.devices()
+        np.testing.assert_allclose(y, whole, rtol=1e-6)
 
 
 def test_in_a_traced_function_it_is_a_constraint():
