@@ -213,7 +213,7 @@ def test_committed_arguments_must_be_where_in_shardings_say():
     with pytest.raises(ValueError) as caught:
         f(y)
     assert str(caught.value) == (
-        f"<lambda>: a of type f32[8,4] is on {y.sharding}, but in_shardings asks for "
+        f"jit of <lambda>: a of type f32[8,4] is on {y.sharding}, but in_shardings asks for "
         f"{sharding('x')}. Use `device_put` to move it, or None in in_shardings to take it as it "
         "is."
     )

@@ -142,8 +142,8 @@ WRONG = {
     "argument": (
         lambda: sw.jit(lambda a: a, in_shardings=Format(COLUMNS, ONE))(sw.device_put(X, ONE)),
         ValueError,
-        "<lambda>: a of type f32[8,4] is in the default layout, but in_shardings asks for the "
-        "layout Layout(major_to_minor=(1, 0)). Use `device_put` with a Format to change it, or "
+        "jit of <lambda>: a of type f32[8,4] is in the default layout, but in_shardings asks for "
+        "the layout Layout(major_to_minor=(1, 0)). Use `device_put` with a Format to change it, or "
         "None in in_shardings to take it as it is.",
     ),
 }
@@ -431,8 +431,8 @@ def test_in_shardings_in_host_memory_are_for_what_is_there():
     with pytest.raises(ValueError) as caught:
         sw.jit(lambda a: a * 2, in_shardings=HOST)(near)
     assert str(caught.value) == (
-        f"<lambda>: a of type f32[8,4] is on {near.sharding}, but in_shardings asks for {HOST}. "
-        "Use `device_put` to move it, or None in in_shardings to take it as it is."
+        f"jit of <lambda>: a of type f32[8,4] is on {near.sharding}, but in_shardings asks for "
+        f"{HOST}. Use `device_put` to move it, or None in in_shardings to take it as it is."
     )
 
 

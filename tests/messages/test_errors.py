@@ -106,9 +106,10 @@ def test_arguments_on_different_devices():
 
 def test_arguments_placed_otherwise_than_in_shardings_ask():
     x = sw.device_put(X, over("x"))
-    fails(ValueError, "identity: a of type f32[8,4] is on NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
-          "spec=P('x')), but in_shardings asks for NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
-          "spec=P('y')). Use `device_put` to move it, or None in in_shardings to take it as it is.",
+    fails(ValueError, "jit of identity: a of type f32[8,4] is on NamedSharding(mesh=Mesh('x': 4, "
+          "'y': 2), spec=P('x')), but in_shardings asks for NamedSharding(mesh=Mesh('x': 4, "
+          "'y': 2), spec=P('y')). Use `device_put` to move it, or None in in_shardings to take "
+          "it as it is.",
           sw.jit(identity, in_shardings=over("y")), x)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise._src.base.other_names import NAMESPACES, OTHER_NAMES
+from shardwise._src.base.other_names import NAMESPACES, NOT_YET, OTHER_NAMES
 from shardwise._src.numpy.elsewhere import Elsewhere
 
 PACKAGE = Path(sw.__file__).parent
@@ -87,6 +87,14 @@ def test_names_of_other_libraries_lead_to_what_there_is():
         import_module(name)
 
 
+def test_what_is_not_built_is_not_there():
+    for space in NAMESPACES:
+        assert not NOT_YET & set(dir(import_module(space))), space
+
+
+HOST = "what there is; `shardwise.pure_callback` calls NumPy's or SciPy's from a program."
+
+
 @pytest.mark.parametrize(
     ("module", "name", "advice"),
     [
@@ -109,6 +117,21 @@ def test_names_of_other_libraries_lead_to_what_there_is():
         ("shardwise", "tree_map", "Use `shardwise.tree_util.tree_map`."),
         ("shardwise", "host_id", "Use `shardwise.process_index`."),
         ("shardwise.numpy", "qqqq", ""),
+        ("shardwise", "scipy", f"It is not built yet: `dir(shardwise)` lists {HOST}"),
+        ("shardwise.numpy", "fft", f"It is not built yet: `dir(shardwise.numpy)` lists {HOST}"),
+        (
+            "shardwise.numpy.linalg", "solve",
+            f"It is not built yet: `dir(shardwise.numpy.linalg)` lists {HOST}",
+        ),
+        (
+            "shardwise", "shard_map",
+            "It is not built yet: `dir(shardwise)` lists what there is.",
+        ),
+        (
+            "shardwise.lax", "conv_general_dilated",
+            "It is not built yet: `dir(shardwise.lax)` lists what there is.",
+        ),
+        ("shardwise.lax", "linalg", "Use `shardwise.numpy.linalg`."),
     ],
 )
 def test_an_unknown_name_of_a_module(module, name, advice):

@@ -153,5 +153,7 @@ def test_kinds_of_unreduced_values():
     )
     assert message(NotImplementedError, P, unreduced={"y"}, unreduced_kind=UnreducedKind.max) == (
         "unreduced_kind=max of a PartitionSpec: devices hold addends along unreduced axes; values "
-        "whose maximum is to be taken are not supported. Take it with shardwise.lax.pmax."
+        "whose maximum is to be taken are not supported. Leave both out and take it at once: "
+        "`shardwise.numpy.max(x, axis)` also goes along split dimensions, and "
+        "`shardwise.lax.pmax(x, axis_name)` along a mapped axis."
     )

@@ -43,6 +43,16 @@ _OTHER = {
     "pmap": "jit", "backward": "grad", "autograd": "grad", "topk": "lax.top_k",
     "norm": "numpy.linalg.norm", "log_sum_exp": "nn.logsumexp", "swish": "nn.silu",
 }
+# What JAX has, and this library not yet; the first ones are in NumPy or SciPy, too.
+_ON_THE_HOST = frozenset((
+    "apply_along_axis apply_over_axes cholesky det eig eigh eigvals eigvalsh fft frompyfunc inv "
+    "lstsq matrix_rank packbits pinv polydiv polyfit qr roots scipy slogdet solve svd svdvals "
+    "tensorinv tensorsolve unpackbits vectorize"
+).split())
+NOT_YET = _ON_THE_HOST | frozenset((
+    "conv conv_general_dilated conv_transpose distributed export ffi image multivariate_normal "
+    "named_scope orthogonal pallas profiler ragged_dot reduce_window shard_map sparse stages"
+).split())
 # Name elsewhere → the full name here.
 OTHER_NAMES = {
     **{name: f"shardwise.numpy.{ours}" for name, ours in _NUMPY.items()},
@@ -68,4 +78,8 @@ def suggestion(
     for space in NAMESPACES:
         if name in names_in(space):
             return f" Use `{space}.{name}`."
+    if name in NOT_YET:
+        host = "; `shardwise.pure_callback` calls NumPy's or SciPy's from a program"
+        there = f"`dir({package})` lists what there is{host if name in _ON_THE_HOST else ''}"
+        return f" It is not built yet: {there}."
     return did_you_mean(name, names_in(package), 0.75)

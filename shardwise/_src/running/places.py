@@ -87,7 +87,7 @@ def check_committed(
         if order is not sig.layout and not isinstance(order, AutoLayout):
             name = names[i] if i < len(names) else f"argument {i}"
             raise ValueError(
-                f"{program.name}: {name} of type {sig.type.str_short(True)} is in the "
+                f"jit of {program.name}: {name} of type {sig.type.str_short(True)} is in the "
                 f"{_layout_text(sig.layout)}, but in_shardings asks for the {_layout_text(order)}. "
                 f"Use `device_put` with a Format to change it, or None in in_shardings to take it "
                 "as it is."
@@ -97,9 +97,9 @@ def check_committed(
         if sig.sharding.device_set != want.device_set or not _alike(sig, want):
             name = names[i] if i < len(names) else f"argument {i}"
             raise ValueError(
-                f"{program.name}: {name} of type {sig.type.str_short(True)} is on {sig.sharding}, "
-                f"but in_shardings asks for {want}. Use `device_put` to move it, or None in "
-                "in_shardings to take it as it is."
+                f"jit of {program.name}: {name} of type {sig.type.str_short(True)} is on "
+                f"{sig.sharding}, but in_shardings asks for {want}. Use `device_put` to move it, "
+                "or None in in_shardings to take it as it is."
             )
 
 

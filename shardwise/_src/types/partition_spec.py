@@ -235,10 +235,12 @@ def _check_kind(kind: Any, unreduced: Any) -> None:
             "none: add unreduced={...}, or leave it out."
         )
     if name != "sum":
+        along = f"shardwise.lax.p{name}"
         raise NotImplementedError(
             f"unreduced_kind={name} of a PartitionSpec: devices hold addends along unreduced axes; "
-            f"values whose {name}imum is to be taken are not supported. Take it with "
-            f"shardwise.lax.p{name}."
+            f"values whose {name}imum is to be taken are not supported. Leave both out and take it "
+            f"at once: `shardwise.numpy.{name}(x, axis)` also goes along split dimensions, and "
+            f"`{along}(x, axis_name)` along a mapped axis."
         )
 
 
