@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -179,3 +181,23 @@ def test_arrays_are_of_one_class():
     sw.jit(lambda x: seen.append(isinstance(x, jnp.ndarray)))(1.0)
     assert seen == [True]
     assert not isinstance(np.ones(3), jnp.ndarray)
+
+
+def test_messages_do_not_depend_on_which_names_were_used():
+    code = (
+        "import shardwise as sw, shardwise.numpy as jnp\n"
+        "USED\n"
+        "for f in (lambda: jnp.ones(3) + jnp.ones(4), lambda: jnp.ones(3) < 'a',\n"
+        "          lambda: jnp.sort(sw.random.key(0)), lambda: sw.random.key(0) < 1):\n"
+        "    try:\n"
+        "        f()\n"
+        "    except Exception as error:\n"
+        "        print(error)\n"
+    )
+    printed = []
+    every = "[getattr(space, name) for space in (jnp, sw.lax, sw.nn) for name in dir(space)]"
+    for used in ("", every):
+        command = [sys.executable, "-c", code.replace("USED", used)]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        printed.append(run.stdout)
+    assert printed[0] == printed[1] != ""
