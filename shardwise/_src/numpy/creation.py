@@ -302,8 +302,18 @@ def _from_sequence(rows: Sequence[Any], dtype: Any) -> Any:
         if kinds:
             dtype = lattice_join(*[dtype_and_weak(k(0)) for k in kinds])[0]
     if float in kinds and not np.issubdtype(dtype, np.inexact):
-        return ground().new_array(np.asarray(rows).astype(dtype))
-    return ground().new_array(np.asarray(rows, dtype))
+        return ground().new_array(_even(rows, None).astype(dtype))
+    return ground().new_array(_even(rows, dtype))
+
+
+def _even(rows: Sequence[Any], dtype: Any) -> np.ndarray:
+    try:
+        return np.asarray(rows, dtype)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+    message = "rows of one level of a nested sequence must have one length. Pad the shorter ones."
+    raise ValueError(by_name(message))
 
 
 _PLAIN = {bool, int, float, complex}
