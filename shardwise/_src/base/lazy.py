@@ -82,8 +82,7 @@ def public_name(module: str, name: str) -> str:
         for public, place in _names_in(space).items():
             if place == (module, name):
                 return f"{space}.{public}"
-    space = module.replace("._src", "")
-    space = space if space in NAMESPACES else ".".join(space.split(".")[:2])
+    space = f"shardwise.{module.split('.')[2]}"
     return f"{space}.{name}" if space in NAMESPACES and name in _names_in(space) else ""
 
 

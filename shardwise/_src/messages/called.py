@@ -21,10 +21,7 @@ from shardwise._src.base.warn import PACKAGE
 from shardwise._src.messages.arguments import argument_names, names_of
 from shardwise._src.runtime.pytree import flatten
 
-_NAMESPACES = tuple(  # the second: once a function was asked for its public name
-    f"shardwise.{way}"
-    for name in ("numpy", "lax", "nn", "random") for way in (f"_src.{name}.", name)
-)
+_NAMESPACES = tuple(f"shardwise._src.{name}." for name in ("numpy", "lax", "nn", "random"))
 _WRAPPERS = ("shardwise._src.core.fused", "shardwise._src.messages.tracebacks")
 _AT = "shardwise._src.numpy.at"
 
