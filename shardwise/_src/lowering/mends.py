@@ -33,6 +33,7 @@ class Mended(Emitter):
     def __init__(self, *args: Any):
         super().__init__(*args)
         self._zeros: set[str] = set()  # names of scalars
+        self._sliced: dict[str, tuple[list[str], str]] = {}  # by value: a block, its copy in there
 
     def constant(self, value: Any, aval: ArrayType) -> str:
         name = super().constant(value, aval)
@@ -115,9 +116,22 @@ class Mended(Emitter):
         self, x: str, t: ArrayType, starts: Sequence[int], limits: Sequence[int],
         strides: Sequence[int] | None = None,
     ) -> str:
-        """XLA errors `gathered-and-sliced`, and `slice-of-reshape`: of a value as it is at hand."""
-        if any(b - a != n for n, a, b in zip(t.shape, starts, limits, strict=True)):
-            x = self.apart(x, t)
+        """XLA errors `gathered-and-sliced`, and `slice-of-reshape`: of a value as it is at hand;
+        and `one-step`: a stride from an element to no other.
+
+        All slices of a value are of one copy: XLA knows a rotation by its two slices.
+        """
+        if strides is not None:
+            rows = [(a, a + 1, 1) if 0 < b - a <= s else (a, b, s)
+                    for a, b, s in zip(starts, limits, strides, strict=True)]
+            starts, limits, strides = zip(*rows, strict=True) if rows else ((), (), ())
+        strided = strides is not None and any(s != 1 for s in strides)
+        if not strided and any(b - a != n for n, a, b in zip(t.shape, starts, limits, strict=True)):
+            lines, copy = self._sliced.get(x, ([], x))
+            if lines is not self.lines:  # another block
+                copy = self.apart(x, t)
+                self._sliced[x] = self.lines, copy
+            x = copy
         return super().slice(x, t, starts, limits, strides)
 
     def dynamic_slice(
@@ -210,6 +224,7 @@ class Mended(Emitter):
         self, xs: Sequence[str], ins: Sequence[ArrayType], dims: Any, body: str, **flags: bool
     ) -> str:
         """XLA errors `scattered-padding`: updates in unequal parts, whose padding is scattered too;
+        `split-index-vectors`;
         `scatter-into-part`: a single one, into a part of an operand; and `extremes-without-nan`.
         """
         x, indices, updates = xs
@@ -217,8 +232,9 @@ class Mended(Emitter):
         if JAXLIB < (0, 12) and all(ins[2].shape[d] == 1 for d in along):
             x = self.apart(x, ins[0])
         uneven = [i for i, d in enumerate(along) if not self.divides(ins[2].shape[d])]
-        if uneven:
+        if uneven or JAXLIB < (0, 12):
             indices = self.whole(indices, ins[1], [*uneven, ins[1].ndim - 1])
+        if uneven:
             updates = self.whole(updates, ins[2], [along[i] for i in uneven])
         if body not in _EXTREMES or not is_float(ins[0].dtype):
             return super().scatter([x, indices, updates], ins, dims, body, **flags)
