@@ -92,6 +92,13 @@ def test_bare_specs_are_over_the_mesh_in_scope(mesh: Mesh):
     assert sw.typeof(x).str_short(True) == "f32[8@x,4]"
 
 
+@pytest.mark.parametrize("made", [jnp.array, jnp.asarray, sw.device_put])
+def test_host_values_go_to_a_bare_spec_in_a_trace(mesh: Mesh, made):
+    found = sw.jit(lambda: made(A, device=P("x")))()
+    assert shown(found) == "float32[8@x,4]"
+    np.testing.assert_array_equal(found, A)
+
+
 def test_meshes_are_set_outside_of_transforms_only():
     message = error_of(ValueError, sw.jit(lambda x: set_mesh(MESH) and x), A)
     assert message.startswith("set_mesh cannot be used under a transform (jit of <lambda>, called")

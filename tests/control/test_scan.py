@@ -199,6 +199,16 @@ def test_transposing_with_a_counter_in_the_carry():
     close(transpose(program, [], [array(1.0)])[0], transposed)
 
 
+def test_a_length_that_equals_one_that_is_known_is_looked_at():
+    def step(c, _):
+        return c, None
+
+    scan(step, 1.0, length=3)
+    assert message(TypeError, scan, step, 1.0, length=3.0) == (
+        "scan: length must be an integer; got 3.0."
+    )
+
+
 def test_lengths():
     close(scan(lambda c, _: (c * 2.0, None), array(1.0), length=5)[0], np.float32(32))
     c, ys = scan(lambda c, x: (c + x, c), array(C), array(np.zeros((0, 3))))

@@ -96,7 +96,8 @@ def scan(
 
 def _key(tree: Any, length: Any, reverse: Any, unroll: Any, types: list[ArrayType]) -> tuple:
     """What a staged body is kept by; there is none under `disable_jit`, which is in the context."""
-    return CURRENT.get().key, tree, length, reverse, unroll, unroll is True, *types
+    kinds = type(length), type(unroll)  # 3.0 equals 3, and is refused
+    return CURRENT.get().key, tree, length, reverse, unroll, *kinds, *types
 
 
 class _Call:

@@ -309,7 +309,7 @@ def _type_of_bounds(lower: Any, upper: Any) -> ArrayType:
 
 def _key_of_counted(length: int, unroll: Any, tree: Any, types: list[ArrayType]) -> tuple:
     """What a loop is kept by; there is none under `disable_jit`, which is in the context."""
-    return "fori", length, unroll, unroll is True, CURRENT.get().key, tree, *types
+    return "fori", length, unroll, type(unroll), CURRENT.get().key, tree, *types
 
 
 class _Fori(_Carried):

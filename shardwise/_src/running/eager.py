@@ -40,6 +40,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage_fused
 from shardwise._src.transforms.tracer import Tracer, escaped
 from shardwise._src.types.array_type import array_type
+from shardwise._src.types.mesh import AbstractMesh
 
 CACHE_SIZE = 8192
 
@@ -214,8 +215,8 @@ class Eager(Interpreter, Indexing):
 
     def place(self, x: Any, target: Any) -> Any:
         sharding = as_sharding(target, "device")
-        if isinstance(x, Tracer):
-            return sharding_constraint(x, sharding=sharding)
+        if isinstance(x, Tracer) or isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+            return sharding_constraint(x, sharding=sharding)  # of a trace, which has no devices
         return move(self.array(x), sharding)
 
     def made(self, fused: Fused, args: tuple[Any, ...], target: Any) -> Any:
