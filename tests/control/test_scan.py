@@ -205,7 +205,7 @@ def test_a_length_that_equals_one_that_is_known_is_looked_at():
 
     scan(step, 1.0, length=3)
     assert message(TypeError, scan, step, 1.0, length=3.0) == (
-        "scan: length must be an integer; got 3.0."
+        "scan: length must be an integer; got 3.0 of type float."
     )
 
 
