@@ -79,6 +79,8 @@ def integers(d: Draw) -> Written:
         raise Unfit
     name = d.one(["bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide", "remainder",
                   "left_shift", "right_shift"])  # fmt: skip
+    if name == "floor_divide" and x.name == y.name:  # of 0 by itself: docs/values.md
+        raise Unfit
     return f"jnp.{name}({x.name}, {y.name})", known(inf)
 
 
