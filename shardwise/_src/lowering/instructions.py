@@ -27,6 +27,7 @@ class Instructions:
     let: Callable[[str], str]
     lets: Callable[[str, int], list[str]]
     lines: list[str]
+    platform: str
     hoisted: dict[int, str]
     fresh: Callable[[], str]
     region: Callable[[Callable[[], None]], str]
@@ -116,10 +117,15 @@ class Instructions:
         self, x: str, update: str, starts: Sequence[str], ins: Sequence[ArrayType]
     ) -> str:
         """ins: the types of `x`, of the update and of the starts."""
+        update = self._computed(update, ins[1])
         names, types = ", ".join([x, update, *starts]), ", ".join(map(self.ty, ins))
         return self.let(
             f"stablehlo.dynamic_update_slice {names} : ({types}) -> {self.ty(ins[0])}"
         )
+
+    def _computed(self, update: str, t: ArrayType) -> str:
+        """XLA error `update-in-place`: what is computed of a value while it is written there."""
+        return self.apart(update, t) if JAXLIB >= (0, 11) and self.platform == "cpu" else update
 
     def gather(
         self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
@@ -210,6 +216,7 @@ class Instructions:
         dims: `ScatterDimensionNumbers`.
         body: the name of what combines two elements; empty to replace.
         """
+        xs = [*xs[:2], self._computed(xs[2], ins[2])]
         numbers = attribute("scatter", {
             "update_window_dims": dims.update_window_dims,
             "inserted_window_dims": dims.inserted_window_dims,
