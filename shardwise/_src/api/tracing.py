@@ -9,7 +9,7 @@ from typing import Any
 
 from shardwise._src.api.jit import jit
 from shardwise._src.api.signatures import check_function
-from shardwise._src.base.context import Context, current
+from shardwise._src.base.context import Context, NamedAxis, current
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.messages.tracebacks import hides_frames
@@ -78,7 +78,7 @@ def make_jaxpr(
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         here = current()
-        with here.replace(axes=(*here.axes, *map(tuple, axis_env or ()))).entered():
+        with here.replace(axes=(*here.axes, *[NamedAxis(*pair) for pair in axis_env or ()])).entered():
             traced = jitted.trace(*args, **kwargs)
         return (traced.program, traced.out_info) if return_shape else traced.program
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from shardwise._src.base.caches import Interned
 
@@ -45,12 +45,23 @@ class TraceKey:
         return f"TraceKey{self.parts}"
 
 
+class NamedAxis(NamedTuple):
+    """A named axis in scope: of a `vmap`, or of a mesh inside of `shard_map`.
+
+    tracked: whether types say which values vary along it.
+    """
+
+    name: Any
+    size: int
+    tracked: bool = False
+
+
 class Context:
     """What the code that runs now finds around it. Treat as immutable; derive with `replace`.
 
     interpreter: receives every op that is bound; has `process`, `call` and `eager`.
     mesh:        the mesh in scope (`with mesh:`, `set_mesh`), or None.
-    axes:        the named axes in scope, as a tuple of (name, size).
+    axes:        the named axes in scope, as a tuple of `NamedAxis`.
     flags:       flag name → value, for every flag that differs from its default.
     """
 
@@ -86,17 +97,19 @@ class Context:
         finally:
             CURRENT.reset(token)
 
-    def axis_size(self, name: Any, who: str = "") -> int:
-        """The size of a named axis. who: the function that asks, and a colon, for the error."""
-        for axis, size in reversed(self.axes):
-            if axis == name:
-                return size
-        bound = " and ".join(dict.fromkeys(repr(a) for a, _ in self.axes)) or "none"
+    def axis(self, name: Any, who: str = "") -> NamedAxis:
+        """A named axis. who: the function that asks, and a colon, for the error."""
+        for axis in reversed(self.axes):
+            if axis.name == name:
+                return axis
+        bound = " and ".join(dict.fromkeys(repr(axis.name) for axis in self.axes)) or "none"
         of_mesh = name in getattr(self.mesh, "axis_names", ())
-        hint = f" {name!r} is an axis of the mesh; of a mesh, arrays are whole." if of_mesh else ""
+        hint = (f" {name!r} is an axis of the mesh, whose parts only `shardwise.shard_map` sees."
+                if of_mesh else "")
         raise NameError(
             f"{who}unbound axis name: {name}. The axes in scope are: {bound}.{hint} An axis gets "
-            f"its name by a map around the call: `shardwise.vmap(f, axis_name={name!r})`."
+            f"its name by a map around the call: `shardwise.vmap(f, axis_name={name!r})` or "
+            "`shardwise.shard_map`."
         )
 
 

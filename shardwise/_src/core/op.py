@@ -10,6 +10,8 @@ theirs. How they are called (`**p` are the op's parameters):
 
     type_rule(op, *types, **p)            → ArrayType, or a tuple of them when `multiple`
     dims(op, *types, **p)                 → Dims: how dimensions belong together (types/dims.py)
+    varying(op, names, **p)               → the named axes along which results vary, by those of the
+                                            operands; where it is not the same.
     lower(op, e, ins, outs, *xs, **p)     → SSA values. `e` is the emitter, `ins`, `outs` the types.
     jvp(op, primals, tangents, **p)       → (result, tangent). A tangent of None is a symbolic zero.
     transpose(op, ct, *args, **p)         → one cotangent (or None) per argument; linear arguments
@@ -85,6 +87,7 @@ class Op:
     is_call:     whether it only calls the one program that it holds, which may stand in its place.
     shardings:   the parameters that are shardings; its type rule says how results are split.
     named_axes:  the parameters with the named axes it is over, and with their sizes; or None.
+    binds:       the parameter with the named axes that mean something in its programs only; or None.
     user_code:   whether parameters hold functions of the user, which rules run.
     elements:    what becomes of the operands' elements; see `Elements`.
     pointwise:   whether an element of a result depends on the operands' elements in its place only;
@@ -102,6 +105,7 @@ class Op:
     _: KW_ONLY
     type_rule: Rule
     dims: Rule | None = None
+    varying: Rule | None = None
     lower: Rule | None = None
     jvp: Rule | None = None
     transpose: Rule | None = None
@@ -121,6 +125,7 @@ class Op:
     is_call: bool = False
     shardings: tuple[str, ...] = ()
     named_axes: tuple[str, str] | None = None
+    binds: str | None = None
     user_code: bool = False
     elements: Elements = Elements.COMPUTED
     pointwise: bool = False

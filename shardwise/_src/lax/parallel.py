@@ -28,8 +28,10 @@ from shardwise._src.numpy.binary import true_divide
 from shardwise._src.ops import collective as ops
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.exchange import is_even, span
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import expand_dims, squeeze
+from shardwise._src.ops.varying import varied
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, T
 from shardwise._src.types.dtypes import is_bool
@@ -52,13 +54,14 @@ class _Axes:
         self.positions = tuple([a for a in given if positional and isinstance(a, int)])
         self.names = tuple([a for a in given if not (positional and isinstance(a, int))])
         scope = current()
-        asked = f"shardwise.lax.{who}: "
-        self.sizes = tuple([scope.axis_size(name, asked) for name in self.names])
+        found = [scope.axis(name, f"shardwise.lax.{who}: ") for name in self.names]
+        self.sizes = tuple([axis.size for axis in found])
+        self.tracked = tuple([axis.name for axis in found if axis.tracked])
         twice = [a for i, a in enumerate(self.names) if a in self.names[:i]]
         if twice:
             raise ValueError(f"{who}: axis {twice[0]!r} is given twice, in {given}.")
         self.groups = None if groups is None else self._checked(groups)
-        self.count = ops.span(self.sizes, self.groups)
+        self.count = span(self.sizes, self.groups)
 
     def _checked(self, groups: Sequence[Sequence[int]]) -> Any:
         found = tuple([tuple([operator.index(i) for i in group]) for group in groups])
@@ -76,7 +79,7 @@ class _Axes:
 
     @property
     def even(self) -> bool:
-        return len({*map(len, self.groups or ())}) <= 1
+        return is_even(self.groups)
 
     def need_even(self) -> None:
         if not self.even:
@@ -84,6 +87,10 @@ class _Axes:
                 f"{self.who}: axis_index_groups must be of one size, as all results have one "
                 f"shape; got {[list(group) for group in self.groups or ()]}."
             )
+
+    def varied(self, x: Any) -> Any:
+        """A value as one that varies along these axes, where types say so."""
+        return varied(x, self.tracked) if self.tracked else x
 
     @property
     def params(self) -> dict[str, Any]:
@@ -140,7 +147,7 @@ def _reduced(op: Op, reduce: Op, x: Any, axes: _Axes) -> Any:
                 "name that `vmap` gives them (axis_name)."
             )
         x = reduce(x, axes=tuple([axis_of(a, t.ndim) for a in axes.positions]))
-    return op(x, groups=axes.groups, **axes.params) if axes.names else itself(x)
+    return op(axes.varied(x), groups=axes.groups, **axes.params) if axes.names else itself(x)
 
 
 def pmean(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
@@ -198,7 +205,21 @@ def all_gather(
     Raises:
       ValueError: if there is no such dimension, or the groups are of different sizes.
     """
-    axes = _Axes("all_gather", axis_name, axis_index_groups)
+    return _gathered("all_gather", x, axis_name, axis, tiled, axis_index_groups)
+
+
+def all_gather_invariant(
+    x: T, axis_name: AxisNames, *, axis: int = 0, tiled: bool = False
+) -> T:
+    """As `all_gather`; types say that the result is the same along the axes."""
+    return _gathered("all_gather_invariant", x, axis_name, axis, tiled, invariant=True)
+
+
+def _gathered(
+    who: str, x: Any, axis_name: Any, axis: int, tiled: bool, groups: Groups = None,
+    invariant: bool = False,
+) -> Any:
+    axes = _Axes(who, axis_name, groups)
     axes.need_even()
 
     def gathered(leaf: Any) -> Any:
@@ -207,7 +228,9 @@ def all_gather(
             leaf = expand_dims(leaf, (place,))
         if not axes.names:
             return leaf
-        return ops.all_gather(leaf, axis=place, groups=axes.groups, **axes.params)
+        return ops.all_gather(
+            axes.varied(leaf), axis=place, groups=axes.groups, invariant=invariant, **axes.params
+        )
 
     return _mapped(gathered, x)
 
@@ -232,6 +255,7 @@ def psum_scatter(
         place = axis_of(scatter_dimension, type_of(leaf).ndim)
         _check_parts(axes, "scatter_dimension", leaf, place, tiled)
         if axes.names:
+            leaf = axes.varied(leaf)
             leaf = ops.reduce_scatter(leaf, axis=place, groups=axes.groups, **axes.params)
         return leaf if tiled else squeeze(leaf, (place,))
 
@@ -278,7 +302,7 @@ def all_to_all(
             gone = split
         if axes.names:
             leaf = ops.all_to_all(
-                leaf, split=split, concat=concat, groups=axes.groups, **axes.params
+                axes.varied(leaf), split=split, concat=concat, groups=axes.groups, **axes.params
             )
         return leaf if tiled else squeeze(leaf, (gone,))
 
@@ -313,7 +337,7 @@ def ppermute(x: T, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> T:
                 f"ppermute: each {what} must be one of the {axes.count} indices of "
                 f"{_shown(axes)}, and occur once; got {list(indices)}."
             )
-    return _mapped(lambda leaf: ops.ppermute(leaf, perm=pairs, **axes.params), x)
+    return _mapped(lambda leaf: ops.ppermute(axes.varied(leaf), perm=pairs, **axes.params), x)
 
 
 def _shown(axes: _Axes) -> str:
@@ -350,23 +374,31 @@ def pbroadcast(x: T, axis_name: AxisNames, source: int) -> T:
             f"pbroadcast: source must be one of the {axes.count} indices of {_shown(axes)}; got "
             f"{place}."
         )
-    return _mapped(lambda leaf: ops.pbroadcast(leaf, source=place, **axes.params), x)
+    return _mapped(lambda leaf: ops.pbroadcast(axes.varied(leaf), source=place, **axes.params), x)
 
 
 def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
     """The same values, with what their types say about named axes changed.
 
-    Types say nothing about the axes of a `vmap`, along which all values may vary.
+    Inside of `shard_map` a value that is the same along an axis becomes one that varies along it,
+    by its type; there is no communication. Types say nothing about the axes of a `vmap`, along
+    which all values may vary.
 
     Raises:
       ValueError: for another `to` than "varying".
     """
-    _Axes("pcast", axis_name)
+    axes = _Axes("pcast", axis_name)
     if to != "varying":
         raise ValueError(
-            f"pcast: along the axis of a vmap, values can be cast to 'varying' only; got {to!r}."
+            f"pcast: values can be cast to 'varying' only; got {to!r}. A value that varies is made "
+            "the same for all by a collective, such as `shardwise.lax.psum`."
         )
-    return itself(x)
+    return _mapped(lambda leaf: itself(axes.varied(leaf)), x)
+
+
+def pvary(x: T, axis_name: AxisNames) -> T:
+    """`pcast(x, axis_name, to="varying")`."""
+    return pcast(x, axis_name, to="varying")
 
 
 # -- where one is --
@@ -376,7 +408,8 @@ def axis_index(axis_name: AxisNames) -> Array:
     """The index along a named axis, an int32; along several, the number of the index."""
     axes = _Axes("axis_index", axis_name)
     zero: Any = np.int32(0)
-    return ops.number(**axes.params) if axes.names else zero
+    marks = [name in axes.tracked for name in axes.names]
+    return ops.number(**axes.params, varies=marks) if axes.names else zero
 
 
 def axis_size(axis_name: AxisNames) -> int:

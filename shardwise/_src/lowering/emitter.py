@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,95 +25,31 @@ from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.toolbox import derived, programs_in
 from shardwise._src.lowering.extended import on_buffers
 from shardwise._src.lowering.instructions import Instructions
+from shardwise._src.lowering.manual import Manual, ManualAxes
+from shardwise._src.lowering.text import constant_text, literal_text, return_text, tensor_text
 from shardwise._src.messages.source import line_of
-from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.runtime.callbacks import bits_of
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
-from shardwise._src.types.mesh import AbstractMesh
-from shardwise._src.types.partition_spec import UNCONSTRAINED
-from shardwise._src.types.sharding import NamedSharding
-
-_ELEMENTS = {
-    "bool": "i1", "float8_e3m4": "f8E3M4", "float8_e4m3": "f8E4M3", "float8_e4m3fn": "f8E4M3FN",
-    "float8_e4m3b11fnuz": "f8E4M3B11FNUZ", "float8_e4m3fnuz": "f8E4M3FNUZ",
-    "float8_e5m2": "f8E5M2", "float8_e5m2fnuz": "f8E5M2FNUZ", "float8_e8m0fnu": "f8E8M0FNU",
-    "float4_e2m1fn": "f4E2M1FN", "bfloat16": "bf16", "float16": "f16", "float32": "f32",
-    "float64": "f64", "complex64": "complex<f32>", "complex128": "complex<f64>",
-}
-for _bits in (2, 4, 8, 16, 32, 64):
-    _ELEMENTS[f"int{_bits}"] = f"i{_bits}"
-    _ELEMENTS[f"uint{_bits}"] = f"ui{_bits}"
 
 MAX_DENSE = 64  # elements of a constant that lowering may write as text
 
 
-def element_text(dtype: Any) -> str:
-    """`f32`, `ui8`, `complex<f32>`: a dtype in StableHLO's text."""
-    try:
-        return _ELEMENTS[dtype.name]
-    except KeyError:
-        raise TypeError(f"dtype {dtype} has no representation on devices") from None
-
-
-@functools.lru_cache(8192)
-def tensor_text(aval: ArrayType) -> str:
-    """`tensor<8x4xf32>`."""
-    shape, dtype = aval.shape, aval.dtype
-    if isinstance(dtype, ExtendedDType):
-        shape, dtype = shape + dtype.physical_shape, dtype.physical_dtype
-    return f"tensor<{''.join(f'{n}x' for n in shape)}{element_text(dtype)}>"
-
-
-def literal_text(value: Any, dtype: Any) -> str:
-    """A scalar constant of `dtype`, exact to the bit."""
-    if value.__class__ is np.ndarray:
-        value = value[()]
-    return _literal_text(value, dtype, exact(value))
-
-
-@functools.lru_cache(4096)
-def _literal_text(value: Any, dtype: Any, mark: Any) -> str:
-    scalar = np.asarray(value).astype(dtype)[()]
-    if dtype.kind == "b":
-        return "true" if scalar else "false"
-    if dtype.kind in "iu" or dtype.name.startswith(("int", "uint")):
-        return str(int(scalar))
-    if dtype.kind == "c":
-        half = np.dtype("float32" if dtype.itemsize == 8 else "float64")
-        return f"({literal_text(np.real(scalar), half)}, {literal_text(np.imag(scalar), half)})"
-    wide = float(scalar)
-    if np.isfinite(wide):
-        text = repr(wide)
-        return text.replace("e", ".0e") if "e" in text and "." not in text else text
-    bits = np.asarray(scalar).view(f"u{dtype.itemsize}").item()
-    return f"0x{bits:0{dtype.itemsize * 2}X}"
-
-
-@functools.lru_cache(4096)
-def _constant_text(value: Any, t: ArrayType, mark: Any) -> str:
-    return f"stablehlo.constant dense<{literal_text(value, t.dtype)}> : {tensor_text(t)}"
-
-
-class Emitter(Instructions):
+class Emitter(Manual, Instructions):
     """Collects the lines of one module: the current function's body, and other functions."""
 
-    def __init__(
-        self, mesh_texts: Callable[[Any, int], str] | None = None, devices: int = 1,
-        leading_mesh: Callable[[], str] | None = None, located: bool = False,
-    ):
+    def __init__(self, meshes: Any = None, devices: int = 1, located: bool = False):
+        self.meshes = meshes  # of the module, `lowering.module.Meshes`; None on one device
         self._located = located  # whether lines say where in the user's program they come from
-        self._leading_mesh = leading_mesh
         self.platform = "cpu"
         self.host_numbers: dict[Any, int] = {}  # of the host functions that the module calls
-        self.one_device: Callable[[Any], str] | None = None  # the symbol of a mesh of one device
         self.lines: list[str] = []
         self.functions: list[str] = []
         self.devices = devices
-        self._mesh_texts = mesh_texts
         self._symbols: dict[Program, str] = {}
-        self._count = 0
+        self._taken = {"main"}  # symbols of functions
+        self.count = 0
         self.hoisted: dict[int, str] = {}
 
     ty = staticmethod(tensor_text)
@@ -121,13 +58,13 @@ class Emitter(Instructions):
     # -- values --
 
     def fresh(self) -> str:
-        self._count += 1
-        return f"%{self._count}"
+        self.count += 1
+        return f"%{self.count}"
 
     def let(self, text: str) -> str:
         """Adds `%n = text` and returns `%n`."""
-        self._count += 1
-        name = f"%{self._count}"
+        self.count += 1
+        name = f"%{self.count}"
         self.lines.append(f"{name} = {text}")
         return name
 
@@ -138,15 +75,15 @@ class Emitter(Instructions):
             return []
         if count == 1:
             return [self.let(text)]
-        self._count += 1
-        self.lines.append(f"%{self._count}:{count} = {text}")
-        return [f"%{self._count}#{i}" for i in range(count)]
+        self.count += 1
+        self.lines.append(f"%{self.count}:{count} = {text}")
+        return [f"%{self.count}#{i}" for i in range(count)]
 
     def constant(self, value: Any, aval: ArrayType) -> str:
         """A scalar constant, repeated over the shape of `aval`."""
         if value.__class__ is np.ndarray:
             value = value[()]
-        return self.let(_constant_text(value, aval, exact(value)))
+        return self.let(constant_text(value, aval, exact(value)))
 
     def scalar(self, value: Any, dtype: Any) -> str:
         return self.constant(value, array_type((), dtype))
@@ -277,11 +214,11 @@ class Emitter(Instructions):
 
     def _symbol(self, name: str) -> str:
         safe = "".join(c if c.isalnum() else "_" for c in name) or "f"
-        taken = set(self._symbols.values()) | {"main"}
         symbol, number = safe, 0
-        while symbol in taken:
+        while symbol in self._taken:
             number += 1
             symbol = f"{safe}_{number}"
+        self._taken.add(symbol)
         return symbol
 
     def function(self, symbol: str, program: Program) -> str:
@@ -312,6 +249,15 @@ class Emitter(Instructions):
         marks = exact(tuple(params.values()))
         return _staged(fun, current().trace_key, tuple(ins), marks, *params.items())
 
+    def within(self, own: ManualAxes) -> Emitter:
+        """The emitter of code that is manual along more axes, by which nothing is divided there."""
+        left = math.prod([n for n, name in zip(own.grid.shape, own.names, strict=True)
+                          if name not in own.manual])
+        new = (Emitter if left == 1 else type(self))(self.meshes, left, self._located)
+        new.manual, new.platform, new.host_numbers = own, self.platform, self.host_numbers
+        new.functions, new._taken, new.count = self.functions, self._taken, self.count
+        return new
+
     # -- host functions --
 
     def host_call(
@@ -326,8 +272,8 @@ class Emitter(Instructions):
         callback, place, as_bits = function.callback, "", outs
         kind = "gpu" if self.platform in ("cuda", "rocm") else "cpu"
         target = f"xla_ffi_{'partitioned_' if callback.local else ''}python_{kind}_callback"
-        if self.one_device is not None:
-            symbol = self.one_device(callback.device)
+        if self.devices > 1:
+            symbol = self.meshes.one_device(callback.device)
             place = f", sdy.sharding = #sdy.sharding_per_value<[<@{symbol}, []>]>"
             if len(outs) > 1:
                 every = ", ".join([f"<@{symbol}, []>"] * len(outs))
@@ -343,7 +289,7 @@ class Emitter(Instructions):
             f"operand_layouts = [{_row_major(ins)}], result_layouts = [{_row_major(outs)}]{place}}}"
             f" : {types}", len(outs),
         )
-        if self.one_device is None:
+        if self.devices == 1:
             return results
         return [self._from_bits(*row) for row in zip(results, as_bits, outs, strict=True)]
 
@@ -365,10 +311,10 @@ class Emitter(Instructions):
 
         For ops that XLA's partitioner cannot split along them.
         """
-        if self._leading_mesh is None or not dims:
+        if self.devices == 1 or not dims:
             return name
         parts = ", ".join("{}" if d in dims else "{?}" for d in range(t.ndim))
-        place = f"<@{self._leading_mesh()}, [{parts}]>"
+        place = f"<@{self.meshes.leading()}, [{parts}]>"
         return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
 
     def divides(self, size: int) -> bool:
@@ -395,9 +341,7 @@ class Emitter(Instructions):
 
     def sharding(self, sharding: Any, ndim: int) -> str:
         """The sdy form of a sharding: `<@mesh, [{"x"}, {}]>`."""
-        if self._mesh_texts is None:
-            raise RuntimeError("a sharding constraint needs a program over a mesh")
-        return self._mesh_texts(sharding, ndim)
+        return self.meshes.target(sharding, ndim)
 
 
 def _quoted(text: str) -> str:
@@ -439,47 +383,3 @@ def _staged(
         return list(result) if isinstance(result, list | tuple) else [result]
 
     return program_of(flat, free, getattr(fun, "__name__", "f"), "lower")
-
-
-def turned(sharding: NamedSharding, ndim: int) -> list[tuple[Any, ...]] | None:
-    """XLA error `turned-axes`: a dimension that is split over axes out of the mesh's order.
-
-    Such a place is over a mesh of its own, where the axes of a dimension are one: this gives its
-    axes, in their order. None where the mesh itself will do.
-    """
-    names, used = sharding.mesh.axis_names, sharding.spec.axes
-    if JAXLIB < (0, 12) or len(used) < 2:
-        return None
-    rows = sharding.spec.dims(ndim)
-    places = [[names.index(a) for a in axes] for axes in rows]
-    if all(p == sorted(p) for p in places):
-        return None
-    return [*[axes for axes in rows if axes], *[(name,) for name in names if name not in used]]
-
-
-def axis_text(names: Sequence[Any]) -> str:
-    """The name, in the text, of axes that are written as one."""
-    return ":".join(map(str, names))
-
-
-def sharding_dims(sharding: Any, ndim: int) -> str:
-    """`{"x"}, {}`: the axes of each dimension; open where unconstrained.
-
-    A sharding in a type says nothing of Auto axes: `{"x", ?}`.
-    """
-    mesh, as_one = sharding.mesh, turned(sharding, ndim) is not None
-    more = isinstance(mesh, AbstractMesh) and mesh.explicit_axes and mesh.auto_axes
-    texts = []
-    for d, axes in enumerate(sharding.spec.dims(ndim)):
-        texts_of = [axis_text(axes)] if as_one and axes else map(str, axes)
-        names = ", ".join(f'"{a}"' for a in texts_of)
-        free = d < len(sharding.spec) and sharding.spec[d] is UNCONSTRAINED
-        names += ", ?" if more and names else "?" if more or free else ""
-        texts.append(f"{{{names}}}")
-    return ", ".join(texts)
-
-
-def return_text(keyword: str, names: Sequence[str], types: Sequence[ArrayType]) -> str:
-    if not names:
-        return keyword
-    return f"{keyword} {', '.join(names)} : {', '.join(tensor_text(t) for t in types)}"

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
+from shardwise._src.lowering.ordered import EXTREMES, key_of, ordered, unordered
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import BOOL, lit
@@ -22,9 +23,6 @@ from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_float
-
-_BITS = {2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
-_EXTREMES = ("maximum", "minimum")
 
 
 class Mended(Emitter):
@@ -181,13 +179,13 @@ class Mended(Emitter):
         """XLA errors `extremes-without-nan` and `no-xor`: what is not summed over devices."""
         if body == "xor" or (body in ("and", "or") and t.dtype != BOOL):
             x = self.whole(x, t, axes)
-        if body not in _EXTREMES or not is_float(t.dtype) or not t.size:
+        if body not in EXTREMES or not is_float(t.dtype) or not t.size:
             return super().reduce(x, t, axes, body, identity)
-        x, keys = self._ordered(x, t, body)
-        first = _key(np.asarray(identity, t.dtype), keys.dtype)
+        x, keys = ordered(self, x, t, body)
+        first = key_of(np.asarray(identity, t.dtype), keys.dtype)
         x = super().reduce(x, keys, axes, body, first)
         shape = tuple([n for d, n in enumerate(t.shape) if d not in axes])
-        return self._unordered(x, keys.update(shape=shape), t.dtype)
+        return unordered(self, x, keys.update(shape=shape), t.dtype)
 
     def reduce_by(
         self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
@@ -236,65 +234,13 @@ class Mended(Emitter):
             indices = self.whole(indices, ins[1], [*uneven, ins[1].ndim - 1])
         if uneven:
             updates = self.whole(updates, ins[2], [along[i] for i in uneven])
-        if body not in _EXTREMES or not is_float(ins[0].dtype):
+        if body not in EXTREMES or not is_float(ins[0].dtype):
             return super().scatter([x, indices, updates], ins, dims, body, **flags)
-        x, keys = self._ordered(x, ins[0], body)
-        updates, update_keys = self._ordered(updates, ins[2], body)
+        x, keys = ordered(self, x, ins[0], body)
+        updates, update_keys = ordered(self, updates, ins[2], body)
         kinds = [keys, ins[1], update_keys]
         out = super().scatter([x, indices, updates], kinds, dims, body, **flags)
-        return self._unordered(out, keys, ins[0].dtype)
-
-    # -- floats as integers: -0 before 0, and NaN beyond all --
-
-    def _ordered(self, x: str, t: ArrayType, body: str) -> tuple[str, ArrayType]:
-        if t.dtype.itemsize < 2:
-            wide = t.update(dtype=np.dtype("float32"))
-            x, t = self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(wide)}"), wide
-        keys = array_type(t.shape, _BITS[t.dtype.itemsize])
-        nan = self._compared("NE", x, x, t)
-        x = self.let(f"stablehlo.bitcast_convert {x} : ({self.ty(t)}) -> {self.ty(keys)}")
-        x = self._flipped(x, keys)
-        limits = np.iinfo(keys.dtype)
-        beyond = self.constant(limits.max if body == "maximum" else limits.min, keys)
-        return self._selected(nan, beyond, x, keys), keys
-
-    def _unordered(self, x: str, keys: ArrayType, dtype: Any) -> str:
-        exact = dtype if dtype.itemsize > 1 else np.dtype("float32")
-        t = array_type(keys.shape, exact)
-        x = self._flipped(x, keys)
-        x = self.let(f"stablehlo.bitcast_convert {x} : ({self.ty(keys)}) -> {self.ty(t)}")
-        x = self._selected(self._compared("NE", x, x, t), self.constant(np.nan, t), x, t)
-        if exact == dtype:
-            return x
-        return self.let(
-            f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(t.update(dtype=dtype))}"
-        )
-
-    def _flipped(self, x: str, keys: ArrayType) -> str:
-        """Bits of floats to keys, or back: the rest of the bits of a negative one is inverted."""
-        ty, width = self.ty(keys), 8 * keys.dtype.itemsize
-        sign = self.let(
-            f"stablehlo.shift_right_arithmetic {x}, {self.constant(width - 1, keys)} : {ty}"
-        )
-        rest = self.constant(np.iinfo(keys.dtype).max, keys)
-        mask = self.let(f"stablehlo.and {sign}, {rest} : {ty}")
-        return self.let(f"stablehlo.xor {x}, {mask} : {ty}")
-
-    def _compared(self, kind: str, x: str, y: str, t: ArrayType) -> str:
-        ty, flags = self.ty(t), self.ty(array_type(t.shape, BOOL))
-        return self.let(f"stablehlo.compare {kind}, {x}, {y} : ({ty}, {ty}) -> {flags}")
-
-    def _selected(self, which: str, x: str, y: str, t: ArrayType) -> str:
-        flags = self.ty(array_type(t.shape, BOOL))
-        return self.let(f"stablehlo.select {which}, {x}, {y} : {flags}, {self.ty(t)}")
-
-
-def _key(value: np.ndarray, dtype: np.dtype) -> int:
-    """The integer that stands for a float."""
-    if value.dtype.itemsize < 2:
-        value = value.astype(np.float32)
-    bits = int(value.view(dtype))
-    return bits ^ np.iinfo(dtype).max if bits < 0 else bits
+        return unordered(self, out, keys, ins[0].dtype)
 
 
 def _inside_or(x: Any, value: Any, *, inside: tuple) -> Any:

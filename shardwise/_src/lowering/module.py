@@ -13,18 +13,17 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import programs_in
 from shardwise._src.effects.callback import host_functions
-from shardwise._src.lowering.emitter import (
-    MAX_DENSE,
-    Emitter,
+from shardwise._src.lowering.emitter import MAX_DENSE, Emitter
+from shardwise._src.lowering.mends import Mended
+from shardwise._src.lowering.padding import at_padded_sizes, cut, pad
+from shardwise._src.lowering.storage import PLAIN, USUAL, Slot, Storage
+from shardwise._src.lowering.text import (
     axis_text,
     return_text,
     sharding_dims,
     tensor_text,
     turned,
 )
-from shardwise._src.lowering.mends import Mended
-from shardwise._src.lowering.padding import at_padded_sizes, cut, pad
-from shardwise._src.lowering.storage import PLAIN, USUAL, Slot, Storage
 from shardwise._src.ops.memory import in_memory
 from shardwise._src.runtime.shardy import propagated_results
 from shardwise._src.types.array_type import ArrayType
@@ -35,7 +34,7 @@ from shardwise._src.types.sharding import GSPMDSharding, NamedSharding
 from shardwise._src.types.tiling import Tiling
 
 
-class _Meshes:
+class Meshes:
     """The `sdy.mesh` symbols of one module, over the program's devices in their order."""
 
     def __init__(self, devices: tuple):
@@ -53,10 +52,8 @@ class _Meshes:
 
     def target(self, sharding: Any, ndim: int) -> str:
         if isinstance(sharding, NamedSharding):
-            mesh, (axes, order) = sharding.mesh, self._axes(sharding, ndim)
-            symbol = self._symbol(axes, order)
-            if symbol not in self._named or isinstance(self._named[symbol], AbstractMesh):
-                self._named[symbol] = mesh
+            mesh = sharding.mesh
+            symbol = self._symbol_of(mesh, *self._axes(sharding, ndim))
             self._counts.update(sharding.tiling(ndim).dims)
             sums = ", ".join(f'"{a}"' for a in mesh.axis_names if a in sharding.spec.unreduced)
             more = f", unreduced={{{sums}}}" if sums else ""
@@ -70,7 +67,7 @@ class _Meshes:
 
     def _axes(self, sharding: NamedSharding, ndim: int) -> tuple[tuple, tuple[int, ...]]:
         """The axes of a sharding's mesh, as (name, size), and the devices in their order."""
-        mesh, order = sharding.mesh, self._order(sharding)
+        mesh, order = sharding.mesh, self.order(sharding.mesh)
         groups = turned(sharding, ndim)
         if groups is None:
             return tuple(mesh.shape.items()), order
@@ -80,20 +77,31 @@ class _Meshes:
         axes = [(axis_text(names), math.prod(map(mesh.axis_size, names))) for names in groups]
         return tuple(axes), tuple(grid.ravel().tolist())
 
-    def _order(self, sharding: Any) -> tuple[int, ...]:
-        if isinstance(sharding.mesh, AbstractMesh) or sharding.devices == self._devices:
+    def order(self, mesh: Any) -> tuple[int, ...]:
+        """The numbers of a mesh's devices in the program."""
+        if isinstance(mesh, AbstractMesh) or mesh.flat_devices == self._devices:
             return tuple(range(len(self._devices)))  # abstract ones are checked by `lower`
         try:
-            order = tuple(self._positions[d] for d in sharding.devices)
+            order = tuple(self._positions[d] for d in mesh.flat_devices)
         except KeyError:
             order = ()
         if len(order) != len(self._devices):
-            theirs = [d.id for d in sharding.devices]
+            theirs = [d.id for d in mesh.flat_devices]
             raise ValueError(
-                f"{sharding!r} is over devices {theirs}, but the program runs on devices "
+                f"{mesh!r} is over devices {theirs}, but the program runs on devices "
                 f"{[d.id for d in self._devices]}. Use `device_put` to bring its arguments there."
             )
         return order
+
+    def symbol(self, mesh: Any) -> str:
+        """The symbol of a mesh."""
+        return self._symbol_of(mesh, tuple(mesh.shape.items()), self.order(mesh))
+
+    def _symbol_of(self, mesh: Any, axes: tuple, order: tuple[int, ...]) -> str:
+        symbol = self._symbol(axes, order)
+        if symbol not in self._named or isinstance(self._named[symbol], AbstractMesh):
+            self._named[symbol] = mesh
+        return symbol
 
     def _symbol(self, axes: tuple, order: tuple[int, ...]) -> str:
         key = (axes, order)
@@ -238,7 +246,7 @@ def _may_be_uneven(t: ArrayType, counts: set[int]) -> bool:
     return any(n > 1 and n % count for n in t.shape for count in counts)
 
 
-def _chosen(t: ArrayType, meshes: _Meshes, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
+def _chosen(t: ArrayType, meshes: Meshes, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
     """The sharding of a result as propagated, if it is uneven; else None. Size 1 is not split."""
     kept = [axes if n > 1 else () for n, axes in zip(t.shape, dims, strict=False)]
     sharding = meshes.sharding(symbol, kept)
@@ -248,15 +256,13 @@ def _chosen(t: ArrayType, meshes: _Meshes, symbol: str, dims: Sequence[tuple[str
 def _module(
     program: Program, devices: tuple, constants: Sequence[Any], in_shardings: Sequence[Any],
     out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage, located: bool = False,
-) -> tuple[str, _Meshes]:
-    meshes, platform = _Meshes(devices), devices[0].platform
+) -> tuple[str, Meshes]:
+    meshes, platform = Meshes(devices), devices[0].platform
     emitter = (
-        Mended(meshes.target, len(devices), meshes.leading, located)
+        Mended(meshes, len(devices), located)
         if len(devices) > 1 else Emitter(located=located)
     )
     emitter.host_numbers = host_functions(program)
-    if len(devices) > 1:
-        emitter.one_device = meshes.one_device
     emitter.platform = platform
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
@@ -308,14 +314,14 @@ def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) 
 
 
 def _argument_text(
-    meshes: _Meshes, name: str, t: Any, sharding: Any, donated: bool, slot: Slot
+    meshes: Meshes, name: str, t: Any, sharding: Any, donated: bool, slot: Slot
 ) -> str:
     held = padded_type(t, sharding)
     return f"{name}: {tensor_text(held)}{_attributes(meshes, held, sharding, donated, slot)}"
 
 
 def _attributes(
-    meshes: _Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot
+    meshes: Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot
 ) -> str:
     """The attributes of an argument or result, whose buffer is of type `held`."""
     if sharding is None and slot is USUAL and not donated:

@@ -2,10 +2,12 @@
 
     psum(x, names=("i",), sizes=(4,), groups=None)        # x, summed over the axis i
 
-An axis is named by the `vmap` that maps over it. Its batch interpreter consumes the name: what an
-op does along the axis, it does along the hidden dimension. Names of other axes stay, so that a
-collective over several is taken apart, axis by axis. With names n₁ … nₖ, values are numbered in
-row-major order: the index along the last axis changes fastest.
+An axis is named by the `vmap` that maps over it, or is one of a mesh, inside of `shard_map`. The
+batch interpreter of a `vmap` consumes the name: what an op does along the axis, it does along the
+hidden dimension. Names of other axes stay, so that a collective over several is taken apart, axis
+by axis; those of a mesh are left for the program that runs, whose devices exchange the values
+(`ops.exchange`). With names n₁ … nₖ, values are numbered in row-major order: the index along the
+last axis changes fastest.
 
 names, sizes: the axes, and how many values there are along each.
 groups:       None, or a partition of the numbers along one axis: values of different groups have
@@ -17,36 +19,32 @@ forms that add or remove one (`lax.parallel`) are reshapes around them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
+from shardwise._src.ops import exchange
 from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum, reshape, transpose, zeros
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import div, mul
+from shardwise._src.ops.exchange import Groups, is_even, span
 from shardwise._src.ops.families import ANY, NUMERIC, add, check_domain, lit
 from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
-from shardwise._src.ops.index import gather
+from shardwise._src.ops.index import dynamic_slice, gather
 from shardwise._src.ops.logical import eq, where
-from shardwise._src.ops.reduce import reduce_max, reduce_min
+from shardwise._src.ops.reduce import reduce_max, reduce_min, reduce_or
 from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
 from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.varying import varied
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
 from shardwise._src.types.dims import Dims, letters
 
 INT32 = np.dtype("int32")
-
-Groups = tuple[tuple[int, ...], ...] | None
-
-
-def span(sizes: Sequence[int], groups: Groups = None) -> int:
-    """How many values take part together."""
-    return len(groups[0]) if groups else math.prod(sizes)
 
 
 # -- what all have in common --
@@ -65,25 +63,11 @@ def collective(
     """
 
     fields = {
-        "type_rule": type_rule, "dims": dims, "lower": _lower, "jvp": _linear_jvp,
+        "type_rule": type_rule, "dims": dims, "jvp": _linear_jvp,
         "batch": _batch(alone, tuple(positions)), "elements": Elements.MOVED,
         "long": True,
     }
     return Op(name, named_axes=("names", "sizes"), **fields | rules)
-
-
-def _lower(
-    op: Op, e: Any, ins: Any, outs: Any, *xs: str, names: tuple, **p: Any
-) -> NoReturn:
-    raise unbound(op.name, names)
-
-
-def unbound(op: str, names: Sequence[Any]) -> NameError:
-    shown = " and ".join(map(repr, names))
-    return NameError(
-        f"[{op}] axis {shown} is not bound by a vmap where the program runs. Call the function "
-        "that has the collective inside of `vmap(..., axis_name=...)`."
-    )
 
 
 def _linear_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
@@ -160,8 +144,13 @@ def _each_alone(op: Op, x: ArrayType, **p: Any) -> Dims:
 # -- psum, pmax, pmin: of all values, for all --
 
 
-def _reduction(name: str, domain: Any, reduce: Op, repeated: Callable, **rules: Any) -> Op:
-    """repeated: `(x, size)` → the result for as many equal values."""
+def _reduction(
+    name: str, domain: Any, reduce: Op, body: str, repeated: Callable, **rules: Any
+) -> Op:
+    """body: the name of the binary instruction.
+
+    repeated: `(x, size)` → the result for as many equal values.
+    """
 
     def type_rule(op: Op, x: ArrayType, **p: Any) -> ArrayType:
         check_domain(op.name, domain, (x,))
@@ -179,7 +168,7 @@ def _reduction(name: str, domain: Any, reduce: Op, repeated: Callable, **rules: 
         names, sizes, groups = p["names"], p["sizes"], p["groups"]
         if own not in names:
             return op(x, names=names, sizes=sizes, groups=groups), d
-        if d is not None or len({*map(len, groups or ())}) > 1:
+        if d is not None or not is_even(groups):
             return taken_apart(op, mapped, args, ds, **p)
         at = names.index(own)
         others = names[:at] + names[at + 1 :], sizes[:at] + sizes[at + 1 :]
@@ -190,15 +179,45 @@ def _reduction(name: str, domain: Any, reduce: Op, repeated: Callable, **rules: 
     taken_apart = _batch(alone, ())
     fields = {
         "type_rule": type_rule, "dims": _each_alone, "alone": alone, "batch": batch,
-        "elements": Elements.COMPUTED,
+        "elements": Elements.COMPUTED, "varying": _the_same,
+        "lower": exchange.folding(body, partial(_gathered, reduce)),
     }
     new = collective(name, **fields | rules)
     return new
 
 
-def _psum_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
-    """Each value was added to all results."""
-    return [psum(ct, **p)]
+def _the_same(op: Op, varying: frozenset[Any], *, names: tuple, **p: Any) -> frozenset[Any]:
+    """Results are the same along the axes."""
+    return varying.difference(names)
+
+
+def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) -> Any:
+    """All values, reduced by each device; those of other groups left out."""
+    every = all_gather(
+        reshape(x, shape=(1, *type_of(x).shape)), names=names, sizes=sizes, groups=None, axis=0,
+        invariant=False,
+    )
+    if groups is None:
+        return reduce(every, axes=(0,))
+    own = number(names=names, sizes=sizes)
+    parts = [reduce(rows(every, group), axes=(0,)) for group in groups]
+    found = parts[0]
+    for group, part in zip(groups[1:], parts[1:], strict=True):
+        here = reduce_or(eq(own, np.asarray(group, INT32)), axes=(0,))
+        found = where(here, part, found)
+    return found
+
+
+def _psum_transpose(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: Any) -> list[Any]:
+    """Each value was added to all results. Where types say that these are one, so is the cotangent;
+    else it is a share of each.
+    """
+    tracked = {n for n in names if n in x.aval.varying}
+    pairs = [(n, size) for n, size in zip(names, sizes, strict=True) if n not in tracked]
+    if pairs:
+        names, sizes = zip(*pairs, strict=True)
+        ct = psum(ct, names=names, sizes=sizes, **p)
+    return [varied(ct, tracked)]
 
 
 def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
@@ -210,17 +229,19 @@ def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, An
 
 
 psum = _reduction(
-    "psum", NUMERIC, reduce_sum, lambda x, size: mul(x, lit(size, x)), transpose=_psum_transpose
+    "psum", NUMERIC, reduce_sum, "add", lambda x, size: mul(x, lit(size, x)),
+    transpose=_psum_transpose,
 )
-pmax = _reduction("pmax", ANY, reduce_max, lambda x, size: x, jvp=_extreme_jvp)
-pmin = _reduction("pmin", ANY, reduce_min, lambda x, size: x, jvp=_extreme_jvp)
+pmax = _reduction("pmax", ANY, reduce_max, "maximum", lambda x, size: x, jvp=_extreme_jvp)
+pmin = _reduction("pmin", ANY, reduce_min, "minimum", lambda x, size: x, jvp=_extreme_jvp)
 
 
 # -- all_gather: the values one after another along `axis`, for all --
+# invariant: types say that the results are the same for all.
 
 
 def _gather_type(
-    op: Op, x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, axis: int
+    op: Op, x: ArrayType, *, names: tuple, sizes: tuple, groups: Groups, axis: int, **p: Any
 ) -> ArrayType:
     size = x.shape[axis] * span(sizes, groups)
     return array_type((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype, x.weak_type)
@@ -231,23 +252,39 @@ def _axis_dims(op: Op, x: ArrayType, *, axis: int, **p: Any) -> Dims:
     return Dims((kept,), (kept,), linear=((0,),))
 
 
+def _gather_varying(
+    op: Op, varying: frozenset[Any], *, names: tuple, invariant: bool, **p: Any
+) -> frozenset[Any]:
+    return varying.difference(names) if invariant else varying
+
+
 def _gather_alone(
-    x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, groups: None = None
+    x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, invariant: bool,
+    groups: None = None,
 ) -> tuple[Any, None]:
     x = move_axis(x, d, 0)
     if after:
-        x = all_gather(x, axis=axis + 1, **after)
+        x = all_gather(x, axis=axis + 1, invariant=invariant, **after)
     x = _merged(move_axis(x, 0, axis), axis)
-    return (all_gather(x, axis=axis, **before) if before else x), None
+    return (all_gather(x, axis=axis, invariant=invariant, **before) if before else x), None
 
 
-def _gather_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
-    return [reduce_scatter(ct, **p)]
+def _gather_transpose(
+    op: Op, ct: Any, x: Any, *, axis: int, invariant: bool, names: tuple, sizes: tuple,
+    groups: Groups,
+) -> list[Any]:
+    if not (invariant and x.aval.varying.issuperset(names)):
+        return [reduce_scatter(ct, axis=axis, names=names, sizes=sizes, groups=groups)]
+    own = mul(number(names, sizes, varies=True), np.int32(x.aval.shape[axis]))
+    start = [np.int32(0)] * x.aval.ndim
+    start[axis] = own
+    return [dynamic_slice(varied(ct, names), *start, slice_sizes=x.aval.shape)]
 
 
 all_gather = collective(
     "all_gather", type_rule=_gather_type, dims=_axis_dims, alone=_gather_alone,
-    positions=("axis",), transpose=_gather_transpose,
+    positions=("axis",), transpose=_gather_transpose, varying=_gather_varying,
+    lower=exchange.all_gather,
 )
 
 # -- reduce_scatter: the sum of all values, of which each gets one part along `axis` --
@@ -282,12 +319,13 @@ def _scatter_alone(
 
 
 def _scatter_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
-    return [all_gather(ct, **p)]
+    return [all_gather(ct, invariant=False, **p)]
 
 
 reduce_scatter = collective(
     "reduce_scatter", type_rule=_scatter_type, dims=_axis_dims, alone=_scatter_alone,
     positions=("axis",), transpose=_scatter_transpose, elements=Elements.COMPUTED,
+    lower=exchange.reduce_scatter,
 )
 
 # -- all_to_all: part k along `split` goes to value k, which has those it gets along `concat` --
@@ -341,7 +379,7 @@ def _exchange_transpose(op: Op, ct: Any, x: Any, *, split: int, concat: int, **p
 
 all_to_all = collective(
     "all_to_all", type_rule=_exchange_type, dims=_exchange_dims, alone=_exchange_alone,
-    positions=("split", "concat"), transpose=_exchange_transpose,
+    positions=("split", "concat"), transpose=_exchange_transpose, lower=exchange.all_to_all,
 )
 
 # -- ppermute: values go from number to number, as `perm` says; who gets none has zeros --
@@ -386,7 +424,7 @@ def _permute_transpose(op: Op, ct: Any, x: Any, *, perm: tuple, **p: Any) -> lis
 
 ppermute = collective(
     "ppermute", type_rule=_shape_kept, dims=_each_alone, alone=_permute_alone,
-    transpose=_permute_transpose,
+    transpose=_permute_transpose, lower=exchange.permute,
 )
 
 # -- pbroadcast: the value with the number `source`, for all --
@@ -402,40 +440,64 @@ def _broadcast_alone(
     return (pbroadcast(x, source=other, **rest) if rest else x), None
 
 
-def _broadcast_transpose(op: Op, ct: Any, x: Any, *, source: int, **p: Any) -> list[Any]:
-    total = psum(ct, groups=None, **p)
-    return [where(eq(number(**p), np.int32(source)), total, lit(0, ct))]
+def _broadcast_transpose(
+    op: Op, ct: Any, x: Any, *, source: int, names: tuple, sizes: tuple
+) -> list[Any]:
+    total = psum(ct, groups=None, names=names, sizes=sizes)
+    own = number(names, sizes, varies=x.aval.varying.issuperset(names))
+    return [where(eq(own, np.int32(source)), total, lit(0, ct))]
+
+
+def _broadcast_lower(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, source: int, names: tuple, sizes: tuple
+) -> str:
+    if span(sizes) == 1:
+        return x
+    return e.via(_broadcast_gathered, ins, x, source=source, names=names, sizes=sizes)[0]
+
+
+def _broadcast_gathered(x: Any, source: int, names: tuple, sizes: tuple) -> Any:
+    """The value of one among all. There is no instruction that sends to several."""
+    every = all_gather(
+        reshape(x, shape=(1, *type_of(x).shape)), names=names, sizes=sizes, groups=None, axis=0,
+        invariant=False,
+    )
+    return squeeze(slice_in_dim(every, source, source + 1, 0), (0,))
 
 
 pbroadcast = collective(
     "pbroadcast", type_rule=_shape_kept, dims=_each_alone, alone=_broadcast_alone,
-    transpose=_broadcast_transpose,
+    transpose=_broadcast_transpose, lower=_broadcast_lower,
 )
 
 # -- axis_index: the number along one axis --
+# varies: whether types say that it differs along the axis.
 
 
-def _index_type(op: Op, *, names: tuple, sizes: tuple) -> ArrayType:
-    return array_type((), INT32)
+def _index_type(op: Op, *, names: tuple, sizes: tuple, varies: bool) -> ArrayType:
+    return array_type((), INT32, varying=frozenset(names) if varies else frozenset())
 
 
 def _index_batch(
-    op: Op, mapped: Any, args: Any, ds: Any, *, names: tuple, sizes: tuple
+    op: Op, mapped: Any, args: Any, ds: Any, **p: Any
 ) -> tuple[Any, int]:
     found = iota(dtype=INT32, shape=(mapped.size,), dimension=0)
     return settle(found, with_sharding(type_of(found), mapped.hidden)), 0
 
 
 axis_index = Op(
-    "axis_index", type_rule=_index_type, dims=lambda op, **p: Dims((), ((),)), lower=_lower,
-    batch=_index_batch, named_axes=("names", "sizes"),
+    "axis_index", type_rule=_index_type, dims=lambda op, **p: Dims((), ((),)),
+    lower=exchange.axis_index, batch=_index_batch, named_axes=("names", "sizes"),
 )
 
 
-def number(names: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """The number along several axes."""
+def number(
+    names: Sequence[Any], sizes: Sequence[int], varies: bool | Sequence[bool] = False
+) -> Any:
+    """The number along several axes. varies: of all of them, or of each; see `axis_index`."""
     found: Any = None
-    for name, size in zip(names, sizes, strict=True):
-        own = axis_index(names=(name,), sizes=(size,))
+    marks = (varies,) * len(names) if isinstance(varies, bool) else varies
+    for name, size, mark in zip(names, sizes, marks, strict=True):
+        own = axis_index(names=(name,), sizes=(size,), varies=mark)
         found = own if found is None else add(mul(found, np.int32(size)), own)
     return found

@@ -13,14 +13,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwise._src.base.context import CURRENT, Context, current
+from shardwise._src.base.context import CURRENT, Context, NamedAxis, current
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.remedies import gathered
-from shardwise._src.core.toolbox import derived, walk
+from shardwise._src.core.toolbox import derived
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
@@ -93,11 +93,16 @@ class Axis:
 
 @derived
 def axes_in(program: Program) -> dict[Any, int]:
-    """The axes that collectives in a program are over, and their sizes."""
+    """The axes that collectives in a program are over, and their sizes; of outside of it."""
     found: dict[Any, int] = {}
-    for eqn in walk(program):
-        if eqn.op.named_axes is not None:
-            found |= dict(zip(*[eqn.params[p] for p in eqn.op.named_axes], strict=True))
+    for eqn in program.equations:
+        op, inner = eqn.op, {}
+        if op.named_axes is not None:
+            inner = dict(zip(*[eqn.params[p] for p in op.named_axes], strict=True))
+        for held in eqn.programs():
+            inner |= axes_in(held)
+        bound = eqn.params[op.binds] if op.binds else ()
+        found |= {name: size for name, size in inner.items() if name not in bound}
     return found
 
 
@@ -178,6 +183,8 @@ class Batch(Interpreter):
             return False
         if op.named_axes is not None:
             return name in params[op.named_axes[0]]
+        if op.binds and name in params[op.binds]:
+            return False
         return any(name in axes_in(p) for p in held_in(op, params))
 
     def wrap(self, value: Any, dim: int | None) -> Any:
@@ -240,7 +247,7 @@ def run_batched(
     axis, scope, named = interpreter.axis, current(), nullcontext()
     if axis.name is not None:
         interpreter.depth = len(scope.axes)
-        named = scope.replace(axes=(*scope.axes, (axis.name, axis.size))).entered()
+        named = scope.replace(axes=(*scope.axes, NamedAxis(axis.name, axis.size))).entered()
     with named, interpreter.entered():
         pairs = _run(interpreter, fun, args, dims)
     refuse_leaks(interpreter)

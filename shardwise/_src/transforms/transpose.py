@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise._src.base.context import current
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Linear, Op, is_linear
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.toolbox import derived
 from shardwise._src.messages.source import replay, replays
+from shardwise._src.ops.collective import psum
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharding import cotangent_type, free, settle
+from shardwise._src.ops.varying import varied
 from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
@@ -70,7 +73,7 @@ def _run_backwards(
             args = [_argument(a, env) for a in eqn.inputs]
             for atom, ct in zip(eqn.inputs, _transposed(eqn, cts, args), strict=True):
                 if ct is not None and isinstance(atom, Var) and atom not in env:
-                    _accumulate(grown, atom, ct)
+                    _accumulate(grown, atom, _of_all(ct, atom.aval))
     finally:
         replay.site = outer
 
@@ -151,6 +154,20 @@ def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
         if held is not None and type_of(held).spec is not type_of(ct).spec:
             held, ct = settle(held, wanted), settle(ct, wanted)
     grown[var] = ct if held is None else add(held, ct)
+
+
+def _of_all(ct: Any, t: ArrayType) -> Any:
+    """The cotangent of a value of type `t`: where that is the same along a named axis, the sum of
+    the cotangents of all along it.
+    """
+    varying = type_of(ct).varying
+    if varying is t.varying or varying == t.varying:
+        return ct
+    names = tuple(sorted(varying - t.varying, key=str))
+    if names:
+        sizes = tuple([current().axis(name).size for name in names])
+        ct = psum(ct, names=names, sizes=sizes, groups=None)
+    return varied(ct, t.varying)
 
 
 def _splits_more(t: ArrayType, wanted: ArrayType) -> bool:

@@ -1,0 +1,194 @@
+"""`shard_map`: a function that each device runs on its parts of the arguments."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
+from shardwise._src.api.signatures import called, check_function
+from shardwise._src.api.values import as_input, checked_results
+from shardwise._src.base.context import current
+from shardwise._src.control.shard_map import in_types, inside, part_type
+from shardwise._src.control.shard_map import shard_map as shard_map_op
+from shardwise._src.core.ground import ground
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program
+from shardwise._src.core.structure import shared
+from shardwise._src.core.toolbox import opened
+from shardwise._src.messages.arguments import argument_names, name_of, names_of
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import path_in
+from shardwise._src.messages.words import shown
+from shardwise._src.ops.sharding import settle
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import stage
+from shardwise._src.types.annotations import P, T
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.mesh import AbstractMesh, Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
+
+
+def shard_map(
+    f: Callable[P, T] | None = None, /, *, out_specs: Any, in_specs: Any = None, mesh: Any = None,
+    axis_names: Any = frozenset(), check_vma: bool = True,
+) -> Any:
+    """Maps `f` over the devices of a mesh: each runs it on its parts of the arguments.
+
+    Inside, the axes of the mesh are names for collectives (`shardwise.lax.psum` and others), which
+    are all the communication that there is.
+
+    Args:
+      in_specs: how each argument is divided: a PartitionSpec, or a prefix of the tree of positional
+        arguments. An axis that a spec does not name gets the same part everywhere.
+      out_specs: how the results are put together, likewise. Along an axis that a spec does not name
+        the results must be the same.
+      mesh: a Mesh or an AbstractMesh; by default the one in scope.
+      axis_names: the axes of the mesh along which `f` is manual; by default all. Along the others
+        it sees whole values, which the partitioner divides.
+      check_vma: whether types in `f` say along which axes a value varies, as in `f32[4]{V:x}`, so
+        that it is proven that results are the same where `out_specs` say so. Without it, that is
+        the caller's to know.
+
+    Returns:
+      The mapped function.
+
+    Raises:
+      ValueError: if a dimension is not divisible by the size of the axes that divide it, or a
+        result may vary along an axis that its spec does not name.
+    """
+    if f is None:
+        return functools.partial(
+            shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names,
+            check_vma=check_vma,
+        )
+    check_function("shard_map", f)
+    what = f"shard_map of {name_of(f)}"
+
+    @functools.wraps(f)
+    @hides_frames
+    def mapped(*args: Any) -> Any:
+        own = _mesh(what, mesh)
+        axes = _axes(what, own, axis_names)
+        place = NamedSharding(own, PartitionSpec())
+        leaves, tree = flatten(args)
+        specs = broadcast_to_arguments(
+            in_specs, args, f"{what}: in_specs", names_of(f), _is_spec
+        )
+        names = argument_names(args, {}, names_of(f))
+        values = [as_input(x, what, lambda i=i: names[i]) for i, x in enumerate(leaves)]
+        types = [
+            _part(what, names[i], type_of(x), place, spec, axes, check_vma)
+            for i, (x, spec) in enumerate(zip(values, specs, strict=True))
+        ]
+        out_trees: list[Any] = []
+
+        def flat(*parts: Any) -> list[Any]:
+            outs, out_tree = flatten(called(what, f, tree.unflatten(parts), {}))
+            out_trees.append(out_tree)
+            return checked_results(outs, out_tree, what)
+
+        with inside(place, axes, check_vma):
+            program, captured = stage(
+                flat, types, transform="shard_map", name=name_of(f), names=names
+            )
+            program, constants = opened(program)
+            program = shared(program)
+        out_tree = out_trees[0]
+        outs = _out_specs(what, out_specs, out_tree, program, place, axes, check_vma)
+        given = [*constants, *captured, *values]
+        whole = [PartitionSpec()] * (len(given) - len(values))
+        params: dict[str, Any] = {
+            "program": program, "place": place, "in_specs": (*whole, *specs), "out_specs": outs,
+            "axes": axes, "tracked": check_vma,
+        }
+        results = shard_map_op(*_placed(given, params), **params)
+        return out_tree.unflatten(results)
+
+    return mapped
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, PartitionSpec)
+
+
+def _mesh(what: str, mesh: Any) -> Mesh | AbstractMesh:
+    found = current().mesh if mesh is None else mesh
+    if found is None or found.empty:
+        raise ValueError(
+            f"{what}: there is no mesh. Pass `mesh=`, or enter one with `shardwise.set_mesh`."
+        )
+    if not isinstance(found, Mesh | AbstractMesh):
+        raise TypeError(f"{what}: mesh must be a Mesh or an AbstractMesh; got {shown(found)}.")
+    return found
+
+
+def _axes(what: str, mesh: Any, axis_names: Any) -> tuple[Any, ...]:
+    asked = {axis_names} if isinstance(axis_names, str) else set(axis_names)
+    unknown = sorted(asked - {*mesh.axis_names}, key=str)
+    if unknown:
+        raise ValueError(
+            f"{what}: axis_names has {', '.join(map(repr, unknown))}, which {mesh} does not have."
+        )
+    bound = mesh.abstract_mesh.manual_axes
+    return tuple([a for a in mesh.axis_names if (a in asked if asked else a not in bound)])
+
+
+def _part(
+    what: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any, tracked: bool
+) -> ArrayType:
+    """The type of the part of an argument."""
+    if not _is_spec(spec):
+        raise TypeError(f"{what}: in_specs must be PartitionSpecs; got {shown(spec)} for {name}.")
+    place.with_spec(spec).tiling(t.ndim)  # raises where names or rank do not fit
+    sizes = place.mesh.shape
+    for d, names in enumerate(spec.dims(t.ndim)):
+        count = math.prod([sizes[a] for a in names if a in axes])
+        if t.shape[d] % count:
+            raise ValueError(
+                f"{what}: dimension {d} of {name}, of type {t.str_short(True)}, cannot be divided "
+                f"by {spec} over {place.mesh} into {count} equal parts. Inside of shard_map all "
+                "devices have parts of one size: pad the dimension, or use `shardwise.jit`, whose "
+                "partitioner takes any size."
+            )
+    return part_type(t, place, spec, axes, tracked)
+
+
+def _out_specs(
+    what: str, out_specs: Any, tree: Any, program: Program, place: NamedSharding, axes: Any,
+    tracked: bool,
+) -> tuple[PartitionSpec, ...]:
+    skeleton = tree.unflatten(range(tree.num_leaves))
+    specs = broadcast_prefix(out_specs, skeleton, f"{what}: out_specs", _is_spec, "result")
+    for i, (spec, t) in enumerate(zip(specs, program.out_types, strict=True)):
+        path = path_in("result", tree, i)
+        if not _is_spec(spec):
+            raise TypeError(
+                f"{what}: out_specs must be PartitionSpecs; got {shown(spec)} for {path}."
+            )
+        place.with_spec(spec).tiling(t.ndim)
+        left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
+        if tracked and left:
+            shown_names = ", ".join(map(repr, left))
+            raise ValueError(
+                f"{what}: {path}, of type {t.str_short(True)}, may vary along {shown_names}, which "
+                f"its spec {spec} does not name. Name it in out_specs to put the parts together; "
+                f"make the parts one with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`; "
+                "or pass check_vma=False, if they are known to be the same."
+            )
+    return tuple(specs)
+
+
+def _placed(given: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """The operands where the op takes them."""
+    place, interpreter = params["place"], current().interpreter
+    if interpreter.eager and isinstance(place.mesh, Mesh):
+        return [
+            ground().place(x, place.with_spec(spec))
+            for x, spec in zip(given, params["in_specs"], strict=True)
+        ]
+    types = in_types(params["program"], place, params["in_specs"], params["axes"])
+    return [settle(x, t) for x, t in zip(given, types, strict=True)]

@@ -1,0 +1,238 @@
+"""Code that each device runs on its parts: how it is entered, and the instructions between devices.
+
+Ops say along which names of manual axes values are exchanged, and in which groups of numbers;
+`ManualAxes` knows the devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import programs_in
+from shardwise._src.lowering.ordered import EXTREMES, ordered, unordered
+from shardwise._src.lowering.text import return_text
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import is_float
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
+
+_CHANNEL = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>"
+_INT32 = array_type((), np.dtype("int32"))
+Groups = Sequence[Sequence[int]] | None
+
+
+@dataclass(frozen=True)
+class ManualAxes:
+    """The axes of a mesh by which code sees the parts of its devices.
+
+    names, grid: all axes of the mesh, and the numbers of its devices in the program, by place.
+    manual:      the axes that are manual.
+    """
+
+    names: tuple[Any, ...]
+    grid: np.ndarray
+    manual: frozenset[Any]
+
+    def rows(self, names: Sequence[Any]) -> np.ndarray:
+        """The numbers of devices: those in a row differ in their places along the names only."""
+        along = [self.names.index(name) for name in names]
+        others = [i for i in range(len(self.names)) if i not in along]
+        count = math.prod([self.grid.shape[i] for i in along])
+        return self.grid.transpose(others + along).reshape(-1, count)
+
+    def groups(self, names: Sequence[Any], parts: Groups) -> np.ndarray:
+        """Groups of devices that take part together. parts: of the numbers along the names."""
+        rows = self.rows(names)
+        if parts is None:
+            return rows
+        return np.concatenate([row[np.asarray(part)][None] for row in rows for part in parts])
+
+    def places(self, name: Any) -> np.ndarray:
+        """By number of a device, its place along an axis."""
+        places = np.indices(self.grid.shape)[self.names.index(name)]
+        found = np.zeros(self.grid.size, np.int32)
+        found[self.grid.ravel()] = places.ravel()
+        return found
+
+
+class Manual:
+    """Writers of manual code; a part of the emitter.
+
+    manual: the axes that are manual where code is written now; None outside of `shard_map`.
+    """
+
+    manual: ManualAxes | None = None
+    devices: int
+    meshes: Any
+    count: int
+    fresh: Callable[[], str]
+    hoisted: dict[int, str]
+    within: Callable[[ManualAxes], Any]
+    program: Callable[..., list[str]]
+    lets: Callable[[str, int], list[str]]
+    ty: Callable[[ArrayType], str]
+    let: Callable[[str], str]
+    binary_region: Callable[..., str]
+
+    def manually(
+        self, program: Program, xs: Sequence[str], ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType], places: Sequence[Sequence[NamedSharding]], axes: Sequence[Any],
+    ) -> list[str]:
+        """A program that is manual along axes of a mesh.
+
+        places: the shardings of the operands and of the results, over manual axes only.
+        """
+        if self.devices == 1:
+            return self.program(program, xs)
+        mesh = (*places[0], *places[1])[0].mesh
+        outer = frozenset() if self.manual is None else self.manual.manual
+        grid = np.asarray(self.meshes.order(mesh)).reshape(mesh.axis_sizes)
+        own = ManualAxes(mesh.axis_names, grid, outer.union(axes))
+        held = [c for p in programs_in(program) for c in p.constants if id(c) in self.hoisted]
+        types = [*program.in_types, *map(type_of, held)]
+        names = [self.fresh() for _ in types]
+        inner = self.within(own)
+        inner.hoisted = {id(c): n for c, n in zip(held, names[len(xs) :], strict=True)}
+        results = inner.program(program, names[: len(xs)])
+        inner.lines.append(return_text("sdy.return", results, program.out_types))
+        self.count = inner.count
+        given = [*xs, *[self.hoisted[id(c)] for c in held]]
+        given_types = [*ins, *map(type_of, held)]
+        taken = [*places[0], *[NamedSharding(mesh, PartitionSpec())] * len(held)]
+        quoted = ", ".join(f'"{a}"' for a in mesh.axis_names if a in axes)
+        args = ", ".join(f"{n}: {self.ty(t)}" for n, t in zip(names, types, strict=True))
+        body = "\n".join(inner.lines)
+        return self.lets(
+            f"sdy.manual_computation({', '.join(given)}) "
+            f"in_shardings=[{self._targets(taken, given_types, own)}] "
+            f"out_shardings=[{self._targets(places[1], outs, own)}] manual_axes={{{quoted}}} "
+            f"({args}) {{\n{body}\n}} : ({', '.join(map(self.ty, given_types))}) -> "
+            f"({', '.join(map(self.ty, outs))})", len(outs),
+        )
+
+    def _targets(
+        self, places: Sequence[NamedSharding], types: Sequence[ArrayType], own: ManualAxes
+    ) -> str:
+        """Shardings over manual axes; open, where there are others."""
+        texts: list[str] = []
+        for place, t in zip(places, types, strict=True):
+            dims = place.spec.dims(t.ndim)
+            rows = [", ".join(f'"{a}"' for a in axes) for axes in dims]
+            if len(own.manual) < len(own.names):
+                rows = [f"{row}, ?" if row else "?" for row in rows]
+            body = ", ".join(f"{{{row}}}" for row in rows)
+            texts.append(f"<@{self.meshes.symbol(place.mesh)}, [{body}]>")
+        return ", ".join(texts)
+
+    def all_reduce(
+        self, x: str, t: ArrayType, body: str, names: Sequence[Any], parts: Groups = None
+    ) -> str:
+        """The fold of the values of a group. body: the name of a binary instruction.
+
+        XLA error `extremes-without-nan`: floats are folded as integers in the same order.
+        """
+        if body in EXTREMES and is_float(t.dtype):
+            x, keys = ordered(self, x, t, body)
+            return unordered(self, self._all_reduce(x, keys, body, names, parts), keys, t.dtype)
+        return self._all_reduce(x, t, body, names, parts)
+
+    def _all_reduce(
+        self, x: str, t: ArrayType, body: str, names: Sequence[Any], parts: Groups
+    ) -> str:
+        ty = self.ty(t)
+        return self.let(
+            f'"stablehlo.all_reduce"({x}) <{{{_CHANNEL}, {self._groups(names, parts)}, '
+            f"use_global_device_ids}}> {self._folding(t, body)} : ({ty}) -> {ty}"
+        )
+
+    def all_gather(
+        self, x: str, t: ArrayType, out: ArrayType, axis: int, names: Sequence[Any],
+        parts: Groups = None,
+    ) -> str:
+        return self.let(
+            f'"stablehlo.all_gather"({x}) <{{all_gather_dim = {axis} : i64, {_CHANNEL}, '
+            f"{self._groups(names, parts)}, use_global_device_ids}}> : "
+            f"({self.ty(t)}) -> {self.ty(out)}"
+        )
+
+    def reduce_scatter(
+        self, x: str, t: ArrayType, out: ArrayType, axis: int, names: Sequence[Any],
+        parts: Groups = None,
+    ) -> str:
+        return self.let(
+            f'"stablehlo.reduce_scatter"({x}) <{{{_CHANNEL}, {self._groups(names, parts)}, '
+            f"scatter_dimension = {axis} : i64, use_global_device_ids}}> "
+            f"{self._folding(t, 'add')} : ({self.ty(t)}) -> {self.ty(out)}"
+        )
+
+    def all_to_all(
+        self, x: str, t: ArrayType, out: ArrayType, split: int, concat: int,
+        names: Sequence[Any], parts: Groups = None,
+    ) -> str:
+        groups = self._numbers(names, parts)
+        return self.let(
+            f'"stablehlo.all_to_all"({x}) <{{{_CHANNEL}, concat_dimension = {concat} : i64, '
+            f"{_dense('replica_groups', groups)}, split_count = {groups.shape[1]} : i64, "
+            f"split_dimension = {split} : i64}}> : ({self.ty(t)}) -> {self.ty(out)}"
+        )
+
+    def collective_permute(
+        self, x: str, t: ArrayType, perm: Sequence[tuple[int, int]], names: Sequence[Any]
+    ) -> str:
+        """perm: pairs of numbers along the names, source first. Who gets nothing has zeros."""
+        rows = self._numbers(names, None)
+        pairs = np.array([[row[a], row[b]] for row in rows for a, b in perm]).reshape(-1, 2)
+        ty = self.ty(t)
+        return self.let(
+            f'"stablehlo.collective_permute"({x}) <{{{_CHANNEL}, '
+            f"{_dense('source_target_pairs', pairs)}}}> : ({ty}) -> {ty}"
+        )
+
+    def place_along(self, name: Any) -> str:
+        """Where the device that runs the code is along an axis: an int32."""
+        places = self._axes([name]).places(name)
+        number = self.let("stablehlo.partition_id : tensor<ui32>")
+        table = array_type((places.size,), _INT32.dtype)
+        every = self.let(f"stablehlo.constant dense<{places.tolist()}> : {self.ty(table)}")
+        one = array_type((1,), _INT32.dtype)
+        found = self.let(
+            f"stablehlo.dynamic_slice {every}, {number}, sizes = [1] : "
+            f"({self.ty(table)}, tensor<ui32>) -> {self.ty(one)}"
+        )
+        return self.let(f"stablehlo.reshape {found} : ({self.ty(one)}) -> {self.ty(_INT32)}")
+
+    def _axes(self, names: Sequence[Any]) -> ManualAxes:
+        axes = self.manual
+        missing = [n for n in names if axes is None or n not in axes.manual]
+        if axes is None or missing:
+            shown = " and ".join(map(repr, missing))
+            raise NameError(
+                f"axis {shown} is not bound where the program runs. Call the function that has "
+                "the collective inside of `vmap(..., axis_name=...)` or `shard_map`."
+            )
+        return axes
+
+    def _numbers(self, names: Sequence[Any], parts: Groups) -> np.ndarray:
+        return self._axes(names).groups(names, parts)
+
+    def _groups(self, names: Sequence[Any], parts: Groups) -> str:
+        return _dense("replica_groups", self._numbers(names, parts))
+
+    def _folding(self, t: ArrayType, body: str) -> str:
+        def fold(e: Any, types: Any, x: str, y: str) -> list[str]:
+            return [e.let(f"stablehlo.{body} {x}, {y} : {e.ty(types[0])}")]
+
+        return self.binary_region((t,), fold)
+
+
+def _dense(what: str, numbers: np.ndarray) -> str:
+    rows, columns = numbers.shape
+    text = f"dense<{numbers.tolist()}>" if numbers.size else "dense<>"
+    return f"{what} = {text} : tensor<{rows}x{columns}xi64>"

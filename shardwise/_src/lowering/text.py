@@ -1,0 +1,119 @@
+"""How types, constants and shardings are written in StableHLO and Shardy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.caches import exact
+from shardwise._src.runtime.backend import JAXLIB
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.partition_spec import UNCONSTRAINED
+from shardwise._src.types.sharding import NamedSharding
+
+_ELEMENTS = {
+    "bool": "i1", "float8_e3m4": "f8E3M4", "float8_e4m3": "f8E4M3", "float8_e4m3fn": "f8E4M3FN",
+    "float8_e4m3b11fnuz": "f8E4M3B11FNUZ", "float8_e4m3fnuz": "f8E4M3FNUZ",
+    "float8_e5m2": "f8E5M2", "float8_e5m2fnuz": "f8E5M2FNUZ", "float8_e8m0fnu": "f8E8M0FNU",
+    "float4_e2m1fn": "f4E2M1FN", "bfloat16": "bf16", "float16": "f16", "float32": "f32",
+    "float64": "f64", "complex64": "complex<f32>", "complex128": "complex<f64>",
+}
+for _bits in (2, 4, 8, 16, 32, 64):
+    _ELEMENTS[f"int{_bits}"] = f"i{_bits}"
+    _ELEMENTS[f"uint{_bits}"] = f"ui{_bits}"
+
+
+def element_text(dtype: Any) -> str:
+    """`f32`, `ui8`, `complex<f32>`: a dtype in StableHLO's text."""
+    try:
+        return _ELEMENTS[dtype.name]
+    except KeyError:
+        raise TypeError(f"dtype {dtype} has no representation on devices") from None
+
+
+@functools.lru_cache(8192)
+def tensor_text(aval: ArrayType) -> str:
+    """`tensor<8x4xf32>`."""
+    shape, dtype = aval.shape, aval.dtype
+    if isinstance(dtype, ExtendedDType):
+        shape, dtype = shape + dtype.physical_shape, dtype.physical_dtype
+    return f"tensor<{''.join(f'{n}x' for n in shape)}{element_text(dtype)}>"
+
+
+def literal_text(value: Any, dtype: Any) -> str:
+    """A scalar constant of `dtype`, exact to the bit."""
+    if value.__class__ is np.ndarray:
+        value = value[()]
+    return _literal_text(value, dtype, exact(value))
+
+
+@functools.lru_cache(4096)
+def _literal_text(value: Any, dtype: Any, mark: Any) -> str:
+    scalar = np.asarray(value).astype(dtype)[()]
+    if dtype.kind == "b":
+        return "true" if scalar else "false"
+    if dtype.kind in "iu" or dtype.name.startswith(("int", "uint")):
+        return str(int(scalar))
+    if dtype.kind == "c":
+        half = np.dtype("float32" if dtype.itemsize == 8 else "float64")
+        return f"({literal_text(np.real(scalar), half)}, {literal_text(np.imag(scalar), half)})"
+    wide = float(scalar)
+    if np.isfinite(wide):
+        text = repr(wide)
+        return text.replace("e", ".0e") if "e" in text and "." not in text else text
+    bits = np.asarray(scalar).view(f"u{dtype.itemsize}").item()
+    return f"0x{bits:0{dtype.itemsize * 2}X}"
+
+
+@functools.lru_cache(4096)
+def constant_text(value: Any, t: ArrayType, mark: Any) -> str:
+    return f"stablehlo.constant dense<{literal_text(value, t.dtype)}> : {tensor_text(t)}"
+
+
+def turned(sharding: NamedSharding, ndim: int) -> list[tuple[Any, ...]] | None:
+    """XLA error `turned-axes`: a dimension that is split over axes out of the mesh's order.
+
+    Such a place is over a mesh of its own, where the axes of a dimension are one: this gives its
+    axes, in their order. None where the mesh itself will do.
+    """
+    names, used = sharding.mesh.axis_names, sharding.spec.axes
+    if JAXLIB < (0, 12) or len(used) < 2:
+        return None
+    rows = sharding.spec.dims(ndim)
+    places = [[names.index(a) for a in axes] for axes in rows]
+    if all(p == sorted(p) for p in places):
+        return None
+    return [*[axes for axes in rows if axes], *[(name,) for name in names if name not in used]]
+
+
+def axis_text(names: Sequence[Any]) -> str:
+    """The name, in the text, of axes that are written as one."""
+    return ":".join(map(str, names))
+
+
+def sharding_dims(sharding: Any, ndim: int) -> str:
+    """`{"x"}, {}`: the axes of each dimension; open where unconstrained.
+
+    A sharding in a type says nothing of Auto axes: `{"x", ?}`.
+    """
+    mesh, as_one = sharding.mesh, turned(sharding, ndim) is not None
+    more = isinstance(mesh, AbstractMesh) and mesh.explicit_axes and mesh.auto_axes
+    texts = []
+    for d, axes in enumerate(sharding.spec.dims(ndim)):
+        texts_of = [axis_text(axes)] if as_one and axes else map(str, axes)
+        names = ", ".join(f'"{a}"' for a in texts_of)
+        free = d < len(sharding.spec) and sharding.spec[d] is UNCONSTRAINED
+        names += ", ?" if more and names else "?" if more or free else ""
+        texts.append(f"{{{names}}}")
+    return ", ".join(texts)
+
+
+def return_text(keyword: str, names: Sequence[str], types: Sequence[ArrayType]) -> str:
+    if not names:
+        return keyword
+    return f"{keyword} {', '.join(names)} : {', '.join(tensor_text(t) for t in types)}"

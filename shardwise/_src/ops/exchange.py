@@ -1,0 +1,94 @@
+"""How collectives over axes of a mesh are lowered: to the instructions between its devices.
+
+They are written by the emitter (`lowering.between`). Along axes of one device nothing is exchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.op import Op
+from shardwise._src.ops.families import BOOL
+from shardwise._src.types.dtypes import is_complex
+
+Lower = Callable[..., Any]
+Groups = tuple[tuple[int, ...], ...] | None
+
+
+def span(sizes: Sequence[int], groups: Groups = None) -> int:
+    """How many values take part together."""
+    return len(groups[0]) if groups else math.prod(sizes)
+
+
+def is_even(groups: Groups) -> bool:
+    return len({*map(len, groups or ())}) <= 1
+
+
+def folding(body: str, gathered: Callable[..., Any]) -> Lower:
+    """body: the name of the binary instruction.
+
+    gathered: the op as a function over ops, for what devices cannot fold: groups of several sizes,
+      and the order of complex numbers. It gets all values, and folds them itself.
+    """
+    of_bools = {"maximum": "or", "minimum": "and"}
+
+    def lower(
+        op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups
+    ) -> str:
+        if is_even(groups) and span(sizes, groups) == 1:
+            return x
+        (t,) = ins
+        if not is_even(groups) or (body != "add" and is_complex(t.dtype)):
+            return e.via(gathered, ins, x, names=names, sizes=sizes, groups=groups)[0]
+        kind = of_bools.get(body, body) if t.dtype == BOOL else body
+        return e.all_reduce(x, t, kind, names, groups)
+
+    return lower
+
+
+def all_gather(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups,
+    axis: int, **p: Any,
+) -> str:
+    if span(sizes, groups) == 1:
+        return x
+    return e.all_gather(x, ins[0], outs[0], axis, names, groups)
+
+
+def reduce_scatter(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups,
+    axis: int,
+) -> str:
+    if span(sizes, groups) == 1:
+        return x
+    return e.reduce_scatter(x, ins[0], outs[0], axis, names, groups)
+
+
+def all_to_all(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups,
+    split: int, concat: int,
+) -> str:
+    if span(sizes, groups) == 1:
+        return x
+    return e.all_to_all(x, ins[0], outs[0], split, concat, names, groups)
+
+
+def permute(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, perm: tuple
+) -> str:
+    (t,) = ins
+    if not perm:
+        return e.constant(np.zeros((), t.dtype)[()], t)
+    if math.prod(sizes) == 1:
+        return x
+    return e.collective_permute(x, t, perm, names)
+
+
+def axis_index(
+    op: Op, e: Any, ins: Any, outs: Any, *, names: tuple, sizes: tuple, **p: Any
+) -> str:
+    return e.scalar(0, outs[0].dtype) if sizes == (1,) else e.place_along(names[0])

@@ -1,0 +1,45 @@
+"""Which values differ along named axes: `pcast`, and what makes types agree.
+
+Inside of `shard_map`, the type of a value says along which axes of the mesh it varies. Every op
+takes operands that vary along different axes, and its results vary along all of them. What that
+means for derivatives is said here once: the cotangent of an operand that does not vary along an
+axis is the sum of those of all devices along it (`like_primal`), so that no op needs a rule for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims, letters
+
+
+def _type(op: Op, x: ArrayType, *, names: tuple) -> ArrayType:
+    return x.update(varying=x.varying.union(names))
+
+
+def _dims(op: Op, x: ArrayType, **p: Any) -> Dims:
+    return Dims((letters(x.ndim),), (letters(x.ndim),), linear=((0,),))
+
+
+def _jvp(op: Op, primals: Any, tangents: Any, *, names: tuple) -> tuple[Any, Any]:
+    return op(primals[0], names=names), op(tangents[0], names=names)
+
+
+def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, names: tuple) -> tuple[Any, int]:
+    return op(args[0], names=names), dims[0]
+
+
+pcast = Op(
+    "pcast", type_rule=_type, dims=_dims, lower=lambda op, e, ins, outs, x, **p: x, jvp=_jvp,
+    transpose=lambda op, ct, x, **p: [ct],  # summed where it is added to others: `like_primal`
+    batch=_batch, elements=Elements.MOVED, pointwise=True,
+)
+
+
+def varied(x: Any, names: Any) -> Any:
+    """The value as one that varies along these names."""
+    more = tuple(sorted({*names} - type_of(x).varying, key=str))
+    return pcast(x, names=more) if more else x
