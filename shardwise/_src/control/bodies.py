@@ -212,7 +212,9 @@ def threading(body: Body, refs: Sequence[Ref]) -> Body:
 
 
 def widened(given: ArrayType, returned: ArrayType) -> ArrayType:
-    """The type of a carry: one that is weak, or has no mesh, gives way to what the body returns."""
+    """The type of a carry: one that is weak, has no mesh, or varies along fewer axes, gives way to
+    what the body returns.
+    """
     given = on_mesh_of(given, returned)
     if not given.weak_type or given.shape != returned.shape:
         return given
@@ -222,10 +224,33 @@ def widened(given: ArrayType, returned: ArrayType) -> ArrayType:
 
 
 def on_mesh_of(t: ArrayType, other: ArrayType) -> ArrayType:
-    """The type with the mesh of another one: a value without a mesh is whole on every device."""
+    """The type with the mesh of another one, and its names, too.
+
+    A value without a mesh is whole on every device; one that does not vary may do so by its type.
+    """
+    if not t.varying >= other.varying:
+        t = t.update(varying=t.varying | other.varying)
     if t.mesh is not None or other.mesh is None:
         return t
     return t.update(mesh=other.mesh, spec=PartitionSpec())
+
+
+def widest(
+    types: list[ArrayType], body_of: Callable[[list[ArrayType]], Body], first: int = 0
+) -> tuple[Body, list[ArrayType]]:
+    """The body at the types of the carry that it keeps.
+
+    Names spread through a carry turn by turn, and then the types are as wide as they get.
+    first: how many results of the body come before those of the carry.
+    """
+    while True:
+        body = body_of(types)
+        wider = [widened(a, b) for a, b in zip(types, body.out_types[first:], strict=False)]
+        if wider == types:
+            return body, types
+        if all(a.varying == b.varying for a, b in zip(types, wider, strict=True)):
+            return body_of(wider), wider
+        types = wider
 
 
 def with_types(program: Program, types: Sequence[ArrayType]) -> Program:

@@ -285,6 +285,7 @@ class _Call:
         kinds: list[str] = []
         for i, column in enumerate(zip(*[b.out_types for b in bodies], strict=True)):
             most = next((t for t in column if t.mesh is not None), column[0])
+            most = most.update(varying=most.varying.union(*[t.varying for t in column]))
             placed = [on_mesh_of(t, most) for t in column]
             if any(t.strong() is not placed[0].strong() for t in placed):
                 each = " and ".join(

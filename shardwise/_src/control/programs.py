@@ -13,6 +13,7 @@ from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharding import reshard, settle
+from shardwise._src.ops.varying import pcast
 from shardwise._src.types.array_type import ArrayType, array_type
 
 
@@ -26,9 +27,13 @@ class Extension(Rewriting):
         return self.fit(zero, aval)
 
     def fit(self, atom: Atom, aval: ArrayType) -> Atom:
-        """The atom as exactly `aval`, which differs at most in dtype, weakness and sharding."""
+        """The atom as exactly `aval`, which differs at most in dtype, weakness, sharding, and in
+        names more along which it varies.
+        """
         if (atom.aval.dtype, atom.aval.weak_type) != (aval.dtype, aval.weak_type):
             atom = self.bind(convert_element_type, atom, dtype=aval.dtype, weak=aval.weak_type)
+        if names := aval.varying - atom.aval.varying:
+            atom = self.bind(pcast, atom, names=tuple(sorted(names, key=str)))
         if atom.aval.mesh is aval.mesh and atom.aval.spec is aval.spec:
             return atom
         return self.bind(reshard, atom, sharding=aval.sharding)

@@ -26,7 +26,7 @@ from shardwise._src.control.bodies import (
     shelves,
     staged,
     steps_per_turn,
-    widened,
+    widest,
     with_types,
 )
 from shardwise._src.control.scan import scan as scan_op
@@ -177,10 +177,7 @@ class _Call:
         """The staged body, and whether it may be kept: not if it uses values of outer traces."""
         count = len(self.init)
         carry, slices = list(types[:count]), self._slices(types[count:])
-        body = self._staged_once([*carry, *slices])
-        wider = [widened(a, b) for a, b in zip(carry, body.out_types, strict=False)]
-        if wider != carry:
-            body = self._staged_once([*wider, *slices])
+        body, wider = widest(carry, lambda types: self._staged_once([*types, *slices]))
         check_carry("scan", self.name, self.init_tree, wider, body.out_types)
         program = _carrying(with_types(body.program, wider), len(body.outside) + count, count, body)
         params = {

@@ -28,7 +28,7 @@ from shardwise._src.control.bodies import (
     staged,
     steps_per_turn,
     threading,
-    widened,
+    widest,
     with_types,
 )
 from shardwise._src.control.call import call
@@ -114,11 +114,8 @@ class _Carried:
 
         first: types of what comes before the state in the carry.
         """
-        body = self._staged_once([*first, *types])
         count = len(first)
-        wider = [widened(a, b) for a, b in zip(types, body.out_types[count:], strict=True)]
-        if wider != types:
-            body = self._staged_once([*first, *wider])
+        body, wider = widest(types, lambda types: self._staged_once([*first, *types]), count)
         check_carry(self.who, self.name, self.tree, wider, body.out_types[count:])
         body.program = with_types(body.program, [*first, *wider])
         self.count = len(first) + len(wider)

@@ -87,7 +87,7 @@ class Op:
     is_call:     whether it only calls the one program that it holds, which may stand in its place.
     shardings:   the parameters that are shardings; its type rule says how results are split.
     named_axes:  the parameters with the named axes it is over, and with their sizes; or None.
-    binds:       the parameter with the named axes that mean something in its programs only; or None.
+    binds:       the parameter with the named axes that only its programs know; or None.
     user_code:   whether parameters hold functions of the user, which rules run.
     elements:    what becomes of the operands' elements; see `Elements`.
     pointwise:   whether an element of a result depends on the operands' elements in its place only;

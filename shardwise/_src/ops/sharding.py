@@ -20,6 +20,7 @@ from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.messages.words import listed
 from shardwise._src.ops.memory import in_memory, kind_of
+from shardwise._src.ops.varying import varied
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
@@ -193,8 +194,10 @@ reshard = Op(
 
 
 def settle(x: Any, t: ArrayType) -> Any:
-    """The value with the sharding of type `t`."""
+    """The value with the sharding of type `t`, varying along the names of it at least."""
     held = type_of(x)
+    if held.varying is not t.varying:
+        x = varied(x, t.varying)
     if held.mesh is t.mesh and held.spec is t.spec:
         return x
     return reshard(x, sharding=t.sharding)

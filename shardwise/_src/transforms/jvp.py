@@ -18,6 +18,7 @@ from shardwise._src.core.toolbox import derived
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.varying import varied
 from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.transforms.tracer import Tracer
 
@@ -77,8 +78,11 @@ class JVP(Interpreter):
         if tangent is None:
             return primal
         tracer = JVPTracer(self, primal, tangent, site)
-        if tracer.aval.mesh is not None:
-            tracer.tangent = settle(tangent, tracer.aval)
+        t = tracer.aval
+        if t.mesh is not None or t.varying is not type_of(tangent).varying:
+            tracer.tangent = settle(tangent, t)
+            if names := type_of(tangent).varying - t.varying:
+                return JVPTracer(self, varied(primal, names), tangent, site)
         return tracer
 
     def unwrap(self, x: Any) -> tuple[Any, Any]:
