@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     from shardwise._src.lax.indexing import scatter_mul as scatter_mul
     from shardwise._src.lax.indexing import scatter_sub as scatter_sub
     from shardwise._src.lax.parallel import all_gather as all_gather
+    from shardwise._src.lax.parallel import all_gather_invariant as all_gather_invariant
     from shardwise._src.lax.parallel import all_to_all as all_to_all
     from shardwise._src.lax.parallel import axis_index as axis_index
     from shardwise._src.lax.parallel import axis_size as axis_size
@@ -125,6 +126,7 @@ if TYPE_CHECKING:
     from shardwise._src.lax.parallel import psum as psum
     from shardwise._src.lax.parallel import psum_scatter as psum_scatter
     from shardwise._src.lax.parallel import pswapaxes as pswapaxes
+    from shardwise._src.lax.parallel import pvary as pvary
     from shardwise._src.lax.reductions import argmax as argmax
     from shardwise._src.lax.reductions import argmin as argmin
     from shardwise._src.lax.reductions import cumlogsumexp as cumlogsumexp

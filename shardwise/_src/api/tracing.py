@@ -78,7 +78,8 @@ def make_jaxpr(
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         here = current()
-        with here.replace(axes=(*here.axes, *[NamedAxis(*pair) for pair in axis_env or ()])).entered():
+        axes = [*here.axes, *[NamedAxis(*pair) for pair in axis_env or ()]]
+        with here.replace(axes=tuple(axes)).entered():
             traced = jitted.trace(*args, **kwargs)
         return (traced.program, traced.out_info) if return_shape else traced.program
 
