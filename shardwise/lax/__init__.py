@@ -126,7 +126,6 @@ if TYPE_CHECKING:
     from shardwise._src.lax.parallel import psum as psum
     from shardwise._src.lax.parallel import psum_scatter as psum_scatter
     from shardwise._src.lax.parallel import pswapaxes as pswapaxes
-    from shardwise._src.lax.parallel import pvary as pvary
     from shardwise._src.lax.reductions import argmax as argmax
     from shardwise._src.lax.reductions import argmin as argmin
     from shardwise._src.lax.reductions import cumlogsumexp as cumlogsumexp

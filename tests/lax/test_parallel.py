@@ -379,7 +379,7 @@ def test_programs_show_names():
     assert str(staged) == (
         "{ lambda ; a:f32[]. let\n"
         "    b:f32[] = psum[groups=None names=('i',) sizes=(4,)] a\n"
-        "    c:i32[] = axis_index[names=('j',) sizes=(2,)]\n"
+        "    c:i32[] = axis_index[names=('j',) sizes=(2,) varies=False]\n"
         "    d:f32[] = convert_element_type[dtype=float32 weak=False] c\n"
         "    e:f32[] = add b d\n"
         "  in (e,) }"
@@ -405,7 +405,8 @@ FAILS = {
     "unbound": (
         lambda x: lax.psum(x, "k"), NameError,
         "shardwise.lax.psum: unbound axis name: k. The axes in scope are: 'i'. An axis gets its "
-        "name by a map around the call: `shardwise.vmap(f, axis_name='k')`.",
+        "name by a map around the call: `shardwise.vmap(f, axis_name='k')` or "
+        "`shardwise.shard_map`.",
     ),
     "twice": (
         lambda x: lax.psum(x, ("i", "i")), ValueError,
@@ -460,7 +461,8 @@ FAILS = {
     ),
     "cast": (
         lambda x: lax.pcast(x, "i", to="reduced"), ValueError,
-        "pcast: along the axis of a vmap, values can be cast to 'varying' only; got 'reduced'.",
+        "pcast: values can be cast to 'varying' only; got 'reduced'. A collective, such as "
+        "`shardwise.lax.psum`, makes one of values that vary.",
     ),
 }
 
@@ -485,7 +487,8 @@ def test_outside_of_every_map():
             getattr(lax, name)(*args)
         assert str(error.value) == (
             f"shardwise.lax.{name}: unbound axis name: i. The axes in scope are: none. An axis "
-            "gets its name by a map around the call: `shardwise.vmap(f, axis_name='i')`."
+            "gets its name by a map around the call: `shardwise.vmap(f, axis_name='i')` or "
+            "`shardwise.shard_map`."
         )
 
 
@@ -494,8 +497,8 @@ def test_axes_of_a_mesh_are_no_named_axes():
         sw.jit(lambda a: lax.psum(a, "x"))(X)
     assert str(error.value) == (
         "shardwise.lax.psum: unbound axis name: x. The axes in scope are: none. 'x' is an axis of "
-        "the mesh; of a mesh, arrays are whole. An axis gets its name by a map around the call: "
-        "`shardwise.vmap(f, axis_name='x')`."
+        "the mesh, whose parts only `shardwise.shard_map` sees. An axis gets its name by a map "
+        "around the call: `shardwise.vmap(f, axis_name='x')` or `shardwise.shard_map`."
     )
 
 
@@ -504,6 +507,6 @@ def test_programs_without_their_map_do_not_run():
     with pytest.raises(NameError) as error:
         sw.jit(staged)(X)
     assert str(error.value) == (
-        "[psum] axis 'i' is not bound by a vmap where the program runs. Call the function that has "
-        "the collective inside of `vmap(..., axis_name=...)`."
+        "[psum] axis 'i' is not bound where the program runs. Call the function that has the "
+        "collective inside of `shardwise.vmap(f, axis_name=...)` or `shardwise.shard_map`."
     )

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from shardwise._src.core.program import Literal, Program
-from shardwise._src.lowering.emitter import Emitter, element_text, literal_text, tensor_text
+from shardwise._src.lowering.emitter import Emitter
+from shardwise._src.lowering.text import element_text, literal_text, tensor_text
 from shardwise._src.ops.elementwise import add, mul, sin
 from shardwise._src.testing.running import compiled
 from shardwise._src.transforms.stage import stage

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from jaxlib.version import __version__ as jaxlib_version
 
-from shardwise._src.lowering.emitter import turned
 from shardwise._src.lowering.instructions import Instructions
+from shardwise._src.lowering.manual import Manual
 from shardwise._src.lowering.mends import Mended
+from shardwise._src.lowering.text import turned
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "values.md"
 BLOCK = re.compile(r"```(?:python|text)\n(.*?)```", re.DOTALL)
@@ -58,7 +59,8 @@ def test_jax_needs_the_mend(name):
 
 
 def test_each_error_has_a_mend_and_each_mend_an_error():
-    methods = [*vars(Instructions).values(), *vars(Mended).values(), turned]
+    methods = [*vars(Instructions).values(), *vars(Manual).values(), *vars(Mended).values()]
+    methods.append(turned)
     mends = " ".join(method.__doc__ or "" for method in methods if callable(method))
     assert {name for name in PROGRAMS if f"`{name}`" in mends} == set(PROGRAMS)
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)+|pad)`", mends)) == set(PROGRAMS)

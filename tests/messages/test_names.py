@@ -126,7 +126,7 @@ HOST = "what there is; `shardwise.pure_callback` calls NumPy's or SciPy's from a
             f"It is not built yet: `dir(shardwise.numpy.linalg)` lists {HOST}",
         ),
         (
-            "shardwise", "shard_map",
+            "shardwise", "named_scope",
             "It is not built yet: `dir(shardwise)` lists what there is.",
         ),
         (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, overload
 
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import called, check_function
@@ -28,13 +28,27 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.mesh import AbstractMesh, Mesh
-from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.partition_spec import AxisName, PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 
 
+@overload
 def shard_map(
-    f: Callable[P, T] | None = None, /, *, out_specs: Any, in_specs: Any = None, mesh: Any = None,
-    axis_names: Any = frozenset(), check_vma: bool = True,
+    f: Callable[P, T], /, *, out_specs: Any, in_specs: Any = None, mesh: Any = None,
+    axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
+) -> Callable[P, T]: ...
+
+
+@overload
+def shard_map(
+    *, out_specs: Any, in_specs: Any = None, mesh: Any = None,
+    axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_specs: Any = None,
+    mesh: Any = None, axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
 ) -> Any:
     """Maps `f` over the devices of a mesh: each runs it on its parts of the arguments.
 
@@ -43,7 +57,8 @@ def shard_map(
 
     Args:
       in_specs: how each argument is divided: a PartitionSpec, or a prefix of the tree of positional
-        arguments. An axis that a spec does not name gets the same part everywhere.
+        arguments. Along an axis that a spec does not name all devices get the same part. None: as
+        the types of arguments over Explicit axes say.
       out_specs: how the results are put together, likewise. Along an axis that a spec does not name
         the results must be the same.
       mesh: a Mesh or an AbstractMesh; by default the one in scope.
@@ -75,11 +90,14 @@ def shard_map(
         axes = _axes(what, own, axis_names)
         place = NamedSharding(own, PartitionSpec())
         leaves, tree = flatten(args)
-        specs = broadcast_to_arguments(
-            in_specs, args, f"{what}: in_specs", names_of(f), _is_spec
-        )
         names = argument_names(args, {}, names_of(f))
         values = [as_input(x, what, lambda i=i: names[i]) for i, x in enumerate(leaves)]
+        if in_specs is None:
+            specs: list[Any] = [_spec_of(type_of(x), axes) for x in values]
+        else:
+            specs = broadcast_to_arguments(
+                in_specs, args, f"{what}: in_specs", names_of(f), _is_spec
+            )
         types = [
             _part(what, names[i], type_of(x), place, spec, axes, check_vma)
             for i, (x, spec) in enumerate(zip(values, specs, strict=True))
@@ -109,6 +127,14 @@ def shard_map(
         return out_tree.unflatten(results)
 
     return mapped
+
+
+def _spec_of(t: ArrayType, axes: Any) -> PartitionSpec:
+    """How a value is divided over Explicit axes that become manual."""
+    if t.spec is None or t.mesh is None:
+        return PartitionSpec()
+    rows = [tuple([a for a in names if a in axes]) for names in t.spec.dims(t.ndim)]
+    return PartitionSpec(*rows)
 
 
 def _is_spec(x: Any) -> bool:
@@ -141,9 +167,7 @@ def _part(
     what: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any, tracked: bool
 ) -> ArrayType:
     """The type of the part of an argument."""
-    if not _is_spec(spec):
-        raise TypeError(f"{what}: in_specs must be PartitionSpecs; got {shown(spec)} for {name}.")
-    place.with_spec(spec).tiling(t.ndim)  # raises where names or rank do not fit
+    _check_spec(what, "in_specs", name, t, place, spec)
     sizes = place.mesh.shape
     for d, names in enumerate(spec.dims(t.ndim)):
         count = math.prod([sizes[a] for a in names if a in axes])
@@ -157,6 +181,18 @@ def _part(
     return part_type(t, place, spec, axes, tracked)
 
 
+def _check_spec(
+    what: str, argument: str, name: str, t: ArrayType, place: NamedSharding, spec: Any
+) -> None:
+    if not _is_spec(spec):
+        raise TypeError(f"{what}: {argument} must be PartitionSpecs; got {shown(spec)} for {name}.")
+    try:
+        place.with_spec(spec).tiling(t.ndim)  # raises where names or rank do not fit
+    except ValueError as error:
+        message = f"{what}: {argument} for {name}, of type {t.str_short(True)}: {error}"
+        raise ValueError(message) from None
+
+
 def _out_specs(
     what: str, out_specs: Any, tree: Any, program: Program, place: NamedSharding, axes: Any,
     tracked: bool,
@@ -165,11 +201,7 @@ def _out_specs(
     specs = broadcast_prefix(out_specs, skeleton, f"{what}: out_specs", _is_spec, "result")
     for i, (spec, t) in enumerate(zip(specs, program.out_types, strict=True)):
         path = path_in("result", tree, i)
-        if not _is_spec(spec):
-            raise TypeError(
-                f"{what}: out_specs must be PartitionSpecs; got {shown(spec)} for {path}."
-            )
-        place.with_spec(spec).tiling(t.ndim)
+        _check_spec(what, "out_specs", path, t, place, spec)
         left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
         if tracked and left:
             shown_names = ", ".join(map(repr, left))

@@ -68,6 +68,8 @@ def _type(op: Op, which: ArrayType, *types: ArrayType, branches: Branches) -> tu
 def _lower(
     op: Op, e: Any, ins: Any, outs: Any, which: str, *xs: str, branches: Branches
 ) -> list[str]:
+    if e.may_differ({name for b in branches for name in axes_in(b)}, ins[0]):
+        return _lower_together(e, ins[0], outs, which, xs, branches)
     index, types = e.ty(ins[0].update(dtype=INDEX)), ", ".join(map(e.ty, outs))
     if ins[0].dtype == BOOL:
         which = e.let(f"stablehlo.convert {which} : ({e.ty(ins[0])}) -> {index}")
@@ -82,6 +84,26 @@ def _lower(
     regions = [f"{{\n{e.region(lambda b=b: write(b))}\n}}" for b in branches]
     text = f'"stablehlo.case"({which}) ({", ".join(regions)}) : ({index}) -> ({types})'
     return e.lets(text, len(outs))
+
+
+def _lower_together(
+    e: Any, t: ArrayType, outs: Sequence[ArrayType], which: str, xs: Sequence[str],
+    branches: Branches,
+) -> list[str]:
+    """All branches, for devices that choose different ones, as all take part in the collectives."""
+    found, *others = [e.inline(branch, *xs) for branch in branches]
+    flag = e.ty(t.update(dtype=BOOL))
+    for number, results in enumerate(others, 1):
+        here = which
+        if t.dtype != BOOL:
+            least = e.scalar(number, INDEX)
+            here = e.let(f"stablehlo.compare GE, {which}, {least} : "
+                         f"({e.ty(t)}, {e.ty(t)}) -> {flag}")
+        found = [
+            e.let(f"stablehlo.select {here}, {new}, {old} : {flag}, {e.ty(out)}")
+            for new, old, out in zip(results, found, outs, strict=True)
+        ]
+    return found
 
 
 # -- jvp --

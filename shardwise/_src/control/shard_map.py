@@ -125,10 +125,10 @@ def _bind(
 
 def _lower(
     op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, place: NamedSharding,
-    in_specs: Specs, out_specs: Specs, axes: Any, **p: Any,
+    in_specs: Specs, out_specs: Specs, axes: Any, tracked: bool,
 ) -> list[str]:
     places = [list(map(place.with_spec, specs)) for specs in (in_specs, out_specs)]
-    return e.manually(program, xs, ins, outs, places, axes)
+    return e.manually(program, xs, ins, outs, places, axes, tracked)
 
 
 # -- derivatives --

@@ -27,9 +27,11 @@ from shardwise._src.core.ordering import ignoring_token
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.toolbox import derived
 from shardwise._src.ops.basis import zeros
+from shardwise._src.ops.collective import pmax
+from shardwise._src.ops.logical import bitwise_and, select_n
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.sharding import settle
-from shardwise._src.transforms.batch import MappedAxis, batch_program, to_dim
+from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program, to_dim
 from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type, in_parens
@@ -74,6 +76,21 @@ def _lower(
     op: Op, e: Any, ins: Any, outs: Any, *xs: str, test: Program, body: Program, num_test: int,
     num_body: int,
 ) -> list[str]:
+    axes = axes_in(test) | axes_in(body)
+    if e.may_differ(axes, test.out_types[0]):
+        own = tuple([(name, size) for name, size in axes.items() if name in e.manual.manual])
+        some, turn = _together(body, test, num_test, num_body, own)
+        count = num_test + num_body
+        first = e.inline(test, *xs[:num_test], *xs[count:])
+        types = [*test.out_types, *ins[count:]]
+        return _lower_alike(e, types, [*xs[:count], *first, *xs[count:]], some, turn, 0, count)[1:]
+    return _lower_alike(e, outs, xs, test, body, num_test, num_body)
+
+
+def _lower_alike(
+    e: Any, outs: Any, xs: Sequence[str], test: Program, body: Program, num_test: int,
+    num_body: int,
+) -> list[str]:
     test_consts, body_consts, carry = parts(xs, num_test, num_body)
     names = [e.fresh() for _ in carry]
     types = ", ".join(map(e.ty, outs))
@@ -94,6 +111,30 @@ def _lower(
         return e.lets(text, 0)
     text = f"stablehlo.while({pairs}) : {types}\ncond {{\n{condition}\n}} do {{\n{turn}\n}}"
     return e.lets(text, len(names))
+
+
+@derived
+def _together(
+    body: Program, test: Program, num_test: int, num_body: int, axes: tuple
+) -> tuple[Program, Program]:
+    """Test and body of a loop that goes on as long as some device does, along these axes: all take
+    part in the collectives, with the values that they keep once they are done.
+    """
+    names, sizes = zip(*axes, strict=True)
+    flag, carry = test.out_types[0], test.in_types[num_test:]
+
+    def some(go_on: Any, *carry: Any) -> list[Any]:
+        return [pmax(go_on, names=names, sizes=sizes, groups=None)]
+
+    def turn(*args: Any) -> list[Any]:
+        test_consts, body_consts, (go_on, *held) = parts(args, num_test, num_body)
+        after = body(*body_consts, *held)
+        kept = [select_n(go_on, old, new) for old, new in zip(held, after, strict=True)]
+        return [bitwise_and(go_on, *test(*test_consts, *kept)), *kept]
+
+    consts = [*test.in_types[:num_test], *body.in_types[:num_body]]
+    return (program_of(some, [flag, *carry], test.name),
+            program_of(turn, [*consts, flag, *carry], body.name))
 
 
 def _with_more(test: Program, types: Sequence[ArrayType]) -> Program:

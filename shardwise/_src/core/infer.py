@@ -130,8 +130,8 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
         return result  # its types carry names and shardings already
     outs = list(result) if op.multiple else [result]
     varying = NO_NAMES.union(*[t.varying for t in types])
-    if op.varying is not None and varying:
-        varying = op.varying(op, varying, **params)
+    if op.varies is not None and varying:
+        varying = op.varies(op, varying, **params)
     outs = [t.update(varying=varying | t.varying) for t in outs]
     if any(t.mesh is not None for t in types):
         outs = with_specs(op, types, outs, params)

@@ -10,7 +10,7 @@ theirs. How they are called (`**p` are the op's parameters):
 
     type_rule(op, *types, **p)            → ArrayType, or a tuple of them when `multiple`
     dims(op, *types, **p)                 → Dims: how dimensions belong together (types/dims.py)
-    varying(op, names, **p)               → the named axes along which results vary, by those of the
+    varies(op, names, **p)                → the named axes along which results vary, by those of the
                                             operands; where it is not the same.
     lower(op, e, ins, outs, *xs, **p)     → SSA values. `e` is the emitter, `ins`, `outs` the types.
     jvp(op, primals, tangents, **p)       → (result, tangent). A tangent of None is a symbolic zero.
@@ -105,7 +105,7 @@ class Op:
     _: KW_ONLY
     type_rule: Rule
     dims: Rule | None = None
-    varying: Rule | None = None
+    varies: Rule | None = None
     lower: Rule | None = None
     jvp: Rule | None = None
     transpose: Rule | None = None

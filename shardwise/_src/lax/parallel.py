@@ -390,15 +390,10 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
     axes = _Axes("pcast", axis_name)
     if to != "varying":
         raise ValueError(
-            f"pcast: values can be cast to 'varying' only; got {to!r}. A value that varies is made "
-            "the same for all by a collective, such as `shardwise.lax.psum`."
+            f"pcast: values can be cast to 'varying' only; got {to!r}. A collective, such as "
+            "`shardwise.lax.psum`, makes one of values that vary."
         )
     return _mapped(lambda leaf: itself(axes.varied(leaf)), x)
-
-
-def pvary(x: T, axis_name: AxisNames) -> T:
-    """`pcast(x, axis_name, to="varying")`."""
-    return pcast(x, axis_name, to="varying")
 
 
 # -- where one is --

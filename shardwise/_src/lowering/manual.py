@@ -7,12 +7,13 @@ Ops say along which names of manual axes values are exchanged, and in which grou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.arrays.signature import stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import programs_in
@@ -33,12 +34,13 @@ class ManualAxes:
     """The axes of a mesh by which code sees the parts of its devices.
 
     names, grid: all axes of the mesh, and the numbers of its devices in the program, by place.
-    manual:      the axes that are manual.
+    manual:      the axes that are manual; tracked: those of them that types say something of.
     """
 
     names: tuple[Any, ...]
     grid: np.ndarray
     manual: frozenset[Any]
+    tracked: frozenset[Any]
 
     def rows(self, names: Sequence[Any]) -> np.ndarray:
         """The numbers of devices: those in a row differ in their places along the names only."""
@@ -84,17 +86,25 @@ class Manual:
     def manually(
         self, program: Program, xs: Sequence[str], ins: Sequence[ArrayType],
         outs: Sequence[ArrayType], places: Sequence[Sequence[NamedSharding]], axes: Sequence[Any],
+        tracked: bool,
     ) -> list[str]:
         """A program that is manual along axes of a mesh.
 
         places: the shardings of the operands and of the results, over manual axes only.
+        tracked: whether types in it say what varies along them.
         """
-        if self.devices == 1:
-            return self.program(program, xs)
         mesh = (*places[0], *places[1])[0].mesh
-        outer = frozenset() if self.manual is None else self.manual.manual
-        grid = np.asarray(self.meshes.order(mesh)).reshape(mesh.axis_sizes)
-        own = ManualAxes(mesh.axis_names, grid, outer.union(axes))
+        outer = self.manual
+        bound, told = (frozenset(), frozenset()) if outer is None else (outer.manual, outer.tracked)
+        order = (0,) if self.meshes is None else self.meshes.order(mesh)
+        grid = np.asarray(order).reshape(mesh.axis_sizes)
+        told = told.union(axes if tracked else ())
+        own = ManualAxes(mesh.axis_names, grid, bound.union(axes), told)
+        if self.devices == 1:
+            self.manual = own
+            results = self.program(program, xs)
+            self.manual = outer
+            return results
         held = [c for p in programs_in(program) for c in p.constants if id(c) in self.hoisted]
         types = [*program.in_types, *map(type_of, held)]
         names = [self.fresh() for _ in types]
@@ -123,7 +133,7 @@ class Manual:
         """Shardings over manual axes; open, where there are others."""
         texts: list[str] = []
         for place, t in zip(places, types, strict=True):
-            dims = place.spec.dims(t.ndim)
+            dims = place.spec.dims(stored_type(t).ndim)
             rows = [", ".join(f'"{a}"' for a in axes) for axes in dims]
             if len(own.manual) < len(own.names):
                 rows = [f"{row}, ?" if row else "?" for row in rows]
@@ -197,7 +207,7 @@ class Manual:
 
     def place_along(self, name: Any) -> str:
         """Where the device that runs the code is along an axis: an int32."""
-        places = self._axes([name]).places(name)
+        places = self._axes().places(name)
         number = self.let("stablehlo.partition_id : tensor<ui32>")
         table = array_type((places.size,), _INT32.dtype)
         every = self.let(f"stablehlo.constant dense<{places.tolist()}> : {self.ty(table)}")
@@ -208,19 +218,33 @@ class Manual:
         )
         return self.let(f"stablehlo.reshape {found} : ({self.ty(one)}) -> {self.ty(_INT32)}")
 
-    def _axes(self, names: Sequence[Any]) -> ManualAxes:
-        axes = self.manual
-        missing = [n for n in names if axes is None or n not in axes.manual]
-        if axes is None or missing:
-            shown = " and ".join(map(repr, missing))
+    def may_differ(self, names: Collection[Any], t: ArrayType) -> bool:
+        """Whether a value of type `t` may be another one along some of these axes, if manual.
+
+        Where it decides on what is done, devices would not all take part in what is over them.
+        """
+        if self.manual is None:
+            return False
+        own = [name for name in names if name in self.manual.manual]
+        return any(name in t.varying or name not in self.manual.tracked for name in own)
+
+    def check_bound(self, op: str, names: Sequence[Any]) -> None:
+        """Raises where an op is over an axis that is none of those that are manual here."""
+        bound = () if self.manual is None else self.manual.manual
+        if missing := [name for name in names if name not in bound]:
             raise NameError(
-                f"axis {shown} is not bound where the program runs. Call the function that has "
-                "the collective inside of `vmap(..., axis_name=...)` or `shard_map`."
+                f"[{op}] axis {' and '.join(map(repr, missing))} is not bound where the program "
+                "runs. Call the function that has the collective inside of "
+                "`shardwise.vmap(f, axis_name=...)` or `shardwise.shard_map`."
             )
-        return axes
+
+    def _axes(self) -> ManualAxes:
+        if self.manual is None:
+            raise RuntimeError("an instruction between devices is outside of every shard_map")
+        return self.manual
 
     def _numbers(self, names: Sequence[Any], parts: Groups) -> np.ndarray:
-        return self._axes(names).groups(names, parts)
+        return self._axes().groups(names, parts)
 
     def _groups(self, names: Sequence[Any], parts: Groups) -> str:
         return _dense("replica_groups", self._numbers(names, parts))

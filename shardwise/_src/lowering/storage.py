@@ -121,6 +121,6 @@ def result_kinds(program: Program) -> list[str | None]:
     for eqn in program.equations:
         if eqn.op is to_memory:
             kinds[eqn.outputs[0]] = eqn.params["space"].wanted
-        for name in eqn.op.shardings:
+        for name in eqn.op.shardings if not eqn.op.multiple else ():
             kinds[eqn.outputs[0]] = kind_of(eqn.params[name])
     return [kinds.get(a) for a in program.outputs]

@@ -179,8 +179,8 @@ def _reduction(
     taken_apart = _batch(alone, ())
     fields = {
         "type_rule": type_rule, "dims": _each_alone, "alone": alone, "batch": batch,
-        "elements": Elements.COMPUTED, "varying": _the_same,
-        "lower": exchange.folding(body, partial(_gathered, reduce)),
+        "varies": _the_same, "lower": exchange.folding(body, partial(_gathered, reduce)),
+        "elements": Elements.COMPUTED,
     }
     new = collective(name, **fields | rules)
     return new
@@ -201,11 +201,10 @@ def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) ->
         return reduce(every, axes=(0,))
     own = number(names=names, sizes=sizes)
     parts = [reduce(rows(every, group), axes=(0,)) for group in groups]
-    found = parts[0]
     for group, part in zip(groups[1:], parts[1:], strict=True):
         here = reduce_or(eq(own, np.asarray(group, INT32)), axes=(0,))
-        found = where(here, part, found)
-    return found
+        parts[0] = where(here, part, parts[0])
+    return parts[0]
 
 
 def _psum_transpose(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: Any) -> list[Any]:
@@ -283,7 +282,7 @@ def _gather_transpose(
 
 all_gather = collective(
     "all_gather", type_rule=_gather_type, dims=_axis_dims, alone=_gather_alone,
-    positions=("axis",), transpose=_gather_transpose, varying=_gather_varying,
+    positions=("axis",), transpose=_gather_transpose, varies=_gather_varying,
     lower=exchange.all_gather,
 )
 
@@ -478,9 +477,7 @@ def _index_type(op: Op, *, names: tuple, sizes: tuple, varies: bool) -> ArrayTyp
     return array_type((), INT32, varying=frozenset(names) if varies else frozenset())
 
 
-def _index_batch(
-    op: Op, mapped: Any, args: Any, ds: Any, **p: Any
-) -> tuple[Any, int]:
+def _index_batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int]:
     found = iota(dtype=INT32, shape=(mapped.size,), dimension=0)
     return settle(found, with_sharding(type_of(found), mapped.hidden)), 0
 

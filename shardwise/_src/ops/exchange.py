@@ -28,6 +28,21 @@ def is_even(groups: Groups) -> bool:
     return len({*map(len, groups or ())}) <= 1
 
 
+def _over_axes(rule: Lower) -> Lower:
+    """A rule for more than one device along axes that are bound."""
+
+    def lower(
+        op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, **p: Any
+    ) -> Any:
+        e.check_bound(op.name, names)
+        groups = p.get("groups")
+        if is_even(groups) and span(sizes, groups) == 1:
+            return x
+        return rule(op, e, ins, outs, x, names=names, sizes=sizes, **p)
+
+    return lower
+
+
 def folding(body: str, gathered: Callable[..., Any]) -> Lower:
     """body: the name of the binary instruction.
 
@@ -36,11 +51,10 @@ def folding(body: str, gathered: Callable[..., Any]) -> Lower:
     """
     of_bools = {"maximum": "or", "minimum": "and"}
 
+    @_over_axes
     def lower(
         op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups
     ) -> str:
-        if is_even(groups) and span(sizes, groups) == 1:
-            return x
         (t,) = ins
         if not is_even(groups) or (body != "add" and is_complex(t.dtype)):
             return e.via(gathered, ins, x, names=names, sizes=sizes, groups=groups)[0]
@@ -50,30 +64,27 @@ def folding(body: str, gathered: Callable[..., Any]) -> Lower:
     return lower
 
 
+@_over_axes
 def all_gather(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups,
     axis: int, **p: Any,
 ) -> str:
-    if span(sizes, groups) == 1:
-        return x
     return e.all_gather(x, ins[0], outs[0], axis, names, groups)
 
 
+@_over_axes
 def reduce_scatter(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups,
     axis: int,
 ) -> str:
-    if span(sizes, groups) == 1:
-        return x
     return e.reduce_scatter(x, ins[0], outs[0], axis, names, groups)
 
 
+@_over_axes
 def all_to_all(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, groups: Groups,
     split: int, concat: int,
 ) -> str:
-    if span(sizes, groups) == 1:
-        return x
     return e.all_to_all(x, ins[0], outs[0], split, concat, names, groups)
 
 
@@ -81,6 +92,7 @@ def permute(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, perm: tuple
 ) -> str:
     (t,) = ins
+    e.check_bound(op.name, names)
     if not perm:
         return e.constant(np.zeros((), t.dtype)[()], t)
     if math.prod(sizes) == 1:
@@ -91,4 +103,5 @@ def permute(
 def axis_index(
     op: Op, e: Any, ins: Any, outs: Any, *, names: tuple, sizes: tuple, **p: Any
 ) -> str:
+    e.check_bound(op.name, names)
     return e.scalar(0, outs[0].dtype) if sizes == (1,) else e.place_along(names[0])

@@ -99,7 +99,7 @@ def axes_in(program: Program) -> dict[Any, int]:
         op, inner = eqn.op, {}
         if op.named_axes is not None:
             inner = dict(zip(*[eqn.params[p] for p in op.named_axes], strict=True))
-        for held in eqn.programs():
+        for held in held_in(op, eqn.params):
             inner |= axes_in(held)
         bound = eqn.params[op.binds] if op.binds else ()
         found |= {name: size for name, size in inner.items() if name not in bound}
