@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from shardwise._src.base.config import enable_x64
-from shardwise._src.base.context import CURRENT, ROOT, Context, TraceKey, current
+from shardwise._src.base.context import CURRENT, ROOT, Context, NamedAxis, TraceKey, current
 
 
 def test_the_root_is_current_without_another():
@@ -63,20 +63,21 @@ def test_only_flags_that_change_a_trace_are_part_of_the_key():
 
 
 def test_axis_sizes():
-    context = ROOT.replace(axes=(("i", 2), ("j", 3), ("i", 5)))
-    assert context.axis_size("j") == 3
-    assert context.axis_size("i") == 5  # the innermost
+    axes = NamedAxis("i", 2), NamedAxis("j", 3), NamedAxis("i", 5)
+    context = ROOT.replace(axes=axes)
+    assert context.axis("j") == axes[1]
+    assert context.axis("i").size == 5  # the innermost
     with pytest.raises(NameError) as caught:
-        context.axis_size("k")
+        context.axis("k")
     assert str(caught.value) == (
         "unbound axis name: k. The axes in scope are: 'i' and 'j'. An axis gets its name by a map "
-        "around the call: `shardwise.vmap(f, axis_name='k')`."
+        "around the call: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
     )
     with pytest.raises(NameError) as caught:
-        ROOT.axis_size("k")
+        ROOT.axis("k")
     assert str(caught.value) == (
         "unbound axis name: k. The axes in scope are: none. An axis gets its name by a map around "
-        "the call: `shardwise.vmap(f, axis_name='k')`."
+        "the call: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
     )
 
 

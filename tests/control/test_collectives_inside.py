@@ -287,7 +287,8 @@ def test_rules_for_batches_are_outside_of_the_axis():
         sw.vmap(f, axis_name="i")(X)
     assert str(error.value) == (
         "shardwise.lax.psum: unbound axis name: i. The axes in scope are: none. An axis gets its "
-        "name by a map around the call: `shardwise.vmap(f, axis_name='i')`."
+        "name by a map around the call: `shardwise.vmap(f, axis_name='i')` or "
+        "`shardwise.shard_map`."
     )
 
 
