@@ -12,7 +12,7 @@ import numpy as np
 
 import shardwise as sw
 from shardwise._src.base.config import poison_padding
-from shardwise._src.runtime.backend import JAXLIB_VERSION
+from shardwise._src.runtime.backend import JAXLIB
 from shardwise.errors import ShardingTypeError
 from shardwise.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from tests.values.programs.make import Line, Program
@@ -25,7 +25,7 @@ MESHES = [(2,), (3,), (4,), (6,), (8,), (8,), (2, 2), (2, 3), (3, 2), (4, 2), (4
 QUICKLY: dict[str, Any] = {
     "xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True,
 }  # fmt: skip
-if tuple(map(int, JAXLIB_VERSION.split(".")[:2])) < (0, 11):
+if JAXLIB < (0, 11):
     QUICKLY["xla_cpu_use_fusion_emitters"] = False
 
 
@@ -103,6 +103,8 @@ def placements(program: Program, seed: int, ranks: tuple[int, ...], count: int) 
     found = []
     for _ in range(count):
         sizes = rng.choice(MESHES)
+        if len({*sizes}) > 1 and 3 in sizes and JAXLIB >= (0, 12):
+            sizes = (4, 2)  # docs/values.md: XLA ends the process
         explicit = rng.random() < 0.12
         ins = {
             name: None if not explicit and rng.random() < 0.25 else _spec(rng, sizes, v.ndim)
