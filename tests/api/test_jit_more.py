@@ -524,7 +524,7 @@ def test_looking_at_functions():
     assert sw.eval_shape(lambda a, b: a @ b, t, b=X.T).shape == (8, 8)
     axes = []
     program = sw.make_jaxpr(
-        lambda a: axes.append(context.current().axis_size("i")) or a * 2,
+        lambda a: axes.append(context.current().axis("i").size) or a * 2,
         axis_env=[("i", 4)],
     )(t)
     assert axes == [4] and str(program).startswith("{ lambda ; a:f32[8,4]. let")
