@@ -386,6 +386,19 @@ def test_errors(case):
     assert message_of(kind, sw.shard_map(f, mesh=LINE, **options), x) == NAMED + message
 
 
+def test_arguments_come_by_position():
+    def f(x, y):
+        return x * y
+
+    run = sw.shard_map(f, mesh=LINE, in_specs=P("x"), out_specs=P("x"))
+    with pytest.raises(TypeError) as caught:
+        run(np.ones(8), y=2.0)
+    assert str(caught.value) == (
+        "shard_map of f takes arguments by position, for which in_specs has specs; got 'y' by name."
+        " Give them by position, or bind them with `functools.partial`."
+    )
+
+
 def test_there_must_be_a_mesh():
     def f(x):
         return x

@@ -21,7 +21,7 @@ from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import listed, shown
 from shardwise._src.ops.sharding import settle
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
@@ -85,7 +85,13 @@ def shard_map(
 
     @functools.wraps(f)
     @hides_frames
-    def mapped(*args: Any) -> Any:
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            raise TypeError(
+                f"{what} takes arguments by position, for which in_specs has specs; got "
+                f"{listed(list(kwargs))} by name. Give them by position, or bind them with "
+                "`functools.partial`."
+            )
         own = _mesh(what, mesh)
         axes = _axes(what, own, axis_names)
         place = NamedSharding(own, PartitionSpec())
