@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from shardwise._src.api.making import (
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
     )
+    from shardwise._src.api.pmap import pmap as pmap
     from shardwise._src.api.remat import checkpoint as checkpoint
     from shardwise._src.api.remat import remat as remat
     from shardwise._src.api.shard_map import shard_map as shard_map

@@ -395,7 +395,7 @@ def test_arguments_come_by_position():
         run(np.ones(8), y=2.0)
     assert str(caught.value) == (
         "shard_map of f takes arguments by position, for which in_specs has specs; got 'y' by name."
-        " Give them by position, or bind them with `functools.partial`."
+        " Give them by position, or bind them in a function of the others."
     )
 
 

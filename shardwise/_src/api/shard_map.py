@@ -89,8 +89,8 @@ def shard_map(
         if kwargs:
             raise TypeError(
                 f"{what} takes arguments by position, for which in_specs has specs; got "
-                f"{listed(list(kwargs))} by name. Give them by position, or bind them with "
-                "`functools.partial`."
+                f"{listed(list(kwargs))} by name. Give them by position, or bind them in a function "
+                "of the others."
             )
         own = _mesh(what, mesh)
         axes = _axes(what, own, axis_names)
@@ -104,10 +104,6 @@ def shard_map(
             specs = broadcast_to_arguments(
                 in_specs, args, f"{what}: in_specs", names_of(f), _is_spec
             )
-        types = [
-            _part(what, names[i], type_of(x), place, spec, axes, check_vma)
-            for i, (x, spec) in enumerate(zip(values, specs, strict=True))
-        ]
         out_trees: list[Any] = []
 
         def flat(*parts: Any) -> list[Any]:
@@ -115,24 +111,43 @@ def shard_map(
             out_trees.append(out_tree)
             return checked_results(outs, out_tree, what)
 
-        with inside(place, axes, check_vma):
-            program, captured = stage(
-                flat, types, transform="shard_map", name=name_of(f), names=names
-            )
-            program, constants = opened(program)
-            program = shared(program)
-        out_tree = out_trees[0]
-        outs = _out_specs(what, out_specs, out_tree, program, place, axes, check_vma)
-        given = [*constants, *captured, *values]
-        whole = [PartitionSpec()] * (len(given) - len(values))
-        params: dict[str, Any] = {
-            "program": program, "place": place, "in_specs": (*whole, *specs), "out_specs": outs,
-            "axes": axes, "tracked": check_vma,
-        }
-        results = shard_map_op(*_placed(given, params), **params)
-        return out_tree.unflatten(results)
+        def put_together(program: Program) -> tuple[PartitionSpec, ...]:
+            return _out_specs(what, out_specs, out_trees[0], program, place, axes, check_vma)
+
+        results = over_parts(
+            what, name_of(f), flat, values, names, specs, put_together, place, axes, check_vma
+        )
+        return out_trees[0].unflatten(results)
 
     return mapped
+
+
+def over_parts(
+    what: str, name: str, flat: Callable[..., list[Any]], values: Sequence[Any],
+    names: Sequence[str], specs: Sequence[PartitionSpec],
+    put_together: Callable[[Program], Sequence[PartitionSpec]], place: NamedSharding,
+    axes: tuple[Any, ...], tracked: bool,
+) -> list[Any]:
+    """The results of `flat`, a function of parts, on each device.
+
+    names:        of the values, for messages; specs: how they are divided.
+    put_together: the specs of the results, asked once the program is known.
+    """
+    types = [
+        _part(what, names[i], type_of(x), place, spec, axes, tracked)
+        for i, (x, spec) in enumerate(zip(values, specs, strict=True))
+    ]
+    with inside(place, axes, tracked):
+        program, captured = stage(flat, types, transform="shard_map", name=name, names=names)
+        program, constants = opened(program)
+        program = shared(program)
+    given = [*constants, *captured, *values]
+    whole = [PartitionSpec()] * (len(given) - len(values))
+    params: dict[str, Any] = {
+        "program": program, "place": place, "in_specs": (*whole, *specs),
+        "out_specs": tuple(put_together(program)), "axes": axes, "tracked": tracked,
+    }
+    return shard_map_op(*_placed(given, params), **params)
 
 
 def _spec_of(t: ArrayType, axes: Any) -> PartitionSpec:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from shardwise._src.api.mapped_axes import axis_of, size_of
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.refs import mapped_with_refs
 from shardwise._src.api.signatures import called, check_function
@@ -81,8 +82,8 @@ def vmap(
             for i, (x, d) in enumerate(zip(leaves, dims, strict=True))
         ]
         pairs = enumerate(zip(values, dims, strict=True))
-        dims = [_axis(what, names, i, x, d) for i, (x, d) in pairs]
-        size = _size(what, names, values, dims, axis_size)
+        dims = [axis_of(what, names, i, x, d) for i, (x, d) in pairs]
+        size = size_of(what, names, values, dims, axis_size)
         for i in [i for i, x in enumerate(values) if is_trivial(x) and dims[i] is not None]:
             values[i], dims[i] = of_one(values[i], dims[i]), None
         out_trees: list[Any] = []
@@ -116,58 +117,6 @@ def vmap(
     heading = f"`{name}`, mapped over an axis of its arguments."
     wrapped.__doc__ = f"{heading}\n\nOf one example:\n\n{fun.__doc__}" if fun.__doc__ else heading
     return wrapped
-
-
-def _axis(what: str, names: Callable[[], list[str]], i: int, x: Any, axis: Any) -> int | None:
-    if axis is None:
-        return None
-    if not isinstance(axis, int):
-        raise TypeError(f"{what}: axes must be ints or None; got {axis!r} for {names()[i]}.")
-    t = type_of(x)
-    if not -t.ndim <= axis < t.ndim:
-        raise ValueError(
-            f"{what}: {names()[i]} is of type {t.str_short(True)}, which has no axis {axis} to map "
-            f"over. {_SHARED}"
-        )
-    return axis % t.ndim
-
-
-_SHARED = "What all examples share is passed by position, with None for it in in_axes."
-SHOWN = 5  # arguments of each size in a message
-
-
-def _size(
-    what: str, names: Callable[[], list[str]], values: list, dims: list, axis_size: int | None
-) -> int:
-    sizes = {type_of(x).shape[d] for x, d in zip(values, dims, strict=True) if d is not None}
-    if axis_size is not None:
-        sizes.add(axis_size)
-    if not sizes:
-        why = "all in_axes are None" if values else "it was called without arrays"
-        raise ValueError(
-            f"{what} needs an argument with a mapped axis, or axis_size: {why}."
-        )
-    if len(sizes) > 1:
-        given = "" if axis_size is None else f"axis_size is {axis_size}, "
-        rows = ", ".join(_sizes(names(), values, dims))
-        raise ValueError(f"{what}: mapped axes must have one size; {given}{rows}. {_SHARED}")
-    return sizes.pop()
-
-
-def _sizes(names: list[str], values: list, dims: list) -> list[str]:
-    """The sizes of mapped axes in words, those of one size together."""
-    groups: dict[int, list[str]] = {}
-    for n, x, d in zip(names, values, dims, strict=True):
-        if d is not None:
-            t = type_of(x)
-            row = f"axis {d} of {n} of type {t.str_short(True)} has {t.shape[d]}"
-            groups.setdefault(t.shape[d], []).append(row)
-    rows = []
-    for size, group in groups.items():
-        rows += group[:SHOWN]
-        if len(group) > SHOWN:
-            rows.append(f"{len(group) - SHOWN} more have {size}")
-    return rows
 
 
 def _placed(

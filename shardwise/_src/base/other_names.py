@@ -40,7 +40,7 @@ _RANDOM = {
 _OTHER = {
     "Tensor": "Array", "compile": "jit", "device": "devices", "host_count": "process_count",
     "host_id": "process_index", "no_grad": "lax.stop_gradient", "detach": "lax.stop_gradient",
-    "pmap": "jit", "backward": "grad", "autograd": "grad", "topk": "lax.top_k",
+    "backward": "grad", "autograd": "grad", "topk": "lax.top_k",
     "norm": "numpy.linalg.norm", "log_sum_exp": "nn.logsumexp", "swish": "nn.silu",
 }
 # What JAX has, and this library not yet; the first ones are in NumPy or SciPy, too.
