@@ -124,8 +124,8 @@ def test_with_nan():
         (
             sw.pmap(jnp.add), (X, X[:4]),
             "pmap of add: mapped axes must have one size; axis 0 of x1 of type f32[8,3] has 8, "
-            "axis 0 of x2 of type f32[4,3] has 4. What all examples share is passed by position, with "
-            "None for it in in_axes.",
+            "axis 0 of x2 of type f32[4,3] has 4. What all examples share is passed by position, "
+            "with None for it in in_axes.",
         ),
     ],
 )

@@ -89,8 +89,8 @@ def shard_map(
         if kwargs:
             raise TypeError(
                 f"{what} takes arguments by position, for which in_specs has specs; got "
-                f"{listed(list(kwargs))} by name. Give them by position, or bind them in a function "
-                "of the others."
+                f"{listed(list(kwargs))} by name. Give them by position, or bind them in a "
+                "function of the others."
             )
         own = _mesh(what, mesh)
         axes = _axes(what, own, axis_names)
