@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.binary import logical_and, logical_xor, not_equal
+from shardwise._src.numpy.binary import logical_and, logical_not, logical_or, not_equal
 from shardwise._src.numpy.convert import cast, count_of, promote, strong
 from shardwise._src.numpy.counting import known_count, unique
 from shardwise._src.numpy.joining import concatenate
@@ -21,6 +21,8 @@ from shardwise._src.numpy.searching import isin, nonzero, where
 from shardwise._src.numpy.shapes import ravel
 from shardwise._src.numpy.sorting import argsort, searchsorted
 from shardwise._src.ops.create import full, iota
+from shardwise._src.ops.shape import rev
+from shardwise._src.ops.sort import sort as sort_op
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize, is_complex
 
@@ -37,7 +39,7 @@ def _ordered(x: Any) -> tuple[Any, Any, Any]:
     """A vector in order, where its elements were, and which are the first of their kind."""
     order = argsort(x)
     x = x[order]
-    first = full(True, (min(1, type_of(x).size),), np.dtype(bool))
+    first = _all(True, min(1, type_of(x).size))
     return x, order, concatenate([first, not_equal(x[1:], x[:-1])])
 
 
@@ -59,9 +61,25 @@ def _left(ar1: Any, ar2: Any, assume_unique: bool) -> tuple[Any, ...]:
 
 @fused(arrays=2)
 def _unshared(ar1: Any, ar2: Any) -> tuple[Any, ...]:
+    """Both in order, and for each value that only one of them has the place of its first there."""
     a, b = promote(ravel(ar1), ravel(ar2))
-    values, _, new = _ordered(concatenate([a, b]))
-    return values, logical_and(new, logical_xor(isin(values, a), isin(values, b)))
+    # Equal values keep their order: those of a, its first one last, then those of b.
+    whose = concatenate([_all(False, type_of(a).size), _all(True, type_of(b).size)])
+    both = concatenate([rev(a, dimensions=(0,)), b])
+    values, whose = sort_op(both, whose, dimension=0, num_keys=1)
+    n = type_of(values).size
+    if not n:
+        return values, whose
+    low, high = values[: n - 1], values[1:]
+    nans = logical_and(not_equal(low, low), not_equal(high, high))
+    apart = not_equal(whose[: n - 1], whose[1:])
+    steps = logical_and(not_equal(low, high), logical_or(logical_not(nans), apart))
+    before, after = concatenate([_all(True, 1), steps]), concatenate([steps, _all(True, 1)])
+    return values, where(whose, before, after)
+
+
+def _all(value: bool, count: int) -> Any:
+    return full(value, (count,), np.dtype(bool))
 
 
 def _places(mask: Any, size: int | None, name: str) -> tuple[Any, Any]:
@@ -149,8 +167,18 @@ def setxor1d(
     ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array:
-    """What is in exactly one of the two, in order; arguments as for `setdiff1d`."""
+    """What is in exactly one of the two, in order; NaNs of one differ from those of the other.
+
+    Args:
+      assume_unique: has no effect.
+      size: how many there are; needed under a trace.
+      fill_value: what fills the result up; the smallest of the result by default.
+    """
     values, mask = _unshared(ar1, ar2)
+    if size and fill_value is None and type_of(values).size:
+        places, exist = _places(mask, size, "setxor1d")
+        found = values[places]
+        return _filled(found, exist, where(exist[0], found[0], 0))
     return _kept(values, mask, size, fill_value, "setxor1d")
 
 
