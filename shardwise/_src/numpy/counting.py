@@ -27,7 +27,7 @@ from shardwise._src.numpy.convert import (
     unknown_count,
 )
 from shardwise._src.numpy.reductions import max
-from shardwise._src.numpy.sorting import place_in_order, take_from
+from shardwise._src.numpy.sorting import place_in_order, take_from, write_to
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum, reshape
 from shardwise._src.ops.create import full, iota
@@ -35,7 +35,7 @@ from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.gather_rules import GatherScatterMode, ScatterDimensionNumbers
 from shardwise._src.ops.index import scatter_add
 from shardwise._src.ops.reduce import reduce_max, reduce_min
-from shardwise._src.ops.shape import canonical_axis, concatenate, pad, slice_in_dim
+from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
 from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
@@ -350,16 +350,19 @@ def _rows(x: Any, axis: int | None) -> Any:
 
 
 @fused
-def _unique(*arrays: Any, axis: int | None, size: int, has_fill: bool) -> Any:
-    """Values, first indices, inverse and counts for `size` unique rows."""
+def _unique(
+    *arrays: Any, axis: int | None, size: int, has_fill: bool, has_inverse: bool
+) -> list[Any]:
+    """Values, first indices and counts for `size` unique rows, and the inverse where asked for."""
     x, order, new, *rest = arrays
     t = type_of(x)
     moved = reshape(x, shape=(t.size,)) if axis is None else move_axis(x, axis, 0)
     shape = type_of(moved).shape
     n = shape[0]
     start = iota(dtype=INT32, shape=(n,), dimension=0)
-    (ends,) = sort(ew.where(new, start, np.int32(n)), dimension=0)
-    ends = slice_in_dim(ends, 0, size + 1, 0) if size < n else _lengthened(ends, size + 1, n)
+    label = ew.sub(cumsum(cast(new, INT32), axis=0), np.int32(1))
+    outside = np.int32(size + 1)
+    ends = write_to(full(np.int32(n), (size + 1,), INT32), ew.where(new, label, outside), start)
     first = slice_in_dim(ends, 0, size, 0)
     absent = ew.eq(first, np.int32(n))
     place = take_from(order, ew.where(absent, np.int32(0), first)) if n else first
@@ -370,15 +373,10 @@ def _unique(*arrays: Any, axis: int | None, size: int, has_fill: bool) -> Any:
         fill = broadcast_to(fill, type_of(values).shape) if type_of(fill).ndim else fill
         values = ew.where(wide, fill, values)
     values = values if axis is None else move_axis(values, 0, axis)
-    label = ew.sub(cumsum(cast(new, INT32), axis=0), np.int32(1))
-    inverse = sort(order, label, dimension=0)[1]
     counts = ew.sub(slice_in_dim(ends, 1, size + 1, 0), first)
     whole = canonicalize(int)
-    return values, cast(place, whole), cast(inverse, whole), cast(counts, whole)
-
-
-def _lengthened(x: Any, size: int, filler: int) -> Any:
-    return pad(x, np.int32(filler), padding_config=((0, size - type_of(x).shape[0], 0),))
+    inverse = [cast(write_to(start, order, label), whole)] if has_inverse else []
+    return [values, cast(place, whole), cast(counts, whole), *inverse]
 
 
 def _take_rows(x: Any, places: Any) -> Any:
@@ -436,14 +434,14 @@ def unique(
             f"got size {size}."
         )
     given = () if fill_value is None else (fill_value,)
-    values, index, inverse, counts = _unique(
-        ar, order, new, *given, axis=axis, size=size, has_fill=fill_value is not None
+    values, index, counts, *inverse = _unique(
+        ar, order, new, *given, axis=axis, size=size, has_fill=fill_value is not None,
+        has_inverse=bool(return_inverse),
     )
-    if return_inverse and axis is None and t.ndim != 1:
-        inverse = inverse.reshape(t.shape)
-    flags = (True, return_index, return_inverse, return_counts)
-    rows = zip((values, index, inverse, counts), flags, strict=True)
-    chosen = tuple([x for x, wanted in rows if wanted])
+    if axis is None and t.ndim != 1:
+        inverse = [x.reshape(t.shape) for x in inverse]
+    rest = ([index] if return_index else []), inverse, ([counts] if return_counts else [])
+    chosen = (values, *[x for part in rest for x in part])
     return chosen[0] if len(chosen) == 1 else chosen
 
 

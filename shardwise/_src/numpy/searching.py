@@ -25,14 +25,13 @@ from shardwise._src.numpy.convert import (
 )
 from shardwise._src.numpy.indexing import INT32, around, narrowed
 from shardwise._src.numpy.shapes import no_lists, ravel
+from shardwise._src.numpy.sorting import write_to
 from shardwise._src.ops import basis
 from shardwise._src.ops import logical as lg
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.elementwise import add, div, mul, rem
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
-from shardwise._src.ops.index import scatter
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.types.annotations import Array, ArrayLike, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_integer
@@ -57,10 +56,7 @@ def _places(x: Any, size: int, fill: tuple[int, ...]) -> list[Any]:
     if t.size and size:
         outside = basis.broadcast_in_dim(np.int32(size), shape=(t.size,), dims=())
         to = lg.where(flat, ranks(flat), outside)
-        found = scatter(
-            found, basis.reshape(to, shape=(t.size, 1)), np.arange(t.size, dtype=np.int32),
-            dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)), mode="fill",
-        )
+        found = write_to(found, to, np.arange(t.size, dtype=np.int32))
     missing = lg.eq(found, lit(t.size, found))
     outs, stride = [], t.size
     for n, value in zip(t.shape, fill, strict=True):

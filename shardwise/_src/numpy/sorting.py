@@ -17,8 +17,12 @@ from shardwise._src.numpy.reductions import add_up, checked_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.create import full, iota
-from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
-from shardwise._src.ops.index import gather
+from shardwise._src.ops.gather_rules import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+)
+from shardwise._src.ops.index import gather, scatter
 from shardwise._src.ops.shape import canonical_axis, rev, slice_in_dim
 from shardwise._src.ops.sort import sort as sort_op
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
@@ -158,6 +162,15 @@ def take_from(x: Any, places: Any) -> Any:
         x, reshape(places, shape=(*shape, 1)),
         dimension_numbers=GatherDimensionNumbers((), (0,), (0,)), slice_sizes=(1,),
         mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+
+
+def write_to(x: Any, places: Any, values: Any) -> Any:
+    """A vector with values at places; those beyond its end are left out."""
+    return scatter(
+        x, reshape(places, shape=(type_of(places).size, 1)), values,
+        dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)),
+        mode=GatherScatterMode.FILL_OR_DROP,
     )
 
 
