@@ -256,7 +256,7 @@ def test_type_rule_that_raises():
 
 
 def test_missing_lowering():
-    found = checks_of(wrong_sine(lower=None), SIN)
+    found = checks_of(wrong_sine(lower=None, instruction=None), SIN)
     assert found == {"missing field", "value"}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shardwise._src.base.config import disallow_mesh_context_manager
-from shardwise._src.base.context import current
+from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.types.grids import create_device_mesh, make_mesh
 from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
 from tests.helpers.threads import at_once
@@ -236,7 +236,7 @@ def test_leaving_out_of_order():
 
 def test_a_mesh_may_not_hide_an_axis_of_something_else():
     mesh = Mesh(grid(4), "i")
-    with current().replace(axes=(("i", 3),)).entered():
+    with current().replace(axes=(NamedAxis("i", 3),)).entered():
         with pytest.raises(ValueError) as error:
             mesh.__enter__()
         assert str(error.value) == (
@@ -244,7 +244,7 @@ def test_a_mesh_may_not_hide_an_axis_of_something_else():
             "a mesh (a map or a serial loop) has put in scope. Rename one of them."
         )
         assert current().mesh is None
-    with mesh, current().replace(axes=(("i", 4),)).entered(), mesh:  # the mesh's own axis
+    with mesh, current().replace(axes=(NamedAxis("i", 4),)).entered(), mesh:  # the mesh's own axis
         assert current().mesh is mesh
 
 
