@@ -14,7 +14,7 @@ from shardwise._src.numpy.sorting import INT32, take_from
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.contract import dot
 from shardwise._src.ops.create import iota
-from shardwise._src.ops.shape import pad, rev, slice_in_dim
+from shardwise._src.ops.shape import pad, rev
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, PrecisionLike
 from shardwise._src.types.dtypes import is_complex
 
@@ -39,21 +39,22 @@ def _convolve(
     if type_of(a).size < type_of(v).size:
         a, v = v, a
     n, m = type_of(a).size, type_of(v).size
+    start, count = 0, n + m - 1  # the part of all sums that is asked for
+    if mode == "valid":
+        start, count = m - 1, n - m + 1
+    elif mode == "same":
+        # NumPy centres a correlation with a longer second vector from the other end.
+        start = (m - 1) // 2 if not (correlate and shapes[0][0] < shapes[1][0]) else m // 2
+        count = n
+    low = m - 1 - start
     zero = np.zeros((), type_of(a).dtype)[()]
-    wide = pad(a, zero, padding_config=((m - 1, m - 1, 0),))
-    shape = (n + m - 1, m)  # of the places, too, which would make a large constant
+    wide = pad(a, zero, padding_config=((low, count + start - n, 0),))
+    shape = (count, m)  # of the places, too, which would make a large constant
     places = ew.add(*[iota(dtype=INT32, shape=shape, dimension=d) for d in (0, 1)])
     windows = take_from(wide, places)
     numbers = (((1,), (0,)), ((), ()))
     out = dot(windows, rev(v, dimensions=(0,)), numbers, precision, preferred)
-    out = cast(out, type_of(out).dtype, weak)
-    if mode == "valid":
-        return slice_in_dim(out, m - 1, n, 0)
-    if mode == "same":
-        # NumPy centres a correlation with a longer second vector from the other end.
-        start = (m - 1) // 2 if not (correlate and shapes[0][0] < shapes[1][0]) else m // 2
-        return slice_in_dim(out, start, start + n, 0)
-    return out
+    return cast(out, type_of(out).dtype, weak)
 
 
 @one_program(arrays=2)
