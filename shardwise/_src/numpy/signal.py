@@ -34,9 +34,13 @@ def _convolve(
         raise ValueError(f"{name}: mode must be one of {MODES}; got {mode!r}.")
     a, v = promote_inexact(a, v)
     weak = type_of(a).weak_type and preferred is None
-    if correlate:
-        v = rev(ew.conj(v) if is_complex(type_of(v).dtype) else v, dimensions=(0,))
-    if type_of(a).size < type_of(v).size:
+    swapped = type_of(a).size < type_of(v).size
+    forward = correlate and not swapped  # else the windows are read backwards
+    if correlate and is_complex(type_of(v).dtype):
+        v = ew.conj(v)
+    if correlate and swapped:
+        v = rev(v, dimensions=(0,))
+    if swapped:
         a, v = v, a
     n, m = type_of(a).size, type_of(v).size
     start, count = 0, n + m - 1  # the part of all sums that is asked for
@@ -44,16 +48,17 @@ def _convolve(
         start, count = m - 1, n - m + 1
     elif mode == "same":
         # NumPy centres a correlation with a longer second vector from the other end.
-        start = (m - 1) // 2 if not (correlate and shapes[0][0] < shapes[1][0]) else m // 2
+        start = (m - 1) // 2 if not (correlate and swapped) else m // 2
         count = n
     low = m - 1 - start
     zero = np.zeros((), type_of(a).dtype)[()]
     wide = pad(a, zero, padding_config=((low, count + start - n, 0),))
     shape = (count, m)  # of the places, too, which would make a large constant
-    places = ew.add(*[iota(dtype=INT32, shape=shape, dimension=d) for d in (0, 1)])
+    first, within = [iota(dtype=INT32, shape=shape, dimension=d) for d in (0, 1)]
+    places = ew.add(first, within if forward else ew.sub(np.int32(m - 1), within))
     windows = take_from(wide, places)
     numbers = (((1,), (0,)), ((), ()))
-    out = dot(windows, rev(v, dimensions=(0,)), numbers, precision, preferred)
+    out = dot(windows, v, numbers, precision, preferred)
     return cast(out, type_of(out).dtype, weak)
 
 
