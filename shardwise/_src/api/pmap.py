@@ -19,6 +19,7 @@ from shardwise._src.api.shard_map import over_parts
 from shardwise._src.api.signatures import called, check_function
 from shardwise._src.api.values import as_input
 from shardwise._src.api.vmap import vmap
+from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
@@ -33,6 +34,8 @@ from shardwise._src.types.annotations import P, T
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
+
+RUNS = 1024  # of one function
 
 
 def pmap(
@@ -73,6 +76,14 @@ def pmap(
     @functools.wraps(fun)
     @hides_frames
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, whole = flatten((args, kwargs))
+        try:  # where all arguments are arrays, their types decide
+            kind: Any = (whole, current().key, *[x.aval for x in leaves])
+            known = runs.get(kind)
+        except AttributeError:
+            kind = known = None
+        if known is not None:
+            return known(*args, **kwargs)
         dynamic = tuple([a for i, a in enumerate(args) if i not in static])
         leaves, tree = flatten((dynamic, kwargs))
         names = argument_names(dynamic, kwargs, names_of(fun))
@@ -91,6 +102,9 @@ def pmap(
             one = _on_devices(what, fun, axis_name, static, dims, out_axes,
                               _mesh(what, axis_name, places, backend, size))
             run = runs[key] = jit(one, static_argnums=static, donate_argnums=donate_argnums)
+        if kind is not None:
+            make_room(runs, RUNS)
+            runs[kind] = run
         return run(*args, **kwargs)
 
     return mapped
