@@ -51,7 +51,7 @@ CALLS = {
     "tree": (lambda: sw.tree.map(lambda a, b: a, [1], [1, 2]), ["map", "<listcomp>", "_up_to"]),
     "scan": (lambda: lax.scan(lambda c, x: c, 1.0, A), ["apply"]),
     "grad": (lambda: sw.grad(lambda x: x)(A), ["_check_output"]),
-    "vmap": (lambda: sw.vmap(lambda x: x)(1.0), ["_axis"]),
+    "vmap": (lambda: sw.vmap(lambda x: x)(1.0), ["axis_of"]),
     "jit": (lambda: sw.jit(lambda x: x)("text"), ["checked"]),
 }
 
