@@ -50,9 +50,12 @@ def not_in_place(name: str, inplace: bool) -> None:
 
 @fused(arrays=2)
 def _take(
-    x: Any, indices: Any, axis: int, mode: str, fill_value: Any = None,
+    x: Any, indices: Any, axis: int | None, mode: str, fill_value: Any = None,
     unique_indices: bool = False, indices_are_sorted: bool = False,
 ) -> Any:
+    """axis: None for the elements as they lie."""
+    if axis is None:
+        x, axis = reshape(x, shape=(type_of(x).size,)), 0
     n = type_of(x).shape[axis]
     if mode == "wrap":
         indices = around(indices, n)
@@ -97,11 +100,12 @@ def take(
     if chosen not in ("fill", "clip", "wrap", "promise_in_bounds"):
         raise ValueError(f"take: mode must be 'fill', 'clip' or 'wrap'; got {mode!r}.")
     must_be_integers("take", indices)
-    if axis is None:
+    if axis is not None:
+        axis = canonical_axis(axis, type_of(a).ndim)
+    elif out_sharding is None:
         a, axis = ravel(a), 0
-    axis = canonical_axis(axis, type_of(a).ndim)
-    if not type_of(a).shape[axis] and type_of(indices).size:
-        raise IndexError(f"take: dimension {axis} is empty, so there is nothing to take.")
+    if type_of(indices).size and not (type_of(a).size if axis is None else type_of(a).shape[axis]):
+        raise IndexError(f"take: dimension {axis or 0} is empty, so there is nothing to take.")
     how = axis, chosen, fill_value, unique_indices, indices_are_sorted
     if out_sharding is not None:
         return placed(_take, out_sharding, a, indices, *how)
