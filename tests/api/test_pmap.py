@@ -102,6 +102,19 @@ def test_arguments_may_be_donated():
     close(y, X + 1, 0)
 
 
+def test_static_arguments_count_from_the_end_too():
+    close(sw.pmap(lambda x, n: x * n, static_broadcasted_argnums=-1)(X, 3), 3 * X, 1e-6)
+
+
+def test_a_map_in_a_map_has_no_devices_of_its_own():
+    def f(x):
+        return sw.pmap(jnp.sin, devices=sw.devices()[:3])(x)
+
+    assert message(ValueError, sw.pmap(f), X) == (
+        "pmap of sin is inside of another map, which has taken the devices: leave out `devices`."
+    )
+
+
 def test_with_nan():
     x = np.where(X > 1, np.nan, X).astype(np.float32)
     found = sw.pmap(lambda x: lax.pmax(x, "i"), axis_name="i")(x)

@@ -262,6 +262,49 @@ def test_one_in_another():
     close(sw.jit(f)(X), wanted.astype(np.float32), 1e-5)
 
 
+@pytest.mark.parametrize("mesh", [None, GRID])
+def test_the_axes_that_are_left_are_taken(mesh):
+    def outer(x):
+        return sw.shard_map(lambda x: lax.psum(x, "y"), mesh=mesh, in_specs=P(None, "y"),
+                            out_specs=P())(x)
+
+    f = sw.shard_map(outer, mesh=GRID, axis_names={"x"}, in_specs=P("x"), out_specs=P("x"))
+    close(sw.jit(f)(X), X.reshape(8, 2, 2).sum(1), 1e-5)
+
+
+def test_an_axis_is_manual_once():
+    def g(x):
+        return x
+
+    def outer(x):
+        return sw.shard_map(g, mesh=GRID, axis_names={"x"}, in_specs=P(), out_specs=P())(x)
+
+    f = sw.shard_map(outer, mesh=GRID, axis_names={"x"}, in_specs=P("x"), out_specs=P("x"))
+    assert message_of(ValueError, f, X) == (
+        "shard_map of g: 'x' is manual already, by a map around this one. Name other axes of the "
+        "mesh in axis_names."
+    )
+
+
+def test_without_arguments_and_results():
+    def f():
+        sw.debug.callback(lambda: None)
+
+    assert message_of(ValueError, sw.shard_map(f, mesh=LINE, in_specs=(), out_specs=None)) == (
+        "shard_map of f has no arguments and no results, which XLA cannot divide. Give it an "
+        "argument, such as a number that it does not use."
+    )
+
+
+def test_ordered_effects_are_refused():
+    f = sw.shard_map(lambda x: (sw.debug.print("{}", x, ordered=True), x)[1], mesh=LINE,
+                     in_specs=P("x"), out_specs=P("x"))
+    assert message_of(NotImplementedError, sw.jit(f), np.ones(8)) == (
+        "[shard_map] has no order in which devices could call the host, and here are ordered "
+        "effects. Pass ordered=False, or call the host outside of it, with the results."
+    )
+
+
 def test_over_explicit_axes():
     mesh = sw.make_mesh((4, 2), ("x", "y"))
     x = sw.device_put(X, NamedSharding(mesh, P("x", None)))
@@ -365,6 +408,17 @@ CASES = {
         "in_specs for x, of type f32[8]: P(None, 'x') over Mesh('x': 8) has 2 entries, but the "
         "array has only 1 dimension. Remove entries from the end of the spec.",
     ),
+    "not manual": (
+        {"in_specs": P("x"), "out_specs": P("x"), "mesh": GRID, "axis_names": {"y"}},
+        np.ones(8, np.float32), ValueError,
+        "in_specs for x is P('x'): 'x' is not manual here. Specs name the manual axes, 'y'; along "
+        "others the partitioner divides.",
+    ),
+    "unconstrained": (
+        {"in_specs": P(P.UNCONSTRAINED), "out_specs": P("x")}, np.ones(8, np.float32), ValueError,
+        "in_specs for x is P(UNCONSTRAINED): it must say for each dimension which axes divide it. "
+        "Specs name the manual axes, 'x'; along others the partitioner divides.",
+    ),
     "no spec": (
         {"in_specs": "x", "out_specs": P("x")}, np.ones(8, np.float32), TypeError,
         "in_specs must be PartitionSpecs; got 'x' of type str for x.",
@@ -383,7 +437,7 @@ def test_errors(case):
     def f(x):
         return x
 
-    assert message_of(kind, sw.shard_map(f, mesh=LINE, **options), x) == NAMED + message
+    assert message_of(kind, sw.shard_map(f, **{"mesh": LINE} | options), x) == NAMED + message
 
 
 def test_arguments_come_by_position():

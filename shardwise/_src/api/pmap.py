@@ -53,7 +53,8 @@ def pmap(
       out_axes: where the mapped axis goes in the results: an int, None (the result of the first
         device, where all are the same), or a prefix of their tree.
       static_broadcasted_argnums: arguments that are no arrays, and part of the program.
-      devices: those that are used; by default the first of this process's.
+      devices: those that are used; by default the first of this process's. Inside of another map
+        they are taken already: there it maps as `vmap` does, and devices may not be given.
       backend: the platform whose devices are used.
       axis_size: the size of the axis, where no argument says it.
       donate_argnums: arguments whose memory may be reused.
@@ -69,7 +70,7 @@ def pmap(
     if global_arg_shapes is not None:
         raise ValueError("pmap: global_arg_shapes is not needed; shapes are those of whole arrays.")
     what = f"pmap of {name_of(fun)}"
-    static = _numbers(static_broadcasted_argnums)
+    numbers = _numbers(static_broadcasted_argnums)
     places = None if devices is None else tuple(devices)
     runs: dict[Any, Callable[..., Any]] = {}
 
@@ -84,6 +85,7 @@ def pmap(
             kind = known = None
         if known is not None:
             return known(*args, **kwargs)
+        static = tuple([i + len(args) if i < 0 else i for i in numbers])
         dynamic = tuple([a for i, a in enumerate(args) if i not in static])
         leaves, tree = flatten((dynamic, kwargs))
         names = argument_names(dynamic, kwargs, names_of(fun))
@@ -95,6 +97,11 @@ def pmap(
                 for i, (x, d) in enumerate(zip(values, dims, strict=True))]
         size = size_of(what, lambda: names, values, dims, axis_size)
         if current().axes:
+            if places is not None:
+                raise ValueError(
+                    f"{what} is inside of another map, which has taken the devices: leave out "
+                    "`devices`."
+                )
             return _as_vmap(fun, axis_name, args, kwargs, static, dims, tree, out_axes, size)
         key = size, tree, tuple(dims)
         run = runs.get(key)

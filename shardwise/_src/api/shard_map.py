@@ -142,6 +142,11 @@ def over_parts(
         program, constants = opened(program)
         program = shared(program)
     given = [*constants, *captured, *values]
+    if not given and not program.outputs:
+        raise ValueError(
+            f"{what} has no arguments and no results, which XLA cannot divide. Give it an "
+            "argument, such as a number that it does not use."
+        )
     whole = [PartitionSpec()] * (len(given) - len(values))
     params: dict[str, Any] = {
         "program": program, "place": place, "in_specs": (*whole, *specs),
@@ -170,6 +175,10 @@ def _mesh(what: str, mesh: Any) -> Mesh | AbstractMesh:
         )
     if not isinstance(found, Mesh | AbstractMesh):
         raise TypeError(f"{what}: mesh must be a Mesh or an AbstractMesh; got {shown(found)}.")
+    scope = current().mesh  # inside of another map, some of its axes are manual
+    around = None if scope is None else scope.abstract_mesh
+    if around is not None and around.manual_axes and around.shape_tuple == found.shape_tuple:
+        return around
     return found
 
 
@@ -181,14 +190,20 @@ def _axes(what: str, mesh: Any, axis_names: Any) -> tuple[Any, ...]:
             f"{what}: axis_names has {', '.join(map(repr, unknown))}, which {mesh} does not have."
         )
     bound = mesh.abstract_mesh.manual_axes
-    return tuple([a for a in mesh.axis_names if (a in asked if asked else a not in bound)])
+    found = tuple([a for a in mesh.axis_names if (a in asked if asked else a not in bound)])
+    if twice := [a for a in bound if a in asked or not found]:
+        raise ValueError(
+            f"{what}: {' and '.join(map(repr, twice))} is manual already, by a map around this "
+            "one. Name other axes of the mesh in axis_names."
+        )
+    return found
 
 
 def _part(
     what: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any, tracked: bool
 ) -> ArrayType:
     """The type of the part of an argument."""
-    _check_spec(what, "in_specs", name, t, place, spec)
+    _check_spec(what, "in_specs", name, t, place, spec, axes)
     sizes = place.mesh.shape
     for d, names in enumerate(spec.dims(t.ndim)):
         count = math.prod([sizes[a] for a in names if a in axes])
@@ -203,7 +218,7 @@ def _part(
 
 
 def _check_spec(
-    what: str, argument: str, name: str, t: ArrayType, place: NamedSharding, spec: Any
+    what: str, argument: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any
 ) -> None:
     if not _is_spec(spec):
         raise TypeError(f"{what}: {argument} must be PartitionSpecs; got {shown(spec)} for {name}.")
@@ -212,6 +227,14 @@ def _check_spec(
     except ValueError as error:
         message = f"{what}: {argument} for {name}, of type {t.str_short(True)}: {error}"
         raise ValueError(message) from None
+    others = sorted({*spec.axes} - {*axes}, key=str)
+    if others or PartitionSpec.UNCONSTRAINED in tuple(spec) or spec.unreduced or spec.reduced:
+        why = (f"{' and '.join(map(repr, others))} is not manual here" if others else
+               "it must say for each dimension which axes divide it")
+        raise ValueError(
+            f"{what}: {argument} for {name} is {spec}: {why}. Specs name the manual axes, "
+            f"{', '.join(map(repr, axes))}; along others the partitioner divides."
+        )
 
 
 def _out_specs(
@@ -222,7 +245,7 @@ def _out_specs(
     specs = broadcast_prefix(out_specs, skeleton, f"{what}: out_specs", _is_spec, "result")
     for i, (spec, t) in enumerate(zip(specs, program.out_types, strict=True)):
         path = path_in("result", tree, i)
-        _check_spec(what, "out_specs", path, t, place, spec)
+        _check_spec(what, "out_specs", path, t, place, spec, axes)
         left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
         if tracked and left:
             shown_names = ", ".join(map(repr, left))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.control.call import known_first
@@ -128,7 +128,7 @@ def _lower(
     in_specs: Specs, out_specs: Specs, axes: Any, tracked: bool,
 ) -> list[str]:
     places = [list(map(place.with_spec, specs)) for specs in (in_specs, out_specs)]
-    return e.manually(program, xs, ins, outs, places, axes, tracked)
+    return e.manually(program, xs, ins, outs, place.mesh, places, axes, tracked)
 
 
 # -- derivatives --
@@ -319,8 +319,15 @@ def _with_hidden(spec: PartitionSpec, batched: bool, names: Any) -> PartitionSpe
 
 
 
+def _sequence(op: Op, p: Any, with_token: Any) -> NoReturn:
+    raise NotImplementedError(
+        "[shard_map] has no order in which devices could call the host, and here are ordered "
+        "effects. Pass ordered=False, or call the host outside of it, with the results."
+    )
+
+
 shard_map = Op(
     "shard_map", type_rule=_type, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
-    split=_split, multiple=True, programs=("program",), shardings=("place",), binds="axes",
-    long=True,
+    split=_split, sequence=_sequence, multiple=True, programs=("program",), shardings=("place",),
+    binds="axes", long=True,
 )

@@ -85,15 +85,14 @@ class Manual:
 
     def manually(
         self, program: Program, xs: Sequence[str], ins: Sequence[ArrayType],
-        outs: Sequence[ArrayType], places: Sequence[Sequence[NamedSharding]], axes: Sequence[Any],
-        tracked: bool,
+        outs: Sequence[ArrayType], mesh: Any, places: Sequence[Sequence[NamedSharding]],
+        axes: Sequence[Any], tracked: bool,
     ) -> list[str]:
         """A program that is manual along axes of a mesh.
 
         places: the shardings of the operands and of the results, over manual axes only.
         tracked: whether types in it say what varies along them.
         """
-        mesh = (*places[0], *places[1])[0].mesh
         outer = self.manual
         bound, told = (frozenset(), frozenset()) if outer is None else (outer.manual, outer.tracked)
         order = (0,) if self.meshes is None else self.meshes.order(mesh)
