@@ -12,6 +12,7 @@ from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message as message_of
 from tests.helpers.same_as_jax import JAX, OURS, close
+from tests.lowering.test_collectives import sent
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((8, 4)).astype(np.float32)
@@ -365,21 +366,13 @@ def test_random_numbers_and_callbacks():
     np.testing.assert_array_equal(sw.jit(run)(sw.random.key(0)), np.concatenate(wanted))
 
 
-def collectives(f, *args):
-    """How many there are in a compiled program, by name."""
-    hlo = sw.jit(f).lower(*args).compile().as_text()
-    names = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
-    found = {name: hlo.count(f" {name}(") + hlo.count(f" {name}-start(") for name in names}
-    return {name: n for name, n in found.items() if n}
-
-
 def test_programs_send_what_is_written_and_no_more():
-    assert collectives(lambda x, w: loss(OURS, x, w), X, W) == {"all-reduce": 1}
-    assert collectives(sw.grad(lambda w, x: loss(OURS, x, w)), W, X) == {"all-reduce": 1}
-    assert collectives(lambda x, w: gathered(OURS, x, w), X, W) == {
+    assert sent(lambda x, w: loss(OURS, x, w), X, W) == {"all-reduce": 1}
+    assert sent(sw.grad(lambda w, x: loss(OURS, x, w)), W, X) == {"all-reduce": 1}
+    assert sent(lambda x, w: gathered(OURS, x, w), X, W) == {
         "all-gather": 1, "reduce-scatter": 1,
     }
-    assert collectives(lambda x, w: moved(OURS, x, w), X, W) == {
+    assert sent(lambda x, w: moved(OURS, x, w), X, W) == {
         "all-to-all": 1, "collective-permute": 1,
     }
 
