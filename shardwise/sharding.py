@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from shardwise._src.api.explicit import reshard as reshard
     from shardwise._src.api.explicit import set_mesh as set_mesh
     from shardwise._src.api.explicit import use_abstract_mesh as use_abstract_mesh
-    from shardwise._src.compat.pmap_sharding import PmapSharding as PmapSharding
     from shardwise._src.compat.positional import PositionalSharding as PositionalSharding
     from shardwise._src.types.mesh import AbstractMesh as AbstractMesh
     from shardwise._src.types.mesh import AxisType as AxisType
     from shardwise._src.types.mesh import Mesh as Mesh
     from shardwise._src.types.partition_spec import PartitionSpec as PartitionSpec
     from shardwise._src.types.partition_spec import UnreducedKind as UnreducedKind
+    from shardwise._src.types.pmap_sharding import PmapSharding as PmapSharding
     from shardwise._src.types.sharding import GSPMDSharding as GSPMDSharding
     from shardwise._src.types.sharding import NamedSharding as NamedSharding
     from shardwise._src.types.sharding import Sharding as Sharding

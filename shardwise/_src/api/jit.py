@@ -244,7 +244,7 @@ class Jitted(Generic[P, R]):
             raise escaped(staged.captured[0])
         options, what = self._options, self._function.what
         program, out_tree = staged.program, staged.out_tree
-        outs = options.shardings_out(what, out_tree)
+        outs = options.shardings_out(what, out_tree, program)
         if outs is not None:
             results = ["result" + p for p in leaf_paths(places(out_tree))]
             check_fit(outs, program.out_types, results, f"{what}: out_shardings")

@@ -26,20 +26,20 @@ from shardwise._src.core.infer import known
 from shardwise._src.lowering.storage import bare
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths, tree_text
+from shardwise._src.messages.words import shown
 from shardwise._src.moving import parts
 from shardwise._src.moving.parts import Part
 from shardwise._src.moving.targets import as_placement, as_sharding, is_sharding_leaf
 from shardwise._src.moving.transfer import put_host, relayout
 from shardwise._src.ops.placement import placed_over
+from shardwise._src.runtime.backend import Device
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.annotations import DTypeLike
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
-from shardwise._src.types.mesh import Mesh
-from shardwise._src.types.partition_spec import PartitionSpec
-from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.pmap_sharding import PmapSharding
 from shardwise._src.types.sharding_base import Sharding
 from shardwise._src.types.tiling import Index
 
@@ -214,19 +214,22 @@ def _from_local(
 
 @hides_frames
 def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
-    """An older spelling of `make_array_from_callback` for one part per device.
+    """Trees of values, one for each device, stacked: an argument of `pmap`.
 
     Args:
       shards: a tree for each of the devices, all alike.
       devices: as many devices.
 
     Returns:
-      The tree with arrays of shape (number of devices, *shape): element i is on device i.
+      The tree with arrays of shape (number of devices, *shape) under a `PmapSharding`: element i is
+      on device i, and `pmap` over the first axis takes it as it is.
 
     Raises:
       ValueError: if there are not as many shards as devices, or they differ in structure or shape.
+      TypeError: if they differ in dtype, or `devices` is not a sequence of devices.
     """
     what = "device_put_sharded"
+    devices = _devices(what, devices)
     if not isinstance(shards, Sequence) or len(shards) != len(devices) or not shards:
         got = len(shards) if isinstance(shards, Sequence) else f"a {type(shards).__name__}"
         raise ValueError(
@@ -246,31 +249,56 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
 
 @hides_frames
 def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:
-    """An older spelling of `device_put` to all of some devices, with a new leading dimension.
+    """A tree on each of some devices, with a new leading dimension: an argument of `pmap`.
 
     Returns:
-      The tree `x` with arrays of shape (number of devices, *shape): each device has all of `x`.
+      The tree `x` with arrays of shape (number of devices, *shape) under a `PmapSharding`: each
+      device has all of `x`, and `pmap` over the first axis takes it as it is.
+
+    Raises:
+      TypeError: if `devices` is not a sequence of devices.
+      ValueError: if it is empty.
     """
     leaves, tree = flatten(x)
     what = "device_put_replicated"
+    devices = _devices(what, devices)
     return tree.unflatten([_stacked(what, [v] * len(devices), devices) for v in leaves])
 
 
-def _stacked(what: str, values: Sequence[Any], devices: Sequence[Any]) -> Array:
+def _devices(what: str, devices: Any) -> tuple[Any, ...]:
+    if not isinstance(devices, Sequence | np.ndarray) or not all(
+        [isinstance(d, Device) for d in devices]
+    ):
+        raise TypeError(f"{what}: devices must be a list of devices; got {shown(devices)}.")
+    if not len(devices):
+        raise ValueError(f"{what}: devices is empty; give at least one.")
+    return tuple(devices)
+
+
+def _stacked(what: str, values: Sequence[Any], devices: tuple[Any, ...]) -> Array:
     """Values of one shape along a new dimension, each on its device."""
     values = [known(v) for v in values]
     shape = np.shape(values[0])
-    mesh = Mesh(np.array(devices, object), ("devices",))
     for i, v in enumerate(values):
         if np.shape(v) != shape:
             raise ValueError(
                 f"{what}: shards[{i}] has the shape {np.shape(v)} where shards[0] has {shape}. All "
                 "must be alike."
             )
-    new = _Making(what, (len(devices), *shape), NamedSharding(mesh, PartitionSpec("devices")), None)
+        if _dtype_of(v) != _dtype_of(values[0]):
+            raise TypeError(
+                f"{what}: shards[{i}] is of dtype {_dtype_of(v)} where shards[0] is of "
+                f"{_dtype_of(values[0])}. All must be alike."
+            )
+    whole = (len(devices), *shape)
+    new = _Making(what, whole, PmapSharding.default(whole, 0, devices), None)
     for part, value in zip(new.parts, values, strict=True):
         new.put(part, part.devices, value[None] if np.ndim(value) else np.asarray(value)[None])
     return new.finish()
+
+
+def _dtype_of(x: Any) -> Any:
+    return x.dtype if x.__class__ is Array else np.asarray(x).dtype
 
 
 _CONCRETE = (

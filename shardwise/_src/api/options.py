@@ -9,6 +9,7 @@ from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import both
 from shardwise._src.api.trivial import places
 from shardwise._src.base.caches import exact
+from shardwise._src.core.program import Program
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.words import listed
 from shardwise._src.moving.targets import as_boundary, is_sharding_leaf
@@ -30,6 +31,18 @@ class JitOptions(TypedDict, total=False):
     backend: str | None
     inline: bool
     compiler_options: dict[str, Any] | None
+
+
+class FromProgram:
+    """Stands for `out_shardings` that follow from the program.
+
+    of(program) gives the sharding of each result.
+    """
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Callable[[Program], list[Any]]):
+        self.of = of
 
 
 class Options(NamedTuple):
@@ -86,9 +99,13 @@ class Options(NamedTuple):
         found = broadcast_to_arguments(wanted, args, what, moving, is_sharding_leaf)
         return [as_boundary(s, what) for s in found]
 
-    def shardings_out(self, what: str, tree: Any) -> list[Any] | None:
-        """The same of each result."""
+    def shardings_out(
+        self, what: str, tree: Any, program: Program | None = None
+    ) -> list[Any] | None:
+        """The same of each result. program: what gives them, where they are arrays, not traced."""
         wanted = self.device if self.out_shardings is None else self.out_shardings
+        if isinstance(wanted, FromProgram):
+            return None if program is None else wanted.of(program)
         if wanted is None:
             return None
         outs = places(tree)

@@ -11,6 +11,7 @@ from shardwise._src.arrays.interchange import NARROW, Interchange, is_narrow
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.ground import ground, untraced
 from shardwise._src.numpy.value import Value
+from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import slice_
 from shardwise._src.runtime import backend, forks, host, memory
@@ -188,7 +189,9 @@ class Array(Interchange, metaclass=_ArrayMeta):
         return self
 
     def __iter__(self) -> Iterator[Array]:
-        return super(Array, self._itself()).__iter__()
+        if self._itself()._sig.stacked == 0:
+            return iter([row_of(self, i) for i in range(self.shape[0])])
+        return super().__iter__()
 
     def delete(self) -> None:
         """Frees the memory now; arrays that share it are deleted too."""
@@ -331,35 +334,57 @@ def _through_bytes(x: Array) -> np.ndarray:
     return value
 
 
-def _part(array: Array, position: int) -> Array:
+def row_of(array: Array, i: int) -> Array:
+    """`array[i]` along the dimension whose indices are on devices of their own (`sig.stacked`).
+
+    Shares the memory of the shard on CPU, and is a copy on its device elsewhere; uncommitted."""
+    return _part(array, i, array._sig.stacked)
+
+
+def _part(array: Array, position: int, without: int | None = None) -> Array:
     """The shard at a position of the sharding, as an array on its device. Shares its memory
-    unless there is padding within, or it is in host memory."""
+    unless there is padding within, or it is in host memory.
+
+    without: a dimension of size 1 in it, which is left out; then it is not committed.
+    """
     sharding = array._sig.sharding
     device = sharding.devices[position]
     index = sharding.indices(array.shape)[position]
     shape = tuple([len(range(*s.indices(n))) for s, n in zip(index, array.shape, strict=True)])
+    if without is not None:
+        if not (array._is_on_cpu() and array.is_fully_addressable) or len(sharding.devices) == 1:
+            return _without_dim(_part(array, position), without)
+        shape = shape[:without] + shape[without + 1 :]
+    committed = without is None
     there = SingleDeviceSharding(device, sharding.memory_kind)
     t, layout = array.aval.update(shape=shape, spec=None, mesh=None), array._sig.layout
-    sig = signature(t, there, True, layout)  # of what shares the memory
+    sig = signature(t, there, committed, layout)  # of what shares the memory
     if len(array._sig.devices) == 1:
         return wrap(backend.rewrap(array._live(), sig.physical, sig.placement), sig)
     if not (array._is_on_cpu() and array.is_fully_addressable):
         return _device_part(array, position, sig)
-    sig = signature(t, there, True)
+    sig = signature(t, there, committed)
     t = sig.physical
     if is_narrow(array):
-        view = array._value()[index]
+        view = array._value()[index].reshape(t.shape)
         return wrap(backend.put(t, sig.placement, [view], [device]), sig)
     raw = backend.view_of(array._live(), t, sig.placement)
     if raw is not None:
         return wrap(raw, sig)
-    view = array._host_parts([position])[0]
+    view = array._host_parts([position])[0].reshape(t.shape)
     if not view.flags.c_contiguous or there != SingleDeviceSharding(device):
         # A view would be in the default kind of memory, whatever it says.
         return wrap(backend.put(t, sig.placement, [view], [device]), sig)
     raw = host.from_view(t, sig.placement, view, device)
     backend.keep_view(array._impl, raw)
     return wrap(raw, sig)
+
+
+def _without_dim(part: Array, dim: int) -> Array:
+    shape = part.shape[:dim] + part.shape[dim + 1 :]
+    with untraced():
+        new = reshape(part, shape=shape)
+    return wrap(new._live(), signature(new._sig.type, new._sig.sharding, False))
 
 
 def _device_part(array: Array, position: int, sig: Signature) -> Array:

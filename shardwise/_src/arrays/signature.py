@@ -33,13 +33,14 @@ class Signature:
     stored:   the type of the elements as stored: typed keys are integers.
     physical: that of the buffer: `stored` with the padding of uneven shards.
     even:     whether there is no padding.
+    stacked:  the dimension along which an int as an index picks a shard, or None.
 
     A sharding of None stands for a value that is still on the host.
     """
 
     __slots__ = (
         "type", "sharding", "committed", "layout", "stored", "physical", "even", "placement",
-        "handler", "devices", "ints", "__weakref__",
+        "handler", "devices", "ints", "stacked", "__weakref__",
     )
     type: ArrayType
     sharding: Any
@@ -48,6 +49,7 @@ class Signature:
     stored: ArrayType
     physical: ArrayType
     even: bool
+    stacked: int | None
 
     def __repr__(self) -> str:
         where = "host" if self.sharding is None else self.sharding
@@ -113,9 +115,13 @@ def signature(
     new.type, new.sharding, new.committed, new.layout = t, sharding, committed, layout
     new.stored, new.physical = stored_type(t), padded_type(t, sharding)
     new.even = new.stored.shape == new.physical.shape
+    new.stacked = None
     if sharding is None:
         new.devices, new.placement, new.handler = (), None, None
     else:
+        dim = sharding.stacked_dim
+        if dim is not None and layout is None and sharding.is_fully_addressable:
+            new.stacked = dim if new.even else None
         new.devices = sharding.devices
         tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
         new.placement = placement(new.devices, tiling, sharding.memory_kind)

@@ -235,6 +235,10 @@ disable_jit = Flag(
     "disable_jit", False, "Run jitted functions op by op, for debugging.",
     parse=_parse_bool, trace=True,
 )
+eager_pmap = Flag(
+    "eager_pmap", True, "Under `disable_jit`, functions of `pmap` run op by op, too.",
+    parse=_parse_bool, trace=True,
+)
 debug_nans = Flag(
     "debug_nans", False, "Check results for NaN, and find the op that gave one; for debugging.",
     parse=_parse_bool, trace=True,

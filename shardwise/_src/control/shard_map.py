@@ -102,6 +102,15 @@ def in_types(program: Program, place: NamedSharding, in_specs: Specs, axes: Any)
     return [whole_type(t, place, spec, axes) for t, spec in pairs]
 
 
+def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
+    """How results of a program are divided, where its `shard_map`s give them: mesh and spec."""
+    made: dict[Any, Any] = {v: (eqn, i) for eqn in program.equations if eqn.op is shard_map
+            for i, v in enumerate(eqn.outputs)}
+    rows = [made.get(v) for v in program.outputs]
+    return [row and (row[0].params["place"].mesh, row[0].params["out_specs"][row[1]])
+            for row in rows]
+
+
 # -- what is around the program --
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.arrays.array import Array
+from shardwise._src.arrays.array import Array, row_of
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.fused import Fused, fused, record_of
 from shardwise._src.core.ground import Ground
@@ -48,6 +48,8 @@ class Indexing(Ground):
             start, run = idx if idx >= 0 else idx + n, _ROW
             if not 0 <= start < n:
                 return self._parsed(x, idx)
+            if sig.stacked == 0:
+                return row_of(x, start)
         elif kind is slice and idx.step is None and len(sig.devices) == 1:
             try:
                 start, stop, _ = idx.indices(n)
@@ -77,6 +79,10 @@ class Indexing(Ground):
     def _parsed(self, x: Any, idx: Any) -> Any:
         array = x if x.__class__ is Array else self.array(x)
         sig = array._sig
+        if sig.stacked is not None and idx.__class__ is tuple:
+            row = _shard_asked(idx, sig.type.shape, sig.stacked)
+            if row is not None:
+                return row_of(array, row)
         if getattr(idx, "dtype", None) == BOOL and _is_on_host(sig, idx):
             return self.beside(np.asarray(x)[np.asarray(idx)], array)
         index = parse(idx, sig.type.shape, moving=True, windows=len(sig.devices) == 1)
@@ -84,6 +90,17 @@ class Indexing(Ground):
             return array._itself()
         operands = self.index_operands(index.operands, x)
         return self.call(READ, (x, *operands), {"pattern": index.pattern})
+
+
+def _shard_asked(idx: tuple[Any, ...], shape: tuple[int, ...], dim: int) -> int | None:
+    """The number of the shard that an index with whole slices asks for, if it does."""
+    if not dim < len(idx) <= len(shape) or idx[dim].__class__ is not int:
+        return None
+    rest = idx[:dim] + idx[dim + 1 :]
+    if any([i.__class__ is not slice or i != slice(None) for i in rest]):
+        return None
+    n, i = shape[dim], idx[dim]
+    return i % n if -n <= i < n else None
 
 
 def _is_on_host(sig: Signature, mask: Any) -> bool:

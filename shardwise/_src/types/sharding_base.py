@@ -91,6 +91,12 @@ class Sharding:
             f"of kind {self.memory_kind!r} to {kind or self._cached_default_memory_kind!r}."
         )
 
+    @property
+    def stacked_dim(self) -> int | None:
+        """The dimension whose index i the device number i has, and nothing else, if there is one:
+        an int as an index there picks a shard."""
+        return None
+
     # -- what follows from `device_set` and `devices_indices_map`, where these are given ---------
 
     def _defines(self, name: str) -> bool:

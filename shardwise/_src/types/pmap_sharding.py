@@ -8,7 +8,8 @@ devices counts them:
 
     ShardingSpec((NoSharding(), Chunked([2])), (Replicated(4), ShardedAxis(0)))
 
-A part keeps the dimension that is unstacked, with size 1. `NamedSharding` says the same by the
+A part keeps the dimension that is unstacked, with size 1. Where each index of a dimension has a
+device of its own, an int as an index there gives the shard. `NamedSharding` says the same by the
 names of mesh axes and is to be preferred.
 """
 
@@ -135,8 +136,9 @@ class PmapSharding(TiledSharding):
     def __new__(
         cls, devices: Sequence[Device] | NDArray[np.object_], sharding_spec: ShardingSpec
     ) -> PmapSharding:
-        if not isinstance(sharding_spec, ShardingSpec):
-            kind = type(sharding_spec).__name__
+        given: Any = sharding_spec
+        if not isinstance(given, ShardingSpec):
+            kind = type(given).__name__
             raise TypeError(
                 f"the second argument of PmapSharding must be a ShardingSpec, got {kind}. "
                 "PmapSharding.default(shape, sharded_dim) makes the usual one."
@@ -177,6 +179,14 @@ class PmapSharding(TiledSharding):
         dims: list[DimSharding] = [NoSharding()] * len(shape)
         dims[sharded_dim] = Unstacked(size)
         return PmapSharding(given, ShardingSpec(dims, [ShardedAxis(0)]))
+
+    @property
+    def stacked_dim(self) -> int | None:
+        spec = self.sharding_spec
+        cut = [d for d, dim in enumerate(spec.sharding) if not isinstance(dim, NoSharding)]
+        if len(cut) != 1 or not isinstance(spec.sharding[cut[0]], Unstacked):
+            return None
+        return cut[0] if spec.mesh_mapping == (ShardedAxis(0),) else None
 
     def with_memory_kind(self, kind: str | None) -> PmapSharding:
         return _pmap_sharding(self._devices, self.sharding_spec, kind)
