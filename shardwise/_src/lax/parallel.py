@@ -18,83 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.context import current
 from shardwise._src.core.infer import itself, known, type_of
 from shardwise._src.core.op import Op
-from shardwise._src.lax.axes import axis_of
+from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import brief, listed
 from shardwise._src.numpy.binary import true_divide
+from shardwise._src.numpy.named import across
 from shardwise._src.ops import collective as ops
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.exchange import is_even, span
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import expand_dims, squeeze
-from shardwise._src.ops.varying import varied
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, T
 from shardwise._src.types.dtypes import is_bool
-from shardwise._src.types.partition_spec import AxisName
 
-AxisNames = AxisName | Sequence[AxisName]
-Groups = Sequence[Sequence[int]] | None
 _PLAIN = (bool, int, float, complex)  # np.float64 is a float, and an array
-
-
-class _Axes:
-    """The axes of one call, looked up.
-
-    positions: dimensions of the operand, where numbers are given among the names.
-    """
-
-    def __init__(self, who: str, axis_name: Any, groups: Groups = None, positional: bool = False):
-        given = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
-        self.who = who
-        self.positions = tuple([a for a in given if positional and isinstance(a, int)])
-        self.names = tuple([a for a in given if not (positional and isinstance(a, int))])
-        scope = current()
-        found = [scope.axis(name, f"shardwise.lax.{who}: ") for name in self.names]
-        self.sizes = tuple([axis.size for axis in found])
-        self.tracked = tuple([axis.name for axis in found if axis.tracked])
-        twice = [a for i, a in enumerate(self.names) if a in self.names[:i]]
-        if twice:
-            raise ValueError(f"{who}: axis {twice[0]!r} is given twice, in {given}.")
-        self.groups = None if groups is None else self._checked(groups)
-        self.count = span(self.sizes, self.groups)
-
-    def _checked(self, groups: Sequence[Sequence[int]]) -> Any:
-        found = tuple([tuple([operator.index(i) for i in group]) for group in groups])
-        if len(self.names) != 1 or self.positions:
-            raise ValueError(
-                f"{self.who}: axis_index_groups divide one named axis; got {len(self.names)} of "
-                f"them, {self.names}, and dimensions {self.positions}."
-            )
-        if sorted(i for group in found for i in group) != list(range(self.sizes[0])):
-            raise ValueError(
-                f"{self.who}: axis_index_groups must have each of the {self.sizes[0]} indices of "
-                f"axis {self.names[0]!r} once; got {list(map(list, found))}."
-            )
-        return found
-
-    @property
-    def even(self) -> bool:
-        return is_even(self.groups)
-
-    def need_even(self) -> None:
-        if not self.even:
-            raise ValueError(
-                f"{self.who}: axis_index_groups must be of one size, as all results have one "
-                f"shape; got {[list(group) for group in self.groups or ()]}."
-            )
-
-    def varied(self, x: Any) -> Any:
-        """A value as one that varies along these axes, where types say so."""
-        return varied(x, self.tracked) if self.tracked else x
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"names": self.names, "sizes": self.sizes}
 
 
 def _mapped(fun: Callable[[Any], Any], tree: Any) -> Any:
@@ -125,34 +65,40 @@ def psum(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
       NameError: if no axis of that name is in scope.
       ValueError: if a name is given twice, or the groups do not divide the axis.
     """
-    axes = _Axes("psum", axis_name, axis_index_groups, True)
+    axes = CollectiveAxes("psum", axis_name, axis_index_groups, True)
     return _mapped(lambda leaf: _summed(leaf, axes), x)
 
 
-def _summed(x: Any, axes: _Axes) -> Any:
+def _summed(x: Any, axes: CollectiveAxes) -> Any:
     if x.__class__ in _PLAIN and axes.even and not axes.positions:
         return x * axes.count
     if is_bool(type_of(x).dtype):
         x = convert_element_type(x, dtype=np.dtype("int32"))
-    return _reduced(ops.psum, reduce_sum, x, axes)
+    return _reduced(reduce_sum, x, axes)
 
 
-def _reduced(op: Op, reduce: Op, x: Any, axes: _Axes) -> Any:
+def _reduced(reduce: Op, x: Any, axes: CollectiveAxes) -> Any:
     if axes.positions:
         t = type_of(x)
         if not all(-t.ndim <= a < t.ndim for a in axes.positions):
             raise ValueError(
                 f"{axes.who}: integers among the axes are dimensions of the operand; got "
                 f"{listed(axes.positions)} for {t.str_short(True)}. Mapped axes have the "
-                "name that `vmap` gives them (axis_name)."
+                "name that `shardwise.vmap` gives them (axis_name)."
             )
-        x = reduce(x, axes=tuple([axis_of(a, t.ndim) for a in axes.positions]))
-    return op(axes.varied(x), groups=axes.groups, **axes.params) if axes.names else itself(x)
+        along = tuple([a % t.ndim for a in axes.positions])
+        if len({*along}) < len(along):
+            raise ValueError(
+                f"{axes.who}: a dimension is given twice, in {axes.positions} for "
+                f"{t.str_short(True)}. Name each once."
+            )
+        x = reduce(x, axes=along)
+    return across(reduce, x, axes, axes.groups) if axes.names else itself(x)
 
 
 def pmean(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
     """The mean over named axes; see `psum`. Of integers it is of a floating-point dtype."""
-    axes = _Axes("pmean", axis_name, axis_index_groups, True)
+    axes = CollectiveAxes("pmean", axis_name, axis_index_groups, True)
 
     def mean(leaf: Any) -> Any:
         total = _summed(leaf, axes)
@@ -167,21 +113,21 @@ def pmean(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
 
 def pmax(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
     """The largest value along named axes; see `psum`. Where several are, they share derivatives."""
-    return _extreme("pmax", ops.pmax, reduce_max, x, axis_name, axis_index_groups)
+    return _extreme("pmax", reduce_max, x, axis_name, axis_index_groups)
 
 
 def pmin(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
     """The smallest value along named axes; see `pmax`."""
-    return _extreme("pmin", ops.pmin, reduce_min, x, axis_name, axis_index_groups)
+    return _extreme("pmin", reduce_min, x, axis_name, axis_index_groups)
 
 
-def _extreme(who: str, op: Op, reduce: Op, x: Any, axis_name: Any, groups: Groups) -> Any:
-    axes = _Axes(who, axis_name, groups, True)
+def _extreme(who: str, reduce: Op, x: Any, axis_name: Any, groups: Groups) -> Any:
+    axes = CollectiveAxes(who, axis_name, groups, True)
 
     def found(leaf: Any) -> Any:
         if leaf.__class__ in _PLAIN and not axes.positions:
             return leaf
-        return _reduced(op, reduce, leaf, axes)
+        return _reduced(reduce, leaf, axes)
 
     return _mapped(found, x)
 
@@ -219,11 +165,11 @@ def _gathered(
     who: str, x: Any, axis_name: Any, axis: int, tiled: bool, groups: Groups = None,
     invariant: bool = False,
 ) -> Any:
-    axes = _Axes(who, axis_name, groups)
+    axes = CollectiveAxes(who, axis_name, groups)
     axes.need_even()
 
     def gathered(leaf: Any) -> Any:
-        place = axis_of(axis, type_of(leaf).ndim + (not tiled))
+        place = axes.dimension("axis", leaf, axis, not tiled)
         if not tiled:
             leaf = expand_dims(leaf, (place,))
         if not axes.names:
@@ -248,11 +194,11 @@ def psum_scatter(
     Raises:
       ValueError: if that dimension is of another size, or the groups are.
     """
-    axes = _Axes("psum_scatter", axis_name, axis_index_groups)
+    axes = CollectiveAxes("psum_scatter", axis_name, axis_index_groups)
     axes.need_even()
 
     def scattered(leaf: Any) -> Any:
-        place = axis_of(scatter_dimension, type_of(leaf).ndim)
+        place = axes.dimension("scatter_dimension", leaf, scatter_dimension)
         _check_parts(axes, "scatter_dimension", leaf, place, tiled)
         if axes.names:
             leaf = axes.varied(leaf)
@@ -262,14 +208,15 @@ def psum_scatter(
     return _mapped(scattered, x)
 
 
-def _check_parts(axes: _Axes, what: str, x: Any, place: int, tiled: bool) -> None:
+def _check_parts(axes: CollectiveAxes, what: str, x: Any, place: int, tiled: bool) -> None:
     t = type_of(x)
     size = t.shape[place]
     if size % axes.count if tiled else size != axes.count:
         wanted = "a multiple of the number" if tiled else "the number"
         raise ValueError(
-            f"{axes.who}: the dimension {what}={place} of {t.str_short(True)} is divided among "
-            f"{axes.count} indices, so that its size must be {wanted} of them; got {size}."
+            f"{axes.who}: the dimension {what}={place} of {t.str_short(True)} is divided among the "
+            f"{axes.count} indices of {'a group of ' if axes.groups else ''}{axes.shown}, so that "
+            f"its size must be {wanted} of them; got {size}."
         )
 
 
@@ -288,13 +235,20 @@ def all_to_all(
     Raises:
       ValueError: if the dimension `split_axis` is of another size, or the groups are.
     """
-    axes = _Axes("all_to_all", axis_name, axis_index_groups)
+    axes = CollectiveAxes("all_to_all", axis_name, axis_index_groups)
+    return _exchanged(axes, x, ("split_axis", split_axis), ("concat_axis", concat_axis), tiled)
+
+
+def _exchanged(
+    axes: CollectiveAxes, x: Any, split_axis: tuple[str, Any], concat_axis: tuple[str, Any],
+    tiled: bool,
+) -> Any:
+    """The axes with the names of the arguments that they are."""
     axes.need_even()
 
     def exchanged(leaf: Any) -> Any:
-        ndim = type_of(leaf).ndim
-        split, concat = axis_of(split_axis, ndim), axis_of(concat_axis, ndim)
-        _check_parts(axes, "split_axis", leaf, split, tiled)
+        split, concat = [axes.dimension(what, leaf, a) for what, a in (split_axis, concat_axis)]
+        _check_parts(axes, split_axis[0], leaf, split, tiled)
         gone = split
         if not tiled:
             new = concat + (concat >= split)
@@ -313,7 +267,8 @@ def pswapaxes(
     x: T, axis_name: AxisNames, axis: int, *, axis_index_groups: Groups = None
 ) -> T:
     """The dimension `axis` and a named axis of its size change places."""
-    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+    axes = CollectiveAxes("pswapaxes", axis_name, axis_index_groups)
+    return _exchanged(axes, x, ("axis", axis), ("axis", axis), False)
 
 
 # -- permuting --
@@ -329,20 +284,21 @@ def ppermute(x: T, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> T:
     Raises:
       ValueError: if an index does not exist or occurs twice.
     """
-    axes = _Axes("ppermute", axis_name)
-    pairs = tuple([(operator.index(a), operator.index(b)) for a, b in perm])
+    axes = CollectiveAxes("ppermute", axis_name)
+    try:
+        pairs = tuple([(operator.index(a), operator.index(b)) for a, b in perm])
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{axes.who}: perm must be pairs of indices (source, destination), such as "
+            f"[(0, 1), (1, 0)]; got {brief(perm)}."
+        ) from None
     for what, indices in zip(("source", "destination"), zip(*pairs, strict=True), strict=False):
         if len({*indices}) < len(indices) or not all(0 <= i < axes.count for i in indices):
             raise ValueError(
-                f"ppermute: each {what} must be one of the {axes.count} indices of "
-                f"{_shown(axes)}, and occur once; got {list(indices)}."
+                f"{axes.who}: each {what} in perm must be one of the {axes.count} indices of "
+                f"{axes.shown}, and occur once; got {list(indices)}."
             )
     return _mapped(lambda leaf: ops.ppermute(axes.varied(leaf), perm=pairs, **axes.params), x)
-
-
-def _shown(axes: _Axes) -> str:
-    names = ", ".join(map(repr, axes.names))
-    return f"axis {names}" if len(axes.names) == 1 else f"axes {names}"
 
 
 def pshuffle(x: T, axis_name: AxisNames, perm: Sequence[int]) -> T:
@@ -351,11 +307,11 @@ def pshuffle(x: T, axis_name: AxisNames, perm: Sequence[int]) -> T:
     Raises:
       ValueError: if it is none.
     """
-    axes = _Axes("pshuffle", axis_name)
-    sources = [operator.index(i) for i in perm]
+    axes = CollectiveAxes("pshuffle", axis_name)
+    sources = [axes.index("each of perm", i) for i in perm]
     if sorted(sources) != list(range(axes.count)):
         raise ValueError(
-            f"pshuffle: perm must be a permutation of the {axes.count} indices of {_shown(axes)}; "
+            f"{axes.who}: perm must be a permutation of the {axes.count} indices of {axes.shown}; "
             f"got {sources}."
         )
     return ppermute(x, axis_name, [(source, to) for to, source in enumerate(sources)])
@@ -367,11 +323,11 @@ def pbroadcast(x: T, axis_name: AxisNames, source: int) -> T:
     Raises:
       ValueError: if there is no such index.
     """
-    axes = _Axes("pbroadcast", axis_name)
-    place = operator.index(source)
+    axes = CollectiveAxes("pbroadcast", axis_name)
+    place = axes.index("source", source)
     if not 0 <= place < axes.count:
         raise ValueError(
-            f"pbroadcast: source must be one of the {axes.count} indices of {_shown(axes)}; got "
+            f"{axes.who}: source must be one of the {axes.count} indices of {axes.shown}; got "
             f"{place}."
         )
     return _mapped(lambda leaf: ops.pbroadcast(axes.varied(leaf), source=place, **axes.params), x)
@@ -387,10 +343,10 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
     Raises:
       ValueError: for another `to` than "varying".
     """
-    axes = _Axes("pcast", axis_name)
+    axes = CollectiveAxes("pcast", axis_name)
     if to != "varying":
         raise ValueError(
-            f"pcast: values can be cast to 'varying' only; got {to!r}. A collective, such as "
+            f"{axes.who}: values can be cast to 'varying' only; got {to!r}. A collective, such as "
             "`shardwise.lax.psum`, makes one of values that vary."
         )
     return _mapped(lambda leaf: itself(axes.varied(leaf)), x)
@@ -401,7 +357,7 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
 
 def axis_index(axis_name: AxisNames) -> Array:
     """The index along a named axis, an int32; along several, the number of the index."""
-    axes = _Axes("axis_index", axis_name)
+    axes = CollectiveAxes("axis_index", axis_name)
     zero: Any = np.int32(0)
     marks = [name in axes.tracked for name in axes.names]
     return ops.number(**axes.params, varies=marks) if axes.names else zero
@@ -409,4 +365,4 @@ def axis_index(axis_name: AxisNames) -> Array:
 
 def axis_size(axis_name: AxisNames) -> int:
     """The size of a named axis; of several, the product."""
-    return _Axes("axis_size", axis_name).count
+    return CollectiveAxes("axis_size", axis_name).count

@@ -6,7 +6,6 @@ through it.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,11 @@ from shardwise._src.numpy.convert import (
     promote_inexact,
     whole,
 )
+from shardwise._src.numpy.named import Axes, NamedAxes, count_of, folded, is_name, reduced_axes
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
 from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.collective import number
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import (
     abs,
@@ -43,8 +44,9 @@ from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
-from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike, OutSharding
+from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, to_inexact
+from shardwise._src.types.partition_spec import AxisName
 
 
 def _inexact(x: Any) -> Any:
@@ -57,28 +59,22 @@ def _floats(x: Any) -> Any:
     return cast(x, to_inexact(type_of(x).dtype))
 
 
-def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if isinstance(axis, tuple | list) else (axis,)
+def _axes(axis: Any, ndim: int) -> Axes:
     try:
-        found = tuple([canonical_axis(a, ndim) for a in given])
+        return reduced_axes(axis, ndim)
     except Exception as error:
         pass_on(error)
         raise
-    if len(set(found)) != len(found):
-        raise ValueError(f"duplicate axes in {axis}")
-    return found
 
 
-def _spread(reduced: Any, like: Any, axes: tuple[int, ...]) -> Any:
+def _spread(reduced: Any, like: Any, axes: Axes) -> Any:
     """A reduced value in the shape of `like`."""
     shape = type_of(like).shape
     kept = tuple(i for i in range(len(shape)) if i not in axes)
     return broadcast_in_dim(reduced, shape=shape, dims=kept)
 
 
-def _kept(reduced: Any, like: Any, axes: tuple[int, ...]) -> Any:
+def _kept(reduced: Any, like: Any, axes: Axes) -> Any:
     """A reduced value with sizes of 1 where the dimensions were."""
     shape = type_of(like).shape
     return reshape(reduced, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
@@ -89,7 +85,7 @@ def _mask(where_: Any, x: Any) -> Any:
 
 
 @one_program
-def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
+def softmax(x: ArrayLike, axis: AnyAxis = -1, where: ArrayLike | None = None) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, an integer or several; without overflow.
 
     where: elements to include; the others give 0.
@@ -103,33 +99,33 @@ def _reduced_call(plain: Any, masked: Any, x: Any, axis: Any, mask: Any) -> Any:
 
 
 @fused(arrays=1)
-def _softmax(x: Any, axes: tuple) -> Any:
+def _softmax(x: Any, axes: Axes) -> Any:
     x = _floats(x)
     return normalized(x, _axes(axes, type_of(x).ndim), None)
 
 
 @fused(arrays=2)
-def _masked_softmax(x: Any, mask: Any, axes: tuple) -> Any:
+def _masked_softmax(x: Any, mask: Any, axes: Axes) -> Any:
     x = _floats(x)
     return normalized(x, _axes(axes, type_of(x).ndim), _mask(mask, x))
 
 
-def normalized(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
+def normalized(x: Any, axes: Axes, mask: Any) -> Any:
     """The softmax of a floating-point `x`."""
     if mask is not None:
         x = where(mask, x, lit(-np.inf, x))
-    top = reduce_max(stop_gradient(x), axes=axes)
+    top = folded(reduce_max, stop_gradient(x), axes)
     powers = exp(sub(x, _spread(top, x, axes)))
     out = div(powers, _spread(_total(powers, axes, mask), x, axes))
     return out if mask is None else where(mask, out, lit(0, out))
 
 
-def _total(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
-    return reduce_sum(x if mask is None else where(mask, x, lit(0, x)), axes=axes)
+def _total(x: Any, axes: Axes, mask: Any) -> Any:
+    return folded(reduce_sum, x if mask is None else where(mask, x, lit(0, x)), axes)
 
 
 @one_program
-def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
+def log_softmax(x: ArrayLike, axis: AnyAxis = -1, where: ArrayLike | None = None) -> Array:
     """log(softmax(x)), exact where the softmax is too small for a float.
 
     where: elements to include; the others give -inf.
@@ -138,28 +134,28 @@ def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -
 
 
 @fused(arrays=1)
-def _log_softmax(x: Any, axes: tuple) -> Any:
+def _log_softmax(x: Any, axes: Axes) -> Any:
     x = _floats(x)
     return _log_normalized(x, _axes(axes, type_of(x).ndim), None)
 
 
 @fused(arrays=2)
-def _masked_log_softmax(x: Any, mask: Any, axes: tuple) -> Any:
+def _masked_log_softmax(x: Any, mask: Any, axes: Axes) -> Any:
     x = _floats(x)
     return _log_normalized(x, _axes(axes, type_of(x).ndim), _mask(mask, x))
 
 
-def _log_normalized(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
+def _log_normalized(x: Any, axes: Axes, mask: Any) -> Any:
     if mask is not None:
         x = where(mask, x, lit(-np.inf, x))
-    shifted = sub(x, _spread(reduce_max(stop_gradient(x), axes=axes), x, axes))
+    shifted = sub(x, _spread(folded(reduce_max, stop_gradient(x), axes), x, axes))
     out = sub(shifted, _spread(log(_total(exp(shifted), axes, mask)), x, axes))
     return out if mask is None else where(mask, out, lit(-np.inf, out))
 
 
 @one_program
 def logsumexp(
-    a: ArrayLike, axis: Axis = None, b: ArrayLike | None = None, keepdims: bool = False,
+    a: ArrayLike, axis: AnyAxis = None, b: ArrayLike | None = None, keepdims: bool = False,
     return_sign: bool = False, where: ArrayLike | None = None,
 ) -> Array | tuple[Array, Array]:
     """log(sum(b * exp(a))) over `axis`, without overflow.
@@ -179,25 +175,25 @@ def logsumexp(
 
 
 @fused(arrays=1)
-def _logsumexp(a: Any, axes: tuple, keepdims: bool, return_sign: bool) -> Any:
+def _logsumexp(a: Any, axes: Axes, keepdims: bool, return_sign: bool) -> Any:
     return log_of_sum(_inexact(a), None, None, axes, keepdims, return_sign)
 
 
 @fused(arrays=2)
-def _logsumexp_where(a: Any, mask: Any, axes: tuple, keepdims: bool, return_sign: bool) -> Any:
+def _logsumexp_where(a: Any, mask: Any, axes: Axes, keepdims: bool, return_sign: bool) -> Any:
     a = _inexact(a)
     return log_of_sum(a, None, _mask(mask, a), axes, keepdims, return_sign)
 
 
 @fused(arrays=2)
-def _logsumexp_b(a: Any, b: Any, axes: tuple, keepdims: bool, return_sign: bool) -> Any:
+def _logsumexp_b(a: Any, b: Any, axes: Axes, keepdims: bool, return_sign: bool) -> Any:
     a, b = _factors(a, b)
     return log_of_sum(a, b, None, axes, keepdims, return_sign)
 
 
 @fused(arrays=3)
 def _logsumexp_all(
-    a: Any, b: Any, mask: Any, axes: tuple, keepdims: bool, return_sign: bool
+    a: Any, b: Any, mask: Any, axes: Axes, keepdims: bool, return_sign: bool
 ) -> Any:
     a, b = _factors(a, b)
     return log_of_sum(a, b, _mask(mask, a), axes, keepdims, return_sign)
@@ -210,13 +206,14 @@ def _factors(a: Any, b: Any) -> list[Any]:
 
 
 def log_of_sum(
-    a: Any, b: Any, mask: Any, axes: tuple, keepdims: bool, return_sign: bool
+    a: Any, b: Any, mask: Any, axes: Axes, keepdims: bool, return_sign: bool
 ) -> Any:
     if b is not None:
         a = where(ew.ne(b, lit(0, b)), a, lit(-np.inf, a))
     if mask is not None:
         a = where(mask, a, lit(-np.inf, a))
-    top = reduce_max(stop_gradient(ew.real(a) if is_complex(type_of(a).dtype) else a), axes=axes)
+    real = ew.real(a) if is_complex(type_of(a).dtype) else a
+    top = folded(reduce_max, stop_gradient(real), axes)
     top = where(ew.is_finite(top), top, lit(0, top))
     powers = exp(sub(a, cast(_spread(top, a, axes), type_of(a).dtype)))
     total = _total(powers if b is None else mul(b, powers), axes, mask)
@@ -241,7 +238,7 @@ def _log_or_flat(total: Any) -> Any:
 
 @one_program
 def logmeanexp(
-    x: ArrayLike, axis: Axis = None, where: ArrayLike | None = None, keepdims: bool = False
+    x: ArrayLike, axis: AnyAxis = None, where: ArrayLike | None = None, keepdims: bool = False
 ) -> Array:
     """log(mean(exp(x))) over `axis`, without overflow."""
     axes = _axes(axis, type_of(x).ndim)
@@ -251,26 +248,26 @@ def logmeanexp(
 
 
 @fused(arrays=1)
-def _logmeanexp(x: Any, axes: tuple, keepdims: bool) -> Any:
+def _logmeanexp(x: Any, axes: Axes, keepdims: bool) -> Any:
     x = _inexact(x)
-    count = math.prod(type_of(x).shape[a] for a in axes)
+    count = count_of(type_of(x).shape, axes)
     out = log_of_sum(x, None, None, axes, keepdims, False)
     return sub(out, lit(np.log(count), out))
 
 
 @fused(arrays=2)
-def _logmeanexp_where(x: Any, mask: Any, axes: tuple, keepdims: bool) -> Any:
+def _logmeanexp_where(x: Any, mask: Any, axes: Axes, keepdims: bool) -> Any:
     x = _inexact(x)
     mask = _mask(mask, x)
     out = log_of_sum(x, None, mask, axes, keepdims, False)
-    count = reduce_sum(cast(mask, type_of(x).dtype), axes=axes)
+    count = folded(reduce_sum, cast(mask, type_of(x).dtype), axes)
     return sub(out, log(_kept(count, x, axes) if keepdims else count))
 
 
 @one_program
 def standardize(
-    x: ArrayLike, axis: Axis = -1, mean: ArrayLike | None = None, variance: ArrayLike | None = None,
-    epsilon: ArrayLike = 1e-5, where: ArrayLike | None = None,
+    x: ArrayLike, axis: AnyAxis = -1, mean: ArrayLike | None = None,
+    variance: ArrayLike | None = None, epsilon: ArrayLike = 1e-5, where: ArrayLike | None = None,
 ) -> Array:
     """(x - mean) / sqrt(variance + epsilon), over `axis`.
 
@@ -283,7 +280,7 @@ def standardize(
 
 
 @fused(arrays=5)
-def _standardize(*arrays: Any, axes: tuple, given: tuple) -> Any:
+def _standardize(*arrays: Any, axes: Axes, given: tuple) -> Any:
     x, epsilon, *rest = arrays
     values = iter(rest)
     mean, variance, mask = [next(values) if g else None for g in given]
@@ -301,27 +298,31 @@ def _standardize(*arrays: Any, axes: tuple, given: tuple) -> Any:
     return mul(*broadcast(sub(*broadcast(x, mean)), scale))
 
 
-def _count(x: Any, axes: tuple[int, ...], mask: Any) -> Any:
+def _count(x: Any, axes: Axes, mask: Any) -> Any:
     if mask is None:
-        return lit(math.prod(type_of(x).shape[a] for a in axes), x)
-    return reduce_sum(cast(mask, type_of(x).dtype), axes=axes)
+        return lit(count_of(type_of(x).shape, axes), x)
+    return folded(reduce_sum, cast(mask, type_of(x).dtype), axes)
 
 
 # -- one_hot --
 
 
 def one_hot(
-    x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: int = -1,
+    x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: AxisName = -1,
     out_sharding: OutSharding = None,
 ) -> Array:
     """For each index a vector with a 1 at its place and 0 elsewhere; all 0 where it is outside.
 
-    axis: where the dimension of the classes goes in the result.
+    axis: where the dimension of the classes goes in the result; or the name of an axis in scope,
+      of size `num_classes`, along which the classes are: the result has the shape of `x`.
     out_sharding: how the result is split over explicit mesh axes.
     """
     chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
     if not isinstance(num_classes, int | float):
         num_classes = whole(num_classes, "one_hot: num_classes")
+    if is_name(axis):
+        axes = NamedAxes("shardwise.nn.one_hot", (axis,))
+        return _one_hot_along(x, int(num_classes), chosen, axes)
     how = int(num_classes), chosen, canonical_axis(axis, type_of(x).ndim + 1)
     if out_sharding is not None:
         return placed(_one_hot, out_sharding, x, *how)
@@ -336,3 +337,15 @@ def _one_hot(x: Any, num_classes: int, dtype: Any, axis: int) -> Any:
     places = iota(dtype=t.dtype, shape=shape, dimension=axis)
     same = ew.eq(broadcast_in_dim(x, shape=shape, dims=kept), places)
     return convert_element_type(same, dtype=dtype)
+
+
+def _one_hot_along(x: Any, num_classes: int, dtype: Any, axes: NamedAxes) -> Any:
+    """The element of each vector that belongs to the own index along a named axis."""
+    (name,), (size,) = axes.names, axes.sizes
+    if size != num_classes:
+        raise ValueError(
+            "shardwise.nn.one_hot: num_classes must be the size of the axis that the classes are "
+            f"along, which is {size} for {name!r}; got {num_classes}."
+        )
+    own = number((name,), (size,), varies=bool(axes.tracked))
+    return convert_element_type(ew.eq(*promote(*broadcast(x, own))), dtype=dtype)

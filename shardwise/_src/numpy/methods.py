@@ -14,6 +14,7 @@ import numpy as np
 import shardwise._src.numpy as modules
 from shardwise._src.core.ground import ground
 from shardwise._src.types.annotations import (
+    AnyAxis,
     Array,
     ArrayLike,
     Axis,
@@ -201,7 +202,7 @@ class Methods:
     # -- reductions --
 
     def sum(
-        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
         promote_integers: bool = True,
     ) -> Array:
@@ -210,7 +211,7 @@ class Methods:
         )
 
     def prod(
-        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
         promote_integers: bool = True,
     ) -> Array:
@@ -219,28 +220,28 @@ class Methods:
         )
 
     def max(
-        self, axis: Axis = None, out: None = None, keepdims: bool = False,
+        self, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None,
     ) -> Array:
         return modules.reductions.max(self, axis, out, keepdims, initial, where)
 
     def min(
-        self, axis: Axis = None, out: None = None, keepdims: bool = False,
+        self, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None,
     ) -> Array:
         return modules.reductions.min(self, axis, out, keepdims, initial, where)
 
-    def ptp(self, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
+    def ptp(self, axis: AnyAxis = None, out: None = None, keepdims: bool = False) -> Array:
         return modules.reductions.ptp(self, axis, out, keepdims)
 
     def any(
-        self, axis: Axis = None, out: None = None, keepdims: bool = False, *,
+        self, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None,
     ) -> Array:
         return modules.reductions.any(self, axis, out, keepdims, where=where)
 
     def all(
-        self, axis: Axis = None, out: None = None, keepdims: bool = False, *,
+        self, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None,
     ) -> Array:
         return modules.reductions.all(self, axis, out, keepdims, where=where)
@@ -256,13 +257,13 @@ class Methods:
         return modules.reductions.argmin(self, axis, out, keepdims)
 
     def mean(
-        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
         keepdims: bool = False, *, where: ArrayLike | None = None,
     ) -> Array:
         return modules.statistics.mean(self, axis, dtype, out, keepdims, where=where)
 
     def var(
-        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0,
+        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0,
         keepdims: bool = False, *, where: ArrayLike | None = None,
         correction: int | float | None = None,
     ) -> Array:
@@ -271,7 +272,7 @@ class Methods:
         )
 
     def std(
-        self, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0,
+        self, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0,
         keepdims: bool = False, *, where: ArrayLike | None = None,
         correction: int | float | None = None,
     ) -> Array:

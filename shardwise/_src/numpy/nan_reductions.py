@@ -13,6 +13,7 @@ import numpy as np
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast
+from shardwise._src.numpy.named import folded, reduced_axes
 from shardwise._src.numpy.reductions import (
     axes_of,
     checked_dtype,
@@ -27,7 +28,7 @@ from shardwise._src.numpy.statistics import mean_of, spread_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cumulative import cumprod, cumsum
 from shardwise._src.ops.reduce import argmax, argmin, reduce_and
-from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike
+from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import is_inexact, max_value, min_value
 
 
@@ -48,7 +49,7 @@ def _worst(dtype: Any, name: str) -> Any:
 
 @fused
 def _skipping(
-    *arrays: Any, name: str, has_initial: bool, has_where: bool, axis: Axis, dtype: Any,
+    *arrays: Any, name: str, has_initial: bool, has_where: bool, axis: AnyAxis, dtype: Any,
     keepdims: bool,
 ) -> Any:
     a, *rest = arrays
@@ -65,13 +66,13 @@ def _skipping(
     if real is None or name not in ("max", "min") or initial is not None:
         return out
     t = type_of(a)
-    axes = axes_of(axis, t.ndim)
-    none = kept(reduce_and(ew.bitwise_not(real), axes=axes), axes, keepdims)
+    axes = reduced_axes(axis, t.ndim)
+    none = kept(folded(reduce_and, ew.bitwise_not(real), axes), axes, keepdims)
     return ew.where(none, np.asarray(np.nan).astype(t.dtype)[()], out)
 
 
 def _call(
-    name: str, a: Any, axis: Axis, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any
+    name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any
 ) -> Any:
     dtype = checked_dtype(dtype, f"nan{name}")
     refuse_out(f"nan{name}", out)
@@ -84,7 +85,7 @@ def _call(
 
 @one_program
 def nansum(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
 ) -> Array:
     """Sum over `axis` of the elements that are not NaN; arguments as for `sum`."""
@@ -93,7 +94,7 @@ def nansum(
 
 @one_program
 def nanprod(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
 ) -> Array:
     """Product over `axis` of the elements that are not NaN; arguments as for `prod`."""
@@ -102,7 +103,7 @@ def nanprod(
 
 @one_program
 def nanmax(
-    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
 ) -> Array:
     """Largest element over `axis` that is not NaN; arguments as for `max`."""
@@ -111,7 +112,7 @@ def nanmax(
 
 @one_program
 def nanmin(
-    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
 ) -> Array:
     """Smallest element over `axis` that is not NaN; arguments as for `min`."""
@@ -122,14 +123,14 @@ def nanmin(
 
 
 @fused
-def _mean(*arrays: Any, axis: Axis, dtype: Any, keepdims: bool) -> Any:
+def _mean(*arrays: Any, axis: AnyAxis, dtype: Any, keepdims: bool) -> Any:
     a, *where = arrays
     return mean_of(a, axis, dtype, keepdims, _both(numbers(a), where[0] if where else None))
 
 
 @one_program
 def nanmean(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, where: ArrayLike | None = None,
 ) -> Array:
     """Mean over `axis` of the elements that are not NaN; arguments as for `mean`."""
@@ -141,7 +142,7 @@ def nanmean(
 
 @fused
 def _spread(
-    *arrays: Any, has_mean: bool, has_where: bool, axis: Axis, dtype: Any, ddof: float,
+    *arrays: Any, has_mean: bool, has_where: bool, axis: AnyAxis, dtype: Any, ddof: float,
     keepdims: bool, root: bool,
 ) -> Any:
     a, *rest = arrays
@@ -152,7 +153,7 @@ def _spread(
 
 @one_program
 def nanvar(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
     mean: ArrayLike | None = None,
 ) -> Array:
@@ -162,7 +163,7 @@ def nanvar(
 
 @one_program
 def nanstd(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
     mean: ArrayLike | None = None,
 ) -> Array:
@@ -171,7 +172,7 @@ def nanstd(
 
 
 def _spread_call(
-    name: str, a: Any, axis: Axis, dtype: Any, out: Any, ddof: float, keepdims: bool, where: Any,
+    name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, ddof: float, keepdims: bool, where: Any,
     mean: Any,
 ) -> Any:
     dtype = checked_dtype(dtype, name)

@@ -6,6 +6,8 @@ Small integers and booleans are summed as the default integer; float16 and bfloa
 float32. A call without `where` and `initial` is one kernel with static arguments; one with them
 goes through `_masked`, whose further arrays are these two. The functions have the names of Python's
 own, which this module does not use.
+
+`axis` takes names of axes in scope, too, alone or among dimensions (`numpy.named`).
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import numpy as np
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast, cast
+from shardwise._src.numpy.named import Axes, dimensions, folded, reduced_axes
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
 from shardwise._src.ops.reduce import argmax as argmax_op
 from shardwise._src.ops.reduce import argmin as argmin_op
 from shardwise._src.ops.reduce import reduce_and, reduce_max, reduce_min, reduce_or, reduce_prod
 from shardwise._src.ops.shape import canonical_axis, expand_dims
-from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike
+from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, Axis, DTypeLike
 from shardwise._src.types.dtypes import (
     canonicalize,
     check_user_dtype,
@@ -55,9 +58,9 @@ def axes_of(axis: Axis, ndim: int) -> tuple[int, ...]:
     return (canonical_axis(axis, ndim),)
 
 
-def kept(out: Any, axes: tuple, keepdims: bool) -> Any:
+def kept(out: Any, axes: Axes, keepdims: bool) -> Any:
     """A reduced value, with dimensions of size 1 for `axes` where they are to be kept."""
-    return expand_dims(out, axes) if keepdims else out
+    return expand_dims(out, dimensions(axes)) if keepdims else out
 
 
 def summed_dtype(dtype: Any, promote_integers: bool = True) -> Any:
@@ -88,39 +91,39 @@ def checked_dtype(dtype: Any, name: str) -> Any:
 # -- sums and products --
 
 
-def add_up(x: Any, axes: tuple, dtype: Any, keepdims: bool = False) -> Any:
+def add_up(x: Any, axes: Axes, dtype: Any, keepdims: bool = False) -> Any:
     """The sum as `dtype`, computed in at least float32."""
     wide = accumulated_dtype(dtype)
-    out = reduce_sum(cast(x, wide), axes=axes) if axes else cast(x, wide)
+    out = folded(reduce_sum, cast(x, wide), axes)
     return kept(cast(out, dtype), axes, keepdims)
 
 
-def multiply_up(x: Any, axes: tuple, dtype: Any, keepdims: bool = False) -> Any:
+def multiply_up(x: Any, axes: Axes, dtype: Any, keepdims: bool = False) -> Any:
     wide = accumulated_dtype(dtype)
     op = reduce_and if is_bool(dtype) else reduce_prod
-    out = op(cast(x, wide), axes=axes) if axes else cast(x, wide)
+    out = folded(op, cast(x, wide), axes)
     return kept(cast(out, dtype), axes, keepdims)
 
 
 @fused(arrays=1)
 def _sum(
-    a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False,
+    a: Any, axis: AnyAxis = None, dtype: Any = None, keepdims: bool = False,
     promote_integers: bool = True,
 ) -> Any:
     t = type_of(a)
     wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
-    return add_up(a, axes_of(axis, t.ndim), wanted, keepdims)
+    return add_up(a, reduced_axes(axis, t.ndim), wanted, keepdims)
 
 
 @fused(arrays=1)
-def _prod(a: Any, axis: Axis, dtype: Any, keepdims: bool, promote_integers: bool) -> Any:
+def _prod(a: Any, axis: AnyAxis, dtype: Any, keepdims: bool, promote_integers: bool) -> Any:
     t = type_of(a)
     wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
-    return multiply_up(a, axes_of(axis, t.ndim), wanted, keepdims)
+    return multiply_up(a, reduced_axes(axis, t.ndim), wanted, keepdims)
 
 
 def sum(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
     promote_integers: bool = True,
 ) -> Array:
@@ -142,7 +145,7 @@ def sum(
 
 
 def prod(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
     promote_integers: bool = True,
 ) -> Array:
@@ -157,33 +160,33 @@ def prod(
 # -- extremes --
 
 
-def _require_elements(shape: tuple, axes: tuple, name: str) -> None:
-    if 0 in [shape[i] for i in axes]:
+def _require_elements(shape: tuple, axes: Axes, name: str) -> None:
+    if 0 in [shape[i] for i in dimensions(axes)]:
         raise ValueError(
             f"zero-size array to reduction operation {name} which has no identity"
         )
 
 
 @fused(arrays=1)
-def _max(a: Any, axis: Axis, keepdims: bool) -> Any:
+def _max(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
     return _extreme(a, axis, keepdims, reduce_max, "max")
 
 
 @fused(arrays=1)
-def _min(a: Any, axis: Axis, keepdims: bool) -> Any:
+def _min(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
     return _extreme(a, axis, keepdims, reduce_min, "min")
 
 
-def _extreme(a: Any, axis: Axis, keepdims: bool, op: Any, name: str) -> Any:
+def _extreme(a: Any, axis: AnyAxis, keepdims: bool, op: Any, name: str) -> Any:
     t = type_of(a)
-    axes = axes_of(axis, t.ndim)
+    axes = reduced_axes(axis, t.ndim)
     _require_elements(t.shape, axes, name)
-    out = op(a, axes=axes) if axes else a
+    out = folded(op, a, axes)
     return kept(cast(out, t.dtype), axes, keepdims)
 
 
 def max(
-    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
 ) -> Array:
     """Largest element over `axis` (all by default); NaN where there is one.
@@ -199,7 +202,7 @@ def max(
 
 
 def min(
-    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
 ) -> Array:
     """Smallest element over `axis` (all by default); arguments as for `max`."""
@@ -213,13 +216,13 @@ amax, amin = max, min
 
 
 @fused(arrays=1)
-def _ptp(a: Any, axis: Axis, keepdims: bool) -> Any:
+def _ptp(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
     high = _extreme(a, axis, keepdims, reduce_max, "max")
     return ew.sub(high, _extreme(a, axis, keepdims, reduce_min, "min"))
 
 
 @one_program
-def ptp(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
+def ptp(a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False) -> Array:
     """Difference of the largest and the smallest element over `axis`."""
     refuse_out("ptp", out)
     return _ptp(a, axis, keepdims)
@@ -229,23 +232,22 @@ def ptp(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = Fals
 
 
 @fused(arrays=1)
-def _any(a: Any, axis: Axis, keepdims: bool) -> Any:
+def _any(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
     return _truth(a, axis, keepdims, reduce_or)
 
 
 @fused(arrays=1)
-def _all(a: Any, axis: Axis, keepdims: bool) -> Any:
+def _all(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
     return _truth(a, axis, keepdims, reduce_and)
 
 
-def _truth(a: Any, axis: Axis, keepdims: bool, op: Any) -> Any:
-    axes = axes_of(axis, type_of(a).ndim)
-    a = cast(a, BOOL)
-    return kept(op(a, axes=axes) if axes else a, axes, keepdims)
+def _truth(a: Any, axis: AnyAxis, keepdims: bool, op: Any) -> Any:
+    axes = reduced_axes(axis, type_of(a).ndim)
+    return kept(folded(op, cast(a, BOOL), axes), axes, keepdims)
 
 
 def any(
-    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False, *,
+    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
     where: ArrayLike | None = None,
 ) -> Array:
     """Whether any element over `axis` is true; of those where `where`."""
@@ -256,7 +258,7 @@ def any(
 
 
 def all(
-    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False, *,
+    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
     where: ArrayLike | None = None,
 ) -> Array:
     """Whether all elements over `axis` are true; of those where `where`."""
@@ -267,13 +269,13 @@ def all(
 
 
 @fused(arrays=1)
-def _count_nonzero(a: Any, axis: Axis, keepdims: bool) -> Any:
-    axes = axes_of(axis, type_of(a).ndim)
+def _count_nonzero(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
+    axes = reduced_axes(axis, type_of(a).ndim)
     return add_up(cast(a, BOOL), axes, canonicalize(int), keepdims)
 
 
 @one_program
-def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Array:
+def count_nonzero(a: ArrayLike, axis: AnyAxis = None, keepdims: bool = False) -> Array:
     """Number of elements over `axis` that are not zero."""
     return _count_nonzero(a, axis, keepdims)
 
@@ -288,7 +290,7 @@ _COMBINED: dict[str, tuple[Any, Any]] = {
 
 
 def _masked(
-    a: Any, initial: Any, where: Any, name: str, axis: Axis, dtype: Any, keepdims: bool,
+    a: Any, initial: Any, where: Any, name: str, axis: AnyAxis, dtype: Any, keepdims: bool,
     promote_integers: bool,
 ) -> Any:
     """A reduction with `initial` or `where` or both."""
@@ -301,7 +303,7 @@ def _masked(
 
 @fused
 def _masked_kernel(
-    *arrays: Any, name: str, has_initial: bool, has_where: bool, axis: Axis, dtype: Any,
+    *arrays: Any, name: str, has_initial: bool, has_where: bool, axis: AnyAxis, dtype: Any,
     keepdims: bool, promote_integers: bool,
 ) -> Any:
     a, *rest = arrays
@@ -311,7 +313,7 @@ def _masked_kernel(
 
 
 def reduce_masked(
-    a: Any, initial: Any, where: Any, name: str, axis: Axis, dtype: Any, keepdims: bool,
+    a: Any, initial: Any, where: Any, name: str, axis: AnyAxis, dtype: Any, keepdims: bool,
     promote_integers: bool = True,
 ) -> Any:
     identity, combine = _COMBINED[name]
@@ -327,7 +329,7 @@ def reduce_masked(
             )
         a = masked(a, where, initial if identity is None else identity, name)
     t = type_of(a)
-    axes = axes_of(axis, t.ndim)
+    axes = reduced_axes(axis, t.ndim)
     if name in ("any", "all"):
         return _truth(a, axis, keepdims, reduce_or if name == "any" else reduce_and)
     if name in ("sum", "prod"):
@@ -336,7 +338,7 @@ def reduce_masked(
     else:
         if initial is None:
             _require_elements(t.shape, axes, name)
-        out = kept(cast(_EXTREMES[name](a, axes=axes), t.dtype), axes, keepdims)
+        out = kept(cast(folded(_EXTREMES[name], a, axes), t.dtype), axes, keepdims)
     return out if initial is None else combine(out, cast(initial, type_of(out).dtype))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -10,10 +9,10 @@ import numpy as np
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast, broadcast_to, cast, joined, promote_inexact
+from shardwise._src.numpy.named import Axes, count_of, dimensions, reduced_axes
 from shardwise._src.numpy.reductions import (
     accumulated_dtype,
     add_up,
-    axes_of,
     checked_dtype,
     masked,
     refuse_out,
@@ -23,49 +22,47 @@ from shardwise._src.ops.basis import reshape, transpose
 from shardwise._src.ops.contract import dot
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.shape import concatenate
-from shardwise._src.types.annotations import Array, ArrayLike, Axis, DTypeLike
+from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import is_complex, is_integer, real_dtype, to_inexact
 
 # -- mean --
 
 
 def average_over(
-    x: Any, axes: tuple, dtype: Any, keepdims: bool, where: Any = None, name: str = "mean"
+    x: Any, axes: Axes, dtype: Any, keepdims: bool, where: Any = None, name: str = "mean"
 ) -> Any:
     """The mean over `axes`, computed and returned in `dtype`; `where` marks what counts."""
     if where is None:
-        shape = type_of(x).shape
-        count = math.prod([shape[i] for i in axes])
         total = add_up(x, axes, dtype, keepdims)
-        return ew.div(total, lit(count, total))
+        return ew.div(total, lit(count_of(type_of(x).shape, axes), total))
     x = masked(x, where, 0, name)
     return ew.div(add_up(x, axes, dtype, keepdims), counted(where, x, axes, dtype, keepdims))
 
 
-def counted(where: Any, x: Any, axes: tuple, dtype: Any, keepdims: bool) -> Any:
+def counted(where: Any, x: Any, axes: Axes, dtype: Any, keepdims: bool) -> Any:
     """How many elements of `x` over `axes` are marked, as `dtype`."""
     return add_up(broadcast_to(where, type_of(x).shape), axes, dtype, keepdims)
 
 
-def mean_of(a: Any, axis: Axis, dtype: Any, keepdims: bool, where: Any = None) -> Any:
+def mean_of(a: Any, axis: AnyAxis, dtype: Any, keepdims: bool, where: Any = None) -> Any:
     t = type_of(a)
     wanted = to_inexact(t.dtype) if dtype is None else dtype
     wide = accumulated_dtype(wanted)
-    return cast(average_over(a, axes_of(axis, t.ndim), wide, keepdims, where), wanted)
+    return cast(average_over(a, reduced_axes(axis, t.ndim), wide, keepdims, where), wanted)
 
 
 @fused(arrays=1)
-def _mean(a: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Any:
+def _mean(a: Any, axis: AnyAxis = None, dtype: Any = None, keepdims: bool = False) -> Any:
     return mean_of(a, axis, dtype, keepdims)
 
 
 @fused(arrays=2)
-def _mean_where(a: Any, where: Any, axis: Axis, dtype: Any, keepdims: bool) -> Any:
+def _mean_where(a: Any, where: Any, axis: AnyAxis, dtype: Any, keepdims: bool) -> Any:
     return mean_of(a, axis, dtype, keepdims, where)
 
 
 def mean(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, *, where: ArrayLike | None = None,
 ) -> Array:
     """Arithmetic mean over `axis` (all by default).
@@ -87,13 +84,13 @@ def mean(
 
 
 def spread_of(
-    a: Any, given_mean: Any, where: Any, axis: Axis, dtype: Any, correction: float, keepdims: bool,
-    root: bool,
+    a: Any, given_mean: Any, where: Any, axis: AnyAxis, dtype: Any, correction: float,
+    keepdims: bool, root: bool,
 ) -> Any:
     """The variance, or its root."""
     t = type_of(a)
     name = "std" if root else "var"
-    axes = axes_of(axis, t.ndim)
+    axes = reduced_axes(axis, t.ndim)
     wanted = to_inexact(t.dtype if dtype is None else dtype)
     if is_complex(t.dtype) and not is_complex(wanted):
         raise ValueError(
@@ -108,8 +105,7 @@ def spread_of(
     squares = ew.real(ew.mul(away, ew.conj(away))) if is_complex(wide) else ew.square(away)
     part = real_dtype(wide)
     if where is None:
-        shape = type_of(x).shape
-        left = math.prod([shape[i] for i in axes]) - correction
+        left = count_of(type_of(x).shape, axes) - correction
         divisor = lit(left if left > 0 else np.nan, squares)
     else:
         squares = masked(squares, where, 0, name)
@@ -122,7 +118,7 @@ def spread_of(
 
 @fused
 def _spread(
-    *arrays: Any, has_mean: bool, has_where: bool, axis: Axis, dtype: Any, correction: float,
+    *arrays: Any, has_mean: bool, has_where: bool, axis: AnyAxis, dtype: Any, correction: float,
     keepdims: bool, root: bool,
 ) -> Any:
     a, *rest = arrays
@@ -134,13 +130,13 @@ def _spread(
 
 @fused(arrays=1)
 def _plain_spread(
-    a: Any, axis: Axis, dtype: Any, correction: float, keepdims: bool, root: bool
+    a: Any, axis: AnyAxis, dtype: Any, correction: float, keepdims: bool, root: bool
 ) -> Any:
     return spread_of(a, None, None, axis, dtype, correction, keepdims, root)
 
 
 def _spread_call(
-    name: str, a: Any, axis: Axis, dtype: Any, out: Any, ddof: float, keepdims: bool, where: Any,
+    name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, ddof: float, keepdims: bool, where: Any,
     mean: Any, correction: float | None,
 ) -> Any:
     dtype = checked_dtype(dtype, name)
@@ -159,7 +155,7 @@ def _spread_call(
 
 
 def var(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
     mean: ArrayLike | None = None, correction: float | None = None,
 ) -> Array:
@@ -175,7 +171,7 @@ def var(
 
 
 def std(
-    a: ArrayLike, axis: Axis = None, dtype: DTypeLike | None = None, out: None = None,
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
     mean: ArrayLike | None = None, correction: float | None = None,
 ) -> Array:
@@ -187,15 +183,14 @@ def std(
 
 
 @fused
-def _average(*arrays: Any, axis: Axis, keepdims: bool, returned: bool) -> Any:
+def _average(*arrays: Any, axis: AnyAxis, keepdims: bool, returned: bool) -> Any:
     a, *weights = arrays
     t = type_of(a)
-    axes = axes_of(axis, t.ndim)
+    axes = reduced_axes(axis, t.ndim)
     if not weights:
         dtype: Any = to_inexact(t.dtype)
         out = mean_of(a, axis, dtype, keepdims)
-        count = math.prod([t.shape[i] for i in axes])
-        total = np.asarray(count).astype(dtype)[()]
+        total = np.asarray(count_of(t.shape, axes)).astype(dtype)[()]
     else:
         a, w = promote_inexact(a, weights[0])
         dtype = type_of(a).dtype
@@ -206,7 +201,7 @@ def _average(*arrays: Any, axis: Axis, keepdims: bool, returned: bool) -> Any:
     return (out, broadcast_to(cast(total, dtype), type_of(out).shape)) if returned else out
 
 
-def _fitted_weights(w: Any, shape: tuple, axis: Axis) -> Any:
+def _fitted_weights(w: Any, shape: tuple, axis: AnyAxis) -> Any:
     given = type_of(w).shape
     if given == shape:
         return w
@@ -215,7 +210,7 @@ def _fitted_weights(w: Any, shape: tuple, axis: Axis) -> Any:
             f"average: axis must be given where the shapes of a and weights differ: {shape} and "
             f"{given}."
         )
-    axes = axes_of(axis, len(shape))
+    axes = dimensions(reduced_axes(axis, len(shape)))
     if given != tuple(shape[i] for i in axes):
         raise ValueError(
             f"average: weights of shape {given} do not fit axis {axis} of a, of shape {shape}."
@@ -228,22 +223,22 @@ def _fitted_weights(w: Any, shape: tuple, axis: Axis) -> Any:
 
 @overload
 def average(
-    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None,
+    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None,
     returned: Literal[False] = False, keepdims: bool = False,
 ) -> Array: ...
 @overload
 def average(
-    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, *,
+    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, *,
     returned: Literal[True], keepdims: bool = False,
 ) -> tuple[Array, Array]: ...
 @overload
 def average(
-    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False,
+    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, returned: bool = False,
     keepdims: bool = False,
 ) -> Array | tuple[Array, Array]: ...
 @one_program
 def average(
-    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False,
+    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, returned: bool = False,
     keepdims: bool = False,
 ) -> Array | tuple[Array, Array]:
     """Weighted average over `axis` (all by default).

@@ -83,6 +83,8 @@ DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any] | ExtendedDType | Support
 Ints: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 ShapeLike: TypeAlias = Ints
 Axis: TypeAlias = Ints | None
+# Dimensions, and names of axes in scope (strings mostly); all dimensions for None.
+AnyAxis: TypeAlias = Ints | str | Sequence[SupportsIndex | str] | None
 DeviceLike: TypeAlias = Device | Sharding | Format | None  # where a result goes
 OutSharding: TypeAlias = NamedSharding | PartitionSpec | None  # over explicit mesh axes
 # A name, a `lax.Precision`, a `lax.DotAlgorithmPreset`, an enum of the same names, or a pair.

@@ -1,0 +1,95 @@
+"""The axes that a collective is over, as users give them: one name, or a tuple of several."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.messages.words import brief, shown
+from shardwise._src.numpy.named import NamedAxes
+from shardwise._src.ops.exchange import is_even, span
+from shardwise._src.types.partition_spec import AxisName
+
+AxisNames = AxisName | Sequence[AxisName]
+Groups = Sequence[Sequence[int]] | None
+
+
+class CollectiveAxes(NamedAxes):
+    """The axes of one call, looked up.
+
+    who:       the function, in full.
+    positions: dimensions of the operand, where numbers are given among the names.
+    groups:    those of the indices, or None; count: how many values take part together.
+    """
+
+    def __init__(self, name: str, axis_name: Any, groups: Any = None, positional: bool = False):
+        self.who = f"shardwise.lax.{name}"
+        given = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
+        self.positions = tuple([a for a in given if positional and isinstance(a, int)])
+        super().__init__(
+            self.who, tuple([a for a in given if not (positional and isinstance(a, int))])
+        )
+        self.groups = None if groups is None else self._checked(groups)
+        self.count = span(self.sizes, self.groups)
+
+    def _checked(self, groups: Any) -> Any:
+        try:
+            found = tuple([tuple([operator.index(i) for i in group]) for group in groups])
+        except TypeError:
+            raise TypeError(
+                f"{self.who}: axis_index_groups must be lists of indices, such as "
+                f"[[0, 1], [2, 3]]; got {brief(groups)}."
+            ) from None
+        if len(self.names) != 1 or self.positions:
+            also = f" and dimensions {self.positions}" if self.positions else ""
+            raise ValueError(
+                f"{self.who}: axis_index_groups divide one named axis; got {self.shown}{also}. "
+                "Call it once for each axis."
+            )
+        if sorted(i for group in found for i in group) != list(range(self.sizes[0])):
+            raise ValueError(
+                f"{self.who}: axis_index_groups must have each of the {self.sizes[0]} indices of "
+                f"axis {self.names[0]!r} once; got {list(map(list, found))}."
+            )
+        return found
+
+    @property
+    def shown(self) -> str:
+        names = ", ".join(map(repr, self.names))
+        return f"axis {names}" if len(self.names) == 1 else f"axes {names or 'none'}"
+
+    @property
+    def even(self) -> bool:
+        return is_even(self.groups)
+
+    def need_even(self) -> None:
+        if not self.even:
+            raise ValueError(
+                f"{self.who}: axis_index_groups must be of one size, as all results have one "
+                f"shape; got {[list(group) for group in self.groups or ()]}."
+            )
+
+    def dimension(self, what: str, x: Any, axis: Any, more: int = 0) -> int:
+        """A dimension of the operand, or of it with `more` of them. what: the argument."""
+        t = type_of(x)
+        try:
+            place = operator.index(axis)
+        except TypeError:
+            raise TypeError(f"{self.who}: {what} must be an integer; got {shown(axis)}.") from None
+        ndim = t.ndim + more
+        if not -ndim <= place < ndim:
+            raise ValueError(
+                f"{self.who}: {what}={place} is no dimension of "
+                f"{'the result, which has one more than ' if more else ''}{t.str_short(True)}: "
+                + (f"it must be from {-ndim} to {ndim - 1}." if ndim else "it has none.")
+            )
+        return place % ndim
+
+    def index(self, what: str, i: Any) -> int:
+        """A number of one of the values."""
+        try:
+            return operator.index(i)
+        except TypeError:
+            raise TypeError(f"{self.who}: {what} must be an integer; got {shown(i)}.") from None

@@ -1,0 +1,126 @@
+"""Named axes among those of a reduction: `sum(x, axis=("i", 0))`.
+
+An axis that is no integer is the name of one in scope: of a `vmap`, or of a mesh inside of
+`shard_map`. Values are reduced along dimensions first, and what is left along names, by the
+collective that belongs to the reduction, so that as little as possible is sent.
+
+    axes = reduced_axes(("i", -1), ndim=2)        # (1, 'i'): dimensions, then names
+    folded(reduce_sum, x, axes)                   # psum(reduce_sum(x, 1), 'i')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from shardwise._src.base.context import current
+from shardwise._src.base.lazy import public_name
+from shardwise._src.core.infer import is_operand, type_of
+from shardwise._src.core.op import Op
+from shardwise._src.messages.called import called
+from shardwise._src.ops import collective
+from shardwise._src.ops.basis import reduce_sum, reshape
+from shardwise._src.ops.reduce import reduce_and, reduce_max, reduce_min, reduce_or, reduce_prod
+from shardwise._src.ops.shape import canonical_axis
+from shardwise._src.ops.varying import varied
+
+Axes = tuple[Any, ...]  # dimensions, then names
+
+
+class NamedAxes:
+    """Axes in scope, looked up.
+
+    who:     the function that asks, for messages; None for the one that the user's code called.
+    tracked: those of them along which types say what varies.
+    """
+
+    def __init__(self, who: str | None, names: tuple[Any, ...]):
+        scope = current()
+        bound = [axis.name for axis in scope.axes]
+        before = "" if all([name in bound for name in names]) else f"{who or asked()}: "
+        found = list(map(scope.axis, names, (before,) * len(names)))
+        self.names = names
+        self.sizes = tuple([axis.size for axis in found])
+        self.tracked = tuple([axis.name for axis in found if axis.tracked])
+        twice = [a for i, a in enumerate(names) if a in names[:i]]
+        if twice:
+            raise ValueError(
+                f"{who or asked()}: axis {twice[0]!r} is given twice, in {names}. Name each once."
+            )
+
+    def varied(self, x: Any) -> Any:
+        """A value as one that varies along these axes, where types say so."""
+        return varied(x, self.tracked) if self.tracked else x
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"names": self.names, "sizes": self.sizes}
+
+
+def is_name(axis: Any) -> bool:
+    """Whether an axis is a name: a string, or something else that names one in scope."""
+    if isinstance(axis, str):
+        return True
+    if is_operand(axis) or hasattr(axis, "__index__"):
+        return False
+    return any([axis == each.name for each in current().axes])
+
+
+def reduced_axes(axis: Any, ndim: int) -> Axes:
+    """The axes of a reduction: dimensions, non-negative, then names; all dimensions for None."""
+    if axis is None:
+        return tuple(range(ndim))
+    if axis.__class__ is int:
+        return (canonical_axis(axis, ndim),)
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    names = tuple([a for a in given if is_name(a)])
+    found = (*[canonical_axis(a, ndim) for a in given if not is_name(a)], *names)
+    if len(set(found)) != len(found):
+        raise ValueError(f"duplicate value in 'axis': {tuple(given)}")
+    return found
+
+
+def dimensions(axes: Axes) -> tuple[int, ...]:
+    """Those of the axes that are dimensions."""
+    return tuple([a for a in axes if a.__class__ is int])
+
+
+def _named(axes: Axes) -> NamedAxes:
+    return NamedAxes(None, tuple([a for a in axes if a.__class__ is not int]))
+
+
+def asked() -> str:
+    """The full name of the function that the user's code called."""
+    found = called()
+    return "" if found is None else public_name(found.module, found.name) or found.name
+
+
+def count_of(shape: tuple[int, ...], axes: Axes) -> int:
+    """How many values of an array of this shape are reduced to one."""
+    return math.prod([shape[a] for a in dimensions(axes)]) * math.prod(_named(axes).sizes)
+
+
+def folded(op: Op, x: Any, axes: Axes) -> Any:
+    """A value, reduced by `op` along dimensions and names."""
+    along = dimensions(axes)
+    if along:
+        x = op(x, axes=along)
+    return x if len(along) == len(axes) else across(op, x, _named(axes))
+
+
+def across(op: Op, x: Any, axes: NamedAxes, groups: Any = None) -> Any:
+    """A value, reduced along named axes by the collective that belongs to `op`."""
+    return _COLLECTIVES[op](axes.varied(x), groups=groups, **axes.params)
+
+
+def _multiplied(x: Any, **axes: Any) -> Any:
+    one = reshape(x, shape=(1, *type_of(x).shape))
+    return reduce_prod(collective.all_gather(one, axis=0, invariant=True, **axes), axes=(0,))
+
+
+# Those of `and` and `or` are of booleans.
+_COLLECTIVES: dict[Op, Callable[..., Any]] = {
+    reduce_sum: collective.psum, reduce_max: collective.pmax, reduce_min: collective.pmin,
+    reduce_or: collective.pmax, reduce_and: collective.pmin, reduce_prod: _multiplied,
+}

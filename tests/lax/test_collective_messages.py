@@ -1,0 +1,163 @@
+"""What is said of a bad call of each collective: the function, the argument, the axis, the fix."""
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise.sharding import Mesh
+from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import fails
+
+X = np.ones((4, 3), np.float32)
+LINE = Mesh(np.array(sw.devices()[:4]), ("i",))
+PERM = [(0, 1), (1, 0)]
+
+# By what is wrong: calls of one value over an axis of 4 indices, the class, what follows the name.
+CASES = {
+    "psum": [
+        (lambda x: lax.psum(x, ("i", "i")), ValueError,
+         "axis 'i' is given twice, in ('i', 'i'). Name each once."),
+        (lambda x: lax.psum(x, 3), ValueError,
+         "integers among the axes are dimensions of the operand; got 3 for f32[3]. Mapped axes "
+         "have the name that `shardwise.vmap` gives them (axis_name)."),
+        (lambda x: lax.psum(x, ("i", 0, -1)), ValueError,
+         "a dimension is given twice, in (0, -1) for f32[3]. Name each once."),
+        (lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [2, 2]]), ValueError,
+         "axis_index_groups must have each of the 4 indices of axis 'i' once; got "
+         "[[0, 1], [2, 2]]."),
+        (lambda x: lax.psum(x, "i", axis_index_groups=[0, 1, 2, 3]), TypeError,
+         "axis_index_groups must be lists of indices, such as [[0, 1], [2, 3]]; got [0, 1, 2, 3]."),
+    ],
+    "pmax": [
+        (lambda x: lax.pmax(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]]), ValueError,
+         "axis_index_groups divide one named axis; got axis 'i' and dimensions (0,). Call it once "
+         "for each axis."),
+    ],
+    "pmean": [
+        (lambda x: lax.pmean(x, "i", axis_index_groups=[[0, 1]]), ValueError,
+         "axis_index_groups must have each of the 4 indices of axis 'i' once; got [[0, 1]]."),
+    ],
+    "all_gather": [
+        (lambda x: lax.all_gather(x, "i", axis_index_groups=[[0, 1, 2], [3]]), ValueError,
+         "axis_index_groups must be of one size, as all results have one shape; got "
+         "[[0, 1, 2], [3]]."),
+        (lambda x: lax.all_gather(x, "i", axis=5), ValueError,
+         "axis=5 is no dimension of the result, which has one more than f32[3]: it must be from -2 "
+         "to 1."),
+        (lambda x: lax.all_gather(x[0], "i", tiled=True), ValueError,
+         "axis=0 is no dimension of f32[]: it has none."),
+        (lambda x: lax.all_gather(x, "i", axis="rows"), TypeError,
+         "axis must be an integer; got 'rows' of type str."),
+    ],
+    "all_gather_invariant": [
+        (lambda x: lax.all_gather_invariant(x, "i", axis=2), ValueError,
+         "axis=2 is no dimension of the result, which has one more than f32[3]: it must be from -2 "
+         "to 1."),
+    ],
+    "psum_scatter": [
+        (lambda x: lax.psum_scatter(x, "i"), ValueError,
+         "the dimension scatter_dimension=0 of f32[3] is divided among the 4 indices of axis 'i', "
+         "so that its size must be the number of them; got 3."),
+        (lambda x: lax.psum_scatter(x, "i", scatter_dimension=1), ValueError,
+         "scatter_dimension=1 is no dimension of f32[3]: it must be from -1 to 0."),
+        (lambda x: lax.psum_scatter(
+            x, "i", axis_index_groups=[[0, 1], [2, 3]], tiled=True), ValueError,
+         "the dimension scatter_dimension=0 of f32[3] is divided among the 2 indices of a group of "
+         "axis 'i', so that its size must be a multiple of the number of them; got 3."),
+    ],
+    "all_to_all": [
+        (lambda x: lax.all_to_all(x, "i", 0, 0, tiled=True), ValueError,
+         "the dimension split_axis=0 of f32[3] is divided among the 4 indices of axis 'i', so that "
+         "its size must be a multiple of the number of them; got 3."),
+        (lambda x: lax.all_to_all(x, "i", 1, 0), ValueError,
+         "split_axis=1 is no dimension of f32[3]: it must be from -1 to 0."),
+        (lambda x: lax.all_to_all(x, "i", 0, -2), ValueError,
+         "concat_axis=-2 is no dimension of f32[3]: it must be from -1 to 0."),
+        (lambda x: lax.all_to_all(x, "i", 0, 0, axis_index_groups=[[0], [1, 2, 3]]), ValueError,
+         "axis_index_groups must be of one size, as all results have one shape; got "
+         "[[0], [1, 2, 3]]."),
+    ],
+    "pswapaxes": [
+        (lambda x: lax.pswapaxes(x, "i", 0), ValueError,
+         "the dimension axis=0 of f32[3] is divided among the 4 indices of axis 'i', so that its "
+         "size must be the number of them; got 3."),
+        (lambda x: lax.pswapaxes(x, "i", 1), ValueError,
+         "axis=1 is no dimension of f32[3]: it must be from -1 to 0."),
+    ],
+    "ppermute": [
+        (lambda x: lax.ppermute(x, "i", [(0, 1), (2, 1)]), ValueError,
+         "each destination in perm must be one of the 4 indices of axis 'i', and occur once; got "
+         "[1, 1]."),
+        (lambda x: lax.ppermute(x, "i", [(0, 1), (4, 2)]), ValueError,
+         "each source in perm must be one of the 4 indices of axis 'i', and occur once; got "
+         "[0, 4]."),
+        (lambda x: lax.ppermute(x, "i", [1, 0, 3, 2]), TypeError,
+         "perm must be pairs of indices (source, destination), such as [(0, 1), (1, 0)]; got "
+         "[1, 0, 3, 2]."),
+    ],
+    "pshuffle": [
+        (lambda x: lax.pshuffle(x, "i", [0, 1]), ValueError,
+         "perm must be a permutation of the 4 indices of axis 'i'; got [0, 1]."),
+        (lambda x: lax.pshuffle(x, "i", PERM), TypeError,
+         "each of perm must be an integer; got (0, 1) of type tuple."),
+    ],
+    "pbroadcast": [
+        (lambda x: lax.pbroadcast(x, "i", 4), ValueError,
+         "source must be one of the 4 indices of axis 'i'; got 4."),
+        (lambda x: lax.pbroadcast(x, "i", 0.5), TypeError,
+         "source must be an integer; got 0.5 of type float."),
+    ],
+    "pcast": [
+        (lambda x: lax.pcast(x, "i", to="reduced"), ValueError,
+         "values can be cast to 'varying' only; got 'reduced'. A collective, such as "
+         "`shardwise.lax.psum`, makes one of values that vary."),
+    ],
+    "axis_index": [
+        (lambda x: lax.axis_index(("i", "i")), ValueError,
+         "axis 'i' is given twice, in ('i', 'i'). Name each once."),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_over_a_map_and_over_a_mesh(name):
+    for f, kind, rest in CASES[name]:
+        fails(kind, f"shardwise.lax.{name}: {rest}", sw.vmap(f, axis_name="i"), X)
+        part = lambda x, f=f: f(x[0])[None]  # noqa: E731
+        of_devices = sw.shard_map(
+            part, mesh=LINE, in_specs=P("i"), out_specs=P("i"), check_vma=False
+        )
+        fails(kind, f"shardwise.lax.{name}: {rest}", of_devices, X)
+
+
+CALLS = {
+    "psum": (X, "k"), "pmean": (X, "k"), "pmax": (X, ("i", "k")), "pmin": (X, "k"),
+    "all_gather": (X, "k"), "all_gather_invariant": (X, "k"), "all_to_all": (X, "k", 0, 0),
+    "psum_scatter": (X, "k"), "ppermute": (X, "k", PERM), "pshuffle": (X, "k", [1, 0]),
+    "pswapaxes": (X, "k", 0), "pbroadcast": (X, "k", 0), "axis_index": ("k",), "axis_size": ("k",),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_axis_that_is_not_bound(name):
+    def call(x):
+        return getattr(lax, name)(*CALLS[name])
+
+    fails(
+        NameError, f"shardwise.lax.{name}: unbound axis name: k. The axes in scope are: 'i'. An "
+        "axis gets its name by a map around the call: `shardwise.vmap(f, axis_name='k')` or "
+        "`shardwise.shard_map`.", sw.vmap(call, axis_name="i"), X,
+    )
+
+
+def test_a_mesh_axis_that_is_not_manual():
+    mesh = Mesh(np.array(sw.devices()[:4]).reshape(2, 2), ("i", "k"))
+    f = sw.shard_map(lambda x: lax.psum(x, "k"), mesh=mesh, in_specs=P("i"), out_specs=P("i"),
+                     axis_names={"i"})
+    fails(
+        NameError, "shardwise.lax.psum: unbound axis name: k. The axes in scope are: 'i'. 'k' is "
+        "an axis of the mesh, whose parts only `shardwise.shard_map` sees. An axis gets its name "
+        "by a map around the call: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`.",
+        f, X,
+    )
