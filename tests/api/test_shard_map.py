@@ -464,3 +464,22 @@ def test_axes_of_several_types():
     found = sw.jit(f)(x)
     assert sw.typeof(found).str_short(True) == "f32[2,4@y]"
     close(found, X.reshape(4, 2, 4).sum(0), 1e-5)
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_where_a_device_is_while_the_partitioner_divides_along_other_axes(check_vma):
+    mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
+
+    def f(x):
+        @sw.jit
+        def place():
+            return lax.axis_index("x")
+
+        return x + lax.fori_loop(0, 3, lambda k, total: total + place() * k, lax.axis_index("x"))
+
+    mapped = sw.shard_map(
+        f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}, check_vma=check_vma
+    )
+    for run in (mapped, sw.jit(mapped)):
+        want = np.repeat(4 * np.arange(4), 2).reshape(4, 2)
+        np.testing.assert_array_equal(run(np.zeros((4, 2))), want)

@@ -182,7 +182,7 @@ def _called(own: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         kind = None
     if found is None:
         call = _call(own, args, kwargs)
-        if current().axes:
+        if current().mapped_axes:
             if own.devices is not None:
                 raise ValueError(
                     f"{own.what} is inside of another map, which has taken the devices: leave out "

@@ -46,14 +46,21 @@ class TraceKey:
 
 
 class NamedAxis(NamedTuple):
-    """A named axis in scope: of a `vmap`, or of a mesh inside of `shard_map`.
+    """A named axis in scope: of a `vmap`, of a mesh inside of `shard_map`, or of an `xmap`.
 
     tracked: whether types say which values vary along it.
+    parts:   names and sizes of the axes that stand for it in ops, major first; empty where it is
+             itself one.
+    serial:  where its indices are run one part after the other, what has the own one as `value`.
+    is_loop: whether it is a resource only, for the axes of an `xmap`: a loop, no axis of values.
     """
 
     name: Any
     size: int
     tracked: bool = False
+    parts: tuple[tuple[Any, int], ...] = ()
+    serial: Any = None
+    is_loop: bool = False
 
 
 class Context:
@@ -97,12 +104,29 @@ class Context:
         finally:
             CURRENT.reset(token)
 
+    @property
+    def mapped_axes(self) -> list[NamedAxis]:
+        """The axes in scope that values have, without loops."""
+        return [axis for axis in self.axes if not axis.is_loop]
+
+    def with_axes(self, who: str, *axes: NamedAxis) -> Context:
+        """The same context with axes more. who: the map that brings them, for errors."""
+        new = {axis.name for axis in axes}
+        for outer in self.axes:
+            if hidden := [name for name, _ in outer.parts if name in new]:
+                raise ValueError(
+                    f"{who}: an axis named {hidden[0]!r} would hide the mesh axis over which the "
+                    f"axis {outer.name!r} of a map around it runs. Rename one of them."
+                )
+        return self.replace(axes=(*self.axes, *axes))
+
     def axis(self, name: Any, who: str = "") -> NamedAxis:
         """A named axis. who: the function that asks, and a colon, for the error."""
-        for axis in reversed(self.axes):
+        mapped = self.mapped_axes
+        for axis in reversed(mapped):
             if axis.name == name:
                 return axis
-        bound = " and ".join(dict.fromkeys(repr(axis.name) for axis in self.axes)) or "none"
+        bound = " and ".join(dict.fromkeys(repr(axis.name) for axis in mapped)) or "none"
         of_mesh = name in getattr(self.mesh, "axis_names", ())
         hint = (f" {name!r} is an axis of the mesh, whose parts only `shardwise.shard_map` sees."
                 if of_mesh else "")

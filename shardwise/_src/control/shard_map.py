@@ -120,7 +120,7 @@ def inside(place: NamedSharding, axes: Sequence[Any], tracked: bool) -> Iterator
     here = current()
     mesh = manual_mesh(place.mesh, axes)
     named = [NamedAxis(a, mesh.shape[a], tracked) for a in axes]
-    with here.replace(mesh=mesh, axes=(*here.axes, *named)).entered():
+    with here.replace(mesh=mesh).with_axes("shard_map", *named).entered():
         yield
 
 

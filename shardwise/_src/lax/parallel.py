@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.context import NamedAxis
 from shardwise._src.core.infer import itself, known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups
@@ -28,6 +29,8 @@ from shardwise._src.numpy.named import across
 from shardwise._src.ops import collective as ops
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.elementwise import mul
+from shardwise._src.ops.families import add
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import expand_dims, squeeze
 from shardwise._src.runtime.pytree import flatten
@@ -358,9 +361,18 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
 def axis_index(axis_name: AxisNames) -> Array:
     """The index along a named axis, an int32; along several, the number of the index."""
     axes = CollectiveAxes("axis_index", axis_name)
-    zero: Any = np.int32(0)
-    marks = [name in axes.tracked for name in axes.names]
-    return ops.number(**axes.params, varies=marks) if axes.names else zero
+    found: Any = np.int32(0)
+    for i, axis in enumerate(axes.found):
+        own = _index(axis)
+        found = own if i == 0 else add(mul(found, np.int32(axis.size)), own)
+    return found
+
+
+def _index(axis: NamedAxis) -> Any:
+    if axis.serial is not None:
+        return axis.serial.value
+    names, sizes = zip(*(axis.parts or ((axis.name, axis.size),)), strict=True)
+    return ops.number(names, sizes, varies=axis.tracked)
 
 
 def axis_size(axis_name: AxisNames) -> int:

@@ -29,6 +29,7 @@ from shardwise._src.lowering.manual import Manual, ManualAxes
 from shardwise._src.lowering.text import constant_text, literal_text, return_text, tensor_text
 from shardwise._src.messages.source import line_of
 from shardwise._src.runtime.callbacks import bits_of
+from shardwise._src.transforms.batch import axes_in
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
@@ -51,6 +52,7 @@ class Emitter(Manual, Instructions):
         self._taken = {"main"}  # symbols of functions
         self.count = 0
         self.hoisted: dict[int, str] = {}
+        self.places: dict[Any, str] = {}
 
     ty = staticmethod(tensor_text)
     literal = staticmethod(literal_text)
@@ -191,7 +193,7 @@ class Emitter(Manual, Instructions):
 
     def call(self, program: Program, *names: str) -> list[str]:
         """Calls a held program as a function of its own, which is written once."""
-        if any_constants(program) or (self.devices > 1 and not self._divides(program)):
+        if any_constants(program) or (self.devices > 1 and not self._can_be_apart(program)):
             return self.inline(program, *names)
         symbol = self._symbols.get(program)
         if symbol is None:
@@ -204,11 +206,14 @@ class Emitter(Manual, Instructions):
             len(program.outputs),
         )
 
-    def _divides(self, program: Program) -> bool:
-        """Whether any sharding splits the arguments and results into equal parts.
+    def _can_be_apart(self, program: Program) -> bool:
+        """Whether any sharding splits the arguments and results into equal parts, and the program
+        does not ask where a device is.
 
         Shardy reshards those that it does not, where they pass the border of a function.
         """
+        if self.manual is not None and axes_in(program):
+            return False
         types = (*program.in_types, *program.out_types)
         return all(self.divides(n) for t in types for n in t.shape)
 

@@ -68,9 +68,12 @@ class Manual:
     """Writers of manual code; a part of the emitter.
 
     manual: the axes that are manual where code is written now; None outside of `shard_map`.
+    places: where a device is along an axis, as i32[1], by names of axes that are needed, if there
+            are others that the partitioner divides: then XLA has no number of the device.
     """
 
     manual: ManualAxes | None = None
+    places: dict[Any, str]
     devices: int
     meshes: Any
     count: int
@@ -114,7 +117,15 @@ class Manual:
         self.count = inner.count
         given = [*xs, *[self.hoisted[id(c)] for c in held]]
         given_types = [*ins, *map(type_of, held)]
-        taken = [*places[0], *[NamedSharding(mesh, PartitionSpec())] * len(held)]
+        whole = NamedSharding(mesh, PartitionSpec())
+        taken = [*places[0], *[whole] * len(held)]
+        for axis, name in inner.places.items():
+            size = mesh.shape[axis] if axis in axes else 1
+            given.append(self._numbers_to(size) if axis in axes else self._place(axis))
+            given_types.append(array_type((size,), _INT32.dtype))
+            taken.append(whole.with_spec(PartitionSpec(axis)) if axis in axes else whole)
+            names.append(name)
+            types.append(array_type((1,), _INT32.dtype))
         quoted = ", ".join(f'"{a}"' for a in mesh.axis_names if a in axes)
         args = ", ".join(f"{n}: {self.ty(t)}" for n, t in zip(names, types, strict=True))
         body = "\n".join(inner.lines)
@@ -206,16 +217,27 @@ class Manual:
 
     def place_along(self, name: Any) -> str:
         """Where the device that runs the code is along an axis: an int32."""
+        one = array_type((1,), _INT32.dtype)
+        kinds = f"({self.ty(one)}) -> {self.ty(_INT32)}"
+        return self.let(f"stablehlo.reshape {self._place(name)} : {kinds}")
+
+    def _place(self, name: Any) -> str:
+        """The same, as i32[1]."""
+        if self.devices > 1:
+            return self.places.setdefault(name, self.fresh())
         places = self._axes().places(name)
         number = self.let("stablehlo.partition_id : tensor<ui32>")
         table = array_type((places.size,), _INT32.dtype)
         every = self.let(f"stablehlo.constant dense<{places.tolist()}> : {self.ty(table)}")
         one = array_type((1,), _INT32.dtype)
-        found = self.let(
+        return self.let(
             f"stablehlo.dynamic_slice {every}, {number}, sizes = [1] : "
             f"({self.ty(table)}, tensor<ui32>) -> {self.ty(one)}"
         )
-        return self.let(f"stablehlo.reshape {found} : ({self.ty(one)}) -> {self.ty(_INT32)}")
+
+    def _numbers_to(self, size: int) -> str:
+        t = array_type((size,), _INT32.dtype)
+        return self.let(f"stablehlo.iota dim = 0 : {self.ty(t)}")
 
     def may_differ(self, names: Collection[Any], t: ArrayType) -> bool:
         """Whether a value of type `t` may be another one along some of these axes, if manual.

@@ -37,12 +37,13 @@ class NamedAxes:
 
     def __init__(self, who: str | None, names: tuple[Any, ...]):
         scope = current()
-        bound = [axis.name for axis in scope.axes]
+        bound = [axis.name for axis in scope.mapped_axes]
         before = "" if all([name in bound for name in names]) else f"{who or asked()}: "
-        found = list(map(scope.axis, names, (before,) * len(names)))
+        self.found = list(map(scope.axis, names, (before,) * len(names)))
+        self.who = who
         self.names = names
-        self.sizes = tuple([axis.size for axis in found])
-        self.tracked = tuple([axis.name for axis in found if axis.tracked])
+        self.sizes = tuple([axis.size for axis in self.found])
+        self.tracked = tuple([axis.name for axis in self.found if axis.tracked])
         twice = [a for i, a in enumerate(names) if a in names[:i]]
         if twice:
             raise ValueError(
@@ -55,7 +56,17 @@ class NamedAxes:
 
     @property
     def params(self) -> dict[str, Any]:
-        return {"names": self.names, "sizes": self.sizes}
+        """The axes as ops have them: each by those that stand for it."""
+        for axis in self.found:
+            if axis.serial is not None:
+                raise NotImplementedError(
+                    f"{self.who or asked()}: the axis {axis.name!r} runs in a serial loop, one "
+                    "part after the other, and a collective needs all of them at once. Leave the "
+                    "loop out of axis_resources, or give the axis one of a mesh."
+                )
+        pairs = [pair for a in self.found for pair in a.parts or ((a.name, a.size),)]
+        names, sizes = zip(*pairs, strict=True) if pairs else ((), ())
+        return {"names": names, "sizes": sizes}
 
 
 def is_name(axis: Any) -> bool:
@@ -64,7 +75,7 @@ def is_name(axis: Any) -> bool:
         return True
     if is_operand(axis) or hasattr(axis, "__index__"):
         return False
-    return any([axis == each.name for each in current().axes])
+    return any([axis == each.name for each in current().mapped_axes])
 
 
 def reduced_axes(axis: Any, ndim: int) -> Axes:

@@ -488,13 +488,10 @@ axis_index = Op(
 )
 
 
-def number(
-    names: Sequence[Any], sizes: Sequence[int], varies: bool | Sequence[bool] = False
-) -> Any:
-    """The number along several axes. varies: of all of them, or of each; see `axis_index`."""
+def number(names: Sequence[Any], sizes: Sequence[int], varies: bool = False) -> Any:
+    """The number along several axes. varies: of all of them; see `axis_index`."""
     found: Any = None
-    marks = (varies,) * len(names) if isinstance(varies, bool) else varies
-    for name, size, mark in zip(names, sizes, marks, strict=True):
-        own = axis_index(names=(name,), sizes=(size,), varies=mark)
+    for name, size in zip(names, sizes, strict=True):
+        own = axis_index(names=(name,), sizes=(size,), varies=varies)
         found = own if found is None else add(mul(found, np.int32(size)), own)
     return found

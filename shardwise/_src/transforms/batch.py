@@ -247,7 +247,8 @@ def run_batched(
     axis, scope, named = interpreter.axis, current(), nullcontext()
     if axis.name is not None:
         interpreter.depth = len(scope.axes)
-        named = scope.replace(axes=(*scope.axes, NamedAxis(axis.name, axis.size))).entered()
+        new = NamedAxis(axis.name, axis.size)
+        named = scope.with_axes(interpreter.transform, new).entered()
     with named, interpreter.entered():
         pairs = _run(interpreter, fun, args, dims)
     refuse_leaks(interpreter)

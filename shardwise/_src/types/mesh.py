@@ -294,7 +294,7 @@ _entered: ContextVar[_Entered | None] = ContextVar("shardwise_entered_meshes", d
 
 def _check_not_hiding(mesh: Mesh, here: Context) -> None:
     outer: tuple[AxisName, ...] = () if here.mesh is None else here.mesh.axis_names
-    for name, size, _ in here.axes:
+    for name, size, *_ in here.axes:
         if name in mesh.axis_names and name not in outer:
             raise ValueError(
                 f"entering {mesh} would hide the axis {name!r} of size {size}, which something "

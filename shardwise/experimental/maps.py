@@ -1,0 +1,17 @@
+"""`xmap`, a map over dimensions that have names, and what its axes may run over."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.api.resources import Loop as Loop
+    from shardwise._src.api.resources import ResourceEnv as ResourceEnv
+    from shardwise._src.api.resources import SerialLoop as AnonymousSerialLoop
+    from shardwise._src.api.resources import SerialLoop as SerialLoop
+    from shardwise._src.api.resources import serial_loop as serial_loop
+    from shardwise._src.api.resources import thread_resources as thread_resources
+    from shardwise._src.api.xmap import xmap as xmap
+    from shardwise._src.types.mesh import Mesh as Mesh
+
+lazy_names(__name__)

@@ -1,0 +1,452 @@
+"""`xmap`: values never depend on what its axes run over."""
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.experimental.maps import (
+    AnonymousSerialLoop,
+    Loop,
+    ResourceEnv,
+    SerialLoop,
+    serial_loop,
+    thread_resources,
+    xmap,
+)
+from shardwise.sharding import Mesh, PartitionSpec
+
+X = np.arange(48, dtype=np.float32).reshape(8, 6)
+ACROSS = [  # what an axis of 8 may run over, where collectives are over it
+    {},
+    {"i": "x"},
+    {"i": "y"},
+    {"i": ("x", "y")},
+    {"i": ("y", "x")},
+]
+SERIAL = [{"i": SerialLoop(4)}, {"i": "l"}, {"i": ("x", SerialLoop(2))}, {"i": ("l", "y")}]
+IDS = [str(r) for r in ACROSS + SERIAL]
+
+
+@pytest.fixture
+def mesh():
+    with Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y")) as mesh, serial_loop("l", 2):
+        yield mesh
+
+
+def both(f, *args, in_axes, out_axes, resources, want, rtol=1e-6, **options):
+    """`f` over resources, eagerly and under `jit`."""
+    mapped = xmap(f, in_axes, out_axes, axis_resources=resources, **options)
+    for run in (mapped, sw.jit(mapped)):
+        found = run(*args)
+        sw.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), found, want)
+    return mapped
+
+
+@pytest.mark.parametrize("resources", ACROSS, ids=str)
+@pytest.mark.parametrize(
+    "f, want",
+    [
+        (lambda x: x / lax.psum(x + 1, "i"), X / (X + 1).sum(0)),
+        (lambda x: lax.pmean(x, "i") + x, X.mean(0) + X),
+        (lambda x: x - lax.pmax(x, "i") * lax.pmin(x, "i"), X - X.max(0) * X.min(0)),
+        (lambda x: lax.all_gather(x, "i").sum(0) * x, X.sum(0) * X),
+        (lambda x: lax.ppermute(x, "i", [(k, (k + 3) % 8) for k in range(8)]), np.roll(X, 3, 0)),
+        (lambda x: lax.pshuffle(x, "i", range(7, -1, -1)), X[::-1]),
+        (lambda x: lax.pbroadcast(x, "i", 5), X[[5] * 8]),
+        (lambda x: x + lax.axis_index("i") * lax.axis_size("i"), X + 8.0 * np.arange(8)[:, None]),
+        (
+            lambda x: lax.psum_scatter(jnp.arange(8.0) * x[0], "i") + x,
+            (np.arange(8) * X[:, 0].sum())[:, None] + X,
+        ),
+        (
+            lambda x: lax.all_to_all(jnp.arange(8.0) + 10 * x[0], "i", 0, 0).sum() + x,
+            X + (8.0 * np.arange(8) + 10 * X[:, 0].sum())[:, None],
+        ),
+        (lambda x: x * lax.psum(2, "i"), X * 16),
+    ],
+)
+def test_collectives_do_not_know_what_an_axis_runs_over(f, want, resources, mesh):
+    both(f, X, in_axes=["i", ...], out_axes=["i", ...], resources=resources, want=want)
+
+
+@pytest.mark.parametrize("resources", ACROSS + SERIAL, ids=IDS)
+def test_a_program_without_collectives_runs_over_anything(resources, mesh):
+    w = np.arange(6, dtype=np.float32)
+
+    def f(x, w):
+        i, j = lax.axis_index("i"), lax.axis_index("j")
+        return {"both": x * w + 10 * i + j, "one": jnp.sin(w), "none": jnp.float32(3)}
+
+    i, j = np.arange(8)[:, None], np.arange(6)
+    both(
+        f,
+        X,
+        w,
+        in_axes=(["i", "j"], {0: "j"}),
+        out_axes={"both": ["j", "i"], "one": ["j"], "none": {}},
+        resources=resources,
+        want={"both": (X * w + 10 * i + j).T, "one": np.sin(w), "none": np.float32(3)},
+    )
+
+
+@pytest.mark.parametrize("other", ["y", SerialLoop(3), None], ids=str)
+@pytest.mark.parametrize("resource", ["x", SerialLoop(2), "l", ("x", "l")], ids=str)
+def test_two_axes_over_two_resources(resource, other, mesh):
+    resources = {"i": resource} | ({} if other is None else {"j": other})
+
+    def f(x):
+        total = lax.psum(x, "j") if not isinstance(other, SerialLoop) else x
+        return total * lax.axis_index("i")
+
+    i = np.arange(8)[:, None]
+    if isinstance(other, SerialLoop):
+        want, out = X * i, ["i", "j"]
+    else:
+        want, out = (X.sum(1) * i[:, 0]), ["i"]
+    both(f, X, in_axes=["i", "j"], out_axes=out, resources=resources, want=want)
+
+
+def test_dimensions_are_where_they_are_said_to_be():
+    x = np.arange(2 * 3 * 4 * 5.0, dtype=np.float32).reshape(2, 3, 4, 5)
+    f = xmap(
+        lambda x, y: (x.sum(0) + y, x),
+        ({1: "b", 3: "a"}, ["a", None]),
+        ({0: "a", 2: "b"}, ["b", "a", ...]),
+    )
+    y = np.arange(5 * 4.0, dtype=np.float32).reshape(5, 4)
+    first, second = f(x, y)
+    want = x.sum(0).transpose(2, 1, 0) + y[:, :, None]  # [a, c, b]
+    np.testing.assert_allclose(first, want)
+    np.testing.assert_allclose(second, x.transpose(1, 3, 0, 2))
+
+
+@pytest.mark.parametrize("resources", [{}, {"i": "x"}], ids=str)
+def test_what_does_not_vary_is_repeated_where_a_result_has_the_axis(resources, mesh):
+    f = xmap(lambda x: lax.psum(x, "i"), ["i", ...], [None, "i"], axis_resources=resources)
+    np.testing.assert_allclose(f(X), np.repeat(X.sum(0)[:, None], 8, 1))
+
+
+def test_axes_of_no_argument():
+    f = xmap(lambda: lax.axis_index("i"), (), ["i"], axis_sizes={"i": 5})
+    np.testing.assert_array_equal(f(), np.arange(5))
+
+
+def test_trees():
+    args = {"a": X, "b": (X.T, np.float32(2))}
+    f = xmap(
+        lambda d: [d["a"] + d["b"][0], d["b"][1]],
+        ({"a": ["i", ...], "b": ({1: "i"}, {})},),
+        [["i", ...], {}],
+    )
+    found = f(args)
+    np.testing.assert_allclose(found[0], 2 * X)
+    assert found[1] == 2
+
+
+@pytest.mark.parametrize("resources", ACROSS, ids=str)
+def test_derivatives(resources, mesh):
+    """Of the map, and inside of it: there they are those of the sum of all losses, as in `vmap`."""
+
+    def f(x):
+        return jnp.sum(jnp.sin(x) * lax.psum(x, "i"))
+
+    args = {"in_axes": ["i", ...], "resources": resources}
+    s = X.sum(0)
+    gradient = np.cos(X) * s + np.sin(X).sum(0)
+    both(sw.grad(f), X, out_axes=["i", ...], want=gradient, rtol=1e-4, **args)
+    mapped = xmap(f, ["i", ...], ["i"], axis_resources=resources)
+    np.testing.assert_allclose(sw.grad(lambda x: mapped(x).sum())(X), gradient, rtol=1e-4)
+    tangent = np.cos(X) * s + np.sin(X) * s * 0 + np.sin(X) * np.ones_like(X).sum(0)
+    _, found = sw.jvp(mapped, (X,), (np.ones_like(X),))
+    np.testing.assert_allclose(found, tangent.sum(1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("resources", ACROSS + SERIAL, ids=IDS)
+def test_a_batch_of_maps(resources, mesh):
+    xs = np.stack([X, 2 * X, 3 * X])
+    mapped = xmap(lambda x: jnp.sin(x).sum(), ["i", ...], ["i"], axis_resources=resources)
+    np.testing.assert_allclose(sw.vmap(mapped)(xs), np.sin(xs).sum(2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("inner", [{}, {"j": "y"}, {"j": SerialLoop(2)}], ids=str)
+@pytest.mark.parametrize("outer", [{}, {"i": "x"}, {"i": SerialLoop(2)}], ids=str)
+def test_a_map_in_a_map(outer, inner, mesh):
+    def f(row):
+        g = xmap(
+            lambda v: v * lax.axis_index("j") + lax.axis_index("i") * 100,
+            ["j"],
+            ["j"],
+            axis_resources=inner,
+        )
+        return g(row)
+
+    want = X * np.arange(6) + 100 * np.arange(8)[:, None]
+    both(f, X, in_axes=["i", ...], out_axes=["i", ...], resources=outer, want=want)
+
+
+def test_an_inner_map_may_sum_over_the_axis_of_an_outer_one(mesh):
+    def f(row):
+        return xmap(lambda v: lax.psum(v, ("i", "j")), ["j"], {}, axis_resources={"j": "y"})(row)
+
+    both(f, X, in_axes=["i", ...], out_axes={}, resources={"i": "x"}, want=X.sum())
+
+
+@pytest.mark.parametrize("resources", ACROSS, ids=str)
+def test_control_flow_inside(resources, mesh):
+    def f(x):
+        def step(total, v):
+            return total + lax.psum(v, "i"), lax.cond(
+                v > 20, lambda: v, lambda: -lax.axis_index("i") * v
+            )
+
+        total, ys = lax.scan(step, jnp.float32(0), x)
+        return total, lax.fori_loop(0, 2, lambda k, y: lax.pmax(y, "i") + x * k, ys)
+
+    own = np.where(X > 20, X, -np.arange(8)[:, None] * X)
+    first = own.max(0)
+    second = np.broadcast_to(first, X.shape).max(0) + X
+    want = X.sum(), second
+    both(f, X, in_axes=["i", ...], out_axes=({}, ["i", ...]), resources=resources, want=want)
+
+
+def test_over_what_others_share_a_loop_if_no_value_has_both(mesh):
+    a, b = np.arange(4, dtype=np.float32), np.arange(6, dtype=np.float32)
+    for resource in ("l", "y"):
+        resources = {"i": resource, "j": resource}
+        f = xmap(
+            lambda a, b: (a * 2, b + 1), (["i"], ["j"]), (["i"], ["j"]), axis_resources=resources
+        )
+        first, second = f(a, b)
+        np.testing.assert_allclose(first, a * 2)
+        np.testing.assert_allclose(second, b + 1)
+        g = xmap(lambda a, b: a * b, (["i"], ["j"]), ["i", "j"], axis_resources=resources)
+        with pytest.raises(TypeError) as error:
+            g(a, b)
+        assert str(error.value) == (
+            f"xmap of <lambda>: the axes 'i' and 'j' both run over {resource!r}, and result has "
+            "both of them. Give them different resources."
+        )
+
+
+def test_over_what_others_share_a_mesh_axis_if_no_value_inside_has_both(mesh):
+    a, b = np.arange(4, dtype=np.float32), np.arange(6, dtype=np.float32)
+    f = xmap(
+        lambda a, b: lax.psum(sw.jit(lambda a, b: a * b)(a, b), "i"),
+        (["i"], ["j"]),
+        ["j"],
+        axis_resources={"i": "y", "j": "y"},
+    )
+    with pytest.raises(TypeError) as error:
+        f(a, b)
+    assert str(error.value) == (
+        "xmap of <lambda>: the axes 'i' and 'j' both run over 'y', and a result of [jit] in it has "
+        "both of them. Give them different resources."
+    )
+
+
+def test_an_axis_may_have_the_name_of_what_it_runs_over(mesh):
+    f = xmap(
+        lambda x: lax.psum(x, "x") + lax.axis_index("x"),
+        ["x", ...],
+        ["x", ...],
+        axis_resources={"x": "x"},
+    )
+    np.testing.assert_allclose(f(X), X.sum(0) + np.arange(8)[:, None])
+
+
+def test_results_are_divided_as_their_axes_run(mesh):
+    f = xmap(lambda x: x, ["i", ...], [None, "i"], axis_resources={"i": ("x", "y")})
+    assert f(X).sharding.spec == PartitionSpec(None, ("x", "y"))
+
+
+def test_one_trace_for_repeated_calls(mesh):
+    count = 0
+
+    def f(x):
+        nonlocal count
+        count += 1
+        return x * 2
+
+    g = xmap(f, ["i", ...], ["i", ...], axis_resources={"i": "x"})
+    g(X), g(X + 1), g(jnp.asarray(X))
+    assert count == 1
+    with serial_loop("other", 3):
+        g(X)
+    assert count == 2  # what is in scope may matter
+
+
+def test_donation():
+    x = jnp.ones((8, 6))
+    xmap(lambda x: x + 1, ["i", ...], ["i", ...], donate_argnums=0)(x)
+    assert x.is_deleted()
+
+
+def test_what_is_in_scope():
+    assert thread_resources.env.physical_mesh.empty
+    mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
+    with mesh, serial_loop("l", 3):
+        env = thread_resources.env
+        assert env == ResourceEnv(mesh, (Loop("l", 3),))
+        assert env.physical_resource_axes == {"x", "y"}
+        assert env.loop_resource_axes == {"l"}
+        assert env.resource_axes == {"x", "y", "l"}
+        assert [*env.shape.items()] == [*env.local_shape.items()] == [("x", 4), ("y", 2), ("l", 3)]
+        assert env.with_extra_loop(Loop("m", 2)).loops == (Loop("l", 3), Loop("m", 2))
+    assert AnonymousSerialLoop is SerialLoop
+    assert repr(SerialLoop(4)) == "SerialLoop(4)"
+
+
+def test_a_loop_is_no_axis_of_values():
+    with serial_loop("l", 3), pytest.raises(NameError) as error:
+        lax.axis_index("l")
+    assert str(error.value).startswith(
+        "shardwise.lax.axis_index: unbound axis name: l. The axes in scope are: none."
+    )
+
+
+ERRORS = {
+    "unknown out": (
+        lambda: xmap(lambda x: x, ["i", ...], ["j", ...]), ValueError,
+        "xmap of <lambda>: out_axes has the axis 'j', which neither in_axes nor axis_sizes has; "
+        "these have 'i'.",
+    ),
+    "unknown resource's axis": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"k": "x"}), ValueError,
+        "xmap of <lambda>: axis_resources has the axis 'k', which neither in_axes nor axis_sizes "
+        "has; these have 'i'.",
+    ),
+    "varies": (
+        lambda: xmap(lambda x: {"a": x}, ["i", ...], [...])(X), ValueError,
+        "xmap of <lambda>: result['a'] varies along 'i', which its out_axes, [...], do not have. "
+        "Put the axis there, or make the values one with a collective, such as "
+        "`shardwise.lax.psum(x, 'i')`.",
+    ),
+    "rank": (
+        lambda: xmap(lambda x: x, ["i"], ["i"])(X), ValueError,
+        "xmap of <lambda>: in_axes for x is ['i'], which is for 1 dimension; it is of type "
+        "f32[8,6]. End the list with `...` where more may follow.",
+    ),
+    "rank of a result": (
+        lambda: xmap(lambda x: x, ["i", ...], {3: "i"})(X), ValueError,
+        "xmap of <lambda>: out_axes for result is {3: 'i'}, which needs 4 dimensions; it is of "
+        "type f32[6], 2 with those that have names.",
+    ),
+    "no resource": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": "z"})(X), NameError,
+        "xmap of <lambda>: axis_resources gives 'i' the resource 'z', which is not in scope; there "
+        "are 'x', 'y' and 'l'. Enter a mesh that has it, by `with mesh:`, or a "
+        "`serial_loop('z', length)`.",
+    ),
+    "no multiple": (
+        lambda: xmap(
+            lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": ("x", SerialLoop(3))}
+        )(X),
+        ValueError,
+        "xmap of <lambda>: the axis 'i' has size 8, which is no multiple of 12, the size of its "
+        "resources, 'x' and SerialLoop(3).",
+    ),
+    "twice": (
+        lambda: xmap(
+            lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": ("x", "x")})(X),
+        ValueError, "xmap of <lambda>: axis_resources gives 'x' twice to 'i'.",
+    ),
+    "collective in a loop": (
+        lambda: xmap(lambda x: lax.psum(x, "i"), ["i", ...], [...], axis_resources={"i": "l"})(X),
+        NotImplementedError,
+        "shardwise.lax.psum: the axis 'i' runs in a serial loop, one part after the other, and a "
+        "collective needs all of them at once. Leave the loop out of axis_resources, or give the "
+        "axis one of a mesh.",
+    ),
+    "sizes": (
+        lambda: xmap(lambda x, y: x, ["i", ...], ["i", ...])(X, X.T), ValueError,
+        "xmap of <lambda>: the axis 'i' must have one size; it has 8 in dimension 0 of x, of type "
+        "f32[8,6], and 6 in dimension 0 of y, of type f32[6,8].",
+    ),
+    "given size": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_sizes={"i": 3})(X), ValueError,
+        "xmap of <lambda>: the axis 'i' must have one size; it has 8 in dimension 0 of x, of type "
+        "f32[8,6], and 3 in axis_sizes.",
+    ),
+    "bad size": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_sizes={"i": "x"}), ValueError,
+        "xmap of <lambda>: axis_sizes must be ints from 0 on; got 'x' of type str for 'i'.",
+    ),
+    "name twice": (
+        lambda: xmap(lambda x: x, ["i", "i"], ["i"]), ValueError,
+        "xmap of <lambda>: in_axes: ['i', 'i'] has 'i' twice; each dimension has a name of its "
+        "own.",
+    ),
+    "negative": (
+        lambda: xmap(lambda x: x, {-1: "i"}, ["i"]), ValueError,
+        "xmap of <lambda>: in_axes: {-1: 'i'} has the dimension -1; they are counted from the "
+        "beginning.",
+    ),
+    "dots": (
+        lambda: xmap(lambda x: x, [..., "i"], ["i"]), ValueError,
+        "xmap of <lambda>: in_axes: `...` may only be the last of a list; got [..., 'i'].",
+    ),
+    "no entry": (
+        lambda: xmap(lambda x: x, 0, ["i"]), TypeError,
+        "xmap of <lambda>: in_axes must have dicts, dimension → name, or lists of names, or trees "
+        "of them; got 0 of type int.",
+    ),
+    "both in one value": (
+        lambda: xmap(lambda x: x, ["i", "j"], ["i", "j"], axis_resources={"i": "y", "j": "y"})(X),
+        TypeError,
+        "xmap of <lambda>: the axes 'i' and 'j' both run over 'y', and x has both of them. Give "
+        "them different resources.",
+    ),
+    "hidden": (
+        lambda: xmap(
+            sw.vmap(lambda x: lax.psum(x, "i"), axis_name="x"), ["i", ...], ["i", ...],
+            axis_resources={"i": "x"},
+        )(X), ValueError,
+        "vmap: an axis named 'x' would hide the mesh axis over which the axis 'i' of a map around "
+        "it runs. Rename one of them.",
+    ),
+    "taken": (
+        lambda: xmap(
+            lambda x: xmap(lambda y: y, ["j"], ["j"], axis_resources={"j": "y"})(x), ["i", ...],
+            ["i", ...], axis_resources={"i": "y"},
+        )(X), ValueError,
+        "xmap of <lambda>: axis_resources gives 'j' the mesh axis 'y', which a map around this one "
+        "runs over. Give it another, or none.",
+    ),
+    "mesh axis": (
+        lambda: xmap(
+            lambda x: lax.psum(x, "x"), ["i", ...], ["i", ...], axis_resources={"i": "x"}
+        )(X), NameError,
+        "shardwise.lax.psum: unbound axis name: x. The axes in scope are: 'i'. 'x' is an axis of "
+        "the mesh, whose parts only `shardwise.shard_map` sees. An axis gets its name by a map "
+        "around the call: `shardwise.vmap(f, axis_name='x')` or `shardwise.shard_map`.",
+    ),
+    "by name": (
+        lambda: xmap(lambda x: x, ["i"], ["i"])(x=X), TypeError,
+        "xmap of <lambda> takes arguments by position, for which in_axes has names; got 'x' by "
+        "name. Give them by position, or bind them in a function of the others.",
+    ),
+    "loop hides": (
+        lambda: serial_loop("x", 2).__enter__(), ValueError,
+        "serial_loop: 'x' is the name of an axis in scope already, which the loop would hide. "
+        "Rename one of them.",
+    ),
+    "mesh hides": (
+        lambda: Mesh(np.array(sw.devices()), ("l",)).__enter__(), ValueError,
+        "entering Mesh('l': 8) would hide the axis 'l' of size 2, which something other than a "
+        "mesh (a map or a serial loop) has put in scope. Rename one of them.",
+    ),
+    "length": (
+        lambda: SerialLoop(0), ValueError,
+        "SerialLoop: length, the number of parts, must be a positive int; got 0 of type int.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(case, mesh):
+    run, kind, message = ERRORS[case]
+    with pytest.raises(kind) as error:
+        run()
+    assert str(error.value) == message
