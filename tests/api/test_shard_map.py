@@ -111,8 +111,17 @@ def closed_over(lib, x, w, **options):
     return mapped(lib, part, ROWS, P(), **options)(x)
 
 
+def written(lib, x, w, **options):
+    """The derivative of `set` has a constant, the numbers of what is written."""
+    def part(x, w):
+        rows = lib.np.array([1, 5])
+        return lib.np.zeros((3, 6)).at[rows].set(lib.np.sin(x @ w), mode="drop")
+
+    return mapped(lib, part, (P("x"), P()), P("x"), **options)(x, w)
+
+
 PROGRAMS = [
-    loss, loss_of_some, partly_manual, gathered, moved, looped, recomputed, closed_over,
+    loss, loss_of_some, partly_manual, gathered, moved, looped, recomputed, closed_over, written,
 ]
 
 
@@ -138,14 +147,14 @@ def test_values_and_derivatives_are_those_of_jax(f, checked):
     close(ours(X, W), everything(JAX)(X, W), 2e-4)
 
 
-@pytest.mark.parametrize("f", [loss, loss_of_some, gathered, looped])
+@pytest.mark.parametrize("f", [loss, loss_of_some, gathered, looped, written])
 def test_eagerly_it_is_the_same(f):
     close(f(OURS, X, W), sw.jit(lambda x, w: f(OURS, x, w))(X, W), 1e-6)
     slopes = sw.grad(lambda x: sum([jnp.sum(y) for y in sw.tree.leaves(f(OURS, x, W))]))
     close(slopes(X), sw.jit(slopes)(X), 1e-5)
 
 
-@pytest.mark.parametrize("f", [loss, gathered, moved])
+@pytest.mark.parametrize("f", [loss, gathered, moved, written])
 def test_over_batches(f):
     xs = np.stack([X, X + 1, 2 * X])
     found = sw.jit(sw.vmap(lambda x: f(OURS, x, W)))(xs)

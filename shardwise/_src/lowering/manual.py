@@ -80,7 +80,7 @@ class Manual:
     fresh: Callable[[], str]
     hoisted: dict[int, str]
     within: Callable[[ManualAxes], Any]
-    program: Callable[..., list[str]]
+    inline: Callable[..., list[str]]
     lets: Callable[[str, int], list[str]]
     ty: Callable[[ArrayType], str]
     let: Callable[[str], str]
@@ -104,7 +104,7 @@ class Manual:
         own = ManualAxes(mesh.axis_names, grid, bound.union(axes), told)
         if self.devices == 1:
             self.manual = own
-            results = self.program(program, xs)
+            results = self.inline(program, *xs)
             self.manual = outer
             return results
         held = [c for p in programs_in(program) for c in p.constants if id(c) in self.hoisted]
@@ -112,7 +112,7 @@ class Manual:
         names = [self.fresh() for _ in types]
         inner = self.within(own)
         inner.hoisted = {id(c): n for c, n in zip(held, names[len(xs) :], strict=True)}
-        results = inner.program(program, names[: len(xs)])
+        results = inner.inline(program, *names[: len(xs)])
         inner.lines.append(return_text("sdy.return", results, program.out_types))
         self.count = inner.count
         given = [*xs, *[self.hoisted[id(c)] for c in held]]
