@@ -84,6 +84,7 @@ class Manual:
     lets: Callable[[str, int], list[str]]
     ty: Callable[[ArrayType], str]
     let: Callable[[str], str]
+    constant: Callable[[Any, ArrayType], str]
     binary_region: Callable[..., str]
 
     def manually(
@@ -109,23 +110,27 @@ class Manual:
             return results
         held = [c for p in programs_in(program) for c in p.constants if id(c) in self.hoisted]
         types = [*program.in_types, *map(type_of, held)]
-        names = [self.fresh() for _ in types]
         inner = self.within(own)
+        names = [inner.fresh() if t.size else inner.none(t) for t in types]
         inner.hoisted = {id(c): n for c, n in zip(held, names[len(xs) :], strict=True)}
         results = inner.inline(program, *names[: len(xs)])
         inner.lines.append(return_text("sdy.return", results, program.out_types))
         self.count = inner.count
+        whole = NamedSharding(mesh, PartitionSpec())
         given = [*xs, *[self.hoisted[id(c)] for c in held]]
         given_types = [*ins, *map(type_of, held)]
-        whole = NamedSharding(mesh, PartitionSpec())
         taken = [*places[0], *[whole] * len(held)]
+        rows = zip(given, given_types, taken, names, types, strict=True)
+        rows = [row for row in rows if row[-1].size]
         for axis, name in inner.places.items():
             size = mesh.shape[axis] if axis in axes else 1
-            given.append(self._numbers_to(size) if axis in axes else self._place(axis))
-            given_types.append(array_type((size,), _INT32.dtype))
-            taken.append(whole.with_spec(PartitionSpec(axis)) if axis in axes else whole)
-            names.append(name)
-            types.append(array_type((1,), _INT32.dtype))
+            rows.append((
+                self._numbers_to(size) if axis in axes else self._place(axis),
+                array_type((size,), _INT32.dtype),
+                whole.with_spec(PartitionSpec(axis)) if axis in axes else whole,
+                name, array_type((1,), _INT32.dtype),
+            ))
+        given, given_types, taken, names, types = zip(*rows, strict=True) if rows else [()] * 5
         quoted = ", ".join(f'"{a}"' for a in mesh.axis_names if a in axes)
         args = ", ".join(f"{n}: {self.ty(t)}" for n, t in zip(names, types, strict=True))
         body = "\n".join(inner.lines)
@@ -136,6 +141,13 @@ class Manual:
             f"({args}) {{\n{body}\n}} : ({', '.join(map(self.ty, given_types))}) -> "
             f"({', '.join(map(self.ty, outs))})", len(outs),
         )
+
+    def none(self, t: ArrayType) -> str:
+        """A value without elements, as it is in code of devices: of operands that have no elements,
+        XLA makes constants, and then does not see where such code begins.
+        """
+        stored = stored_type(t)
+        return self.constant(np.zeros((), stored.dtype), stored)
 
     def _targets(
         self, places: Sequence[NamedSharding], types: Sequence[ArrayType], own: ManualAxes
