@@ -10,14 +10,14 @@ through `jit`, `vmap` and loops.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.base.errors import Documented
 from shardwise._src.control.call import call
-from shardwise._src.control.checked import CODE, shifted
+from shardwise._src.control.checked import CODE, everywhere, shifted
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, replayed
@@ -165,7 +165,10 @@ class Checked:
         if eqn.op is check_op:
             self._user_check(eqn, values)
             return []
-        if eqn.op.programs and any(_places(p, self.enabled) for p in eqn.programs()):
+        op = eqn.op
+        if op.binds is not None and op.checked is not None:  # its axes are not in scope here
+            return op.checked(op, self, values, **eqn.params)
+        if op.programs and any(_places(p, self.enabled) for p in eqn.programs()):
             if eqn.op.checked is not None:
                 return eqn.op.checked(eqn.op, self, values, **eqn.params)
             if any(_places(p, self.enabled & {USER}) for p in eqn.programs()):
@@ -201,6 +204,13 @@ class Checked:
         self.code = select_n(eq(self.code, np.int32(0)), self.code, code)
         self.places += places
         self.slots += slots
+
+    def state(self) -> list[Any]:
+        """The code and the values of all places, which places are told the types of."""
+        slots = [everywhere(x) for x in self.slots]
+        rest = iter(map(type_of, slots))
+        self.places = [replace(p, types=tuple([next(rest) for _ in p.types])) for p in self.places]
+        return [everywhere(self.code), *slots]
 
     def _user_check(self, eqn: Equation, values: list[Any]) -> None:
         if USER not in self.enabled:
@@ -298,7 +308,7 @@ def checked_program(
     def run(*args: Any) -> list[Any]:
         made.append(Checked(enabled))
         outs = made[-1].run(program, args)
-        return [*outs, made[-1].code, *made[-1].slots]
+        return [*outs, *made[-1].state()]
 
     new = program_of(run, program.in_types, program.name)
     return new, tuple(made[-1].places)

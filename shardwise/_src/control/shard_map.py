@@ -17,20 +17,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NoReturn
+
+import numpy as np
 
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.program import Equation, Program, Var
+from shardwise._src.core.toolbox import derived, inlined, opened
+from shardwise._src.numpy.reductions import argmax
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.collective import psum
 from shardwise._src.ops.elementwise import div
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.sharding import settle
-from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program
+from shardwise._src.ops.logical import ne
+from shardwise._src.ops.sharding import free, settle
+from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of
@@ -140,71 +145,14 @@ def _lower(
     return e.manually(program, xs, ins, outs, place.mesh, places, axes, tracked)
 
 
-# -- derivatives --
+# -- residuals, and other results that devices have each their own of --
 
 
-def _jvp(
-    op: Op, primals: Any, tangents: Any, *, program: Program, in_specs: Specs, out_specs: Specs,
-    **p: Any,
-) -> tuple[list[Any], list[Any]]:
-    nonzero = tuple([t is not None for t in tangents])
-    with _inside(p):
-        both, marks = jvp_program(program, nonzero)
-    moving = _picked(in_specs, nonzero)
-    args = [*primals, *[t for t in tangents if t is not None]]
-    results = _bind(both, args, (*in_specs, *moving), (*out_specs, *_picked(out_specs, marks)), **p)
-    count = len(out_specs)
-    found = iter(results[count:])
-    return results[:count], [next(found) if m else None for m in marks]
-
-
-def _inside(p: dict[str, Any]) -> Any:
-    return inside(p["place"], p["axes"], p["tracked"])
-
-
-def _picked(rows: Sequence[Any], marks: Sequence[bool]) -> tuple[Any, ...]:
-    return tuple([row for row, mark in zip(rows, marks, strict=True) if mark])
-
-
-def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
-    """Partial evaluation. Residuals leave with a dimension more, which is divided over the axes
-    along which they vary.
-    """
-    unknown = tuple([interpreter.is_unknown(a) for a in args])
-    program, p = params["program"], {k: params[k] for k in ("place", "axes", "tracked")}
-    in_specs, out_specs = params["in_specs"], params["out_specs"]
-    with _inside(p):
-        parts = split_program(program, unknown)
-        count = len(parts.unknown_out) - sum(parts.unknown_out)
-        along = [_residual_axes(t, **p) for t in parts.known.out_types[count:]]
-        known = _stacked(parts.known, count)
-        rest = _unstacked(parts.rest, tuple([i is None for i in parts.forwarded]))
-    known_in = _picked(in_specs, [not u for u in unknown])
-    marks = parts.unknown_out
-    stacks = tuple([PartitionSpec(names) if names else PartitionSpec(None) for names in along])
-    known_out = (*_picked(out_specs, [not m for m in marks]), *stacks)
-    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
-    outs = interpreter.known(
-        op, known_args,
-        {"program": known, "in_specs": known_in, "out_specs": known_out, **p},
-    )
-    computed = iter(zip(outs[count:], stacks, strict=True))
-    residuals = [
-        next(computed) if i is None else (known_args[i], known_in[i]) for i in parts.forwarded
-    ]
-    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
-    found = interpreter.record(
-        op, (*[r for r, _ in residuals], *rest_args),
-        {"program": rest, "in_specs": (*[s for _, s in residuals], *_picked(in_specs, unknown)),
-         "out_specs": _picked(out_specs, marks), **p},
-    )
-    rest_outs, known_outs = iter(found), iter(outs[:count])
-    return [next(rest_outs) if u else next(known_outs) for u in marks]
-
-
-def _residual_axes(t: ArrayType, place: NamedSharding, axes: Any, tracked: bool) -> tuple[Any, ...]:
-    return tuple([a for a in place.mesh.axis_names
-                  if a in axes and (not tracked or a in t.varying)])
+def _kept_spec(t: ArrayType, place: NamedSharding, axes: Any, tracked: bool) -> PartitionSpec:
+    """How a value of a device, with a dimension more in front, leaves the program."""
+    names = tuple([a for a in place.mesh.axis_names
+                   if a in axes and (not tracked or a in t.varying)])
+    return PartitionSpec(names or None)
 
 
 @derived
@@ -241,6 +189,67 @@ def _with_one(t: ArrayType) -> ArrayType:
     if spec is not None:
         spec = spec.update(partitions=[None, *spec])
     return t.update(shape=(1, *t.shape), spec=spec)
+
+
+# -- derivatives --
+
+
+def _jvp(
+    op: Op, primals: Any, tangents: Any, *, program: Program, in_specs: Specs, out_specs: Specs,
+    **p: Any,
+) -> tuple[list[Any], list[Any]]:
+    nonzero = tuple([t is not None for t in tangents])
+    with _inside(p):
+        both, marks = jvp_program(program, nonzero)
+    moving = _picked(in_specs, nonzero)
+    args = [*primals, *[t for t in tangents if t is not None]]
+    results = _bind(both, args, (*in_specs, *moving), (*out_specs, *_picked(out_specs, marks)), **p)
+    count = len(out_specs)
+    found = iter(results[count:])
+    return results[:count], [next(found) if m else None for m in marks]
+
+
+def _inside(p: dict[str, Any]) -> Any:
+    return inside(p["place"], p["axes"], p["tracked"])
+
+
+def _picked(rows: Sequence[Any], marks: Sequence[bool]) -> tuple[Any, ...]:
+    return tuple([row for row, mark in zip(rows, marks, strict=True) if mark])
+
+
+def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
+    """Partial evaluation. Residuals leave with a dimension more, which is divided over the axes
+    along which they vary.
+    """
+    unknown = tuple([interpreter.is_unknown(a) for a in args])
+    program, p = params["program"], {k: params[k] for k in ("place", "axes", "tracked")}
+    in_specs, out_specs = params["in_specs"], params["out_specs"]
+    with _inside(p):
+        parts = split_program(program, unknown)
+        count = len(parts.unknown_out) - sum(parts.unknown_out)
+        stacks = tuple([_kept_spec(t, **p) for t in parts.known.out_types[count:]])
+        known = _stacked(parts.known, count)
+        rest = _unstacked(parts.rest, tuple([i is None for i in parts.forwarded]))
+    known_in = _picked(in_specs, [not u for u in unknown])
+    marks = parts.unknown_out
+    known_out = (*_picked(out_specs, [not m for m in marks]), *stacks)
+    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
+    outs = interpreter.known(
+        op, known_args,
+        {"program": known, "in_specs": known_in, "out_specs": known_out, **p},
+    )
+    computed = iter(zip(outs[count:], stacks, strict=True))
+    residuals = [
+        next(computed) if i is None else (known_args[i], known_in[i]) for i in parts.forwarded
+    ]
+    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
+    found = interpreter.record(
+        op, (*[r for r, _ in residuals], *rest_args),
+        {"program": rest, "in_specs": (*[s for _, s in residuals], *_picked(in_specs, unknown)),
+         "out_specs": _picked(out_specs, marks), **p},
+    )
+    rest_outs, known_outs = iter(found), iter(outs[:count])
+    return [next(rest_outs) if u else next(known_outs) for u in marks]
 
 
 def _transpose(
@@ -295,6 +304,125 @@ def _summed(x: Any, axes: tuple) -> Any:
     return psum(x, names=names, sizes=sizes, groups=None)
 
 
+# -- what is saved by a policy, what is checked --
+
+
+def _divide(
+    op: Op, inside_of: Any, eqn: Equation
+) -> tuple[Equation, list[Var], Equation]:
+    """What is saved in the program leaves it as residuals do."""
+    params = eqn.params
+    p = {k: params[k] for k in ("place", "axes", "tracked")}
+    with _inside(params):
+        parts, program = inside_of(params["program"])
+        if not parts.saved:
+            return eqn, [], eqn
+        count = len(program.outputs)
+        first = program.replace(outputs=[*program.outputs, *parts.saved], equations=parts.first)
+        again = program.replace(inputs=[*program.inputs, *parts.saved], equations=parts.again)
+        marks = (False,) * len(program.arguments) + (True,) * len(parts.saved)
+        first, again = _stacked(first, count), _unstacked(again, marks)
+        specs = tuple([_kept_spec(v.aval, **p) for v in parts.saved])
+        types = first.out_types[count:]
+    wholes = [whole_type(t, p["place"], s, p["axes"]) for t, s in zip(types, specs, strict=True)]
+    held = [Var(t) for t in wholes]
+    leaving = {**params, "program": first, "out_specs": (*params["out_specs"], *specs)}
+    coming = {**params, "program": again, "in_specs": (*params["in_specs"], *specs)}
+    return (
+        eqn.replace(params=leaving, outputs=[*eqn.outputs, *held]),
+        held,
+        eqn.replace(params=coming, inputs=[*eqn.inputs, *held]),
+    )
+
+
+def _checked(
+    op: Op, checks: Any, args: list[Any], *, program: Program, in_specs: Specs, out_specs: Specs,
+    **p: Any,
+) -> list[Any]:
+    """The first device that found something tells of it."""
+    count = len(out_specs)
+    with _inside(p):
+        new, places = checks.program(program)
+        if not places:
+            return op(*args, program=program, in_specs=in_specs, out_specs=out_specs, **p)
+        stacks = tuple([_kept_spec(t, **p) for t in new.out_types[count:]])
+        new = _stacked(new, count)
+    outs = _bind(new, args, in_specs, (*out_specs, *stacks), **p)
+    codes, *slots = [free(x) for x in outs[count:]]
+    first = argmax(ne(codes, np.int32(0)))
+    found = [x[first] for x in slots]
+    types = map(type_of, found)
+    outside = [replace(q, types=tuple([next(types) for _ in q.types])) for q in places]
+    checks.merge(outside, codes[first], found)
+    return outs[:count]
+
+
+# -- op by op, for `debug_nans` --
+
+
+def _replay(
+    op: Op, run: Any, args: list[Any], *, program: Program, in_specs: Specs, out_specs: Specs,
+    **p: Any,
+) -> Equation | None:
+    """Each equation runs on all devices, one after another. Values leave as residuals do."""
+    program, constants = opened(inlined(program, lambda eqn: eqn.called))
+    args, in_specs = [*constants, *args], (PartitionSpec(),) * len(constants) + in_specs
+    own = [eqn for eqn in program.equations if eqn.op is not reshape]
+    if len(own) == 1:
+        return _replay_one(op, run, args, own[0], program, in_specs, p)
+    env: dict[Any, Any] = {}
+
+    def step(some: Program, wanted: Sequence[Any], given: Sequence[Any], specs: Specs) -> None:
+        with _inside(p):
+            stacked, kept = _stacked(some, 0), [_kept_spec(v.aval, **p) for v in wanted]
+        whole = {"program": stacked, "in_specs": specs, "out_specs": tuple(kept), **p}
+        types = in_types(stacked, p["place"], specs, p["axes"])
+        calling = program_of(lambda *xs: op(*xs, **whole), types, program.name)
+        env.update(zip(wanted, run(calling, given), strict=True))
+
+    arguments = program.arguments
+    step(program.replace(outputs=arguments, equations=[]), arguments, args, in_specs)
+    for eqn in program.equations:
+        taken = _taken(eqn)
+        one = Program(taken, eqn.outputs, [eqn], (), program.name)
+        with _inside(p):
+            one = _unstacked(one, (True,) * len(taken))
+            specs = tuple([_kept_spec(v.aval, **p) for v in taken])
+        step(one, eqn.outputs, [env[v] for v in taken], specs)
+    return None
+
+
+def _taken(eqn: Equation) -> list[Var]:
+    return [v for v in dict.fromkeys(eqn.inputs) if isinstance(v, Var)]
+
+
+def _replay_one(
+    op: Op, run: Any, args: list[Any], eqn: Equation, program: Program, in_specs: Specs,
+    p: dict[str, Any],
+) -> Equation:
+    """The one equation that does more than reshape: on a device after the other, if it needs none
+    of the others."""
+    taken = _taken(eqn)
+    if axes_in(program) or not taken:
+        return eqn
+    before = program.equations[: program.equations.index(eqn)]
+    with _inside(p):
+        stacked = _stacked(program.replace(outputs=taken, equations=before), 0)
+        specs = tuple([_kept_spec(v.aval, **p) for v in taken])
+    found = op(*args, program=stacked, in_specs=in_specs, out_specs=specs, **p)
+    one, sizes = Program(taken, eqn.outputs, [eqn], (), program.name), p["place"].mesh.shape
+    for at in np.ndindex(*[sizes[a] for a in p["axes"]]):
+        here = dict(zip(p["axes"], at, strict=True))
+        parts = []
+        for x, v, spec in zip(found, taken, specs, strict=True):
+            number = 0
+            for a in spec.axes:
+                number = number * sizes[a] + here[a]
+            parts.append(settle(x[number], v.aval))
+        run(one, parts)
+    return eqn
+
+
 # -- batching: the hidden dimension is first in the program --
 
 
@@ -337,6 +465,6 @@ def _sequence(op: Op, p: Any, with_token: Any) -> NoReturn:
 
 shard_map = Op(
     "shard_map", type_rule=_type, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
-    split=_split, sequence=_sequence, multiple=True, programs=("program",), shardings=("place",),
-    binds="axes", long=True,
+    split=_split, sequence=_sequence, checked=_checked, divide=_divide, replay=_replay,
+    multiple=True, programs=("program",), shardings=("place",), binds="axes", long=True,
 )

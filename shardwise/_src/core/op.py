@@ -28,7 +28,8 @@ theirs. How they are called (`**p` are the op's parameters):
     checked(op, checks, args, **p)        → results; for ops that hold programs: the op with the
                                             checks in them, which are added to `checks`.
     replay(op, run, args, **p)            runs the programs that it holds as the op does, with
-                                            `run(program, args) → results`; for `debug_nans`.
+                                            `run(program, args) → results`; for `debug_nans`. It may
+                                            give an equation, which `run` cannot run by itself.
     windows(op, args, **p)                → (x, indices, dims, sizes): for ops that read or write at
                                             places in `x`: the starts of windows of these sizes, as
                                             vectors along the last dimension of `indices`, whose

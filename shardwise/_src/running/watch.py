@@ -122,17 +122,27 @@ class _Search:
         result = eqn.op(*values, **eqn.params)
         outs = list(result) if eqn.op.multiple else [result]
         if self.is_bad(outs):
+            inner = None
             if eqn.op.replay is not None:  # which may find it in a program that the op holds
-                eqn.op.replay(eqn.op, self.through, values, **eqn.params)
+                inner = eqn.op.replay(eqn.op, self.through, values, **eqn.params)
+            if inner is not None:
+                raise self.within(inner)
             raise self.found(eqn, values, outs)
         return outs
 
     def found(self, eqn: Equation, values: Sequence[Any], outs: Sequence[Any]) -> Exception:
         arrays = ground().arrays(values)
         bad = [i for i, a in enumerate(arrays) if self.is_bad([a])]
-        types = ", ".join(a.aval.str_short(True) for a in arrays) or "none"
-        results = ", ".join(x.aval.str_short(True) for x in outs)
         had = f" Operand {bad[0]} has one already." if bad else ""
+        return self.error(eqn, arrays, outs, had)
+
+    def within(self, eqn: Equation) -> Exception:
+        """Of an equation of a program that an op holds, which cannot be run by itself."""
+        return self.error(eqn, eqn.inputs, eqn.outputs, "")
+
+    def error(self, eqn: Equation, ins: Any, outs: Any, had: str) -> Exception:
+        types = ", ".join(x.aval.str_short(True) for x in ins) or "none"
+        results = ", ".join(x.aval.str_short(True) for x in outs)
         where = describe(self.site or eqn.site)
         return FloatingPointError(
             f"invalid value ({self.what}) encountered in {eqn.op.name}: operands {types}, result "
