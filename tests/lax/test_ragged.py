@@ -12,6 +12,7 @@ from shardwise.sharding import PartitionSpec as P
 from shardwise.testing import check_grads
 from tests.helpers.errors import fails
 from tests.helpers.same_as_jax import close
+from tests.lowering.test_collectives import sent
 
 LINE = Mesh(np.array(sw.devices()[:4]), ("i",))
 GRID = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
@@ -204,7 +205,7 @@ def test_what_does_not_fit_is_left_out(way):
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.complex64, jnp.bfloat16, "key"])
 def test_dtypes(dtype):
-    operand, output, *rest = problem(4, 1, shape=())
+    _, output, *rest = problem(4, 1, shape=())
     numbers = np.arange(28).reshape(4, 7) % 5, 0 * output.astype(int)
     of_offsets = [a.astype(t) for a, t in zip(rest, "iBhL", strict=True)]
     if dtype == "key":
@@ -226,6 +227,13 @@ def test_special_values_arrive_as_they_are():
     for way in WAYS:
         np.testing.assert_array_equal(np.asarray(way(call("i"), operand, output, *rest)),
                                       exchanged(operand, output, *rest))
+
+
+def test_rows_are_sent_once():
+    f = lambda *args: over_mesh(call("i"), *args)  # noqa: E731
+    assert sent(f, *problem(4)) == {"all-gather": 1, "all-to-all": 1}
+    slopes = sw.grad(lambda operand, *rest: jnp.sum(f(operand, *rest) ** 2))
+    assert sent(slopes, *problem(4)) == {"all-gather": 1, "all-to-all": 1, "reduce-scatter": 1}
 
 
 def test_empty_ones():

@@ -29,7 +29,7 @@ UNSAMPLED: dict[str, str] = {
     "pcast": "changes types inside of a shard_map; tests/api/test_shard_map.py",
     **{name: "is between the values of a mapped axis; tests/lax/test_parallel.py" for name in (
         "psum", "pmax", "pmin", "all_gather", "reduce_scatter", "all_to_all", "ppermute",
-        "pbroadcast", "axis_index",
+        "pbroadcast", "axis_index", "pdot",
     )},
     "while_loop": "holds programs; tests/control",
     "custom_linear_solve": "holds programs; tests/custom",

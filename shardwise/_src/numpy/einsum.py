@@ -20,6 +20,7 @@ import numpy as np
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, joined
+from shardwise._src.numpy.named_einsum import has_names, named_einsum
 from shardwise._src.numpy.reductions import accumulated_dtype, checked_dtype, refuse_out
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
@@ -370,15 +371,22 @@ def _spread(x: Any, how: Any, shape: Shape) -> Any:
 @fused
 def _einsum(*operands: Any, subscripts: Any, optimize: Any, precision: Any, preferred: Any) -> Any:
     types = [type_of(x) for x in operands]
-    steps = plan(subscripts, tuple([t.shape for t in types]), optimize)
     dtype, weak = joined(*operands)
+    if preferred is dtype:
+        preferred = None
+
+    def product(text: Any, *xs: Any) -> Any:
+        steps = plan(text, tuple([type_of(x).shape for x in xs]), optimize)
+        return run(steps, list(xs), canonical_precision(precision), preferred)
+
     xs = [
         x if t.dtype is dtype else cast(x, dtype, weak)
         for x, t in zip(operands, types, strict=True)
     ]
-    if preferred is dtype:
-        preferred = None
-    out = run(steps, xs, canonical_precision(precision), preferred)
+    if has_names(subscripts):
+        out = named_einsum(product, subscripts, xs, optimize, precision, preferred)
+    else:
+        out = product(subscripts, *xs)
     return cast(out, dtype if preferred is None else preferred, weak and preferred is None)
 
 
@@ -390,8 +398,9 @@ def einsum(
     """Sums of products, by labels of dimensions (see `numpy.einsum`).
 
     Args:
-      subscripts: such as "ij,jk->ik", with `...` for any further dimensions; or, as in NumPy,
-        operands and lists of labels in turn, then perhaps the labels of the result.
+      subscripts: such as "ij,jk->ik", with `...` for any further dimensions, and with names of
+        axes in scope in braces, "a{i},a{j}->{i,j}"; or, as in NumPy, operands and lists of labels
+        in turn, then perhaps the labels of the result.
       optimize: how the order of products is found where there are more than two operands; a name
         or a path of opt_einsum.
       precision: of products, on devices that have several.

@@ -207,7 +207,7 @@ def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) ->
     return parts[0]
 
 
-def _psum_transpose(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: Any) -> list[Any]:
+def transpose_sum(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: Any) -> list[Any]:
     """Each value was added to all results. Where types say that these are one, so is the cotangent;
     else it is a share of each.
     """
@@ -229,7 +229,7 @@ def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, An
 
 psum = _reduction(
     "psum", NUMERIC, reduce_sum, "add", lambda x, size: mul(x, lit(size, x)),
-    transpose=_psum_transpose,
+    transpose=transpose_sum,
 )
 pmax = _reduction("pmax", ANY, reduce_max, "maximum", lambda x, size: x, jvp=_extreme_jvp)
 pmin = _reduction("pmin", ANY, reduce_min, "minimum", lambda x, size: x, jvp=_extreme_jvp)

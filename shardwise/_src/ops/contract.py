@@ -161,7 +161,7 @@ def _check_pairs(what: str, lhs: ArrayType, rhs: ArrayType, ls: tuple, rs: tuple
         )
 
 
-def _type(
+def type_of_product(
     op: Op, lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers,
     precision: Any = None, preferred_element_type: Any = None,
 ) -> ArrayType:
@@ -202,7 +202,7 @@ def _result_dtype(lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
     )
 
 
-def _dims(
+def dims_of_product(
     op: Op, lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers, **params: Any
 ) -> Dims:
     (lc, rc), (lb, rb) = dimension_numbers
@@ -257,17 +257,17 @@ def _as(e: Any, x: str, t: ArrayType, dtype: Any) -> str:
 # -- transforms --
 
 
-def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+def jvp_of_product(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
     (x, y), (tx, ty) = primals, tangents
-    out = dot_general(x, y, **params)
-    first = None if tx is None else dot_general(tx, y, **params)
-    second = None if ty is None else dot_general(x, ty, **params)
+    out = op(x, y, **params)
+    first = None if tx is None else op(tx, y, **params)
+    second = None if ty is None else op(x, ty, **params)
     if first is None or second is None:
         return out, second if first is None else first
     return out, add(first, second)
 
 
-def _transpose(
+def transpose_product(
     op: Op, ct: Any, x: Any, y: Any, *, dimension_numbers: Any, **params: Any
 ) -> list[Any]:
     params["preferred_element_type"] = None
@@ -310,7 +310,7 @@ def _transpose_lhs(
     return product
 
 
-def _batch(
+def batch_product(
     op: Op, mapped: Any, args: Any, ds: Any, *, dimension_numbers: Any, **params: Any
 ) -> tuple:
     """Two batched operands get a batch dimension; one keeps it as a free dimension."""
@@ -320,8 +320,8 @@ def _batch(
     rc, rb = _shifted(rc, rd), _shifted(rb, rd)
     if ld is not None and rd is not None:
         numbers = ((lc, rc), ((ld, *lb), (rd, *rb)))
-        return dot_general(*args, dimension_numbers=numbers, **params), 0
-    out = dot_general(*args, dimension_numbers=((lc, rc), (lb, rb)), **params)
+        return op(*args, dimension_numbers=numbers, **params), 0
+    out = op(*args, dimension_numbers=((lc, rc), (lb, rb)), **params)
     left = free_dims(type_of(args[0]).ndim, lc, lb)
     if ld is not None:
         return out, len(lb) + left.index(ld)
@@ -337,12 +337,12 @@ dot_general = Op(
     "dot_general",
     contraction=True,
     long=True,
-    type_rule=_type,
-    dims=_dims,
+    type_rule=type_of_product,
+    dims=dims_of_product,
     lower=_lower,
-    jvp=_jvp,
-    transpose=_transpose,
-    batch=_batch,
+    jvp=jvp_of_product,
+    transpose=transpose_product,
+    batch=batch_product,
 )
 
 
