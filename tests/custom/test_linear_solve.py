@@ -192,5 +192,5 @@ def test_a_ref_from_outside():
     assert text.endswith(
         "which does not pass refs through. Read the ref before and pass the value; `jit`, "
         "`checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, `switch`, "
-        "`while_loop` and `fori_loop` pass refs."
+        "`while_loop`, `fori_loop`, `shard_map` and `pmap` pass refs."
     )

@@ -303,7 +303,7 @@ def test_not_passed_through():
         "Ref{f32[2,3]} from outside is used in a function that is staged by custom_jvp of f, "
         "called at test_refs.py, which does not pass refs through. Read the ref before and pass "
         "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, "
-        "`switch`, `while_loop` and `fori_loop` pass refs."
+        "`switch`, `while_loop`, `fori_loop`, `shard_map` and `pmap` pass refs."
     )
     refused(NotImplementedError, sw.jit(lambda: r[...]).lower)
 

@@ -38,6 +38,7 @@ from shardwise._src.messages.words import counted, shown
 from shardwise._src.moving.transfer import move
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.shape import expand_dims
+from shardwise._src.refs.refs import is_ref, new_ref
 from shardwise._src.runtime import backend as runtime
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
@@ -223,6 +224,7 @@ def _call(own: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call
     dims = [axis_of(what, lambda: names, i, x, d)
             for i, (x, d) in enumerate(zip(values, dims, strict=True))]
     size = size_of(what, lambda: names, values, dims, own.axis_size)
+    values = [x if is_ref(x) else v for x, v in zip(leaves, values, strict=True)]
     call = _Call(own, static, own.donating(args), fixed, values, names, tuple(dims), tree, size)
     if own.global_arg_shapes is not None:
         _check_shapes(call)
@@ -231,6 +233,8 @@ def _call(own: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call
 
 def _value(x: Any, what: str, path: Callable[[], str]) -> Any:
     """A leaf of the arguments. What is on the host stays there, to go to all devices at once."""
+    if is_ref(x):
+        return x.get()
     return x if x.__class__ is np.ndarray and x.dtype.kind in "biufc" else as_input(x, what, path)
 
 
@@ -243,7 +247,7 @@ def _check_shapes(call: _Call) -> None:
             "out: arrays know their shapes."
         )
     for name, x, d, shape in zip(call.names, call.leaves, call.dims, given, strict=True):
-        if shape is None:
+        if shape is None or is_ref(x):
             continue
         found = type_of(x).shape
         inner = found if d is None else found[:d] + found[d + 1 :]
@@ -313,6 +317,8 @@ def _places(call: _Call, mesh: Mesh) -> list[Any] | None:
 
 
 def _place(x: Any, d: int | None, devices: tuple[Any, ...]) -> Any:
+    if is_ref(x):
+        return None
     held = x.sharding if x.__class__ is Array else None
     if d is None and (held is None or not x.committed or x.devices() == {*devices}):
         return None
@@ -383,6 +389,9 @@ def _on_devices(call: _Call, mesh: Mesh) -> Callable[..., Any]:
             inner = [x if d is None else _one(x, d) for x, d in zip(parts, dims, strict=True)]
             given, named = tree.unflatten(inner)
             outs, out_tree, places = _results(own, join(static, fixed, given), named)
+            for x, y, d in zip(parts, inner, dims, strict=True):
+                if is_ref(x) and d is not None:
+                    x.set(expand_dims(y.get(), (d,)))
             results.append((out_tree, places))
             return [x if d is None else expand_dims(x, (d,))
                     for x, d in zip(outs, places, strict=True)]
@@ -416,6 +425,9 @@ def _results(
 
 
 def _one(x: Any, d: int) -> Any:
+    """The part of one index, without the mapped dimension."""
+    if is_ref(x):
+        return new_ref(_one(x.get(), d))
     shape = type_of(x).shape
     return reshape(x, shape=shape[:d] + shape[d + 1 :])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.api.options import Options
+from shardwise._src.api.options import FromProgram, Options
 from shardwise._src.api.staging import Call, Stageable
 from shardwise._src.base.caches import make_room
 from shardwise._src.messages.arguments import argument_names, names_of
@@ -64,7 +64,7 @@ def _for_values(options: Options, count: int) -> Options:
     if ins is not None:
         moving = count - sum(i < count for i in options.static_argnums)
         ins = (*(ins if isinstance(ins, tuple | list) else (ins,) * moving), None)
-    if outs is not None:
+    if outs is not None and not isinstance(outs, FromProgram):
         outs = (outs, None)
     return options._replace(in_shardings=ins, out_shardings=outs)
 

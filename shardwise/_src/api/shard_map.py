@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, overload
 
+from shardwise._src.api.divided_refs import with_refs
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import called, check_function
 from shardwise._src.api.values import as_input, checked_results
@@ -23,6 +24,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
 from shardwise._src.messages.words import listed, shown
 from shardwise._src.ops.sharding import settle
+from shardwise._src.refs.refs import NotThreaded, is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
 from shardwise._src.types.annotations import P, T
@@ -97,9 +99,11 @@ def shard_map(
         place = NamedSharding(own, PartitionSpec())
         leaves, tree = flatten(args)
         names = argument_names(args, {}, names_of(f))
-        values = [as_input(x, what, lambda i=i: names[i]) for i, x in enumerate(leaves)]
+        values = [x if is_ref(x) else as_input(x, what, lambda i=i: names[i])
+                  for i, x in enumerate(leaves)]
         if in_specs is None:
-            specs: list[Any] = [_spec_of(type_of(x), axes) for x in values]
+            types = [x.type if is_ref(x) else type_of(x) for x in values]
+            specs: list[Any] = [_spec_of(t, axes) for t in types]
         else:
             specs = broadcast_to_arguments(
                 in_specs, args, f"{what}: in_specs", names_of(f), _is_spec
@@ -130,9 +134,47 @@ def over_parts(
 ) -> list[Any]:
     """The results of `flat`, a function of parts, on each device.
 
+    values:       refs may be among them; `flat` gets refs of parts.
     names:        of the values, for messages; specs: how they are divided.
     put_together: the specs of the results, asked once the program is known.
     """
+    def run(flat: Any, values: Any, names: Any, specs: Any, put_together: Any) -> list[Any]:
+        return _over_parts(
+            what, name, flat, values, names, specs, put_together, place, axes, tracked
+        )
+
+    def check(of: str, t: ArrayType, spec: PartitionSpec) -> None:
+        left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
+        if tracked and left:
+            raise ValueError(
+                f"{what}: what is written to {of}, of type {t.str_short(True)}, may vary along "
+                f"{', '.join(map(repr, left))}, and there is one value of it along these axes. "
+                "Pass it as an argument with a spec that names them, or write what is the same on "
+                f"all devices, such as `shardwise.lax.psum(x, {left[0]!r})`."
+            )
+
+    closed: list[Any] = []  # refs from outside: they are known once they are used
+    while True:
+        if not closed and not any(map(is_ref, values)):
+            task = functools.partial(run, flat, values, names, specs, put_together)
+        else:
+            task = functools.partial(
+                with_refs, run, what, flat, values, names, specs, put_together, closed, check
+            )
+        try:
+            return task()
+        except NotThreaded as error:
+            if any(ref is error.ref for ref in closed):
+                raise
+            closed.append(error.ref)
+
+
+def _over_parts(
+    what: str, name: str, flat: Callable[..., list[Any]], values: Sequence[Any],
+    names: Sequence[str], specs: Sequence[PartitionSpec],
+    put_together: Callable[[Program], Sequence[PartitionSpec]], place: NamedSharding,
+    axes: tuple[Any, ...], tracked: bool,
+) -> list[Any]:
     types = [
         _part(what, names[i], type_of(x), place, spec, axes, tracked)
         for i, (x, spec) in enumerate(zip(values, specs, strict=True))

@@ -17,7 +17,7 @@ import numpy as np
 
 from shardwise._src.base.errors import Documented
 from shardwise._src.control.call import call
-from shardwise._src.control.checked import CODE, everywhere, shifted
+from shardwise._src.control.checked import CODE, shifted
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, replayed
@@ -28,6 +28,7 @@ from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.logical import bitwise_or, eq, gt, lt, ne, select_n
 from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.varying import everywhere
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims, letters

@@ -177,8 +177,24 @@ def staged(
     refs: list[Ref] | None = [] if with_refs else None
     program, captured = stage(flat, types, transform=who, name=name, names=names, refs=refs)
     program, constants = opened(program)
+    if refs and as_leaves is not None:  # a loop carries them
+        _check_refs(who, program, refs)
     captures = bool(captured) or not keepable(refs or ())
     return Body(program, [*constants, *captured], trees[0], captures, refs or ())
+
+
+def _check_refs(who: str, program: Program, refs: Sequence[Ref]) -> None:
+    """Raises where a turn of a loop lets a ref vary along axes along which its value does not."""
+    count = len(refs)
+    rows = zip(refs, program.in_types[-count:], program.out_types[-count:], strict=True)
+    for ref, start, end in rows:
+        if left := sorted(end.varying - start.varying, key=str):
+            raise ValueError(
+                f"{who}: what is written to {ref.short} in the loop, of type "
+                f"{end.str_short(True)}, may vary along {', '.join(map(repr, left))}, and the ref "
+                "has one value along these axes. Make it inside of `shard_map`, pass it there with "
+                "a spec that names them, or write what is the same on all devices."
+            )
 
 
 def together(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.context import current
 from shardwise._src.control.programs import parts
 from shardwise._src.core.ground import ground
 from shardwise._src.core.op import Op
@@ -28,7 +27,7 @@ from shardwise._src.core.toolbox import derived
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
 from shardwise._src.ops.logical import eq, ne, select_n
-from shardwise._src.ops.varying import varied
+from shardwise._src.ops.varying import tracked_names
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 
@@ -39,16 +38,7 @@ NONE = np.int32(0)
 
 def state_types(places: Sequence[Any]) -> Types:
     """The types of a code and of all values of places."""
-    return (CODE.update(varying=_devices()), *[t for p in places for t in p.types])
-
-
-def everywhere(x: Any) -> Any:
-    """A code or value, which may be another one on each of the devices of a `shard_map` around."""
-    return varied(x, _devices())
-
-
-def _devices() -> frozenset[Any]:
-    return frozenset([axis.name for axis in current().axes if axis.tracked])
+    return (CODE.update(varying=tracked_names()), *[t for p in places for t in p.types])
 
 
 def shifted(code: Any, count: int) -> Any:

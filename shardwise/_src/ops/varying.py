@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.types.array_type import ArrayType
@@ -43,3 +44,12 @@ def varied(x: Any, names: Any) -> Any:
     """The value as one that varies along these names."""
     more = tuple(sorted({*names} - type_of(x).varying, key=str))
     return pcast(x, names=more) if more else x
+
+
+def everywhere(x: Any) -> Any:
+    """The value as one that may differ along all axes in scope that types track."""
+    return varied(x, tracked_names())
+
+
+def tracked_names() -> frozenset[Any]:
+    return frozenset([axis.name for axis in current().axes if axis.tracked])

@@ -54,7 +54,7 @@ def functional(fun: Callable, who: str, at: Sequence[int], closed: Sequence[Ref]
         for i, r in zip(at, inner, strict=True):
             leaves[i] = r
         full, named = tree.unflatten(leaves)
-        with _known_inside(closed, outside):
+        with known_inside(closed, outside):
             result = fun(*full, **named)
             refuse_returned(who, flatten(result)[0])
             last = [*values_of(inner), *values_of(closed)]
@@ -64,7 +64,7 @@ def functional(fun: Callable, who: str, at: Sequence[int], closed: Sequence[Ref]
 
 
 @contextmanager
-def _known_inside(refs: Sequence[Ref], values: Sequence[Any]) -> Generator[None]:
+def known_inside(refs: Sequence[Ref], values: Sequence[Any]) -> Generator[None]:
     """In the current stage, refs from outside have these values, and stay what they are outside."""
     if not refs:
         yield

@@ -35,6 +35,7 @@ from shardwise._src.numpy.indexing import getitem
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.varying import everywhere
 from shardwise._src.transforms.stage import Stage
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
 from shardwise._src.types.annotations import Array
@@ -52,7 +53,7 @@ class NotThreaded(NotImplementedError):
             f"{ref.short} from outside is used in a function that is staged by "
             f"{stage.describe()}, which does not pass refs through. Read the ref before and pass "
             "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, "
-            "`cond`, `switch`, `while_loop` and `fori_loop` pass refs."
+            "`cond`, `switch`, `while_loop`, `fori_loop`, `shard_map` and `pmap` pass refs."
         )
 
 
@@ -220,7 +221,7 @@ def new_ref(init_val: Any) -> Ref:
 
     Args:
       init_val: an array or a scalar. Refs keep its shape and dtype, and its sharding over explicit
-        mesh axes.
+        mesh axes. Made inside of `shard_map`, they hold a value of each device by their type.
 
     Returns:
       The ref: `ref[...]` reads it, `ref[...] = x` writes it.
@@ -236,7 +237,7 @@ def new_ref(init_val: Any) -> Ref:
     x = known(init_val)
     value = x._itself() if is_array(x) else ground().new_array(x)
     t = type_of(value)
-    return Ref(cast(value, t.dtype, False) if t.weak_type else value)
+    return Ref(everywhere(cast(value, t.dtype, False) if t.weak_type else value))
 
 
 read_by("Ref", new_ref)
