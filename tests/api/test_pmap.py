@@ -1,5 +1,7 @@
 """`pmap`, against jax and `vmap`."""
 
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -121,6 +123,26 @@ def test_the_function_runs_once():
     assert len(traces) == 1
     f(X[:4])
     assert len(traces) == 2
+
+
+def test_a_function_that_is_mapped_again_is_not_staged_again(monkeypatch):
+    """Made anew, too, as long as it does the same; another axis, say, is another program."""
+    staged, module = [], sys.modules["shardwise._src.api.pmap"]
+    real = module.over_parts
+    monkeypatch.setattr(module, "over_parts", lambda *args: staged.append(1) or real(*args))
+
+    def mapped(scale, **how):
+        return sw.pmap(lambda x: lax.psum(x, "i") * scale, axis_name="i", **how)
+
+    total = X.sum(0)
+    for _ in range(3):
+        close(mapped(2.0)(X)[0], 2 * total, 1e-5)
+        close(mapped(2.0, in_axes=1)(X.T)[0], 2 * total, 1e-5)
+        close(mapped(2.0, out_axes=None)(X), 2 * total, 1e-5)
+        close(mapped(2.0, devices=sw.devices()[::-1])(X)[0], 2 * total, 1e-5)
+        close(mapped(3.0)(X)[0], 3 * total, 1e-5)
+        close(mapped(3.0)(X[:4])[0], 3 * X[:4].sum(0), 1e-5)
+    assert len(staged) == 6
 
 
 def test_arguments_may_be_donated():

@@ -44,6 +44,31 @@ def test_an_index_is_the_shard_of_a_device():
     np.testing.assert_array_equal(y[8], 2 * X[7])  # moved inside, as everywhere
 
 
+def test_on_one_device():
+    y = doubled(devices=DEVICES[2:3])(X[:1])
+    (row,) = y
+    assert row.sharding == SingleDeviceSharding(DEVICES[2])
+    np.testing.assert_array_equal(row, 2 * X[0])
+    assert row.unsafe_buffer_pointer() == y.unsafe_buffer_pointer()
+    z = doubled(devices=DEVICES[2:3], donate_argnums=0)(y)
+    np.testing.assert_array_equal(z[0], 4 * X[0])
+    assert message(RuntimeError, np.asarray, row) == (
+        "array of type f32[3] was donated to <lambda>, by way of another array that shared its "
+        f"memory. {donated('<lambda>')}"
+    )
+
+
+def test_where_the_host_does_not_read_memory(monkeypatch):
+    """As on accelerators: the shard, reshaped on its device."""
+    y = doubled()(X)
+    monkeypatch.setattr(type(y), "_is_on_cpu", lambda self: False)
+    row = y[3]
+    assert row.sharding == SingleDeviceSharding(DEVICES[3])
+    assert not row.committed
+    monkeypatch.undo()
+    np.testing.assert_array_equal(row, 2 * X[3])
+
+
 def test_along_another_axis():
     y = doubled(in_axes=1, out_axes=1)(X.T)
     assert y[:, 3].sharding == SingleDeviceSharding(DEVICES[3])

@@ -347,7 +347,7 @@ def _run(call: _Call, mesh: Mesh) -> Any:
     run = runs.get(key)
     if run is None:
         run = runs[key] = jit(
-            _on_devices(call, mesh), static_argnums=call.static or None,
+            _OnDevices(call, mesh), static_argnums=call.static or None,
             donate_argnums=call.donated or None, out_shardings=_AS_MAPPED,
         )
     return run
@@ -374,21 +374,31 @@ def _name(axis_name: Any) -> Any:
 _AS_MAPPED = FromProgram(_result_shardings)
 
 
-def _on_devices(call: _Call, mesh: Mesh) -> Callable[..., Any]:
-    """The function of whole arrays that maps it over a mesh."""
-    own, static, dims = call.own, call.static, call.dims
-    what, fun, name = own.what, own.fun, _name(own.axis_name)
+class _OnDevices:
+    """The function of whole arrays that maps `fun` over a mesh, for calls of one form."""
 
-    @functools.wraps(fun)
-    def whole(*args: Any, **kwargs: Any) -> Any:
-        fixed, dynamic = split(args, static)
+    def __init__(self, call: _Call, mesh: Mesh):
+        functools.update_wrapper(self, call.own.fun)
+        self.own, self.names, self.mesh = call.own, call.names, mesh
+        self.static, self.dims = call.static, call.dims
+        self.name = _name(call.own.axis_name)
+
+    def recipe(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
+        """What it does, as a key (see `core.recipes`). part: gives that of a value."""
+        own = self.own
+        return (*map(part, (own.fun, own.axis_name, own.out_axes)), self.static, self.dims,
+                self.mesh)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        fixed, dynamic = split(args, self.static)
         leaves, tree = flatten((tuple(dynamic), kwargs))
+        own, dims = self.own, self.dims
         results: list[Any] = []
 
         def part(*parts: Any) -> list[Any]:
             inner = [x if d is None else _one(x, d) for x, d in zip(parts, dims, strict=True)]
             given, named = tree.unflatten(inner)
-            outs, out_tree, places = _results(own, join(static, fixed, given), named)
+            outs, out_tree, places = _results(own, join(self.static, fixed, given), named)
             for x, y, d in zip(parts, inner, dims, strict=True):
                 if is_ref(x) and d is not None:
                     x.set(expand_dims(y.get(), (d,)))
@@ -396,18 +406,16 @@ def _on_devices(call: _Call, mesh: Mesh) -> Callable[..., Any]:
             return [x if d is None else expand_dims(x, (d,))
                     for x, d in zip(outs, places, strict=True)]
 
-        def specs(axes: Sequence[int | None]) -> list[PartitionSpec]:
-            return [PartitionSpec() if d is None else PartitionSpec(*[None] * d, name)
-                    for d in axes]
-
-        place = NamedSharding(mesh, PartitionSpec())
+        place = NamedSharding(self.mesh, PartitionSpec())
         found = over_parts(
-            what, name_of(fun), part, leaves, call.names, specs(dims),
-            lambda program: specs(results[0][1]), place, (name,), False,
+            own.what, name_of(own.fun), part, leaves, self.names, self.specs(dims),
+            lambda program: self.specs(results[0][1]), place, (self.name,), False,
         )
         return results[0][0].unflatten(found)
 
-    return whole
+    def specs(self, axes: Sequence[int | None]) -> list[PartitionSpec]:
+        return [PartitionSpec() if d is None else PartitionSpec(*[None] * d, self.name)
+                for d in axes]
 
 
 def _results(

@@ -352,14 +352,14 @@ def _part(array: Array, position: int, without: int | None = None) -> Array:
     index = sharding.indices(array.shape)[position]
     shape = tuple([len(range(*s.indices(n))) for s, n in zip(index, array.shape, strict=True)])
     if without is not None:
-        if not (array._is_on_cpu() and array.is_fully_addressable) or len(sharding.devices) == 1:
+        if not array._is_on_cpu():
             return _without_dim(_part(array, position), without)
         shape = shape[:without] + shape[without + 1 :]
     committed = without is None
     there = SingleDeviceSharding(device, sharding.memory_kind)
     t, layout = array.aval.update(shape=shape, spec=None, mesh=None), array._sig.layout
     sig = signature(t, there, committed, layout)  # of what shares the memory
-    if len(array._sig.devices) == 1:
+    if len(array._sig.devices) == 1 and without is None:
         return wrap(backend.rewrap(array._live(), sig.physical, sig.placement), sig)
     if not (array._is_on_cpu() and array.is_fully_addressable):
         return _device_part(array, position, sig)
