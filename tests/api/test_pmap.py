@@ -1,5 +1,6 @@
 """`pmap`, against jax and `vmap`."""
 
+import functools
 import sys
 
 import jax
@@ -17,6 +18,14 @@ W = np.ones((3, 2), np.float32)
 
 def power(x, n):
     return x**n
+
+
+class Scaling:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def scaled(self, x):
+        return self.factor * x
 
 
 # Each: lib → (function of whole arrays, its arguments).
@@ -64,6 +73,13 @@ PROGRAMS = {
         lambda x, y: x * y, in_axes=(1, None), out_axes=1), in_axes=(None, 0)), X.T, X[:2, 0]),
     "no results": lambda lib: (lib.root.pmap(lambda x: ()), X),
     "a constant": lambda lib: (lib.root.pmap(lambda x: lib.np.ones(2)), X),
+    "bound": lambda lib: (lib.root.pmap(functools.partial(power, n=3)), X),
+    "a method": lambda lib: (lib.root.pmap(Scaling(3.0).scaled), X),
+    "no elements": lambda lib: (lib.root.pmap(lambda x: (x, x.sum())), X[:, :0]),
+    "other orders": lambda lib: (lib.root.pmap(lambda x, y: x + y),
+                                 np.asfortranarray(X), np.repeat(X, 2, 0)[::2]),
+    "an index of it": lambda lib: (lib.root.grad(
+        lambda x: lib.np.sum(lib.root.pmap(lib.np.sin)(x)[2])), X),
     "in a loop": lambda lib: (lib.root.pmap(
         lambda x: lib.lax.fori_loop(0, 3, lambda _, c: lib.np.sin(lib.lax.psum(c, "i")), x),
         axis_name="i"), X),
@@ -253,6 +269,11 @@ def test_with_nan():
             "with None for it in in_axes.",
         ),
         (
+            sw.pmap(jnp.sin), (X[:0],),
+            "pmap of sin: the mapped axis has size 0; each index has a device, and there must be "
+            "one.",
+        ),
+        (
             sw.pmap(jnp.sin, devices=sw.devices()[:3]), (X,),
             "pmap of sin: the mapped axis has size 8, and there are 3 devices. Each index has a "
             "device of its own: give fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
@@ -333,6 +354,8 @@ def test_errors(f, args, expected):
         (lambda: sw.pmap(power, static_broadcasted_argnums=1, donate_argnums=(0, 1)), ValueError,
          "pmap of power: argument 1 cannot be both static and donated; a static argument has no "
          "memory on a device."),
+        (lambda: sw.pmap(jnp.sin, axis_size="8"), TypeError,
+         "pmap: axis_size must be an int or None; got '8' of type str."),
         (lambda: sw.pmap(3), TypeError, "pmap takes a function; got 3 of type int."),
     ],
 )  # fmt: skip

@@ -83,6 +83,8 @@ def pmap(
       ValueError: if mapped axes differ in size, or there are fewer devices than indices.
     """
     check_function("pmap", fun)
+    if axis_size is not None and not isinstance(axis_size, int | np.integer):
+        raise TypeError(f"pmap: axis_size must be an int or None; got {shown(axis_size)}.")
     what = f"pmap of {name_of(fun)}"
     own = _Options(
         what, fun, axis_name, in_axes, out_axes,
@@ -289,6 +291,11 @@ def _mesh(call: _Call) -> Mesh:
     found = devices if devices is not None else tuple(runtime.local_devices(own.backend))
     if not all([isinstance(d, runtime.Device) for d in found]):
         raise TypeError(f"{own.what}: devices must be a list of devices; got {shown(devices)}.")
+    if size < 1:
+        raise ValueError(
+            f"{own.what}: the mapped axis has size {size}; each index has a device, and there must "
+            "be one."
+        )
     if size > len(found) or (devices is not None and size != len(found)):
         raise ValueError(
             f"{own.what}: the mapped axis has size {size}, and there "
