@@ -95,13 +95,16 @@ def causal_attention(np, n, q, k, v):
     return attention(np, n, q, k, v, causal=True)
 
 
-def mixture(np, n, x, gate, up, down, capacity=64):
-    """Two experts for each token, and for the tokens of each device `capacity` of each expert's."""
+def mixture(np, n, x, gate, up, down, capacity=64, groups=None):
+    """Two experts for each token, and for the tokens of each group `capacity` of each expert's.
+
+    Groups are those of devices. First choices are served first, on each device.
+    """
     scores, experts = softmax(np, x @ gate), np.arange(gate.shape[1])
     order = np.argsort(-scores, axis=-1)[:, :2]
     chosen = order[..., None] == experts  # bool[tokens, 2, experts]
     queues = chosen.reshape(n, -1, *chosen.shape[1:]).swapaxes(1, 2)  # by device, then by choice
-    place = np.cumsum(queues.reshape(n, -1, len(experts)), axis=1).reshape(queues.shape)
+    place = np.cumsum(queues.reshape(groups or n, -1, len(experts)), axis=1).reshape(queues.shape)
     served = (queues & (place <= capacity)).swapaxes(1, 2).reshape(chosen.shape)
     weights = np.where(chosen, scores[:, None], 0)
     weights = weights / weights.sum((1, 2), keepdims=True)
@@ -112,6 +115,10 @@ def mixture(np, n, x, gate, up, down, capacity=64):
 
 def crowded(np, n, *args):
     return mixture(np, n, *args, capacity=3)
+
+
+def crowded_in_all(np, n, *args):
+    return mixture(np, n, *args, capacity=7, groups=1)
 
 
 # -- the same as in the document, with specs of arguments and results --
@@ -137,6 +144,14 @@ def tight(*args):
     return DOC.routed(*args, capacity=3)
 
 
+def by_need(*args):
+    return DOC.routed_by_need(*args, room=64)
+
+
+def tight_by_need(*args):
+    return DOC.routed_by_need(*args, room=7)
+
+
 def permutes(count):
     """Back as often as there, by the number of devices."""
     return lambda n: [{"collective-permute": count(n)}, {"collective-permute": 2 * count(n)}]
@@ -152,6 +167,12 @@ def gathers(n):
         {"all-gather": 3, "all-reduce": 1},
         {"all-gather": 6, "all-reduce": 1, "reduce-scatter": 3},
     )
+
+
+def ragged(n):
+    """Of how many there are, and of rows, there and back; and where slices are, twice."""
+    value = {"all-gather": 3, "all-to-all": 2}
+    return value, {**value, "reduce-scatter": 2, "all-reduce": 1}
 
 
 SEQUENCE = [(16, 2, 4)] * 3
@@ -179,6 +200,8 @@ PROGRAMS = {
                permutes(lambda n: 2 * (n - 1))),
     "experts": (roomy, mixture, lambda n: EXPERTS, BY_EXPERT, ROWS, exchanges),
     "crowded experts": (tight, crowded, lambda n: EXPERTS, BY_EXPERT, ROWS, exchanges),
+    "experts by need": (by_need, mixture, lambda n: EXPERTS, BY_EXPERT, ROWS, ragged),
+    "too many": (tight_by_need, crowded_in_all, lambda n: EXPERTS, BY_EXPERT, ROWS, ragged),
 }  # fmt: skip
 
 
@@ -200,6 +223,10 @@ def gradient(f, count):
         return jnp.sum(jnp.sin(f(*args).astype("float32")))
 
     return sw.grad(loss, tuple(range(count)))
+
+
+def with_gradient(f, count):
+    return lambda *args: (f(*args), gradient(f, count)(*args))
 
 
 def runs(f, args):
@@ -234,10 +261,10 @@ def test_by_hand_by_the_partitioner_and_by_numpy(name, n, dtype):
     )
     slopes = []
     for f in (by_hand, divided):
-        value = sw.jit(f)(*args)
+        value, found = sw.jit(with_gradient(f, len(args)))(*args)
         assert value.dtype == dtype
         near(value, wanted, dtype)
-        slopes.append([np.asarray(g) for g in sw.jit(gradient(f, len(args)))(*args)])
+        slopes.append([np.asarray(g) for g in found])
         products = [np.sum(g.astype(np.float64) * d)
                     for g, d in zip(slopes[-1], directions, strict=True)]  # fmt: skip
         size = sum([np.abs(g.astype(np.float64)).sum() for g in slopes[-1]])
