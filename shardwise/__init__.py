@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from shardwise import explain as explain
     from shardwise import lax as lax
     from shardwise import memory as memory
+    from shardwise import named as named
     from shardwise import nn as nn
     from shardwise import numpy as numpy
     from shardwise import ops as ops

@@ -24,7 +24,7 @@ LAYERS = (
     *("base", "runtime", "messages", "types", "core", "ops", "numpy", "transforms"),
     *("refs", "effects", "control", "custom", "remat", "checks"),
     *("arrays", "lowering", "compiling", "moving", "running", "api"),
-    *("lax", "random", "nn", "tree", "explain", "compat", "testing", "cli"),
+    *("lax", "random", "nn", "tree", "named", "explain", "compat", "testing", "cli"),
 )
 ROOT_LAYER = len(LAYERS)
 

@@ -29,6 +29,9 @@ OF_ANY_TYPE = {
     "shardwise.tree.static": "the field of a dataclass, to be assigned to an attribute",
     "shardwise.custom_derivatives.zero_from_primal": "zeros, or a SymbolicZero",
     "shardwise.custom_derivatives.custom_vjp_primal_tree_values": "a tree of arrays",
+    "shardwise.named.like": "a tree of texts",
+    "shardwise.named.shapes": "a tree of ShapeDtypeStructs",
+    "shardwise.named.shardings": "a tree of NamedShardings",
     "shardwise.dtypes.finfo": "NumPy's finfo, or that of ml_dtypes",
     "shardwise.dtypes.iinfo": "NumPy's iinfo, or that of ml_dtypes",
 }

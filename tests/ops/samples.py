@@ -31,6 +31,7 @@ UNSAMPLED: dict[str, str] = {
         "psum", "pmax", "pmin", "all_gather", "reduce_scatter", "all_to_all", "ppermute",
         "pbroadcast", "axis_index", "pdot",
     )},
+    "axes": "only where words are checked; tests/named/test_check.py",
     "while_loop": "holds programs; tests/control",
     "custom_linear_solve": "holds programs; tests/custom",
     "check": "has no results; tests/api/test_checkify.py",

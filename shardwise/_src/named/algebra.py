@@ -1,0 +1,200 @@
+"""Arithmetic by words: `einsum`, `rearrange`, `reduce`, `rename`.
+
+    einsum("batch seq embed, embed mlp -> batch seq mlp", x, up)
+    rearrange("batch seq (heads head) -> batch heads seq head", x, heads=8)
+    reduce("batch seq embed -> batch seq 1", x, by=snp.mean)
+
+Patterns come first, as they do in `numpy.einsum`. Words have the sizes that the function around
+gave them (`checked`), and results go where the rules say.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.api.values import as_value
+from shardwise._src.core.infer import type_of
+from shardwise._src.messages.words import counted, listed
+from shardwise._src.named.borders import (
+    bound,
+    explicit_part,
+    placed,
+    said,
+    scope,
+    sharding_for,
+    with_words,
+)
+from shardwise._src.named.op import axes_op
+from shardwise._src.named.words import ANY, Part, flat, parse, sides
+from shardwise._src.numpy.einsum import einsum as plain_einsum
+from shardwise._src.numpy.shapes import reshape, transpose
+from shardwise._src.types.annotations import Array, ArrayLike, PrecisionLike
+
+
+@with_words
+def einsum(pattern: str, *operands: ArrayLike, precision: PrecisionLike = None) -> Array:
+    """Sums of products, by words: over all that the result does not have.
+
+    Args:
+      pattern: such as "batch seq embed, embed mlp -> batch seq mlp", with a part for each operand.
+      precision: of products, on devices that have several.
+
+    Raises:
+      ValueError: if the pattern does not fit the operands, or a word has two sizes.
+    """
+    left, right = sides(pattern, "einsum")
+    rows = [_plain(text, "einsum") for text in left.split(",")]
+    out = _plain(right, "einsum")
+    if len(rows) != len(operands):
+        raise ValueError(
+            f"einsum: {pattern!r} is for {counted(len(rows), 'operand')}; got {len(operands)}."
+        )
+    known = list(dict.fromkeys(w for row in rows for w in row))
+    _all_known(out, known, pattern, "einsum")
+    if len(known) > len(string.ascii_letters):
+        raise ValueError(f"einsum: a pattern has 52 words at most; got {len(known)}.")
+    values = [as_value(x) for x in operands]
+    values = [said(x, text, "einsum", f"operand {i}")
+              for i, (x, text) in enumerate(zip(values, left.split(","), strict=True))]
+    letter = dict(zip(known, string.ascii_letters, strict=False))
+    subscripts = ",".join("".join(letter[w] for w in row) for row in rows)
+    subscripts += "->" + "".join(letter[w] for w in out)
+    sharding = sharding_for(out, "einsum")
+    explicit = None if sharding is None else explicit_part(sharding)
+    found = plain_einsum(subscripts, *values, precision=precision, out_sharding=explicit)
+    return said(found, right, "einsum", "result")
+
+
+@with_words
+def rearrange(pattern: str, x: ArrayLike, **sizes: int) -> Array:
+    """The elements in other dimensions: in another order, put together, taken apart.
+
+    Args:
+      pattern: such as "batch seq (heads head) -> batch heads seq head". Both sides have the same
+        words; `1` is a dimension of size 1 on either.
+      sizes: of words, where neither the array nor the function around says them.
+
+    Raises:
+      ValueError: if the pattern does not fit.
+    """
+    who = "rearrange"
+    left, right = sides(pattern, who)
+    before, after = (parse(text, who, patterned=True) for text in (left, right))
+    words, wanted = flat(before), flat(after)
+    _all_known(wanted, words, pattern, who)
+    _all_known(words, wanted, pattern, who)
+    _all_known(list(sizes), words, pattern, who)
+    x = as_value(x)
+    shape = _taken_apart(before, x, left, sizes)
+    bound_to = dict(zip(words, shape, strict=True))
+    scope().bind(words, shape, who, f"operand, {type_of(x).str_short(True)} as {left!r}")
+    x = transpose(reshape(x, shape), [words.index(w) for w in wanted])
+    x = reshape(x, tuple([math.prod([bound_to[w] for w in flat([p])]) for p in after]))
+    return placed(x, after, who)
+
+
+@with_words
+def rename(pattern: str, x: ArrayLike) -> Array:
+    """The same value, of which an axis has another word from here on.
+
+    Where one axis is spoken of in two ways, as queries and keys of one sequence are, this says so:
+    to the rules, which may have the two elsewhere, and to `check`.
+
+    Args:
+      pattern: such as "batch seq head -> batch key head", of as many words on both sides.
+
+    Raises:
+      ValueError: if the pattern does not fit.
+    """
+    left, right = sides(pattern, "rename")
+    before, after = _plain(left, "rename"), _plain(right, "rename")
+    if len(before) != len(after):
+        raise ValueError(f"rename: the sides of {pattern!r} do not have as many words.")
+    x = said(x, left, "rename", "operand")
+    around = bound(x, after, "rename", "result")
+    if around.call is not None:
+        x = axes_op(x, words=before, to=after, call=around.call, who="rename")
+    return placed(x, after, "rename")
+
+
+@with_words
+def reduce(pattern: str, x: ArrayLike, by: Callable[..., Array]) -> Array:
+    """Takes the words away that the result does not have.
+
+    Args:
+      pattern: such as "batch seq embed -> batch seq"; `1` in the result keeps a dimension.
+      by: what takes them: `shardwise.numpy.sum`, `mean`, `max` or any function of an array and
+        `axis`, a tuple.
+
+    Raises:
+      ValueError: if the pattern does not fit.
+    """
+    left, right = sides(pattern, "reduce")
+    words, wanted = _plain(left, "reduce"), flat(parse(right, "reduce", patterned=True))
+    _all_known(wanted, words, pattern, "reduce")
+    x = as_value(x)
+    x = said(x, left, "reduce", "operand")
+    gone = tuple([d for d, word in enumerate(words) if word not in wanted])
+    rest = " ".join(word for word in words if word in wanted)
+    return rearrange(f"{rest} -> {right}", by(x, axis=gone))
+
+
+def _plain(text: str, who: str) -> tuple[str, ...]:
+    """Words of a pattern, all of which must be spoken of."""
+    words = parse(text, who)
+    if ANY in words:
+        raise ValueError(f"{who}: `_` in {text.strip()!r}: in a pattern, each axis needs a word.")
+    return words
+
+
+def _all_known(words: Sequence[str], known: Sequence[str], pattern: str, who: str) -> None:
+    other = [word for word in words if word not in known or word == ANY]
+    if other:
+        raise ValueError(
+            f"{who}: {listed(other)} of {pattern!r} is on one side only. Both sides of the arrow "
+            "speak of the same axes."
+            if who == "rearrange" else
+            f"{who}: {listed(other)} of {pattern!r} is in the result only."
+        )
+
+
+def _taken_apart(before: Sequence[Part], x: Any, left: str, sizes: dict[str, int]) -> tuple:
+    """The sizes of all words of a pattern's left side, for this array."""
+    t = type_of(x)
+    if t.ndim != len(before):
+        raise ValueError(
+            f"rearrange: {left!r} has {len(before)} dimensions; got {t.str_short(True)}."
+        )
+    known = {word: size for word, (size, _) in scope().sizes.items()} | sizes
+    found: list[int] = []
+    for part, size in zip(before, t.shape, strict=True):
+        words = flat([part])
+        unknown = [w for w in words if w not in known]
+        if len(words) == 1:
+            given, unknown = {words[0]: size}, []
+        else:
+            given = {w: known[w] for w in words if w in known}
+        rest = math.prod(given.values())
+        if len(unknown) == 1 and rest and size % rest == 0:
+            given[unknown[0]] = size // rest
+        elif len(unknown) > 1:
+            raise ValueError(
+                f"rearrange: the sizes of {listed(unknown)} in {left!r} are not known. Give all "
+                f"but one: rearrange(pattern, x, {unknown[0]}=...)."
+            )
+        if math.prod(given.values()) != size or len(given) != len(words):
+            shown = ", ".join(f"{w}={n}" for w, n in given.items()) or "1"
+            raise ValueError(
+                f"rearrange: a dimension of {t.str_short(True)}, of size {size}, is no "
+                f"({' '.join(words)}) with {shown}."
+            )
+        if len(words) == 1 and sizes.get(words[0], size) != size:
+            raise ValueError(
+                f"rearrange: {words[0]!r} is {size} in {t.str_short(True)} as {left!r}, but "
+                f"{sizes[words[0]]} was given."
+            )
+        found += [given[w] for w in words]
+    return tuple(found)

@@ -1,0 +1,304 @@
+"""Where a function says the words of its values: there they are checked, and placed by the rules.
+
+    @checked
+    def mlp(x: Stream, up: Annotated[Array, "embed mlp"]) -> Stream: ...
+
+Words belong to a function: within one call of a function that is `checked`, a word has one size, at
+every border and in every pattern. Another function has words of its own. Values stay what they are:
+arrays, which know nothing of words.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from shardwise._src.api.explicit import reshard
+from shardwise._src.api.placement import with_sharding_constraint
+from shardwise._src.api.prefixes import broadcast_prefix
+from shardwise._src.api.signatures import check_function
+from shardwise._src.api.values import as_value
+from shardwise._src.api.vmap import vmap as plain_vmap
+from shardwise._src.base.config import UserContext, make_user_context
+from shardwise._src.core.infer import type_of
+from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import leaf_paths
+from shardwise._src.messages.words import counted, listed
+from shardwise._src.named.op import axes_op
+from shardwise._src.named.rules import current_rules, sharding_of
+from shardwise._src.named.words import ANY, Parameter, Part, parse
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import P, T
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
+
+
+class Scope:
+    """The words of one call of a function: the size of each, and where that was said.
+
+    mapped: words of the `vmap`s around, which values inside do not have.
+    call:   the number of the call, while `check` looks on.
+    """
+
+    def __init__(self, mapped: tuple[str, ...] = ()):
+        self.sizes: dict[str, tuple[int, str]] = {}
+        self.mapped = mapped
+        self.call = next(checking.value) if checking.value else None
+
+    def bind(self, words: Sequence[str], shape: Sequence[int], who: str, what: str) -> None:
+        """Notes the sizes of a value's words. Raises where a word has another one already."""
+        for word, size in zip(words, shape, strict=True):
+            if word in self.mapped:
+                raise ValueError(
+                    f"{who}: {what} says {word!r}, which `named.vmap` maps here: a value inside "
+                    "has no such axis. Leave the word out."
+                )
+            held, where = self.sizes.setdefault(word, (size, what)) if word != ANY else (size, "")
+            if held != size:
+                raise ValueError(
+                    f"{who}: {word!r} is {held} in {where}, but {size} in {what}. Within a "
+                    "function, a word has one size; say another word where it is another axis."
+                )
+
+
+# While `check` stages a program: numbers for calls. A part of all keys, so that all is staged anew.
+checking: UserContext[Iterator[int] | None] = make_user_context()
+_scope: ContextVar[Scope | None] = ContextVar("shardwise_words", default=None)
+
+
+def scope() -> Scope:
+    """The words of the function around; fresh ones outside of any."""
+    return _scope.get() or Scope()
+
+
+@contextmanager
+def _function(*mapped: str) -> Generator[Scope]:
+    """The body of a function that has words of its own."""
+    outer = _scope.get()
+    token = _scope.set(Scope((*(outer.mapped if outer else ()), *mapped)))
+    try:
+        yield scope()
+    finally:
+        _scope.reset(token)
+
+
+def with_words(fun: Callable[P, T]) -> Callable[P, T]:
+    """A function of this package: it has the words of the function around, or else its own."""
+
+    @functools.wraps(fun)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        if _scope.get() is not None:
+            return fun(*args, **kwargs)
+        with _function():
+            return fun(*args, **kwargs)
+
+    return wrapped
+
+
+# ----------------------------------------------------------------------------- a value's words
+
+
+@with_words
+def axes(x: T, words: Any) -> T:
+    """The same values, of which the words are checked, and which are placed where the rules say.
+
+    Args:
+      x: an array, traced or not, or a tree of them.
+      words: a text such as "batch seq embed", with a word for each dimension and `_` for one that
+        nobody speaks of; or a tree of texts, a prefix of `x`'s.
+
+    Raises:
+      ValueError: for another number of dimensions, a word of two sizes, a word that the rules do
+        not have, or two words over one mesh axis.
+    """
+    return said(x, words, "axes", "x")
+
+
+def said(x: Any, words: Any, who: str, what: str) -> Any:
+    """`axes` of a tree. what: its name in messages."""
+    leaves, tree = flatten(x)
+    texts = broadcast_prefix(words, x, f"{who}: the words of {what}", root=what)
+    rows = zip(leaves, texts, leaf_paths(x), strict=True)
+    return tree.unflatten([
+        leaf if text is None else _said(leaf, text, who, f"{what}{path}")
+        for leaf, text, path in rows
+    ])
+
+
+def _said(x: Any, text: Any, who: str, what: str) -> Any:
+    words = parse(text, f"{who}: {what}")
+    x = as_value(x)
+    around = bound(x, words, who, what)
+    if around.call is not None:
+        x = axes_op(x, words=words, to=words, call=around.call, who=f"{who}: {what}")
+    return placed(x, words, who, isinstance(text, Parameter))
+
+
+def bound(x: Any, words: Sequence[str], who: str, what: str) -> Scope:
+    """Checks a value's words, and notes their sizes for the function around, which it gives."""
+    t = type_of(x)
+    text = " ".join(words)
+    if t.ndim != len(words):
+        raise ValueError(
+            f"{who}: {what} is {text!r}, which is {counted(len(words), 'axis', 'axes')}; got "
+            f"{t.str_short(True)}, which has {t.ndim}."
+        )
+    around = scope()
+    around.bind(words, t.shape, who, f"{what}, {t.str_short(True)} as {text!r}")
+    return around
+
+
+def placed(x: Any, parts: Sequence[Part], who: str, kept: bool = False) -> Any:
+    """A value where the rules say; as it is where there are none."""
+    sharding = sharding_for(parts, who, kept)
+    if sharding is None:
+        return x
+    explicit = explicit_part(sharding)
+    if explicit is not None:
+        x = reshard(x, explicit)
+        if sharding.mesh.are_all_axes_explicit:
+            return x
+    return with_sharding_constraint(x, sharding)
+
+
+def sharding_for(parts: Sequence[Part], who: str, kept: bool = False) -> NamedSharding | None:
+    """Where a value goes by the rules around. kept: as a parameter does, not as in use."""
+    found = current_rules()
+    if found is None:
+        return None
+    return sharding_of(found.spec(parts, who, kept, scope().mapped), found.mesh)
+
+
+def explicit_part(sharding: NamedSharding) -> NamedSharding | None:
+    """What a sharding says of Explicit axes; None where its mesh has none."""
+    names = sharding.mesh.explicit_axes
+    if not names:
+        return None
+    rows = sharding.spec.dims(len(sharding.spec))
+    spec = PartitionSpec(*[tuple([a for a in axes if a in names]) for axes in rows])
+    return sharding.with_spec(spec)
+
+
+# -------------------------------------------------------------------------- a function's words
+
+
+def checked(fun: Callable[P, T]) -> Callable[P, T]:
+    """A function whose annotations say the words of what it takes and gives.
+
+        Stream = Annotated[Array, "batch seq embed"]
+
+        @checked
+        def mlp(x: Stream, weights: Annotated[dict, {"up": "embed mlp", ...}]) -> Stream: ...
+
+    In `Annotated`, behind the type, stands a text for an array, or a tree of texts that is a prefix
+    of the argument's. At each call all that has words is checked and placed, as `axes` does. The
+    words hold inside the call, too: a word has one size at all borders and in all patterns of it.
+
+    Raises:
+      TypeError: for annotations that cannot be read, or where none has words.
+    """
+    check_function("checked", fun)
+    name = name_of(fun)
+    words = _annotated(fun, name)
+    signature = inspect.signature(fun)
+
+    @functools.wraps(fun)
+    @hides_frames
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}.") from None
+        with _function():
+            for argument, text in words.items():
+                if argument in given.arguments:
+                    x = given.arguments[argument]
+                    given.arguments[argument] = said(x, text, name, argument)
+            result = fun(*given.args, **given.kwargs)
+            return said(result, words["return"], name, "result") if "return" in words else result
+
+    return wrapped
+
+
+def _annotated(fun: Any, name: str) -> dict[str, Any]:
+    """The words in the annotations of arguments and of the result."""
+    try:
+        hints = typing.get_type_hints(fun, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"checked: an annotation of {name} cannot be read: {error}. Define what annotations "
+            "name at the top of the module."
+        ) from None
+    found = {
+        key: hint.__metadata__[0] for key, hint in hints.items()
+        if typing.get_origin(hint) is typing.Annotated
+    }
+    if not found:
+        raise TypeError(
+            f"checked: no annotation of {name} has words. Write them as in "
+            "`x: Annotated[Array, 'batch embed']`."
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------- maps by word
+
+
+def vmap(fun: Callable, over: str, takes: Sequence[Any], gives: Any) -> Callable:
+    """Maps a function over the axis of this word, wherever that is in arguments and results.
+
+        scores = vmap(score, over="batch", takes=("embed", "batch embed"), gives="batch")
+
+    Inside, values have no such axis; it is split over the mesh axes that the rules give the word,
+    also where the function places values by their words, and collectives know it by the word.
+
+    Args:
+      takes: the words of each positional argument, as `axes` takes them, with the mapped word in
+        those that are mapped.
+      gives: the words of the result.
+
+    Raises:
+      ValueError: where no argument has the word, and as `axes` does.
+    """
+    check_function("named.vmap", fun)
+    who = f"named.vmap of {name_of(fun)}"
+    (over,) = parse(over, who)
+    takes = tuple(takes)
+    if not any(over in parse(text, who) for text in flatten(takes)[0]):
+        raise ValueError(
+            f"{who}: no argument has the word {over!r}; got {listed(flatten(takes)[0])}."
+        )
+
+    @functools.wraps(fun)
+    def inner(*args: Any) -> Any:
+        with _function(over):
+            return fun(*args)
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any) -> Any:
+        if len(args) != len(takes):
+            raise TypeError(
+                f"{who} has words for {counted(len(takes), 'argument')}; got {len(args)}."
+            )
+        found = current_rules()
+        split = dict(found.used).get(over) if found else None
+        values = tuple([said(x, w, who, f"args[{i}]")
+                        for i, (x, w) in enumerate(zip(args, takes, strict=True))])
+        dims = tuple([_places(w, over, who) for w in takes])
+        mapped = plain_vmap(inner, dims, _places(gives, over, who), over, None, split or None)
+        return said(mapped(*values), gives, who, "result")
+
+    return wrapped
+
+
+def _places(words: Any, over: str, who: str) -> Any:
+    """Where a word is in each text of a tree; None where it is not."""
+    leaves, tree = flatten(words)
+    rows = [parse(text, who) for text in leaves]
+    return tree.unflatten([row.index(over) if over in row else None for row in rows])

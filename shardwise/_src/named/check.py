@@ -1,0 +1,144 @@
+"""`check`: whether the words of functions fit together, all through a program.
+
+Borders compare sizes; two axes of one size may still be mistaken for each other. So `check` stages
+the program, in which each border is an equation, and follows every axis from one to the next: what
+an op does to dimensions is known from its `dims` rule. An axis that has two words within one call
+of a function is an error. Functions called by each other may have different words for it.
+
+It does not follow axes that are put together or taken apart (`reshape`), or that an op works along.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.api.tracing import make_jaxpr
+from shardwise._src.core.program import Atom, Equation, Program, Var
+from shardwise._src.messages.source import describe
+from shardwise._src.named.borders import checking
+from shardwise._src.named.op import axes_op
+from shardwise._src.named.words import ANY
+
+Call = tuple[Any, ...]
+
+
+class Axis:
+    """An axis of values, as far as it has been followed; `same` is one it was found to be."""
+
+    __slots__ = ("same", "words")
+
+    def __init__(self, words: dict[Call, tuple[str, str]] | None = None) -> None:
+        self.same: Axis | None = None
+        self.words = words or {}  # by call: the word, and where it was said
+
+    def root(self) -> Axis:
+        found = self
+        while found.same is not None:
+            found = found.same
+        return found
+
+
+def check(fun: Callable, *args: Any, **kwargs: Any) -> None:
+    """Follows all words through a function, for arguments or ShapeDtypeStructs like them.
+
+    Nothing is computed. What functions say of their values (`checked`, `axes`, patterns) is
+    compared with what becomes of each axis in between, in derivatives and loops, too.
+
+    Raises:
+      ValueError: where one axis has two words within a call of a function; and all that the
+        function raises when it is staged.
+    """
+    with checking(itertools.count()):
+        program = make_jaxpr(fun)(*args, **kwargs)
+    _Check().run(program, {}, ())
+
+
+class _Check:
+    """The axes of all variables of a program that is being checked."""
+
+    def run(self, program: Program, axes: dict[Var, list[Axis]], call: Call) -> None:
+        """axes: those of the inputs, where they are known; gets those of all variables."""
+        for eqn in program.equations:
+            if eqn.op is axes_op:
+                self._border(eqn, axes, call)
+            elif eqn.op.programs:
+                for held in eqn.programs():
+                    self._held(eqn, held, axes, (*call, id(eqn)))
+            elif eqn.op.dims is not None and eqn.inputs:
+                self._follow(eqn, axes)
+
+    def _border(self, eqn: Equation, axes: dict[Var, list[Axis]], call: Call) -> None:
+        p = eqn.params
+        where = f"{p['who']}, at {describe(eqn.site)}"
+        olds, news = _axes(eqn.inputs[0], axes), _axes(eqn.outputs[0], axes)
+        for old, new, word, other in zip(olds, news, p["words"], p["to"], strict=True):
+            if word == other:
+                _unite(old, new, eqn)
+            for axis, said in ((old, word), (new, other)):
+                if said != ANY:
+                    _unite(axis, Axis({(*call, p["call"]): (said, where)}), eqn)
+
+    def _follow(self, eqn: Equation, axes: dict[Var, list[Axis]]) -> None:
+        """Axes of one factor are one axis."""
+        rule: Any = eqn.op.dims
+        dims = rule(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
+        first: dict[Any, tuple[Axis, int]] = {}
+        for atoms, rows in ((eqn.inputs, dims.inputs), (eqn.outputs, dims.outputs)):
+            for atom, factors in zip(atoms, rows, strict=True):
+                own = zip(_axes(atom, axes), factors, atom.aval.shape, strict=False)
+                for axis, factor, size in own:
+                    if isinstance(factor, str):
+                        other, its_size = first.setdefault(factor, (axis, size))
+                        if size == its_size:
+                            _unite(other, axis, eqn)
+
+    def _held(
+        self, eqn: Equation, held: Program, axes: dict[Var, list[Axis]], call: Call
+    ) -> None:
+        """A program that an equation runs: the last operands and its arguments belong together.
+
+        An argument with a dimension less is a part of its operand along the first one.
+        """
+        inside: dict[Var, list[Axis]] = {}
+        count = len(held.arguments)
+        if len(eqn.inputs) - count in (0, 1):  # a branch has no operand that chose it
+            operands = eqn.inputs[len(eqn.inputs) - count :]
+            _link(operands, axes, held.arguments, inside, eqn)
+        self.run(held, inside, call)
+        if len(held.outputs) == len(eqn.outputs):
+            _link(eqn.outputs, axes, held.outputs, inside, eqn)
+
+
+def _link(
+    outer: Sequence[Atom], axes: dict[Var, list[Axis]], inner: Sequence[Atom],
+    inside: dict[Var, list[Axis]], eqn: Equation,
+) -> None:
+    for x, y in zip(outer, inner, strict=True):
+        more = x.aval.ndim - y.aval.ndim
+        if more in (0, 1):
+            for one, other in zip(_axes(x, axes)[more:], _axes(y, inside), strict=True):
+                _unite(one, other, eqn)
+
+
+def _axes(atom: Atom, axes: dict[Var, list[Axis]]) -> list[Axis]:
+    if not isinstance(atom, Var):
+        return []
+    return axes.setdefault(atom, [Axis() for _ in range(atom.aval.ndim)])
+
+
+def _unite(one: Axis, other: Axis, eqn: Equation) -> None:
+    one, other = one.root(), other.root()
+    if one is other:
+        return
+    for call, (word, where) in other.words.items():
+        held, there = one.words.setdefault(call, (word, where))
+        if held != word:
+            raise ValueError(
+                f"named.check: one axis is {held!r} ({there}) and {word!r} ({where}) in the same "
+                f"function; the two meet in {eqn.op.name!r}, at {describe(eqn.site)}. If "
+                "dimensions are in another order than was meant, `rearrange` them; if one axis is "
+                "to have two words, say so by `named.rename`."
+            )
+    other.same = one

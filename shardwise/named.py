@@ -1,0 +1,34 @@
+"""Logical axes: a function says the words of its dimensions, one table where they go on a mesh.
+
+    Stream = Annotated[Array, "batch seq embed"]
+
+    @named.checked
+    def mlp(x: Stream, up: Annotated[Array, "embed mlp"], down: Annotated[Array, "mlp embed"]) -> Stream:
+        return einsum("batch seq mlp, mlp embed -> batch seq embed", nn.gelu(
+            einsum("batch seq embed, embed mlp -> batch seq mlp", x, up)), down)
+
+    with named.rules({"batch": "data", "mlp": "model", "seq": None, "embed": None}, mesh):
+        ...
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.named.algebra import einsum as einsum
+    from shardwise._src.named.algebra import rearrange as rearrange
+    from shardwise._src.named.algebra import reduce as reduce
+    from shardwise._src.named.algebra import rename as rename
+    from shardwise._src.named.borders import axes as axes
+    from shardwise._src.named.borders import checked as checked
+    from shardwise._src.named.borders import vmap as vmap
+    from shardwise._src.named.check import check as check
+    from shardwise._src.named.rules import rules as rules
+    from shardwise._src.named.rules import stored as stored
+    from shardwise._src.named.trees import like as like
+    from shardwise._src.named.trees import parameters as parameters
+    from shardwise._src.named.trees import shapes as shapes
+    from shardwise._src.named.trees import shardings as shardings
+
+lazy_names(__name__)

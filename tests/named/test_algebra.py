@@ -1,0 +1,122 @@
+"""Sums of products, other dimensions and reductions by words, against NumPy."""
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as snp
+from shardwise import named
+from shardwise.named import einsum, rearrange, reduce, rename
+from shardwise.sharding import AxisType
+from tests.helpers.errors import fails
+from tests.helpers.meshes import MESH, mesh_of
+
+RNG = np.random.default_rng(0)
+A, B = (RNG.normal(size=s).astype(np.float32) for s in ((4, 6, 8), (8, 2)))
+RULES = {"batch": "x", "seq": None, "heads": "y", "head": None, "embed": None, "other": "y"}
+
+
+def each_way(f, *args):
+    """The results of `f` without rules, and by rules over Auto and Explicit axes."""
+    yield f(*args)
+    for kind in AxisType.Auto, AxisType.Explicit:
+        with named.rules(RULES, mesh_of(4, 2, types=(kind, kind))):
+            yield sw.jit(f)(*args)
+
+
+def test_einsum():
+    def f(a, b):
+        return einsum("batch seq embed, embed other -> other batch seq", a, b)
+
+    plain, *placed = each_way(f, A, B)
+    for y in (plain, *placed):
+        np.testing.assert_allclose(y, np.einsum("bse,eo->obs", A, B), rtol=1e-4, atol=1e-5)
+    assert all(y.sharding.spec.dims(3) == (("y",), ("x",), ()) for y in placed)
+
+
+def test_a_contraction_over_a_split_axis():
+    def f(a, b):
+        return einsum("batch other, other embed -> batch embed", a, b)
+
+    for y in each_way(f, A[:, :2, 0], B.T):
+        np.testing.assert_allclose(y, A[:, :2, 0] @ B.T, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(einsum("batch seq embed -> ", A), A.sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "pattern, sizes, wanted",
+    [
+        ("batch seq embed -> embed batch seq", {}, A.transpose(2, 0, 1)),
+        ("batch seq (heads head) -> batch heads seq head", {"heads": 2},
+         A.reshape(4, 6, 2, 4).transpose(0, 2, 1, 3)),
+        ("batch seq (heads head) -> (batch heads) seq head", {"head": 4},
+         A.reshape(4, 6, 2, 4).transpose(0, 2, 1, 3).reshape(8, 6, 4)),
+        ("batch seq embed -> batch 1 (seq embed) 1", {}, A.reshape(4, 1, 48, 1)),
+        ("batch seq embed -> seq (embed batch)", {}, A.transpose(1, 2, 0).reshape(6, 32)),
+    ],
+)  # fmt: skip
+def test_rearrange(pattern, sizes, wanted):
+    for y in each_way(lambda x: rearrange(pattern, x, **sizes), A):
+        np.testing.assert_array_equal(y, wanted)
+
+
+def test_rearrange_knows_the_sizes_of_the_function_around():
+    from typing import Annotated
+
+    @named.checked
+    def f(x: Annotated[sw.Array, "batch seq embed"], w: Annotated[sw.Array, "heads head"]):
+        return rearrange("batch seq (heads head) -> heads batch seq head", x)
+
+    np.testing.assert_array_equal(
+        f(A, np.ones((4, 2))), A.reshape(4, 6, 4, 2).transpose(2, 0, 1, 3)
+    )
+
+
+def test_reduce():
+    for y in each_way(lambda x: reduce("batch seq embed -> embed batch", x, by=snp.max), A):
+        np.testing.assert_array_equal(y, A.max(1).T)
+    for y in each_way(lambda x: reduce("batch seq embed -> batch 1 embed", x, snp.mean), A):
+        np.testing.assert_allclose(y, A.mean(1, keepdims=True), rtol=1e-4, atol=1e-5)
+
+
+def test_rename_sends_an_axis_elsewhere():
+    with named.rules(RULES, MESH):
+        y = sw.jit(lambda x: rename("batch seq embed -> batch other embed", x))(A)
+    assert y.sharding.spec.dims(3) == (("x",), ("y",), ())
+    np.testing.assert_array_equal(y, A)
+
+
+@pytest.mark.parametrize(
+    "fun, message",
+    [
+        (lambda: einsum("a b c, c d -> a e", A, B),
+         "einsum: 'e' of 'a b c, c d -> a e' is in the result only."),
+        (lambda: einsum("a b c -> a", A, B), "einsum: 'a b c -> a' is for 1 operand; got 2."),
+        (lambda: einsum("a b c, a d -> b", A, B),
+         "einsum: 'a' is 4 in operand 0, f32[4,6,8] as 'a b c', but 8 in operand 1, f32[8,2] as "
+         "'a d'. Within a function, a word has one size; say another word where it is another "
+         "axis."),
+        (lambda: einsum("a _ c -> a", A),
+         "einsum: `_` in 'a _ c': in a pattern, each axis needs a word."),
+        (lambda: einsum("a b -> a", A),
+         "einsum: operand 0 is 'a b', which is 2 axes; got f32[4,6,8], which has 3."),
+        (lambda: rearrange("a b c -> a b", A),
+         "rearrange: 'c' of 'a b c -> a b' is on one side only. Both sides of the arrow speak of "
+         "the same axes."),
+        (lambda: rearrange("a b -> b a", A),
+         "rearrange: 'a b' has 2 dimensions; got f32[4,6,8]."),
+        (lambda: rearrange("a b (c d) -> a b c d", A),
+         "rearrange: the sizes of 'c' and 'd' in 'a b (c d)' are not known. Give all but one: "
+         "rearrange(pattern, x, c=...)."),
+        (lambda: rearrange("a b (c d) -> a b c d", A, c=3),
+         "rearrange: a dimension of f32[4,6,8], of size 8, is no (c d) with c=3."),
+        (lambda: rearrange("a b c -> a c b", A, c=3),
+         "rearrange: 'c' is 8 in f32[4,6,8] as 'a b c', but 3 was given."),
+        (lambda: reduce("a b c -> a e", A, snp.sum),
+         "reduce: 'e' of 'a b c -> a e' is in the result only."),
+        (lambda: rename("a b c -> a b", A),
+         "rename: the sides of 'a b c -> a b' do not have as many words."),
+    ],
+)  # fmt: skip
+def test_patterns_that_do_not_fit(fun, message):
+    fails(ValueError, message, fun)
