@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from shardwise._src.api.remat import checkpoint as checkpoint
     from shardwise._src.api.remat import remat as remat
     from shardwise._src.api.shard_map import shard_map as shard_map
+    from shardwise._src.api.smap import smap as smap
     from shardwise._src.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
     from shardwise._src.api.tracing import eval_shape as eval_shape
     from shardwise._src.api.tracing import make_jaxpr as make_jaxpr

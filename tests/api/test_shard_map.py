@@ -296,14 +296,32 @@ def test_an_axis_is_manual_once():
     )
 
 
-def test_without_arguments_and_results():
-    def f():
-        sw.debug.callback(lambda: None)
+@pytest.mark.parametrize("run", [lambda f: f, sw.jit], ids=["eager", "jit"])
+def test_effects_alone(run):
+    """Without arguments that it uses and without results."""
+    seen = []
 
-    assert message_of(ValueError, sw.shard_map(f, mesh=LINE, in_specs=(), out_specs=None)) == (
-        "shard_map of f has no arguments and no results, which XLA cannot divide. Give it an "
-        "argument, such as a number that it does not use."
-    )
+    def f(*args):
+        sw.debug.callback(lambda i: seen.append(int(i)), lax.axis_index("x"))
+
+    for specs, args in (((), ()), ((P("x"),), (np.ones(8),)), ((P(),), (2.0,))):
+        seen.clear()
+        assert run(sw.shard_map(f, mesh=LINE, in_specs=specs, out_specs=None))(*args) is None
+        sw.effects_barrier()
+        assert sorted(seen) == list(range(8))
+    assert run(sw.shard_map(lambda: None, mesh=LINE, in_specs=(), out_specs=None))() is None
+
+
+def test_effects_alone_over_batches():
+    seen = []
+
+    def f(x):
+        sw.debug.callback(lambda x: seen.append(float(x)), x.sum())
+
+    both = sw.vmap(sw.shard_map(f, mesh=LINE, in_specs=P("x"), out_specs=None))
+    assert sw.jit(both)(np.stack([np.arange(8.0), -np.arange(8.0)])) is None
+    sw.effects_barrier()
+    assert sorted(seen) == sorted([*range(8), *range(0, -8, -1)])
 
 
 def test_ordered_effects_are_refused():

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, overload
 
+import numpy as np
+
 from shardwise._src.api.divided_refs import with_refs
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import called, check_function
@@ -26,7 +28,7 @@ from shardwise._src.messages.words import listed, shown
 from shardwise._src.ops.sharding import settle
 from shardwise._src.refs.refs import NotThreaded, is_ref
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.transforms.stage import stage
+from shardwise._src.transforms.stage import program_of, stage
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.mesh import AbstractMesh, Mesh
@@ -60,7 +62,8 @@ def shard_map(
     Args:
       in_specs: how each argument is divided: a PartitionSpec, or a prefix of the tree of positional
         arguments. Along an axis that a spec does not name all devices get the same part. None: as
-        the types of arguments over Explicit axes say.
+        the types of arguments over Explicit axes say. What such types say and specs do not is an
+        error: `shardwise.reshard` divides an argument anew.
       out_specs: how the results are put together, likewise. Along an axis that a spec does not name
         the results must be the same.
       mesh: a Mesh or an AbstractMesh; by default the one in scope.
@@ -74,8 +77,10 @@ def shard_map(
       The mapped function.
 
     Raises:
-      ValueError: if a dimension is not divisible by the size of the axes that divide it, or a
-        result may vary along an axis that its spec does not name.
+      ValueError: if a dimension is not divisible by the size of the axes that divide it, an
+        argument is divided over Explicit axes in another way than by its spec, or a result may vary
+        along an axis that its spec does not name.
+      TypeError: if in_specs is None, and types cannot say it.
     """
     if f is None:
         return functools.partial(
@@ -88,42 +93,63 @@ def shard_map(
     @functools.wraps(f)
     @hides_frames
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            raise TypeError(
-                f"{what} takes arguments by position, for which in_specs has specs; got "
-                f"{listed(list(kwargs))} by name. Give them by position, or bind them in a "
-                "function of the others."
-            )
-        own = _mesh(what, mesh)
+        by_position(what, kwargs, "in_specs has specs")
+        own = mesh_of(what, mesh, "Pass `mesh=`, or enter one")
         axes = _axes(what, own, axis_names)
-        place = NamedSharding(own, PartitionSpec())
-        leaves, tree = flatten(args)
-        names = argument_names(args, {}, names_of(f))
-        values = [x if is_ref(x) else as_input(x, what, lambda i=i: names[i])
-                  for i, x in enumerate(leaves)]
-        if in_specs is None:
-            types = [x.type if is_ref(x) else type_of(x) for x in values]
-            specs: list[Any] = [_spec_of(t, axes) for t in types]
-        else:
-            specs = broadcast_to_arguments(
+
+        def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
+            if in_specs is None:
+                return inferred(what, "in_specs", values, own, axes)
+            return broadcast_to_arguments(
                 in_specs, args, f"{what}: in_specs", names_of(f), _is_spec
             )
-        out_trees: list[Any] = []
 
-        def flat(*parts: Any) -> list[Any]:
-            outs, out_tree = flatten(called(what, f, tree.unflatten(parts), {}))
-            out_trees.append(out_tree)
-            return checked_results(outs, out_tree, what)
-
-        def put_together(program: Program) -> tuple[PartitionSpec, ...]:
-            return _out_specs(what, out_specs, out_trees[0], program, place, axes, check_vma)
-
-        results = over_parts(
-            what, name_of(f), flat, values, names, specs, put_together, place, axes, check_vma
+        return on_parts(
+            what, f, args, own, axes, specs_of, lambda program, tree: out_specs, check_vma
         )
-        return out_trees[0].unflatten(results)
 
     return mapped
+
+
+def by_position(what: str, kwargs: dict[str, Any], why: str) -> None:
+    if kwargs:
+        raise TypeError(
+            f"{what} takes arguments by position, for which {why}; got {listed(list(kwargs))} by "
+            "name. Give them by position, or bind them in a function of the others."
+        )
+
+
+def on_parts(
+    what: str, f: Callable[..., Any], args: tuple[Any, ...], mesh: Mesh | AbstractMesh,
+    axes: tuple[Any, ...], specs_of: Callable[[Sequence[Any], Sequence[str]], list[Any]],
+    out_specs: Callable[[Program, Any], Any], tracked: bool,
+) -> Any:
+    """The results of `f` on the parts of its arguments.
+
+    specs_of:  of values and their names: how each is divided.
+    out_specs: of the program and the tree of the results: a prefix of that tree.
+    """
+    place = NamedSharding(mesh, PartitionSpec())
+    leaves, tree = flatten(args)
+    names = argument_names(args, {}, names_of(f))
+    values = [x if is_ref(x) else as_input(x, what, lambda i=i: names[i])
+              for i, x in enumerate(leaves)]
+    specs = specs_of(values, names)
+    out_trees: list[Any] = []
+
+    def flat(*parts: Any) -> list[Any]:
+        outs, out_tree = flatten(called(what, f, tree.unflatten(parts), {}))
+        out_trees.append(out_tree)
+        return checked_results(outs, out_tree, what)
+
+    def put_together(program: Program) -> tuple[PartitionSpec, ...]:
+        prefix = out_specs(program, out_trees[0])
+        return _out_specs(what, prefix, out_trees[0], program, place, axes, tracked)
+
+    results = over_parts(
+        what, name_of(f), flat, values, names, specs, put_together, place, axes, tracked
+    )
+    return out_trees[0].unflatten(results)
 
 
 def over_parts(
@@ -182,39 +208,81 @@ def _over_parts(
     with inside(place, axes, tracked):
         program, captured = stage(flat, types, transform="shard_map", name=name, names=names)
         program, constants = opened(program)
-        program = shared(program)
+        program, count = shared(program), len(program.outputs)
+        out_specs = tuple(put_together(program))
+        if not program.outputs:
+            if not program.effects:
+                return []
+            program, out_specs = _with_result(program), (PartitionSpec(),)
     given = [*constants, *captured, *values]
-    if not given and not program.outputs:
-        raise ValueError(
-            f"{what} has no arguments and no results, which XLA cannot divide. Give it an "
-            "argument, such as a number that it does not use."
-        )
     whole = [PartitionSpec()] * (len(given) - len(values))
     params: dict[str, Any] = {
         "program": program, "place": place, "in_specs": (*whole, *specs),
-        "out_specs": tuple(put_together(program)), "axes": axes, "tracked": tracked,
+        "out_specs": out_specs, "axes": axes, "tracked": tracked,
     }
-    return shard_map_op(*_placed(given, params), **params)
+    results = shard_map_op(*_placed(given, params), **params)
+    return results[:count]
+
+
+def inferred(
+    what: str, argument: str, values: Sequence[Any], mesh: Mesh | AbstractMesh,
+    axes: tuple[Any, ...],
+) -> list[PartitionSpec]:
+    """How types say that values are divided over Explicit axes that become manual.
+
+    argument: the one that would say it.
+    """
+    explicit = mesh.abstract_mesh.explicit_axes
+    if values and (others := [a for a in axes if a not in explicit]):
+        raise TypeError(
+            f"{what}: {argument} is needed. Types say how arguments are divided along Explicit "
+            f"axes only, and {listed(others)} of {mesh} "
+            f"{'is' if len(others) == 1 else 'are'} none."
+        )
+    return [_spec_of(x.type if is_ref(x) else type_of(x), axes) for x in values]
 
 
 def _spec_of(t: ArrayType, axes: Any) -> PartitionSpec:
-    """How a value is divided over Explicit axes that become manual."""
     if t.spec is None or t.mesh is None:
         return PartitionSpec()
     rows = [tuple([a for a in names if a in axes]) for names in t.spec.dims(t.ndim)]
     return PartitionSpec(*rows)
 
 
+def _check_explicit(
+    what: str, name: str, t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any
+) -> None:
+    """Raises where the type of an argument says another division over Explicit axes."""
+    mesh = place.mesh.abstract_mesh
+    if t.mesh is None or t.spec is None or not {*axes} <= {*mesh.explicit_axes}:
+        return
+    held = _spec_of(t, axes)
+    if held.dims(t.ndim) != spec.dims(t.ndim):
+        raise ValueError(
+            f"{what}: {name} is of type {t.str_short(True)}, which is not divided as its spec "
+            f"{spec} says. Pass `shardwise.reshard({name}, {spec})`; or write {held} as its spec, "
+            "or leave specs out, for arguments as they are."
+        )
+
+
+def _with_result(program: Program) -> Program:
+    """The program with a result. XLA does not divide code of effects alone."""
+
+    def fun(*args: Any) -> list[Any]:
+        return [*program(*args), np.int32(0)]
+
+    return program_of(fun, program.in_types, program.name, "shard_map")
+
+
 def _is_spec(x: Any) -> bool:
     return isinstance(x, PartitionSpec)
 
 
-def _mesh(what: str, mesh: Any) -> Mesh | AbstractMesh:
+def mesh_of(what: str, mesh: Any, how: str) -> Mesh | AbstractMesh:
+    """The mesh that is given, or that in scope. how: to give one, for the error."""
     found = current().mesh if mesh is None else mesh
     if found is None or found.empty:
-        raise ValueError(
-            f"{what}: there is no mesh. Pass `mesh=`, or enter one with `shardwise.set_mesh`."
-        )
+        raise ValueError(f"{what}: there is no mesh. {how} with `shardwise.set_mesh`.")
     if not isinstance(found, Mesh | AbstractMesh):
         raise TypeError(f"{what}: mesh must be a Mesh or an AbstractMesh; got {shown(found)}.")
     scope = current().mesh  # inside of another map, some of its axes are manual
@@ -246,6 +314,7 @@ def _part(
 ) -> ArrayType:
     """The type of the part of an argument."""
     _check_spec(what, "in_specs", name, t, place, spec, axes)
+    _check_explicit(what, name, t, place, spec, axes)
     sizes = place.mesh.shape
     for d, names in enumerate(spec.dims(t.ndim)):
         count = math.prod([sizes[a] for a in names if a in axes])

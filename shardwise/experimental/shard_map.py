@@ -1,0 +1,10 @@
+"""The older form of `shard_map`, at the path that it had."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.compat.shard_map import shard_map as shard_map
+
+lazy_names(__name__)
