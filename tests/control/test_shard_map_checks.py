@@ -87,6 +87,68 @@ def test_checks(f, expected, wrap, checked):
         close(y, plain, 0)
 
 
+@sw.custom_jvp
+def own_jvp(x):
+    return at_most(13)(x)
+
+
+own_jvp.defjvp(lambda primals, tangents: (own_jvp(*primals), 2 * tangents[0]))
+
+
+@sw.custom_vjp
+def own_vjp(x):
+    return at_most(13)(x)
+
+
+own_vjp.defvjp(lambda x: (own_vjp(x), None), lambda _, ct: (ct,))
+
+
+def sums_in_scan(x):
+    return lax.scan(lambda c, _: (at_most(100)(lax.psum(c, "x")), None), x, None, length=2)[0]
+
+
+def sums_in_while(x):
+    return lax.while_loop(
+        lambda c: lax.pmax(c.max(), ("x", "y")) < 200,
+        lambda c: at_most(100)(c + lax.pmean(c, "x")), x,
+    )
+
+
+def by_place(x):
+    """The branches of devices: the first of them fails on the third device."""
+    return lax.switch(lax.axis_index("x"), [lambda x: x, at_most(4), at_most(99), at_most(9)], x)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("f", "expected"),
+    [
+        (own_jvp, "14.0 is not below 13"),
+        (own_vjp, "14.0 is not below 13"),
+        (sw.checkpoint(at_most(13)), "14.0 is not below 13"),
+        (sw.vmap(at_most(13)), "14.0 is not below 13"),
+        (sw.grad(lambda x: at_most(13)(x).sum()), "14.0 is not below 13"),
+        (sums_in_scan, "132.0 is not below 100"),
+        (sums_in_while, None),
+        (by_place, "6.0 is not below 4"),
+        (lambda x: lax.scan(lambda c, r: (c + r.sum(), at_most(13)(r)), 0.0, x)[1],
+         "14.0 is not below 13"),
+    ],
+)  # fmt: skip
+def test_checks_in_other_functions(f, expected, checked):
+    found = sw.jit(checkify.checkify(over(f, checked)))(X)[0].get()
+    if f is sums_in_while:  # in NumPy, all devices together
+        c = X.reshape(4, 2, 2)
+        while c.max() < 200:
+            c = c + c.mean(0)
+            if c.max() >= 100:
+                failed = [v for v in c.max(1).ravel() if v >= 100]
+                expected = f"{failed[0]} is not below 100"
+                break
+            c = c + 1
+    assert found == f"{expected} (`check` failed)"
+
+
 @BOTH
 def test_the_first_device_tells_as_in_jax(checked):
     def run(lib, check, checks, mesh, spec):
