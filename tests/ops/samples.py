@@ -26,6 +26,8 @@ UNSAMPLED: dict[str, str] = {
     "scan": "holds a program; tests/control",
     "cond": "holds programs; tests/control",
     "shard_map": "holds a program; tests/api/test_shard_map.py",
+    **{name: "knows what is shared along a named axis; tests/api/test_grad_by_name.py"
+       for name in ("share", "shared_sum")},
     "pcast": "changes types inside of a shard_map; tests/api/test_shard_map.py",
     **{name: "is between the values of a mapped axis; tests/lax/test_parallel.py" for name in (
         "psum", "pmax", "pmin", "all_gather", "reduce_scatter", "all_to_all", "ppermute",

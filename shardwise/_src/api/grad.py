@@ -15,6 +15,7 @@ from shardwise._src.api.differentiated_refs import (
     places,
     write_moved,
 )
+from shardwise._src.api.sharing import sharing, sharing_axes
 from shardwise._src.api.signatures import as_argnums, called, check_argnums, check_function
 from shardwise._src.api.tangents import (
     as_tangent,
@@ -98,7 +99,8 @@ def _picked(args: Sequence[Any], argnums: tuple[int, ...]) -> tuple[list[Any], A
 
 def value_and_grad(
     fun: Callable[P, T], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-    holomorphic: bool = False, allow_int: bool = False,
+    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+    axis_name: Any = None,
 ) -> Callable[P, tuple[T, Any]]:
     """A function that gives `fun`'s value and its gradient.
 
@@ -108,6 +110,9 @@ def value_and_grad(
       argnums: which positional arguments to differentiate by.
       holomorphic: whether `fun` is a holomorphic function of complex arguments.
       allow_int: integer arguments are allowed; their gradients are zeros of dtype `float0`.
+      axis_name: the name of an axis in scope, or a tuple of several, along which each index has a
+        loss: the gradient by an argument that all indices share is the sum of theirs. Without it,
+        each index has the derivatives of its own. `reduce_axes`: the same, in a tuple.
 
     Returns:
       A function of the same arguments. It gives (value, gradient), or ((value, aux), gradient);
@@ -120,6 +125,7 @@ def value_and_grad(
     name = name_of(fun)
     what = f"grad of {name}"
     nums = as_argnums(argnums, what)
+    shared_over = sharing_axes(axis_name, reduce_axes)
 
     @functools.wraps(fun)
     @hides_frames
@@ -135,6 +141,8 @@ def value_and_grad(
         _check_inputs(name, path, values, holomorphic, allow_int)
         trees: list[Any] = []
         flat = _flat_function(fun, trees, rebuild, has_aux, what, kwargs)
+        if shared_over:
+            flat = sharing(flat, "grad", shared_over)
         outs, linear = _linearize(
             flat, values, "grad", name, differentiated=lambda: trees[0].num_leaves,
             forward=_forward(),
@@ -156,13 +164,16 @@ def value_and_grad(
 
 def grad(
     fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-    holomorphic: bool = False, allow_int: bool = False,
+    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+    axis_name: Any = None,
 ) -> Callable[P, Any]:
     """The gradient of a scalar function; with `has_aux`, the pair (gradient, aux).
 
     See `value_and_grad` for the arguments and errors.
     """
-    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
+    both = value_and_grad(
+        fun, argnums, has_aux, holomorphic, allow_int, reduce_axes, axis_name
+    )
 
     @functools.wraps(fun)
     @hides_frames
@@ -311,15 +322,24 @@ def linear_parts(
 
 @overload
 def vjp(
-    fun: Callable[..., T], *primals: Any, has_aux: Literal[False] = False
+    fun: Callable[..., T], *primals: Any, has_aux: Literal[False] = False,
+    reduce_axes: Sequence[Any] = (), axis_name: Any = None,
 ) -> tuple[T, VJP]: ...
 @overload
 def vjp(
-    fun: Callable[..., tuple[T, Aux]], *primals: Any, has_aux: Literal[True]
+    fun: Callable[..., tuple[T, Aux]], *primals: Any, has_aux: Literal[True],
+    reduce_axes: Sequence[Any] = (), axis_name: Any = None,
 ) -> tuple[T, VJP, Aux]: ...
 @hides_frames
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+def vjp(
+    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = (),
+    axis_name: Any = None,
+) -> tuple[Any, ...]:
     """`fun(*primals)` and the function that pulls cotangents back.
+
+    Args:
+      axis_name, reduce_axes: named axes over which the cotangents of primals are summed that all
+        indices share; see `value_and_grad`.
 
     Returns:
       (result, pull_back), with `has_aux` also aux. `pull_back(ct)` takes a cotangent of the
@@ -327,6 +347,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
       that it keeps, and can be an argument or a result of `jit`; `pull_back.with_refs(*refs)(ct)`
       adds cotangents to refs, and is how to get those of primals that are refs.
     """
+    if shared_over := sharing_axes(axis_name, reduce_axes):
+        fun = sharing(fun, "vjp", shared_over)
     result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
     leaves = flatten(primals)[0]
     values = [value_of(x) if is_ref(x) else x for x in leaves]

@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.context import NamedAxis
 from shardwise._src.core.infer import itself, known, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.messages.words import brief, listed
 from shardwise._src.numpy.binary import true_divide
-from shardwise._src.numpy.named import across
+from shardwise._src.numpy.named import across, index_along
 from shardwise._src.ops import collective as ops
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.cast import convert_element_type
@@ -363,16 +362,9 @@ def axis_index(axis_name: AxisNames) -> Array:
     axes = CollectiveAxes("axis_index", axis_name)
     found: Any = np.int32(0)
     for i, axis in enumerate(axes.found):
-        own = _index(axis)
+        own = index_along(axis)
         found = own if i == 0 else add(mul(found, np.int32(axis.size)), own)
     return found
-
-
-def _index(axis: NamedAxis) -> Any:
-    if axis.serial is not None:
-        return axis.serial.value
-    names, sizes = zip(*(axis.parts or ((axis.name, axis.size),)), strict=True)
-    return ops.number(names, sizes, varies=axis.tracked)
 
 
 def axis_size(axis_name: AxisNames) -> int:

@@ -24,11 +24,14 @@ from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import complex, cos, log, mul, neg, sin, sqrt, sub
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.sharding import placed
-from shardwise._src.random.arguments import check_key, inexact_dtype, sizes, typed_key
+from shardwise._src.random.arguments import inexact_dtype, sizes, typed_key
 from shardwise._src.random.continuous import normal_sample, truncated_sample
 from shardwise._src.random.draws import keys_of, uniform_sample, unit_sample
+from shardwise._src.random.named import keyed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, real_dtype
+from shardwise._src.types.named_shape import NamedShape
+from shardwise._src.types.partition_spec import AxisName
 
 
 class Initializer(Protocol):
@@ -40,7 +43,7 @@ class Initializer(Protocol):
     ) -> Array: ...
 
 
-Axes = int | Sequence[int]
+Axes = AxisName | Sequence[AxisName]  # dimensions, and names of axes in scope
 
 # Standard deviations of a standard normal number cut off at 2: on both sides, and in modulus.
 _CUT_REAL, _CUT_COMPLEX = 0.87962566103423978, 0.95311164380491208
@@ -78,7 +81,8 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
 
 
 def _constant(name: str, value: Any, shape: Any, dtype: Any, out_sharding: Any) -> Any:
-    args = value, sizes(name, shape), _any_dtype(name, dtype)
+    lengths = shape.positional if isinstance(shape, NamedShape) else shape
+    args = value, sizes(name, lengths), _any_dtype(name, dtype)
     return _filled(*args) if out_sharding is None else placed(_filled, out_sharding, *args)
 
 
@@ -121,10 +125,10 @@ def _made(name: str, default: Any, plan: Callable) -> Initializer:
         key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = default,
         out_sharding: OutSharding = None,
     ) -> Array:
-        check_key(name, key)
-        lengths, wanted = sizes(name, shape), inexact_dtype(name, dtype)
-        kind, factor = plan(lengths, wanted)
-        args = key, kind, float(factor), lengths, wanted
+        wanted = inexact_dtype(name, dtype)
+        own, lengths = keyed(name, key, shape)
+        kind, factor = plan(shape if isinstance(shape, NamedShape) else lengths, wanted)
+        args = own, kind, float(factor), lengths, wanted
         return _drawn(*args) if out_sharding is None else placed(_drawn, out_sharding, *args)
 
     init.__name__ = init.__qualname__ = name
@@ -179,11 +183,13 @@ def variance_scaling(
     distribution: "truncated_normal" (cut off at 2 standard deviations), "normal" or "uniform".
     in_axis, out_axis: the axes of inputs and outputs; all others are the receptive field, except
     batch_axis:   axes along which there are independent layers.
+
+    Axes are dimensions, or names of axes that the shape has (`core.NamedShape`).
     """
     _check_choice("mode", mode, _FANS)
     _check_choice("distribution", distribution, ("truncated_normal", "normal", "uniform"))
 
-    def plan(shape: tuple, dtype: Any) -> tuple[Any, float]:
+    def plan(shape: Any, dtype: Any) -> tuple[Any, float]:
         fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
         variance = scale / _FANS[mode](fan_in, fan_out)
         if distribution == "normal":
@@ -211,7 +217,7 @@ def _check_choice(what: str, given: str, known: Any) -> None:
         )
 
 
-def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
+def _fans(shape: Any, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
     """The numbers of inputs and outputs of each unit."""
     if len(shape) < 2 and in_axis == -2:
         raise ValueError(
@@ -220,10 +226,11 @@ def _fans(shape: tuple, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tupl
         )
 
     def size(axes: Axes) -> int:
-        return math.prod(shape[a] for a in ((axes,) if isinstance(axes, int) else axes))
+        return math.prod(shape[a] for a in (axes if isinstance(axes, tuple | list) else (axes,)))
 
     inputs, outputs = size(in_axis), size(out_axis)
-    receptive = math.prod(shape) / max(inputs * outputs * size(batch_axis), 1)
+    total = shape.total if isinstance(shape, NamedShape) else math.prod(shape)
+    receptive = total / max(inputs * outputs * size(batch_axis), 1)
     return inputs * receptive, outputs * receptive
 
 

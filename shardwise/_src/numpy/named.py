@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.base.context import current
+from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.base.lazy import public_name
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.op import Op
@@ -67,6 +67,14 @@ class NamedAxes:
         pairs = [pair for a in self.found for pair in a.parts or ((a.name, a.size),)]
         names, sizes = zip(*pairs, strict=True) if pairs else ((), ())
         return {"names": names, "sizes": sizes}
+
+
+def index_along(axis: NamedAxis) -> Any:
+    """The own index along an axis: an int32."""
+    if axis.serial is not None:
+        return axis.serial.value
+    names, sizes = zip(*(axis.parts or ((axis.name, axis.size),)), strict=True)
+    return collective.number(names, sizes, varies=axis.tracked)
 
 
 def is_name(axis: Any) -> bool:

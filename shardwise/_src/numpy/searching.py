@@ -33,7 +33,7 @@ from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.elementwise import add, div, mul, rem
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.types.annotations import Array, ArrayLike, ShapeLike
+from shardwise._src.types.annotations import Array, ArrayLike, Ints
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_integer
 
 BOOL = np.dtype(bool)
@@ -297,7 +297,7 @@ def _unravel(indices: Any, shape: tuple) -> list[Any]:
 
 
 @one_program
-def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
+def unravel_index(indices: ArrayLike, shape: Ints) -> tuple[Array, ...]:
     """For places in a flat array, those in an array of `shape`; moved inside the bounds."""
     if not is_integer(type_of(indices).dtype):
         raise TypeError(f"unravel_index takes integers; got {type_of(indices).str_short(True)}.")

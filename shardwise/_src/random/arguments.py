@@ -91,10 +91,6 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
     return found
 
 
-def optional_sizes(name: str, shape: Any) -> tuple[int, ...] | None:
-    return None if shape is None else sizes(name, shape)
-
-
 def common_sizes(name: str, shape: tuple[int, ...] | None, *params: Any) -> tuple[int, ...]:
     """The shape of the result: the given one, or that of the parameters together."""
     shapes = [type_of(p).shape for p in params]

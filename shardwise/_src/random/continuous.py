@@ -49,32 +49,28 @@ from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.special import erf, erf_inv
 from shardwise._src.random.arguments import (
-    check_key,
     common_sizes,
     float_dtype,
     inexact_dtype,
-    optional_sizes,
     parameter,
-    sizes,
     typed_key,
 )
 from shardwise._src.random.draws import keys_of, rademacher_sample, uniform_sample, unit_sample
+from shardwise._src.random.named import keyed, optionally_keyed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import finfo, is_complex, real_dtype
 
 FLOAT32, UINT32 = np.dtype(np.float32), np.dtype(np.uint32)
 
 
-def plain(name: str, key: Any, shape: Any, dtype: Any) -> tuple[tuple[int, ...], Any]:
+def plain(name: str, key: Any, shape: Any, dtype: Any) -> tuple[Any, tuple[int, ...], Any]:
     """Checks the arguments that all samplers without parameters have."""
-    check_key(name, key)
-    return sizes(name, shape), float_dtype(name, dtype)
+    return *keyed(name, key, shape), float_dtype(name, dtype)
 
 
-def shaped(name: str, key: Any, shape: Any, dtype: Any) -> tuple[tuple[int, ...] | None, Any]:
+def shaped(name: str, key: Any, shape: Any, dtype: Any) -> tuple[Any, tuple[int, ...] | None, Any]:
     """Checks the arguments that samplers with parameters have; a shape may be None."""
-    check_key(name, key)
-    return optional_sizes(name, shape), float_dtype(name, dtype)
+    return *optionally_keyed(name, key, shape), float_dtype(name, dtype)
 
 
 # -- normal --
@@ -87,8 +83,8 @@ def normal(
     """Standard normal numbers; complex ones have unit variance, half of it in each part."""
     if out_sharding is not None:
         return placed(normal, out_sharding, key, shape, dtype)
-    check_key("normal", key)
-    return _normal(key, sizes("normal", shape), inexact_dtype("normal", dtype))
+    key, shape = keyed("normal", key, shape)
+    return _normal(key, shape, inexact_dtype("normal", dtype))
 
 
 @fused(arrays=1)
@@ -111,8 +107,7 @@ def lognormal(
     """exp(sigma * x) for standard normal x."""
     if out_sharding is not None:
         return placed(lognormal, out_sharding, key, sigma, shape, dtype)
-    check_key("lognormal", key)
-    shape = optional_sizes("lognormal", shape)
+    key, shape = optionally_keyed("lognormal", key, shape)
     return _lognormal(key, sigma, shape, inexact_dtype("lognormal", dtype))
 
 
@@ -130,7 +125,7 @@ def truncated_normal(
     """Standard normal numbers, given that they are in the open interval (lower, upper)."""
     if out_sharding is not None:
         return placed(truncated_normal, out_sharding, key, lower, upper, shape, dtype)
-    shape, dtype = shaped("truncated_normal", key, shape, dtype)
+    key, shape, dtype = shaped("truncated_normal", key, shape, dtype)
     return _truncated_normal(key, lower, upper, shape, dtype)
 
 
@@ -158,7 +153,7 @@ def maxwell(
     """The length of a standard normal vector in three dimensions."""
     if out_sharding is not None:
         return placed(maxwell, out_sharding, key, shape, dtype)
-    shape, dtype = plain("maxwell", key, shape, dtype)
+    key, shape, dtype = plain("maxwell", key, shape, dtype)
     return _maxwell(key, shape, dtype)
 
 
@@ -183,7 +178,7 @@ def double_sided_maxwell(
     """
     if out_sharding is not None:
         return placed(double_sided_maxwell, out_sharding, key, loc, scale, shape, dtype)
-    shape, dtype = plain("double_sided_maxwell", key, shape, dtype)
+    key, shape, dtype = plain("double_sided_maxwell", key, shape, dtype)
     return _double_sided_maxwell(key, loc, scale, shape, dtype)
 
 
@@ -205,7 +200,7 @@ def wald(
     """Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
     if out_sharding is not None:
         return placed(wald, out_sharding, key, mean, shape, dtype)
-    shape, dtype = shaped("wald", key, shape, dtype)
+    key, shape, dtype = shaped("wald", key, shape, dtype)
     return _wald(key, mean, shape, dtype)
 
 
@@ -233,7 +228,7 @@ def exponential(
     """Exponential numbers with mean 1."""
     if out_sharding is not None:
         return placed(exponential, out_sharding, key, shape, dtype)
-    shape, dtype = plain("exponential", key, shape, dtype)
+    key, shape, dtype = plain("exponential", key, shape, dtype)
     return _exponential(key, shape, dtype)
 
 
@@ -253,7 +248,7 @@ def pareto(
     """Pareto numbers of 1 or more, with tail exponent `b`."""
     if out_sharding is not None:
         return placed(pareto, out_sharding, key, b, shape, dtype)
-    shape, dtype = shaped("pareto", key, shape, dtype)
+    key, shape, dtype = shaped("pareto", key, shape, dtype)
     return _pareto(key, b, shape, dtype)
 
 
@@ -271,7 +266,7 @@ def weibull_min(
     """Weibull numbers of 0 or more."""
     if out_sharding is not None:
         return placed(weibull_min, out_sharding, key, scale, concentration, shape, dtype)
-    shape, dtype = plain("weibull_min", key, shape, dtype)
+    key, shape, dtype = plain("weibull_min", key, shape, dtype)
     return _weibull_min(key, scale, concentration, shape, dtype)
 
 
@@ -292,7 +287,7 @@ def rayleigh(
     """The length of a normal vector in two dimensions, of standard deviation `scale` in each."""
     if out_sharding is not None:
         return placed(rayleigh, out_sharding, key, scale, shape, dtype)
-    shape, dtype = shaped("rayleigh", key, shape, dtype)
+    key, shape, dtype = shaped("rayleigh", key, shape, dtype)
     return _rayleigh(key, scale, shape, dtype)
 
 
@@ -315,7 +310,7 @@ def gumbel(
     """
     if out_sharding is not None:
         return placed(gumbel, out_sharding, key, shape, dtype, mode)
-    shape, dtype = plain("gumbel", key, shape, dtype)
+    key, shape, dtype = plain("gumbel", key, shape, dtype)
     return _gumbel(key, shape, dtype, gumbel_mode("gumbel", mode))
 
 
@@ -380,7 +375,7 @@ def laplace(
     """Laplace numbers: exponential ones of either sign."""
     if out_sharding is not None:
         return placed(laplace, out_sharding, key, shape, dtype)
-    shape, dtype = plain("laplace", key, shape, dtype)
+    key, shape, dtype = plain("laplace", key, shape, dtype)
     return _laplace(key, shape, dtype)
 
 
@@ -398,7 +393,7 @@ def logistic(
     """Logistic numbers: log(u) - log(1 - u) for uniform u."""
     if out_sharding is not None:
         return placed(logistic, out_sharding, key, shape, dtype)
-    shape, dtype = plain("logistic", key, shape, dtype)
+    key, shape, dtype = plain("logistic", key, shape, dtype)
     return _logistic(key, shape, dtype)
 
 
@@ -416,7 +411,7 @@ def cauchy(
     """Cauchy numbers: the ratio of two normal ones."""
     if out_sharding is not None:
         return placed(cauchy, out_sharding, key, shape, dtype)
-    shape, dtype = plain("cauchy", key, shape, dtype)
+    key, shape, dtype = plain("cauchy", key, shape, dtype)
     return _cauchy(key, shape, dtype)
 
 
@@ -435,7 +430,7 @@ def triangular(
     """Numbers in [left, right] whose density rises linearly to `mode`, then falls."""
     if out_sharding is not None:
         return placed(triangular, out_sharding, key, left, mode, right, shape, dtype)
-    shape, dtype = shaped("triangular", key, shape, dtype)
+    key, shape, dtype = shaped("triangular", key, shape, dtype)
     return _triangular(key, left, mode, right, shape, dtype)
 
 

@@ -44,13 +44,12 @@ from shardwise._src.random.arguments import (
     check_key,
     common_sizes,
     int_dtype,
-    optional_sizes,
     parameter,
-    sizes,
     typed_key,
 )
 from shardwise._src.random.continuous import gumbel_mode, gumbel_sample, shaped
 from shardwise._src.random.draws import keys_of, randint_sample, unit_sample
+from shardwise._src.random.named import keyed, optionally_keyed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, is_complex, is_integer, to_inexact
 
@@ -72,8 +71,7 @@ def categorical(
     """
     if out_sharding is not None:
         return placed(categorical, out_sharding, key, logits, axis, shape, replace, mode)
-    check_key("categorical", key)
-    shape = optional_sizes("categorical", shape)
+    key, shape = optionally_keyed("categorical", key, shape)
     return _categorical(
         key, logits, operator.index(axis), shape, bool(replace), gumbel_mode("categorical", mode)
     )
@@ -146,8 +144,7 @@ def choice(
     p:       the probability of each; uniform by default. With `replace=False`, at least as many
              must be positive as are drawn.
     """
-    check_key("choice", key)
-    shape = sizes("choice", shape)
+    key, shape = keyed("choice", key, shape)
     if type_of(a).shape == ():
         a = _count("choice", "a", a)
         n = a
@@ -341,8 +338,8 @@ def geometric(
     """The number of trials up to the first success, each of probability `p`; 1 or more."""
     if out_sharding is not None:
         return placed(geometric, out_sharding, key, p, shape, dtype)
-    check_key("geometric", key)
-    return _geometric(key, p, optional_sizes("geometric", shape), int_dtype("geometric", dtype))
+    key, shape = optionally_keyed("geometric", key, shape)
+    return _geometric(key, p, shape, int_dtype("geometric", dtype))
 
 
 @fused(arrays=2)
@@ -363,8 +360,8 @@ def poisson(
     """Poisson numbers with mean `lam`, which is not negative."""
     if out_sharding is not None:
         return placed(poisson, out_sharding, key, lam, shape, dtype)
-    check_key("poisson", key)
-    return _poisson(key, lam, optional_sizes("poisson", shape), int_dtype("poisson", dtype))
+    key, shape = optionally_keyed("poisson", key, shape)
+    return _poisson(key, lam, shape, int_dtype("poisson", dtype))
 
 
 @fused(arrays=2)
@@ -388,7 +385,7 @@ def binomial(
     """
     if out_sharding is not None:
         return placed(binomial, out_sharding, key, n, p, shape, dtype)
-    shape, dtype = shaped("binomial", key, shape, dtype)
+    key, shape, dtype = shaped("binomial", key, shape, dtype)
     return _binomial(key, n, p, shape, dtype)
 
 
@@ -421,7 +418,7 @@ def multinomial(
     n: of a shape that broadcasts to that of `p` without its last dimension.
     p: probabilities of the outcomes, `(..., k)`. shape: of the result, by default that of `p`.
     """
-    shape, dtype = shaped("multinomial", key, shape, dtype)
+    key, shape, dtype = shaped("multinomial", key, shape, dtype)
     return _multinomial(key, n, p, shape, dtype)
 
 

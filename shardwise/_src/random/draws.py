@@ -29,15 +29,13 @@ from shardwise._src.ops.random.bits import draw_bits, split_keys, unit_bits, uni
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.sharding import placed
 from shardwise._src.random.arguments import (
-    check_key,
     common_sizes,
     float_dtype,
     int_dtype,
-    optional_sizes,
     parameter,
-    sizes,
     typed_key,
 )
+from shardwise._src.random.named import keyed, optionally_keyed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import (
     canonicalize,
@@ -71,13 +69,13 @@ def bits(
     """
     if out_sharding is not None:
         return placed(bits, out_sharding, key, shape, dtype)
-    check_key("bits", key)
+    key, shape = keyed("bits", key, shape)
     chosen = canonicalize(np.uint64) if dtype is None else check_user_dtype(dtype, "bits")
     if not is_unsigned(chosen) or chosen.itemsize * 8 not in (8, 16, 32, 64):
         raise ValueError(
             f"bits: dtype must be uint8, uint16, uint32 or uint64; got {chosen}."
         )
-    return _bits(key, sizes("bits", shape), chosen.itemsize * 8)
+    return _bits(key, shape, chosen.itemsize * 8)
 
 
 @fused(arrays=1)
@@ -98,8 +96,8 @@ def uniform(
     """
     if out_sharding is not None:
         return placed(uniform, out_sharding, key, shape, dtype, minval, maxval)
-    check_key("uniform", key)
-    shape, dtype = sizes("uniform", shape), float_dtype("uniform", dtype)
+    key, shape = keyed("uniform", key, shape)
+    dtype = float_dtype("uniform", dtype)
     if minval.__class__ is float and maxval.__class__ is float and minval == 0 and maxval == 1:
         return _unit(key, shape, dtype)
     return _uniform(key, minval, maxval, shape, dtype)
@@ -140,13 +138,13 @@ def bernoulli(
     """
     if out_sharding is not None:
         return placed(bernoulli, out_sharding, key, p, shape, mode)
-    check_key("bernoulli", key)
+    key, shape = optionally_keyed("bernoulli", key, shape)
     if mode not in ("low", "high"):
         raise ValueError(f"bernoulli: mode must be 'low' or 'high'; got {mode!r}.")
     t = type_of(p)
     if not is_float(t.dtype):
         raise TypeError(f"bernoulli: p must be floating-point; got {t.str_short(True)}.")
-    return _bernoulli(key, p, optional_sizes("bernoulli", shape), mode)
+    return _bernoulli(key, p, shape, mode)
 
 
 @fused(arrays=2)
@@ -183,8 +181,8 @@ def randint(
     """
     if out_sharding is not None:
         return placed(randint, out_sharding, key, shape, minval, maxval, dtype)
-    check_key("randint", key)
-    shape, dtype = sizes("randint", shape), int_dtype("randint", dtype)
+    key, shape = keyed("randint", key, shape)
+    dtype = int_dtype("randint", dtype)
     return _randint(key, _bound(minval), _bound(maxval), shape, dtype)
 
 
@@ -255,9 +253,9 @@ def rademacher(
     """1 or -1, with equal probability."""
     if out_sharding is not None:
         return placed(rademacher, out_sharding, key, shape, dtype)
-    check_key("rademacher", key)
+    key, shape = keyed("rademacher", key, shape)
     chosen = canonicalize(int) if dtype is None else check_user_dtype(dtype, "rademacher")
-    return _rademacher(key, sizes("rademacher", shape), chosen)
+    return _rademacher(key, shape, chosen)
 
 
 @fused(arrays=1)

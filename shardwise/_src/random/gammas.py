@@ -28,7 +28,7 @@ def gamma(
     """Gamma numbers with shape parameter `a` and scale 1. Differentiable in `a`."""
     if out_sharding is not None:
         return placed(gamma, out_sharding, key, a, shape, dtype)
-    shape, dtype = shaped("gamma", key, shape, dtype)
+    key, shape, dtype = shaped("gamma", key, shape, dtype)
     return _gamma(key, a, shape, dtype, False)
 
 
@@ -39,7 +39,7 @@ def loggamma(
     """Logarithms of gamma numbers, exact where these are too small for a float."""
     if out_sharding is not None:
         return placed(loggamma, out_sharding, key, a, shape, dtype)
-    shape, dtype = shaped("loggamma", key, shape, dtype)
+    key, shape, dtype = shaped("loggamma", key, shape, dtype)
     return _gamma(key, a, shape, dtype, True)
 
 
@@ -62,7 +62,7 @@ def beta(
     """Beta numbers, in [0, 1]."""
     if out_sharding is not None:
         return placed(beta, out_sharding, key, a, b, shape, dtype)
-    shape, dtype = shaped("beta", key, shape, dtype)
+    key, shape, dtype = shaped("beta", key, shape, dtype)
     return _beta(key, a, b, shape, dtype)
 
 
@@ -88,7 +88,7 @@ def dirichlet(
     """
     if out_sharding is not None:
         return placed(dirichlet, out_sharding, key, alpha, shape, dtype)
-    shape, dtype = shaped("dirichlet", key, shape, dtype)
+    key, shape, dtype = shaped("dirichlet", key, shape, dtype)
     return _dirichlet(key, alpha, shape, dtype)
 
 
@@ -114,7 +114,7 @@ def chisquare(
     """Chi-square numbers with `df` degrees of freedom."""
     if out_sharding is not None:
         return placed(chisquare, out_sharding, key, df, shape, dtype)
-    shape, dtype = shaped("chisquare", key, shape, dtype)
+    key, shape, dtype = shaped("chisquare", key, shape, dtype)
     return _chisquare(key, df, shape, dtype)
 
 
@@ -137,7 +137,7 @@ def t(
     """Student's t numbers with `df` degrees of freedom."""
     if out_sharding is not None:
         return placed(t, out_sharding, key, df, shape, dtype)
-    shape, dtype = shaped("t", key, shape, dtype)
+    key, shape, dtype = shaped("t", key, shape, dtype)
     return _t(key, df, shape, dtype)
 
 
@@ -158,7 +158,7 @@ def f(
     """F numbers: the ratio of two chi-square ones, each over its degrees of freedom."""
     if out_sharding is not None:
         return placed(f, out_sharding, key, dfnum, dfden, shape, dtype)
-    shape, dtype = shaped("f", key, shape, dtype)
+    key, shape, dtype = shaped("f", key, shape, dtype)
     return _f(key, dfnum, dfden, shape, dtype)
 
 
@@ -178,7 +178,7 @@ def generalized_normal(
     """Numbers of density proportional to exp(-|x|**p)."""
     if out_sharding is not None:
         return placed(generalized_normal, out_sharding, key, p, shape, dtype)
-    shape, dtype = plain("generalized_normal", key, shape, dtype)
+    key, shape, dtype = plain("generalized_normal", key, shape, dtype)
     return _generalized_normal(key, p, shape, dtype)
 
 
@@ -203,7 +203,7 @@ def ball(
     """Points in the unit ball of the p-norm in `d` dimensions: an array of shape (*shape, d)."""
     if out_sharding is not None:
         return placed(ball, out_sharding, key, d, p, shape, dtype)
-    shape, dtype = plain("ball", key, shape, dtype)
+    key, shape, dtype = plain("ball", key, shape, dtype)
     (d,) = sizes("ball", d)
     return _ball(key, p, d, shape, dtype)
 

@@ -25,6 +25,7 @@ import numpy as np
 from shardwise._src.types.devices import Device
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
+from shardwise._src.types.named_shape import NamedShape
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 from shardwise._src.types.sharding_base import Sharding
@@ -81,7 +82,7 @@ NotOurs: TypeAlias = (
 ArrayLike: TypeAlias = Array | NotOurs
 DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any] | ExtendedDType | SupportsDType
 Ints: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
-ShapeLike: TypeAlias = Ints
+ShapeLike: TypeAlias = Ints | NamedShape
 Axis: TypeAlias = Ints | None
 # Dimensions, and names of axes in scope (strings mostly); all dimensions for None.
 AnyAxis: TypeAlias = Ints | str | Sequence[SupportsIndex | str] | None

@@ -1,0 +1,43 @@
+"""Keys and shapes of samplers; where the shape has named axes, each index draws numbers of its own.
+
+The key of an index is that of all with its number folded in. So the numbers are those of the index,
+whatever its axis runs over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.base.context import current
+from shardwise._src.numpy.named import index_along
+from shardwise._src.random.arguments import check_key, sizes
+from shardwise._src.random.keys import fold_in
+from shardwise._src.types.named_shape import NamedShape
+
+
+def keyed(name: str, key: Any, shape: Any) -> tuple[Any, tuple[int, ...]]:
+    """The key, and the shape as a tuple of ints."""
+    check_key(name, key)
+    if shape.__class__ is NamedShape:
+        key, shape = _own_key(name, key, shape), shape.positional
+    return key, sizes(name, shape)
+
+
+def optionally_keyed(name: str, key: Any, shape: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """The same, of samplers whose shape may be None."""
+    if shape is None:
+        check_key(name, key)
+        return key, None
+    return keyed(name, key, shape)
+
+
+def _own_key(name: str, key: Any, shape: NamedShape) -> Any:
+    for axis, size in shape.named_items():
+        found = current().axis(axis, f"{name}: ")
+        if found.size != size:
+            raise ValueError(
+                f"{name}: {shape!r} has size {size} for the axis {axis!r}, whose size is "
+                f"{found.size}."
+            )
+        key = fold_in(key, index_along(found))
+    return key
