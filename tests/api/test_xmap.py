@@ -5,7 +5,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise import lax
+from shardwise import lax, nn
 from shardwise.experimental.maps import (
     AnonymousSerialLoop,
     Loop,
@@ -106,6 +106,63 @@ def test_two_axes_over_two_resources(resource, other, mesh):
     else:
         want, out = (X.sum(1) * i[:, 0]), ["i"]
     both(f, X, in_axes=["i", "j"], out_axes=out, resources=resources, want=want)
+
+
+GROUPS = [[0, 3, 5, 6], [7, 1, 2, 4]]
+
+
+@pytest.mark.parametrize("resources", ACROSS, ids=str)
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, g: lax.psum(x, "i", axis_index_groups=g),
+        lambda x, g: lax.psum(x, "i", axis_index_groups=[[0, 3, 5], [7, 1, 2, 4, 6]]),
+        lambda x, g: lax.pmax(x, "i", axis_index_groups=g),
+        lambda x, g: lax.all_gather(x, "i", axis_index_groups=g),
+        lambda x, g: lax.psum_scatter(x, "i", axis_index_groups=g, tiled=True),
+        lambda x, g: lax.all_to_all(x, "i", 0, 0, axis_index_groups=g, tiled=True),
+    ],
+    ids=["psum", "uneven", "pmax", "all_gather", "psum_scatter", "all_to_all"],
+)  # fmt: skip
+def test_groups_of_indices_may_be_on_several_devices(f, resources, mesh):
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+    def loss(x):
+        return (f(x, GROUPS) ** 2).sum()
+
+    want = sw.vmap(lambda x: f(x, GROUPS), axis_name="i")(x)
+    args = {"in_axes": ["i", ...], "out_axes": ["i", ...], "resources": resources}
+    both(lambda x: f(x, GROUPS), x, want=want, **args)
+    both(sw.grad(loss), x, want=sw.vmap(sw.grad(loss), axis_name="i")(x), **args)
+
+
+@pytest.mark.parametrize("resources", ACROSS, ids=str)
+def test_names_in_einsum_reductions_and_one_hot(resources, mesh):
+    a = np.sin(np.arange(8 * 6 * 4, dtype=np.float32)).reshape(8, 6, 4)
+    names = ["i", "j", ...]
+    both(
+        lambda a, b: jnp.einsum("a{i},b{i}->ab", a, b), a, a[..., :3], in_axes=(names, names),
+        out_axes=["j", ...], resources=resources, want=np.einsum("ija,ijb->jab", a, a[..., :3]),
+        rtol=1e-4,
+    )
+    both(
+        lambda a: lax.pdot(a, a, ("i", "j"), ((0,), (0,))), a, in_axes=names, out_axes={},
+        resources=resources, want=np.float32((a * a).sum()),
+    )
+    both(
+        lambda a: (jnp.sum(a, axis=("i", 0)), jnp.max(a, axis="j"), jnp.std(a, axis=("j", "i"))), a,
+        in_axes=names, out_axes=(["j"], ["i", ...], {}), resources=resources, rtol=1e-4,
+        want=(a.sum((0, 2)), a.max(1), a.std((0, 1))),
+    )
+    both(
+        lambda k: nn.one_hot(k, 8, axis="i"), np.arange(5), in_axes=["k"], out_axes=["k", "i"],
+        axis_sizes={"i": 8}, resources=resources, want=np.eye(5, 8, dtype=np.float32),
+    )
+    e = np.exp(a)
+    both(
+        lambda a: nn.softmax(a, axis="i"), a, in_axes=names, out_axes=names, resources=resources,
+        want=e / e.sum(0), rtol=1e-5,
+    )
 
 
 def test_dimensions_are_where_they_are_said_to_be():

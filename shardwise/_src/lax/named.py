@@ -53,11 +53,6 @@ class CollectiveAxes(NamedAxes):
                 f"{self.who}: axis_index_groups must have each of the {self.sizes[0]} indices of "
                 f"axis {self.names[0]!r} once; got {list(map(list, found))}."
             )
-        if len(self.found[0].parts) > 1:
-            raise NotImplementedError(
-                f"{self.who}: axis_index_groups divide an axis of one kind; {self.names[0]!r} runs "
-                "over devices, and has indices on each. Leave out its axis_resources."
-            )
         return found
 
     @property

@@ -50,7 +50,7 @@ def pdot(
             )
     x, y = promote(axes.varied(x), axes.varied(y))
     how = canonical_precision(precision)
-    return sum_of_products(x, y, axes.names, axes.sizes, (contract, batch), how, None)
+    return sum_of_products(x, y, (contract, batch), how, None, **axes.params)
 
 
 def _pair(axes: CollectiveAxes, what: str, x: Any, y: Any, dims: Any) -> tuple[Any, Any]:

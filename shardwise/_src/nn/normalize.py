@@ -21,11 +21,18 @@ from shardwise._src.numpy.convert import (
     promote_inexact,
     whole,
 )
-from shardwise._src.numpy.named import Axes, NamedAxes, count_of, folded, is_name, reduced_axes
+from shardwise._src.numpy.named import (
+    Axes,
+    NamedAxes,
+    count_of,
+    folded,
+    index_along,
+    is_name,
+    reduced_axes,
+)
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.collective import number
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import (
     abs,
@@ -347,5 +354,5 @@ def _one_hot_along(x: Any, num_classes: int, dtype: Any, axes: NamedAxes) -> Any
             "shardwise.nn.one_hot: num_classes must be the size of the axis that the classes are "
             f"along, which is {size} for {name!r}; got {num_classes}."
         )
-    own = number((name,), (size,), varies=bool(axes.tracked))
+    own = index_along(axes.found[0])
     return convert_element_type(ew.eq(*promote(*broadcast(x, own))), dtype=dtype)

@@ -226,8 +226,8 @@ class _Run(NamedTuple):
         free = [c for v in (a, b) for c in v.letters if c not in shared]
         axes = NamedAxes(None, summed)
         x = sum_of_products(
-            axes.varied(a.x), axes.varied(b.x), axes.names, axes.sizes, tuple(pairs),
-            self.precision, self.preferred,
+            axes.varied(a.x), axes.varied(b.x), tuple(pairs), self.precision, self.preferred,
+            **axes.params,
         )
         return _Value("".join([*batch, *free]), left, x)
 

@@ -34,10 +34,10 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import div, mul
 from shardwise._src.ops.exchange import Groups, is_even, span
 from shardwise._src.ops.families import ANY, NUMERIC, add, check_domain, lit
-from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
-from shardwise._src.ops.index import dynamic_slice, gather
+from shardwise._src.ops.index import dynamic_slice
 from shardwise._src.ops.logical import eq, where
 from shardwise._src.ops.reduce import reduce_max, reduce_min, reduce_or
+from shardwise._src.ops.rows import rows
 from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
 from shardwise._src.ops.sharding import settle
 from shardwise._src.ops.varying import varied
@@ -88,7 +88,7 @@ def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
         if d is None:
             x, d = batch_first(mapped.size, x, None), 0
         if p.get("groups"):
-            return _grouped(alone, move_axis(x, d, 0), **p), 0
+            return _grouped(alone, move_axis(x, d, 0), rest[0], **p), 0
         return alone(x, d, mapped.size, *rest, **p)
 
     return rule
@@ -98,26 +98,25 @@ def _axes(names: tuple, sizes: tuple, fixed: dict[str, Any]) -> dict[str, Any] |
     return {"names": names, "sizes": sizes, **fixed} if names else None
 
 
-def _grouped(alone: Callable, x: Any, groups: Any, **p: Any) -> Any:
-    """Group by group, along dimension 0."""
-    parts = []
+def _grouped(alone: Callable, x: Any, before: Any, groups: Any, **p: Any) -> Any:
+    """Group by group, along dimension 0. before: the parameters of the axes before; or None.
+
+    Numbers of a group may be on several devices: each has all of them then, and takes its own.
+    """
+    parts, own = [], type_of(x).shape[0]
+    if before:
+        x = all_gather(x, axis=0, invariant=False, **before)
     for group in groups:
         out, dim = alone(rows(x, group), 0, len(group), None, None, groups=None, **p)
         parts.append(batch_first(len(group), out, dim))
     order = [i for group in groups for i in group]
-    return rows(concatenate(*parts, dimension=0), np.argsort(order))
-
-
-def rows(x: Any, numbers: Sequence[int] | np.ndarray) -> Any:
-    """Elements along dimension 0, by numbers that are known; those outside are zeros."""
-    t = type_of(x)
-    if list(numbers) == list(range(t.shape[0])):
-        return x
-    dims = GatherDimensionNumbers(tuple(range(1, t.ndim)), (0,), (0,))
-    return gather(
-        x, np.asarray(numbers, INT32)[:, None], dimension_numbers=dims,
-        slice_sizes=(1, *t.shape[1:]), mode=GatherScatterMode.FILL_OR_DROP, fill_value=0,
-    )
+    found = rows(concatenate(*parts, dimension=0), np.argsort(order))
+    if not before:
+        return found
+    start = mul(number(before["names"], before["sizes"]), np.int32(own))
+    shape = type_of(found).shape
+    starts = [start, *[np.int32(0)] * (len(shape) - 1)]
+    return dynamic_slice(found, *starts, slice_sizes=(own, *shape[1:]))
 
 
 def _split(x: Any, axis: int, *parts: int) -> Any:

@@ -101,7 +101,7 @@ pdot = Op(
 
 
 def sum_of_products(
-    x: Any, y: Any, names: tuple, sizes: tuple, numbers: Any, precision: Any, preferred: Any
+    x: Any, y: Any, numbers: Any, precision: Any, preferred: Any, *, names: tuple, sizes: tuple
 ) -> Any:
     """`pdot`, also of booleans: whether any product is true."""
     of_bools = type_of(x).dtype == BOOL and type_of(y).dtype == BOOL
