@@ -44,6 +44,7 @@ from shardwise._src.messages.trees import paths_in
 from shardwise._src.numpy.convert import cast, constant
 from shardwise._src.ops.families import add
 from shardwise._src.ops.logical import lt
+from shardwise._src.ops.varying import varied
 from shardwise._src.refs.refs import values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
@@ -98,6 +99,11 @@ def _in_python(cond_fun: Callable, body_fun: Callable, state: Any) -> Any:
     while cond_fun(state):
         state = body_fun(state)
     return state
+
+
+def _varying(types: list[ArrayType], names: frozenset[Any]) -> list[ArrayType]:
+    """Types of a state after numbers of turns that differ along named axes."""
+    return [t.update(varying=t.varying | names) for t in types] if names else types
 
 
 class _Carried:
@@ -157,8 +163,14 @@ class _While(_Carried):
         return self.checked(self.body_fun(self.tree.unflatten(leaves)))
 
     def staged(self, types: list[ArrayType]) -> tuple[Loop, bool]:
-        body, carry = self.staged_body(types)
-        test = self._test(carry)
+        carry = types
+        while True:
+            body, carry = self.staged_body(carry)
+            test = self._test(carry)
+            names = test.out_types[0].varying
+            if all([names <= t.varying for t in carry]):
+                break
+            carry = _varying(carry, names)
         refs = list(dict.fromkeys([*body.refs, *test.refs]))
         test, body = _asking(threading(test, refs)), threading(body, refs)
         programs = {"test": shared(test.program), "body": shared(body.program)}
@@ -273,7 +285,10 @@ def fori_loop(
                 "one is traced. Use Python integers."
             )
         fori = _Fori(body_fun, leaves, tree)
-        below, *bounds = [cast(x, count_type.dtype, count_type.weak_type) for x in (upper, lower)]
+        names = type_of(lower).varying | type_of(upper).varying
+        below, *bounds = [
+            varied(cast(x, count_type.dtype, count_type.weak_type), names) for x in (upper, lower)
+        ]
         return fori.below(below)([*bounds, *fori.leaves])[1]
     first, last = int(lower), int(upper)  # pyright: ignore[reportArgumentType] (known)
     if disable_jit.value:
@@ -353,7 +368,7 @@ class _Fori(_Carried):
         self.count = 1 + len(types)
         if key in shelf.bodies:
             return *shelf.bodies[key], shelf
-        body, carry = self.staged_body(types, (number,))
+        body, carry = self.staged_body(_varying(types, number.varying), (number,))
         body.program = shared(body.program)
         casts = casts_of([number, *types], carry)
         if not body.captures:
