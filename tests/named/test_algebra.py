@@ -1,5 +1,7 @@
 """Sums of products, other dimensions and reductions by words, against NumPy."""
 
+from typing import Annotated
+
 import numpy as np
 import pytest
 
@@ -60,16 +62,27 @@ def test_rearrange(pattern, sizes, wanted):
         np.testing.assert_array_equal(y, wanted)
 
 
-def test_rearrange_knows_the_sizes_of_the_function_around():
-    from typing import Annotated
+def test_a_pattern_reads_no_sizes_around_it():
+    """They are in no key of a cache: a jitted function would keep those of its first caller."""
+
+    @sw.jit
+    def split(x):
+        return rearrange("batch seq (heads head) -> heads batch seq head", x)
 
     @named.checked
     def f(x: Annotated[sw.Array, "batch seq embed"], w: Annotated[sw.Array, "heads head"]):
-        return rearrange("batch seq (heads head) -> heads batch seq head", x)
+        return split(x)
 
-    np.testing.assert_array_equal(
-        f(A, np.ones((4, 2))), A.reshape(4, 6, 4, 2).transpose(2, 0, 1, 3)
+    message = (
+        "rearrange: the sizes of 'heads' and 'head' in 'batch seq (heads head)' are not known. "
+        "Give all but one: rearrange(pattern, x, heads=...)."
     )
+    fails(ValueError, message, f, A, np.ones((4, 2)))
+
+
+def test_uneven_sizes():
+    for y in each_way(lambda x: einsum("batch seq embed -> batch embed", x), A[:3]):
+        np.testing.assert_allclose(y, A[:3].sum(1), rtol=1e-4, atol=1e-5)
 
 
 def test_reduce():
@@ -112,6 +125,8 @@ def test_rename_sends_an_axis_elsewhere():
          "rearrange: a dimension of f32[4,6,8], of size 8, is no (c d) with c=3."),
         (lambda: rearrange("a b c -> a c b", A, c=3),
          "rearrange: 'c' is 8 in f32[4,6,8] as 'a b c', but 3 was given."),
+        (lambda: rearrange("a b c -> a c b", A, d=3),
+         "rearrange: a size is given for 'd', not in 'a b c -> a c b'."),
         (lambda: reduce("a b c -> a e", A, snp.sum),
          "reduce: 'e' of 'a b c -> a e' is in the result only."),
         (lambda: rename("a b c -> a b", A),

@@ -133,6 +133,26 @@ def test_one_axis_by_two_words():
     np.testing.assert_allclose(scores(X), X @ X.T)
 
 
+def test_patterns_that_only_move_dimensions():
+    @checked
+    def f(x: Annotated[Array, "seq embed"]):
+        return named.rearrange("embed seq -> seq embed", x)
+
+    @checked
+    def g(x: Annotated[Array, "seq embed"]) -> Annotated[Array, "heads embed"]:
+        parts = named.rearrange("(heads head) embed -> heads head embed", x, heads=2)
+        return named.reduce("heads head embed -> heads embed", parts, by=snp.sum)
+
+    @checked
+    def h(x: Annotated[Array, "seq embed"]) -> Annotated[Array, "heads embed"]:
+        parts = named.rearrange("(heads head) embed -> heads head embed", x, heads=4)
+        return named.rearrange("embed head heads -> heads (embed head)", snp.sin(parts))
+
+    check(g, X)
+    assert "rearrange: operand" in message(ValueError, check, f, X)
+    assert "'embed' (rearrange: operand" in message(ValueError, check, h, X)
+
+
 def test_shapes_are_enough_and_nothing_stays():
     check(right, sw.ShapeDtypeStruct((3, 4), np.float32))
     with named.rules({"row": "x", "column": None}, MESH):

@@ -6,7 +6,7 @@ from typing import Any, assert_type
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise import Array, lax
+from shardwise import Array, lax, named
 
 x = jnp.ones(3)
 
@@ -34,6 +34,10 @@ sw.grad(loss)(x)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 sw.vmap(loss)(x, x, size=1.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 sw.jit(loss)(x, "x")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
+named.checked(loss)(x, x, scale=2.0)
+named.checked(loss)(x)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+assert_type(named.einsum("i j, j -> i", x, x), Array)
+assert_type(named.axes({"x": x}, "i"), dict[str, Array])
 
 # Control flow gives what its functions give.
 def step(total: Array, row: Array) -> tuple[Array, Array]:

@@ -4,8 +4,8 @@
     rearrange("batch seq (heads head) -> batch heads seq head", x, heads=8)
     reduce("batch seq embed -> batch seq 1", x, by=snp.mean)
 
-Patterns come first, as they do in `numpy.einsum`. Words have the sizes that the function around
-gave them (`checked`), and results go where the rules say.
+Patterns come first, as they do in `numpy.einsum`. Words must have the sizes that they have in the
+function around (`checked`), and results go where the rules say.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from shardwise._src.messages.words import counted, listed
 from shardwise._src.named.borders import (
     bound,
     explicit_part,
+    noted,
     placed,
     said,
     scope,
     sharding_for,
     with_words,
 )
-from shardwise._src.named.op import axes_op
 from shardwise._src.named.words import ANY, Part, flat, parse, sides
 from shardwise._src.numpy.einsum import einsum as plain_einsum
 from shardwise._src.numpy.shapes import reshape, transpose
@@ -75,7 +75,7 @@ def rearrange(pattern: str, x: ArrayLike, **sizes: int) -> Array:
     Args:
       pattern: such as "batch seq (heads head) -> batch heads seq head". Both sides have the same
         words; `1` is a dimension of size 1 on either.
-      sizes: of words, where neither the array nor the function around says them.
+      sizes: of the words of groups on the left side, of all but one.
 
     Raises:
       ValueError: if the pattern does not fit.
@@ -86,14 +86,16 @@ def rearrange(pattern: str, x: ArrayLike, **sizes: int) -> Array:
     words, wanted = flat(before), flat(after)
     _all_known(wanted, words, pattern, who)
     _all_known(words, wanted, pattern, who)
-    _all_known(list(sizes), words, pattern, who)
+    if other := [word for word in sizes if word not in words]:
+        raise ValueError(f"{who}: a size is given for {listed(other)}, not in {pattern!r}.")
     x = as_value(x)
     shape = _taken_apart(before, x, left, sizes)
+    x = noted(x, before, before, f"{who}: operand")
     bound_to = dict(zip(words, shape, strict=True))
     scope().bind(words, shape, who, f"operand, {type_of(x).str_short(True)} as {left!r}")
     x = transpose(reshape(x, shape), [words.index(w) for w in wanted])
     x = reshape(x, tuple([math.prod([bound_to[w] for w in flat([p])]) for p in after]))
-    return placed(x, after, who)
+    return placed(noted(x, after, after, f"{who}: result"), after, who)
 
 
 @with_words
@@ -114,10 +116,8 @@ def rename(pattern: str, x: ArrayLike) -> Array:
     if len(before) != len(after):
         raise ValueError(f"rename: the sides of {pattern!r} do not have as many words.")
     x = said(x, left, "rename", "operand")
-    around = bound(x, after, "rename", "result")
-    if around.call is not None:
-        x = axes_op(x, words=before, to=after, call=around.call, who="rename")
-    return placed(x, after, "rename")
+    bound(x, after, "rename", "result")
+    return placed(noted(x, before, after, "rename"), after, "rename")
 
 
 @with_words
@@ -168,15 +168,11 @@ def _taken_apart(before: Sequence[Part], x: Any, left: str, sizes: dict[str, int
         raise ValueError(
             f"rearrange: {left!r} has {len(before)} dimensions; got {t.str_short(True)}."
         )
-    known = {word: size for word, (size, _) in scope().sizes.items()} | sizes
     found: list[int] = []
     for part, size in zip(before, t.shape, strict=True):
         words = flat([part])
-        unknown = [w for w in words if w not in known]
-        if len(words) == 1:
-            given, unknown = {words[0]: size}, []
-        else:
-            given = {w: known[w] for w in words if w in known}
+        given = {w: sizes[w] for w in words if w in sizes} if len(words) != 1 else {words[0]: size}
+        unknown = [w for w in words if w not in given]
         rest = math.prod(given.values())
         if len(unknown) == 1 and rest and size % rest == 0:
             given[unknown[0]] = size // rest

@@ -32,7 +32,7 @@ from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.named.op import axes_op
 from shardwise._src.named.rules import current_rules, sharding_of
-from shardwise._src.named.words import ANY, Parameter, Part, parse
+from shardwise._src.named.words import ANY, NONE, Parameter, Part, parse
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -134,14 +134,26 @@ def said(x: Any, words: Any, who: str, what: str) -> Any:
 def _said(x: Any, text: Any, who: str, what: str) -> Any:
     words = parse(text, f"{who}: {what}")
     x = as_value(x)
-    around = bound(x, words, who, what)
-    if around.call is not None:
-        x = axes_op(x, words=words, to=words, call=around.call, who=f"{who}: {what}")
+    bound(x, words, who, what)
+    x = noted(x, words, words, f"{who}: {what}")
     return placed(x, words, who, isinstance(text, Parameter))
 
 
-def bound(x: Any, words: Sequence[str], who: str, what: str) -> Scope:
-    """Checks a value's words, and notes their sizes for the function around, which it gives."""
+def noted(x: Any, parts: Sequence[Part], to: Sequence[Part], who: str) -> Any:
+    """A value of these dimensions, which are then `to`; says so in the program that is checked.
+
+    What is put together of several axes is none of them, and is not followed.
+    """
+    call = scope().call
+    if call is None:
+        return x
+    words = tuple([p if isinstance(p, str) else ANY for p in parts])
+    others = tuple([p if isinstance(p, str) else NONE for p in to])
+    return axes_op(x, words=words, to=others, call=call, who=who)
+
+
+def bound(x: Any, words: Sequence[str], who: str, what: str) -> None:
+    """Checks a value's words, and notes their sizes for the function around."""
     t = type_of(x)
     text = " ".join(words)
     if t.ndim != len(words):
@@ -149,9 +161,7 @@ def bound(x: Any, words: Sequence[str], who: str, what: str) -> Scope:
             f"{who}: {what} is {text!r}, which is {counted(len(words), 'axis', 'axes')}; got "
             f"{t.str_short(True)}, which has {t.ndim}."
         )
-    around = scope()
-    around.bind(words, t.shape, who, f"{what}, {t.str_short(True)} as {text!r}")
-    return around
+    scope().bind(words, t.shape, who, f"{what}, {t.str_short(True)} as {text!r}")
 
 
 def placed(x: Any, parts: Sequence[Part], who: str, kept: bool = False) -> Any:

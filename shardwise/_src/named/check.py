@@ -19,7 +19,7 @@ from shardwise._src.core.program import Atom, Equation, Program, Var
 from shardwise._src.messages.source import describe
 from shardwise._src.named.borders import checking
 from shardwise._src.named.op import axes_op
-from shardwise._src.named.words import ANY
+from shardwise._src.named.words import ANY, NONE
 
 Call = tuple[Any, ...]
 
@@ -77,7 +77,7 @@ class _Check:
             if word == other:
                 _unite(old, new, eqn)
             for axis, said in ((old, word), (new, other)):
-                if said != ANY:
+                if said not in (ANY, NONE):
                     _unite(axis, Axis({(*call, p["call"]): (said, where)}), eqn)
 
     def _follow(self, eqn: Equation, axes: dict[Var, list[Axis]]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from shardwise._src.messages.words import listed
 
 ANY = "_"
+NONE = ""  # in the op `axes`: no word, and not the axis that was
 Word = str
 Part = Word | tuple[Word, ...]  # () is a dimension of size 1
 _TOKEN = re.compile(r"\s*([()]|\S[^\s()]*)")
