@@ -327,7 +327,10 @@ def _place(x: Any, d: int | None, devices: tuple[Any, ...]) -> Any:
     if is_ref(x):
         return None
     held = x.sharding if x.__class__ is Array else None
-    if d is None and (held is None or not x.committed or x.devices() == {*devices}):
+    on_host = x.__class__ is np.ndarray  # which goes to all devices at once
+    if d is None and not on_host and (
+        held is None or not x.committed or x.devices() == {*devices}
+    ):
         return None
     place = PmapSharding.default(x.shape, d, devices)
     return None if place is held and x.committed else place
