@@ -59,3 +59,50 @@ def test_like_over_a_mapped_axis(f, checked):
     run = sw.jit(lambda x: {n: g(x) for n, g in forms(over_devices(checked), f).items()})
     check_program(run.trace(X).program)
     close(run(X), wanted, 2e-4)
+
+
+def test_cotangents_differ_where_results_are_the_same():
+    """Results that all devices have may be put together one after the other."""
+    weights = np.arange(4, dtype=np.float32)
+    run = sw.shard_map(lambda x: sw.lax.psum(x, "i"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))
+    slopes = sw.grad(lambda x: jnp.sum(run(x) * weights))(weights)
+    np.testing.assert_array_equal(slopes, [6, 6, 6, 6])
+
+
+def test_what_is_gathered_over_a_mesh_and_a_mapped_axis():
+    """By its type it is the same along one of them."""
+    def one(x, w):
+        def loss(x):
+            every = sw.lax.all_gather_invariant(x, ("m", "i"))
+            return jnp.sum(every * jnp.reshape(w, ()))
+
+        return sw.grad(loss)(x)
+
+    run = sw.shard_map(
+        sw.vmap(one, axis_name="m"), mesh=MESH, in_specs=P(None, "i"), out_specs=P(None, "i")
+    )
+    x = np.ones((2, 4), np.float32)
+    weights = np.arange(8, dtype=np.float32).reshape(2, 4)
+    slopes = run(x[:, :, None], weights)
+    np.testing.assert_array_equal(slopes[..., 0], np.full((2, 4), 28))
+
+
+def test_what_loops_of_different_lengths_give_varies():
+    def count():
+        last = sw.lax.axis_index("i")
+        turns = sw.lax.while_loop(lambda k: k < last, lambda k: k + 1, jnp.int32(0))
+        assert sw.typeof(turns).str_short(True) == "i32[]{V:i}"
+        return turns[None]
+
+    run = sw.shard_map(count, mesh=MESH, in_specs=(), out_specs=P("i"))
+    np.testing.assert_array_equal(run(), np.arange(4))
+
+
+def test_rows_of_a_device_may_loop_as_often_as_they_like():
+    def one(x):
+        last = x + sw.lax.axis_index("i")
+        return sw.lax.while_loop(lambda s: s[0] < last, lambda s: (s[0] + 1, 2 * s[1]), (0, 1))[1]
+
+    run = sw.shard_map(sw.vmap(one), mesh=MESH, in_specs=P(), out_specs=P("i"))
+    wanted = 2 ** np.add.outer(np.arange(4), np.arange(2)).ravel()
+    np.testing.assert_array_equal(run(np.arange(2)), wanted)

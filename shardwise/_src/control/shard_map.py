@@ -35,6 +35,7 @@ from shardwise._src.ops.elementwise import div
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import ne
 from shardwise._src.ops.sharding import free, settle
+from shardwise._src.ops.varying import varied
 from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import split_program
@@ -260,6 +261,8 @@ def _transpose(
     known_specs = _picked(in_specs, [not is_lin for is_lin in linear])
     linear_specs, ct_specs = _picked(in_specs, linear), _picked(out_specs, nonzero)
     with _inside(p):
+        if p["tracked"]:
+            program = _varied(program, tuple([spec.axes for spec in out_specs]))
         backward, marks = transpose_program(known_first(program, linear), len(known_specs), nonzero)
         if not p["tracked"]:
             sizes = tuple([(a, p["place"].mesh.shape[a]) for a in p["axes"]])
@@ -272,6 +275,20 @@ def _transpose(
     ))
     grads = iter([next(found) if m else None for m in marks])
     return [next(grads) if is_lin else None for is_lin in linear]
+
+
+@derived
+def _varied(program: Program, rows: tuple) -> Program:
+    """The program with results that vary, by their types, along the axes that divide them: so do
+    their cotangents, also where each device has the same result.
+    """
+    if all([t.varying.issuperset(n) for t, n in zip(program.out_types, rows, strict=True)]):
+        return program
+
+    def fun(*args: Any) -> list[Any]:
+        return [varied(x, names) for x, names in zip(program(*args), rows, strict=True)]
+
+    return program_of(fun, program.in_types, program.name, "transpose")
 
 
 def _unnamed(specs: Specs, sizes: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, ...]]:

@@ -65,7 +65,13 @@ def _type(
             f"[while_loop] the body must return the carry in the types that it takes, "
             f"{in_parens(carry)}; it returns {in_parens(body.out_types)}."
         )
-    return carry
+    return as_often(carry, test.out_types[0])
+
+
+def as_often(carry: Sequence[ArrayType], flag: ArrayType) -> tuple[ArrayType, ...]:
+    """The types of values that vary, too, along axes along which the number of turns does."""
+    names = flag.varying
+    return tuple([t.update(varying=t.varying | names) for t in carry] if names else carry)
 
 
 def _flag_like(t: ArrayType) -> ArrayType:
@@ -276,6 +282,7 @@ def _by_row(args: list, test: Program, body: Program, num_test: int, num_body: i
     any_test, turn = _row_programs(body, test, num_test, num_body)
     consts = args[: num_test + num_body]
     go_on = settle(go_on, any_test.in_types[0])
+    carry = [fit(x, t) for x, t in zip(carry, any_test.in_types[1:], strict=True)]
     outs = while_loop(*consts, go_on, *carry, test=any_test, body=turn, num_test=0,
                       num_body=num_test + num_body)
     return outs[1:]
@@ -291,7 +298,8 @@ def _row_programs(
         return [reduce_or(go_on, axes=(0,))]
 
     turn = _testing(body, test, num_test, num_body, True)
-    return program_of(some, [flags, *test.in_types[num_test:]], test.name), turn
+    carry = as_often(test.in_types[num_test:], flags)
+    return program_of(some, [flags, *carry], test.name), turn
 
 
 @derived
@@ -314,6 +322,7 @@ def _testing(body: Program, test: Program, num_test: int, num_body: int, by_row:
     """
     consts = [*test.in_types[:num_test], *body.in_types[:num_body]]
     flag, carry = test.out_types[0], body.out_types
+    carry = as_often(carry, flag) if by_row else carry
 
     def turn(*args: Any) -> list[Any]:
         test_consts, body_consts, (go_on, *held) = parts(args, num_test, num_body)

@@ -300,6 +300,10 @@ def ppermute(x: T, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> T:
                 f"{axes.who}: each {what} in perm must be one of the {axes.count} indices of "
                 f"{axes.shown}, and occur once; got {list(indices)}."
             )
+    return _permuted(axes, x, pairs)
+
+
+def _permuted(axes: CollectiveAxes, x: T, pairs: Any) -> T:
     return _mapped(lambda leaf: ops.ppermute(axes.varied(leaf), perm=pairs, **axes.params), x)
 
 
@@ -316,7 +320,7 @@ def pshuffle(x: T, axis_name: AxisNames, perm: Sequence[int]) -> T:
             f"{axes.who}: perm must be a permutation of the {axes.count} indices of {axes.shown}; "
             f"got {sources}."
         )
-    return ppermute(x, axis_name, [(source, to) for to, source in enumerate(sources)])
+    return _permuted(axes, x, tuple([(source, to) for to, source in enumerate(sources)]))
 
 
 def pbroadcast(x: T, axis_name: AxisNames, source: int) -> T:

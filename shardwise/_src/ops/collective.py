@@ -250,12 +250,6 @@ def _axis_dims(op: Op, x: ArrayType, *, axis: int, **p: Any) -> Dims:
     return Dims((kept,), (kept,), linear=((0,),))
 
 
-def _gather_varying(
-    op: Op, varying: frozenset[Any], *, names: tuple, invariant: bool, **p: Any
-) -> frozenset[Any]:
-    return varying.difference(names) if invariant else varying
-
-
 def _gather_alone(
     x: Any, d: int, size: int, before: Any, after: Any, *, axis: int, invariant: bool,
     groups: None = None,
@@ -267,22 +261,30 @@ def _gather_alone(
     return (all_gather(x, axis=axis, invariant=invariant, **before) if before else x), None
 
 
-def _gather_transpose(
-    op: Op, ct: Any, x: Any, *, axis: int, invariant: bool, names: tuple, sizes: tuple,
-    groups: Groups,
-) -> list[Any]:
-    if not (invariant and x.aval.varying.issuperset(names)):
-        return [reduce_scatter(ct, axis=axis, names=names, sizes=sizes, groups=groups)]
-    own = mul(number(names, sizes, varies=True), np.int32(x.aval.shape[axis]))
-    start = [np.int32(0)] * x.aval.ndim
-    start[axis] = own
-    return [dynamic_slice(varied(ct, names), *start, slice_sizes=x.aval.shape)]
+def _gather_transpose(op: Op, ct: Any, x: Any, *, invariant: bool, **p: Any) -> list[Any]:
+    """Where types say that results are one, each has its part of the cotangent; else of a sum."""
+    names, axis = p["names"], p["axis"]
+    tracked = x.aval.varying.intersection(names) if invariant else ()
+    for at, name in enumerate(names if tracked else ()):
+        own = {"names": (name,), "sizes": p["sizes"][at : at + 1]}
+        if name in tracked:
+            ct = _own_part(varied(ct, (name,)), axis, **own)
+        else:
+            ct = reduce_scatter(ct, axis=axis, groups=None, **own)
+    return [ct if tracked else reduce_scatter(ct, **p)]
+
+
+def _own_part(x: Any, axis: int, names: tuple, sizes: tuple) -> Any:
+    shape, start = list(type_of(x).shape), [np.int32(0)] * type_of(x).ndim
+    shape[axis] //= span(sizes)
+    start[axis] = mul(number(names, sizes, varies=True), np.int32(shape[axis]))
+    return dynamic_slice(x, *start, slice_sizes=tuple(shape))
 
 
 all_gather = collective(
     "all_gather", type_rule=_gather_type, dims=_axis_dims, alone=_gather_alone,
-    positions=("axis",), transpose=_gather_transpose, varies=_gather_varying,
-    lower=exchange.all_gather,
+    positions=("axis",), transpose=_gather_transpose, lower=exchange.all_gather,
+    varies=lambda op, varying, names, invariant, **p: varying - {*(names if invariant else ())},
 )
 
 # -- reduce_scatter: the sum of all values, of which each gets one part along `axis` --

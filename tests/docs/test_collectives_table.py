@@ -1,0 +1,58 @@
+"""Every collective in every place where it may stand, over every kind of axis: docs/collectives.md.
+
+Whatever the axis is, values and derivatives are those of the definition in NumPy.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise._src.base.context import NamedAxis, current
+from shardwise._src.core.op import every_op
+from shardwise._src.core.toolbox import walk
+from tests.helpers.collectives import FORMS
+from tests.helpers.contexts import CONTEXTS, KINDS, REFUSED, XS
+from tests.helpers.errors import message
+from tests.helpers.sampling import sampled
+
+CELLS = [
+    (c, f, k, i) for f in dict.fromkeys(form.name for form in FORMS) for c in CONTEXTS
+    for k in KINDS for i in range(sum(form.name == f for form in FORMS))
+]
+
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "collectives_table.py"
+
+
+@pytest.mark.parametrize(("where", "name", "kind", "number"), sampled(CELLS, 1 / 20))
+def test_cell(where, name, kind, number):
+    form = [form for form in FORMS if form.name == name][number]
+    run, wanted = CONTEXTS[where](form, kind)
+    if reason := REFUSED.get((name, where)):
+        assert message(NotImplementedError, run, XS) == f"shardwise.lax.{name}: {reason}"
+        return
+    got = sw.tree.leaves(run(XS))
+    for came, due in zip(got, sw.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(came, due, rtol=1e-5, atol=1e-4)
+
+
+def test_the_page_is_current():
+    spec = importlib.util.spec_from_file_location("collectives_table", TOOL)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    same = tool.page() == tool.PAGE.read_text()
+    assert same, "docs/collectives.md is not current: run `python tools/collectives_table.py`"
+
+
+def test_no_collective_is_left_out():
+    """Each op between values along named axes is one of the table's."""
+    used = set()
+    for form in FORMS:
+        with current().replace(axes=(NamedAxis("i", len(XS), False),)).entered():
+            traced = sw.jit(lambda x, form=form: form.call(x, "i")).trace(XS[0])
+        used |= {eqn.op.name for eqn in walk(traced.program)}
+    every = {op.name for op in every_op().values() if op.named_axes is not None}
+    assert every - used == set()
