@@ -109,7 +109,8 @@ def block(x, weights):
 def logits(parameters: Weights, tokens: Tokens) -> Annotated[Array, "batch seq vocab"]:
     chosen = nn.one_hot(tokens, VOCABULARY)
     x = einsum("batch seq vocab, vocab embed -> batch seq embed", chosen, parameters["embed"])
-    x, _ = lax.scan(block, x + parameters["position"], parameters["blocks"])
+    x = x + named.axes(parameters["position"], "seq embed")
+    x, _ = lax.scan(block, x, parameters["blocks"])
     head = parameters["head"]
     return einsum("batch seq embed, embed vocab -> batch seq vocab", normalize(x), head)
 

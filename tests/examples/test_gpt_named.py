@@ -13,7 +13,7 @@ import pytest
 import shardwise as sw
 from shardwise import named
 from shardwise.explain import collectives
-from shardwise.sharding import Mesh
+from shardwise.sharding import AxisType, Mesh
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEVICES = np.array(sw.devices()[:8])
@@ -118,6 +118,16 @@ def test_two_ways_at_once(models, config, plain):
     np.testing.assert_allclose(losses, plain, rtol=2e-5)
     assert {kind for kind, _ in sent} >= set(KINDS)
     assert share < 1 / 4
+
+
+def test_shardings_in_types(models, config, plain):
+    """Over an Explicit axis nothing is sent that the program does not say."""
+    ours = models[1]
+    mesh = Mesh(DEVICES, ("all",), axis_types=AxisType.Explicit)
+    losses, sent, share = run(ours, config, ours.WAYS["fully sharded"], mesh)
+    np.testing.assert_allclose(losses, plain, rtol=2e-5)
+    assert {kind for kind, _ in sent} >= set(KINDS)
+    assert share == 1 / 8
 
 
 def test_no_axis_is_mistaken_for_another(models, config):

@@ -1,5 +1,6 @@
 """Sums of products, other dimensions and reductions by words, against NumPy."""
 
+import random
 from typing import Annotated
 
 import numpy as np
@@ -12,6 +13,7 @@ from shardwise.named import einsum, rearrange, reduce, rename
 from shardwise.sharding import AxisType
 from tests.helpers.errors import fails
 from tests.helpers.meshes import MESH, mesh_of
+from tests.helpers.sampling import sampled
 
 RNG = np.random.default_rng(0)
 A, B = (RNG.normal(size=s).astype(np.float32) for s in ((4, 6, 8), (8, 2)))
@@ -34,6 +36,29 @@ def test_einsum():
     for y in (plain, *placed):
         np.testing.assert_allclose(y, np.einsum("bse,eo->obs", A, B), rtol=1e-4, atol=1e-5)
     assert all(y.sharding.spec.dims(3) == (("y",), ("x",), ()) for y in placed)
+
+
+@pytest.mark.parametrize("case", sampled(range(24), 6))
+def test_einsum_of_any_words_by_any_rules(case):
+    rng = random.Random(case)
+    words = rng.sample(["batch", "seq", "heads", "head", "embed"], 4)
+    size = {word: rng.choice([1, 3, 4, 8]) for word in words}
+    rows = [rng.sample(words, rng.randint(1, 3)) for _ in range(rng.randint(1, 3))]
+    known = sorted({word for row in rows for word in row})
+    out = rng.sample(known, rng.randint(0, len(known)))
+    axes = [["x"], ["y"], ["x", "y"]]
+    table = dict.fromkeys(words) | {out[0]: rng.choice(axes)} if out else dict.fromkeys(words)
+    operands = [RNG.normal(size=[size[w] for w in row]).astype(np.float32) for row in rows]
+    letters = {word: "abcd"[i] for i, word in enumerate(words)}
+    plain = ",".join("".join(letters[w] for w in row) for row in rows)
+    wanted = np.einsum(f"{plain}->{''.join(letters[w] for w in out)}", *operands)
+    pattern = f"{', '.join(' '.join(row) for row in rows)} -> {' '.join(out)}"
+    kind = rng.choice([AxisType.Auto, AxisType.Explicit])
+    with named.rules(table, mesh_of(4, 2, types=(kind, kind))):
+        for y in (einsum(pattern, *operands), sw.jit(lambda *xs: einsum(pattern, *xs))(*operands)):
+            np.testing.assert_allclose(y, wanted, rtol=1e-3, atol=1e-4, err_msg=pattern)
+            if out and size[out[0]] > 1:
+                assert y.sharding.spec.dims(len(out))[0] == tuple(table[out[0]])
 
 
 def test_a_contraction_over_a_split_axis():

@@ -5,7 +5,8 @@ the program, in which each border is an equation, and follows every axis from on
 an op does to dimensions is known from its `dims` rule. An axis that has two words within one call
 of a function is an error. Functions called by each other may have different words for it.
 
-It does not follow axes that are put together or taken apart (`reshape`), or that an op works along.
+It does not follow axes that are put together or taken apart, or that an op works along; nor from
+one turn of a loop to the next.
 """
 
 from __future__ import annotations
