@@ -37,15 +37,19 @@ class NamedAxes:
 
     def __init__(self, who: str | None, names: tuple[Any, ...]):
         scope = current()
-        bound = [axis.name for axis in scope.mapped_axes]
-        before = "" if all([name in bound for name in names]) else f"{who or asked()}: "
-        self.found = list(map(scope.axis, names, (before,) * len(names)))
+        try:
+            self.found = list(map(scope.axis, names))
+        except NameError:
+            known = False
+        else:
+            known = True
+        if not known:  # raises, naming the function, which takes long to find
+            self.found = list(map(scope.axis, names, (f"{who or asked()}: ",) * len(names)))
         self.who = who
         self.names = names
         self.sizes = tuple([axis.size for axis in self.found])
         self.tracked = tuple([axis.name for axis in self.found if axis.tracked])
-        twice = [a for i, a in enumerate(names) if a in names[:i]]
-        if twice:
+        if len(names) > 1 and (twice := [a for i, a in enumerate(names) if a in names[:i]]):
             raise ValueError(
                 f"{who or asked()}: axis {twice[0]!r} is given twice, in {names}. Name each once."
             )
@@ -64,8 +68,10 @@ class NamedAxes:
                     "part after the other, and a collective needs all of them at once. Leave the "
                     "loop out of axis_resources, or give the axis one of a mesh."
                 )
+        if not any([axis.parts for axis in self.found]):
+            return {"names": self.names, "sizes": self.sizes}
         pairs = [pair for a in self.found for pair in a.parts or ((a.name, a.size),)]
-        names, sizes = zip(*pairs, strict=True) if pairs else ((), ())
+        names, sizes = zip(*pairs, strict=True)
         return {"names": names, "sizes": sizes}
 
 
