@@ -326,3 +326,42 @@ def test_keys_of_pmap():
     old = sw.random.split(sw.random.PRNGKey(7), 8)
     z = sw.pmap(lambda k: sw.random.split(k)[0])(old)
     close(z, np.stack([sw.random.split(k)[0] for k in old]), 0)
+
+
+# -- where the partitioner divides along other axes --
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_one_of_the_devices_that_see_the_same_part_calls_the_host(check_vma):
+    """Also where their numbers come back: signs of zeros and NaN are kept."""
+    mesh, calls = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y")), []
+    x = np.array([0.0, -0.0, np.nan, 3, np.inf, -1, 2, -np.inf], np.float32)
+
+    def host(v):
+        calls.append(v)
+        return -v, v > 0
+
+    def f(v):
+        types = sw.ShapeDtypeStruct(v.shape, v.dtype), sw.ShapeDtypeStruct(v.shape, np.dtype(bool))
+        return io_callback(host, types, v)
+
+    for run in (sw.shard_map, lambda f, **k: sw.jit(sw.shard_map(f, **k))):
+        negative, positive = run(
+            f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}, check_vma=check_vma
+        )(x)
+        assert len(calls) == 4
+        calls.clear()
+        np.testing.assert_array_equal(np.asarray(negative).view(np.uint32), (-x).view(np.uint32))
+        np.testing.assert_array_equal(positive, x > 0)
+
+
+def test_one_of_the_devices_that_see_the_same_part_prints(capfd):
+    mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
+
+    def f(v):
+        sw.debug.print("{}", v[0])
+        return lax.psum(v, "x")
+
+    sw.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P(), axis_names={"x"})(np.arange(4.0))
+    sw.effects_barrier()
+    assert sorted(capfd.readouterr().out.split()) == ["0.0", "1.0", "2.0", "3.0"]

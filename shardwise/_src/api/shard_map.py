@@ -135,6 +135,9 @@ def on_parts(
     values = [x if is_ref(x) else as_input(x, what, lambda i=i: names[i])
               for i, x in enumerate(leaves)]
     specs = specs_of(values, names)
+    for x, name, spec in zip(values, names, specs, strict=True):
+        if not is_ref(x):
+            _check_explicit(what, name, type_of(x), place, spec, axes)
     out_trees: list[Any] = []
 
     def flat(*parts: Any) -> list[Any]:
@@ -254,6 +257,7 @@ def _check_explicit(
 ) -> None:
     """Raises where the type of an argument says another division over Explicit axes."""
     mesh = place.mesh.abstract_mesh
+    _check_spec(what, "in_specs", name, t, place, spec, axes)
     if t.mesh is None or t.spec is None or not {*axes} <= {*mesh.explicit_axes}:
         return
     held = _spec_of(t, axes)
@@ -314,7 +318,6 @@ def _part(
 ) -> ArrayType:
     """The type of the part of an argument."""
     _check_spec(what, "in_specs", name, t, place, spec, axes)
-    _check_explicit(what, name, t, place, spec, axes)
     sizes = place.mesh.shape
     for d, names in enumerate(spec.dims(t.ndim)):
         count = math.prod([sizes[a] for a in names if a in axes])

@@ -120,17 +120,25 @@ class Layout:
     def apart(self, x: Any) -> Any:
         shape = type_of(x).shape
         parts = [n if n >= 0 else shape[d] for d, row in enumerate(self.rows) for _, _, n in row]
-        return transpose(reshape(x, shape=tuple(parts)), perm=self.perm)
+        return _turned(_shaped(x, tuple(parts)), self.perm)
 
     def together(self, x: Any) -> Any:
         back = [0] * len(self.perm)
         for i, p in enumerate(self.perm):
             back[p] = i
-        x = transpose(x, perm=tuple(back))
+        x = _turned(x, tuple(back))
         parts, shape = iter(type_of(x).shape), []
         for row in self.rows:
             shape.append(math.prod([next(parts) for _ in row]))
-        return reshape(x, shape=tuple(shape))
+        return _shaped(x, tuple(shape))
+
+
+def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return x if type_of(x).shape == shape else reshape(x, shape=shape)
+
+
+def _turned(x: Any, perm: tuple[int, ...]) -> Any:
+    return x if perm == tuple(range(len(perm))) else transpose(x, perm=perm)
 
 
 def serially(

@@ -274,6 +274,10 @@ class Emitter(Manual, Instructions):
         Of several devices one makes the call, the others get its results. They come as bits, since
         they are sent as sums with zeros: a sum would lose the sign of a zero.
         """
+        if self.manual is not None and self.devices > 1:
+            return self.on_one_of_rest(
+                names, ins, outs, lambda e, given: e.host_call(function, ins, outs, given, pure)
+            )
         callback, place, as_bits = function.callback, "", outs
         kind = "gpu" if self.platform in ("cuda", "rocm") else "cpu"
         target = f"xla_ffi_{'partitioned_' if callback.local else ''}python_{kind}_callback"
@@ -304,10 +308,7 @@ class Emitter(Manual, Instructions):
 
     def _from_bits(self, name: str, bits: ArrayType, t: ArrayType) -> str:
         name = self.whole(name, bits, range(t.ndim))
-        if bits.dtype == t.dtype:
-            return name
-        types = f"({tensor_text(bits)}) -> {tensor_text(t)}"
-        return self.let(f"stablehlo.bitcast_convert {name} : {types}")
+        return self.as_bits(name, bits, t)
 
     # -- shardings --
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import programs_in
 from shardwise._src.lowering.ordered import EXTREMES, ordered, unordered
 from shardwise._src.lowering.text import return_text
+from shardwise._src.runtime.callbacks import bits_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_float
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -33,14 +34,18 @@ Groups = Sequence[Sequence[int]] | None
 class ManualAxes:
     """The axes of a mesh by which code sees the parts of its devices.
 
-    names, grid: all axes of the mesh, and the numbers of its devices in the program, by place.
+    mesh:        all axes, with names; grid: the numbers of its devices in the program, by place.
     manual:      the axes that are manual; tracked: those of them that types say something of.
     """
 
-    names: tuple[Any, ...]
+    mesh: Any
     grid: np.ndarray
     manual: frozenset[Any]
     tracked: frozenset[Any]
+
+    @property
+    def names(self) -> tuple[Any, ...]:
+        return self.mesh.axis_names
 
     def rows(self, names: Sequence[Any]) -> np.ndarray:
         """The numbers of devices: those in a row differ in their places along the names only."""
@@ -102,7 +107,7 @@ class Manual:
         order = (0,) if self.meshes is None else self.meshes.order(mesh)
         grid = np.asarray(order).reshape(mesh.axis_sizes)
         told = told.union(axes if tracked else ())
-        own = ManualAxes(mesh.axis_names, grid, bound.union(axes), told)
+        own = ManualAxes(mesh, grid, bound.union(axes), told)
         if self.devices == 1:
             self.manual = own
             results = self.inline(program, *xs)
@@ -130,17 +135,73 @@ class Manual:
                 whole.with_spec(PartitionSpec(axis)) if axis in axes else whole,
                 name, array_type((1,), _INT32.dtype),
             ))
+        return self._computation(rows, outs, places[1], own, axes, inner.lines)
+
+    def _computation(
+        self, rows: Sequence[tuple[Any, ...]], outs: Sequence[ArrayType],
+        places: Sequence[NamedSharding], own: ManualAxes, axes: Sequence[Any], lines: Sequence[str],
+    ) -> list[str]:
+        """rows: of each operand the value, its type and place, and name and type of the part."""
         given, given_types, taken, names, types = zip(*rows, strict=True) if rows else [()] * 5
+        mesh = own.mesh
         quoted = ", ".join(f'"{a}"' for a in mesh.axis_names if a in axes)
         args = ", ".join(f"{n}: {self.ty(t)}" for n, t in zip(names, types, strict=True))
-        body = "\n".join(inner.lines)
+        body = "\n".join(lines)
         return self.lets(
             f"sdy.manual_computation({', '.join(given)}) "
             f"in_shardings=[{self._targets(taken, given_types, own)}] "
-            f"out_shardings=[{self._targets(places[1], outs, own)}] manual_axes={{{quoted}}} "
+            f"out_shardings=[{self._targets(places, outs, own)}] manual_axes={{{quoted}}} "
             f"({args}) {{\n{body}\n}} : ({', '.join(map(self.ty, given_types))}) -> "
             f"({', '.join(map(self.ty, outs))})", len(outs),
         )
+
+    def on_one_of_rest(
+        self, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+        call: Callable[[Any, Sequence[str]], list[str]],
+    ) -> list[str]:
+        """What one device does of those that only differ in axes that are not manual; the others
+        get its results, as sums of bits with zeros.
+
+        call: `(emitter, operands) → results`.
+        """
+        own = self._axes()
+        rest = [a for a in own.names if a not in own.manual]
+        full = replace(own, manual=frozenset(own.names))
+        inner = self.within(full)
+        names = [inner.fresh() for _ in xs]
+        bits = [t.update(dtype=bits_of(t.dtype)) for t in outs]
+
+        def here() -> None:
+            pairs = zip(call(inner, names), outs, bits, strict=True)
+            done([inner.as_bits(x, t, b) for x, t, b in pairs])
+
+        def elsewhere() -> None:
+            done([inner.constant(np.zeros((), b.dtype), b) for b in bits])
+
+        def done(found: Sequence[str]) -> None:
+            inner.lines.append(return_text("stablehlo.return", found, bits))
+
+        which = inner.place_along(rest[0])
+        for axis in rest[1:]:
+            which = inner.let(f"stablehlo.add {which}, {inner.place_along(axis)} : tensor<i32>")
+        regions = ", ".join([f"{{\n{inner.region(write)}\n}}" for write in (here, elsewhere)])
+        found = inner.lets(
+            f'"stablehlo.case"({which}) ({regions}) : (tensor<i32>) -> '
+            f"({', '.join(map(self.ty, bits))})", len(outs),
+        )
+        sums = [inner.all_reduce(x, b, "or" if b.dtype == bool else "add", rest)
+                for x, b in zip(found, bits, strict=True)]
+        sums = [inner.as_bits(x, b, t) for x, b, t in zip(sums, bits, outs, strict=True)]
+        inner.lines.append(return_text("sdy.return", sums, outs))
+        self.count = inner.count
+        whole = NamedSharding(own.mesh, PartitionSpec())
+        rows = [(x, t, whole, name, t) for x, t, name in zip(xs, ins, names, strict=True)]
+        return self._computation(rows, outs, [whole] * len(outs), full, rest, inner.lines)
+
+    def as_bits(self, x: str, t: ArrayType, other: ArrayType) -> str:
+        if t.dtype == other.dtype:
+            return x
+        return self.let(f"stablehlo.bitcast_convert {x} : ({self.ty(t)}) -> {self.ty(other)}")
 
     def none(self, t: ArrayType) -> str:
         """A value without elements, as it is in code of devices: of operands that have no elements,

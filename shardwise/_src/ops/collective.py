@@ -156,10 +156,8 @@ def _reduction(
         return _shape_kept(op, x)
 
     def alone(x: Any, d: int, size: int, before: Any, after: Any, **p: Any) -> tuple[Any, None]:
-        for rest in (before, after):
-            if rest:
-                x = new(x, **rest)
-        return reduce(x, axes=(d,)), None
+        x, rest = reduce(x, axes=(d,)), _together(before, after)
+        return (new(x, groups=None, **rest) if rest else x), None
 
     def batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int | None]:
         """A value that is not mapped is not repeated, nor are its dimensions moved."""
