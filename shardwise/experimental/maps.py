@@ -13,5 +13,6 @@ if TYPE_CHECKING:
     from shardwise._src.api.resources import thread_resources as thread_resources
     from shardwise._src.api.xmap import xmap as xmap
     from shardwise._src.types.mesh import Mesh as Mesh
+    from shardwise._src.types.mesh import Mesh as mesh
 
 lazy_names(__name__)
