@@ -129,18 +129,26 @@ def make_loss(lib: Lib, config: Config) -> Callable[[Any, Any, Any], Any]:
     return loss
 
 
-def make_step(lib: Lib, config: Config, learning: float = RATES["learning"]) -> Callable[..., Any]:
+def make_step(
+    lib: Lib, config: Config, learning: float = RATES["learning"], axis: str | None = None
+) -> Callable[..., Any]:
     """A new function `step(params, moments, tokens, targets) -> (params, moments, loss)`.
 
     `learning` is closed over, so that two steps with different rates are different programs to
     caches that compare functions by their code.
+
+    With `axis` it is a device's part of a step, on its rows of a batch: losses and gradients are
+    means over that axis.
     """
     np, tree = lib.np, lib.root.tree
     first, second = RATES["first"], RATES["second"]
     loss = make_loss(lib, config)
 
     def step(params: Any, moments: Any, tokens: Any, targets: Any) -> Any:
-        value, grads = lib.root.value_and_grad(loss)(params, tokens, targets)
+        own = params if axis is None else lib.lax.pcast(params, axis, to="varying")
+        value, grads = lib.root.value_and_grad(loss)(own, tokens, targets)
+        if axis is not None:
+            value, grads = lib.lax.pmean((value, grads), axis)
         count = moments["count"] + 1
         power = count.astype(np.float32)
         means = tree.map(lambda m, g: first * m + (1 - first) * g, moments["first"], grads)

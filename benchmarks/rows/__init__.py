@@ -4,6 +4,7 @@ from benchmarks.rows import (
     arrays,
     calls,
     compiling,
+    maps,
     memory,
     processes,
     shardings,
@@ -19,6 +20,7 @@ ROWS: tuple[Row, ...] = (
     *transforms.ROWS,
     *compiling.ROWS,
     *steps.ROWS,
+    *maps.ROWS,
     *memory.ROWS,
     *processes.ROWS,
 )

@@ -1,0 +1,109 @@
+"""Maps: calls that are cached, eager ones, and what it takes to trace and lower them.
+
+The GPT step by hand is data-parallel: a device has rows of the batch and all parameters; the means
+of losses and gradients are taken by `pmean`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from benchmarks import gpt
+from benchmarks.libs import DEVICES, Lib
+from benchmarks.rows.compiling import gpt_arguments
+from benchmarks.rows.steps import collectives
+from benchmarks.runner import Case, Fresh, Row
+
+
+def over_devices(lib: Lib) -> tuple[Callable[[Any], Any], Any]:
+    """A mapped function of one op, and an argument with a row on each device."""
+    mesh, spec = lib.mesh(d=DEVICES), lib.sharding.PartitionSpec("d")
+    f = lib.root.shard_map(lambda x: x + 1, mesh=mesh, in_specs=spec, out_specs=spec)
+    return f, lib.root.device_put(numpy.ones((DEVICES, 8), "float32"), lib.named(mesh, "d", None))
+
+
+def shard_map_cached(lib: Lib) -> Callable[[], Any]:
+    f, x = over_devices(lib)
+    run = lib.root.jit(f)
+    return lambda: run(x)
+
+
+def shard_map_eager(lib: Lib) -> Callable[[], Any]:
+    f, x = over_devices(lib)
+    return lambda: f(x)
+
+
+def pmap_cached(lib: Lib) -> Callable[[], Any]:
+    run = lib.root.pmap(lambda x: x + 1)
+    x = run(numpy.ones((DEVICES, 8), "float32"))
+    return lambda: run(x)
+
+
+def mapped_step(lib: Lib, config: gpt.Config, learning: float) -> Callable[..., Any]:
+    """A jitted step by hand: `step(params, moments, tokens, targets)`."""
+    mesh, spec = lib.mesh(d=DEVICES), lib.sharding.PartitionSpec
+    rows, whole = spec("d"), spec()
+    step = gpt.make_step(lib, config, learning, axis="d")
+    return lib.root.jit(lib.root.shard_map(
+        step, mesh=mesh, in_specs=(whole, whole, rows, rows), out_specs=whole
+    ))  # fmt: skip
+
+
+def lower_step(lib: Lib) -> Fresh:
+    arguments = gpt_arguments(lib, gpt.TRACE)
+
+    def fresh() -> Callable[[], Any]:
+        step = mapped_step(lib, gpt.TRACE, learning=next(lib.sizes) * 1e-6)
+        return lambda: step.trace(*arguments).lower()
+
+    return fresh
+
+
+def step_by_hand(lib: Lib) -> Case:
+    """The compiled step, with what it sends; each call continues from the state of the last."""
+    mesh = lib.mesh(d=DEVICES)
+    whole, rows = lib.named(mesh), lib.named(mesh, "d", None)
+    state = lib.root.device_put(gpt.initial(gpt.STEADY), whole)
+    batch = lib.root.device_put(gpt.batch(gpt.STEADY), rows)
+    step = mapped_step(lib, gpt.STEADY, gpt.RATES["learning"])
+    found = collectives(step.lower(*state, *batch).compile().as_text())
+
+    def call() -> Any:
+        nonlocal state
+        params, moments, loss = step(*state, *batch)
+        state = lib.root.block_until_ready((params, moments))
+        return loss
+
+    return Case(call, found)
+
+
+def trace_collectives(lib: Lib) -> Fresh:
+    lax, x = lib.lax, lib.root.device_put(numpy.ones((8, 16), "float32"))
+    ring = [(i, (i + 1) % 8) for i in range(8)]
+
+    def fresh() -> Callable[[], Any]:
+        scale = 1.0 + next(lib.sizes) * 1e-6  # differs each time: no cached trace
+
+        def row(x: Any) -> Any:  # f32[16]
+            x = x / lax.psum(x * scale, "i") + lax.pmax(x, "i")
+            x = lax.ppermute(x, "i", ring) * lax.axis_index("i")
+            x = lax.all_to_all(x.reshape(8, 2), "i", 0, 0)
+            x = lax.all_gather(x, "i") - lax.pmean(x, "i")  # f32[8, 8, 2]
+            return lax.psum_scatter(x, "i")
+
+        return lambda: lib.root.jit(lib.root.vmap(row, axis_name="i")).trace(x)
+
+    return fresh
+
+
+ROWS = (
+    Row("maps.shard_map_cached", 1.1, shard_map_cached),
+    Row("maps.shard_map_eager", 0.5, shard_map_eager),
+    Row("maps.shard_map_lower", 0.3, lower_step, kind="fresh"),
+    Row("maps.shard_map_step", 1.05, step_by_hand, clock="wall"),
+    Row("maps.pmap_cached", 1.2, pmap_cached),
+    Row("maps.vmap_collectives", 0.25, trace_collectives, kind="fresh"),
+)
