@@ -8,6 +8,8 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise._src.core.checker import check_program
+from shardwise._src.messages import trees
+from shardwise.experimental.maps import xmap
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message as message_of
@@ -510,3 +512,26 @@ def test_where_a_device_is_while_the_partitioner_divides_along_other_axes(check_
     for run in (mapped, sw.jit(mapped)):
         want = np.repeat(4 * np.arange(4), 2).reshape(4, 2)
         np.testing.assert_array_equal(run(np.zeros((4, 2))), want)
+
+
+@pytest.mark.parametrize("way", ["shard_map", "pmap", "xmap"])
+def test_paths_of_results_are_found_together(way, monkeypatch):
+    """However many results there are."""
+    def traced(count):
+        def f(x):
+            return [x * i for i in range(count)]
+
+        if way == "shard_map":
+            run = sw.shard_map(f, mesh=LINE, in_specs=P("x"), out_specs=P("x"))
+        elif way == "pmap":
+            run = sw.pmap(f)
+        else:
+            run = xmap(f, in_axes=["a", ...], out_axes=["a", ...])
+        before = len(calls)
+        run(np.ones((8, 4), np.float32))
+        return len(calls) - before
+
+    calls = []
+    found = trees.leaf_paths
+    monkeypatch.setattr(trees, "leaf_paths", lambda tree: calls.append(tree) or found(tree))
+    assert traced(3) == traced(30)

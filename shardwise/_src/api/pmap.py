@@ -33,7 +33,7 @@ from shardwise._src.core.infer import known, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in
+from shardwise._src.messages.trees import path_in, paths_in
 from shardwise._src.messages.words import counted, shown
 from shardwise._src.moving.transfer import move
 from shardwise._src.ops.basis import move_axis, reshape
@@ -437,8 +437,8 @@ def _results(
             for i, x in enumerate(outs)]
     skeleton = tree.unflatten(range(tree.num_leaves))
     wanted = broadcast_prefix(own.out_axes, skeleton, f"{own.what}: out_axes", root="result")
-    places = [_out_axis(own.what, path_in("result", tree, i), x, w)
-              for i, (x, w) in enumerate(zip(outs, wanted, strict=True))]
+    rows = zip(paths_in("result", tree), outs, wanted, strict=True)
+    places = [_out_axis(own.what, path, x, w) for path, x, w in rows]
     return outs, tree, places
 
 

@@ -23,7 +23,7 @@ from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in
+from shardwise._src.messages.trees import paths_in
 from shardwise._src.messages.words import listed, shown
 from shardwise._src.ops.sharding import settle
 from shardwise._src.refs.refs import NotThreaded, is_ref
@@ -357,8 +357,8 @@ def _out_specs(
 ) -> tuple[PartitionSpec, ...]:
     skeleton = tree.unflatten(range(tree.num_leaves))
     specs = broadcast_prefix(out_specs, skeleton, f"{what}: out_specs", _is_spec, "result")
-    for i, (spec, t) in enumerate(zip(specs, program.out_types, strict=True)):
-        path = path_in("result", tree, i)
+    rows = zip(paths_in("result", tree), specs, program.out_types, strict=True)
+    for path, spec, t in rows:
         _check_spec(what, "out_specs", path, t, place, spec, axes)
         left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
         if tracked and left:

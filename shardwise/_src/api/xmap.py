@@ -29,7 +29,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.toolbox import walk
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in
+from shardwise._src.messages.trees import path_in, paths_in
 from shardwise._src.messages.words import listed, shown
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.collective import INT32, number
@@ -299,9 +299,8 @@ class _Call:
         outs = checked_results(outs, tree, self.what)
         skeleton = tree.unflatten(range(tree.num_leaves))
         found = of_results(f"{self.what}: out_axes", self.out_axes, skeleton)
-        for i, (x, dims) in enumerate(zip(outs, found, strict=True)):
-            path, t = path_in("result", tree, i), type_of(x)
-            dims.check(f"{self.what}: out_axes", path, t, named=len(dims.dims))
+        for path, x, dims in zip(paths_in("result", tree), outs, found, strict=True):
+            dims.check(f"{self.what}: out_axes", path, type_of(x), named=len(dims.dims))
             self._check_apart(path, dims.dims)
         self.out_tree, self.out_dims = tree, found
         return outs
