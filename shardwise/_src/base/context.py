@@ -120,13 +120,20 @@ class Context:
                 )
         return self.replace(axes=(*self.axes, *axes))
 
+    def bound(self, name: Any) -> NamedAxis | None:
+        """The innermost axis of that name; None where there is none."""
+        for axis in reversed(self.axes):
+            if axis.name == name and not axis.is_loop:
+                return axis
+        return None
+
     def axis(self, name: Any, who: str = "") -> NamedAxis:
         """A named axis. who: the function that asks, and a colon, for the error."""
-        mapped = self.mapped_axes
-        for axis in reversed(mapped):
-            if axis.name == name:
-                return axis
-        bound = " and ".join(dict.fromkeys(repr(axis.name) for axis in mapped)) or "none"
+        found = self.bound(name)
+        if found is not None:
+            return found
+        names = dict.fromkeys(repr(axis.name) for axis in self.mapped_axes)
+        bound = " and ".join(names) or "none"
         of_mesh = name in getattr(self.mesh, "axis_names", ())
         hint = (f" {name!r} is an axis of the mesh, whose parts only `shardwise.shard_map` sees."
                 if of_mesh else "")

@@ -6,14 +6,36 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise._src.base.caches import Interned
+from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.words import brief, shown
-from shardwise._src.numpy.named import NamedAxes
+from shardwise._src.numpy.named import NamedAxes, in_scope
 from shardwise._src.ops.exchange import is_even, span
 from shardwise._src.types.partition_spec import AxisName
 
 AxisNames = AxisName | Sequence[AxisName]
 Groups = Sequence[Sequence[int]] | None
+
+
+SCOPES_REMEMBERED = 1024
+
+
+def collective_axes(
+    name: str, axis_name: Any, groups: Any = None, positional: bool = False
+) -> CollectiveAxes:
+    """The axes of one call. name: of the function; positional: whether numbers are dimensions."""
+    key = name, axis_name, current().key
+    known = groups is None and axis_name.__class__ is str
+    found = _known.recent.get(key) if known else None
+    if found is not None:
+        return found
+    given = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
+    positions = tuple([a for a in given if isinstance(a, int)]) if positional else ()
+    names = tuple([a for a in given if not isinstance(a, int)]) if positions else given
+    who = f"shardwise.lax.{name}"
+    made = CollectiveAxes(who, in_scope(who, names), positions, groups)
+    return _known.keep(key, made) if known else made
 
 
 class CollectiveAxes(NamedAxes):
@@ -24,13 +46,12 @@ class CollectiveAxes(NamedAxes):
     groups:    those of the indices, or None; count: how many values take part together.
     """
 
-    def __init__(self, name: str, axis_name: Any, groups: Any = None, positional: bool = False):
-        self.who = f"shardwise.lax.{name}"
-        given = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
-        self.positions = tuple([a for a in given if positional and isinstance(a, int)])
-        super().__init__(
-            self.who, tuple([a for a in given if not (positional and isinstance(a, int))])
-        )
+    def __init__(
+        self, who: str, found: Sequence[NamedAxis], positions: tuple[int, ...] = (),
+        groups: Any = None,
+    ):
+        super().__init__(who, found)
+        self.positions = positions
         self.groups = None if groups is None else self._checked(groups)
         self.count = span(self.sizes, self.groups)
 
@@ -93,3 +114,6 @@ class CollectiveAxes(NamedAxes):
             return operator.index(i)
         except TypeError:
             raise TypeError(f"{self.who}: {what} must be an integer; got {shown(i)}.") from None
+
+
+_known: Interned[CollectiveAxes] = Interned(SCOPES_REMEMBERED)

@@ -20,7 +20,7 @@ import numpy as np
 
 from shardwise._src.core.infer import itself, known, type_of
 from shardwise._src.core.op import Op
-from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups
+from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups, collective_axes
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.messages.words import brief, listed
 from shardwise._src.numpy.binary import true_divide
@@ -67,7 +67,7 @@ def psum(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
       NameError: if no axis of that name is in scope.
       ValueError: if a name is given twice, or the groups do not divide the axis.
     """
-    axes = CollectiveAxes("psum", axis_name, axis_index_groups, True)
+    axes = collective_axes("psum", axis_name, axis_index_groups, True)
     return _mapped(lambda leaf: _summed(leaf, axes), x)
 
 
@@ -100,7 +100,7 @@ def _reduced(reduce: Op, x: Any, axes: CollectiveAxes) -> Any:
 
 def pmean(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
     """The mean over named axes; see `psum`. Of integers it is of a floating-point dtype."""
-    axes = CollectiveAxes("pmean", axis_name, axis_index_groups, True)
+    axes = collective_axes("pmean", axis_name, axis_index_groups, True)
 
     def mean(leaf: Any) -> Any:
         total = _summed(leaf, axes)
@@ -124,7 +124,7 @@ def pmin(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
 
 
 def _extreme(who: str, reduce: Op, x: Any, axis_name: Any, groups: Groups) -> Any:
-    axes = CollectiveAxes(who, axis_name, groups, True)
+    axes = collective_axes(who, axis_name, groups, True)
 
     def found(leaf: Any) -> Any:
         if leaf.__class__ in _PLAIN and not axes.positions:
@@ -167,7 +167,7 @@ def _gathered(
     who: str, x: Any, axis_name: Any, axis: int, tiled: bool, groups: Groups = None,
     invariant: bool = False,
 ) -> Any:
-    axes = CollectiveAxes(who, axis_name, groups)
+    axes = collective_axes(who, axis_name, groups)
     axes.need_even()
 
     def gathered(leaf: Any) -> Any:
@@ -196,7 +196,7 @@ def psum_scatter(
     Raises:
       ValueError: if that dimension is of another size, or the groups are.
     """
-    axes = CollectiveAxes("psum_scatter", axis_name, axis_index_groups)
+    axes = collective_axes("psum_scatter", axis_name, axis_index_groups)
     axes.need_even()
 
     def scattered(leaf: Any) -> Any:
@@ -237,7 +237,7 @@ def all_to_all(
     Raises:
       ValueError: if the dimension `split_axis` is of another size, or the groups are.
     """
-    axes = CollectiveAxes("all_to_all", axis_name, axis_index_groups)
+    axes = collective_axes("all_to_all", axis_name, axis_index_groups)
     return _exchanged(axes, x, ("split_axis", split_axis), ("concat_axis", concat_axis), tiled)
 
 
@@ -269,7 +269,7 @@ def pswapaxes(
     x: T, axis_name: AxisNames, axis: int, *, axis_index_groups: Groups = None
 ) -> T:
     """The dimension `axis` and a named axis of its size change places."""
-    axes = CollectiveAxes("pswapaxes", axis_name, axis_index_groups)
+    axes = collective_axes("pswapaxes", axis_name, axis_index_groups)
     return _exchanged(axes, x, ("axis", axis), ("axis", axis), False)
 
 
@@ -286,7 +286,7 @@ def ppermute(x: T, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> T:
     Raises:
       ValueError: if an index does not exist or occurs twice.
     """
-    axes = CollectiveAxes("ppermute", axis_name)
+    axes = collective_axes("ppermute", axis_name)
     try:
         pairs = tuple([(operator.index(a), operator.index(b)) for a, b in perm])
     except (TypeError, ValueError):
@@ -313,7 +313,7 @@ def pshuffle(x: T, axis_name: AxisNames, perm: Sequence[int]) -> T:
     Raises:
       ValueError: if it is none.
     """
-    axes = CollectiveAxes("pshuffle", axis_name)
+    axes = collective_axes("pshuffle", axis_name)
     sources = [axes.index("each of perm", i) for i in perm]
     if sorted(sources) != list(range(axes.count)):
         raise ValueError(
@@ -329,7 +329,7 @@ def pbroadcast(x: T, axis_name: AxisNames, source: int) -> T:
     Raises:
       ValueError: if there is no such index.
     """
-    axes = CollectiveAxes("pbroadcast", axis_name)
+    axes = collective_axes("pbroadcast", axis_name)
     place = axes.index("source", source)
     if not 0 <= place < axes.count:
         raise ValueError(
@@ -349,7 +349,7 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
     Raises:
       ValueError: for another `to` than "varying".
     """
-    axes = CollectiveAxes("pcast", axis_name)
+    axes = collective_axes("pcast", axis_name)
     if to != "varying":
         raise ValueError(
             f"{axes.who}: values can be cast to 'varying' only; got {to!r}. A collective, such as "
@@ -363,7 +363,7 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
 
 def axis_index(axis_name: AxisNames) -> Array:
     """The index along a named axis, an int32; along several, the number of the index."""
-    axes = CollectiveAxes("axis_index", axis_name)
+    axes = collective_axes("axis_index", axis_name)
     found: Any = np.int32(0)
     for i, axis in enumerate(axes.found):
         own = index_along(axis)
@@ -373,4 +373,4 @@ def axis_index(axis_name: AxisNames) -> Array:
 
 def axis_size(axis_name: AxisNames) -> int:
     """The size of a named axis; of several, the product."""
-    return CollectiveAxes("axis_size", axis_name).count
+    return collective_axes("axis_size", axis_name).count

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.lax.named import AxisNames, CollectiveAxes
+from shardwise._src.lax.named import AxisNames, CollectiveAxes, collective_axes
 from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import promote
 from shardwise._src.numpy.einsum import einsum
@@ -36,7 +36,7 @@ def pdot(
     Raises:
       ValueError: if there are no such dimensions, or those of a pair differ in size.
     """
-    axes = CollectiveAxes("pdot", axis_name)
+    axes = collective_axes("pdot", axis_name)
     contract, batch = [
         _pair(axes, what, x, y, dims)
         for what, dims in (("pos_contract", pos_contract), ("pos_batch", pos_batch))

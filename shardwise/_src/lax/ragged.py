@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import itself, type_of
-from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups
+from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups, collective_axes
 from shardwise._src.ops import collective as ops
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
@@ -60,7 +60,7 @@ def ragged_all_to_all(
         sizes are no integers.
       ValueError: if these are not of one length, which the number of indices divides.
     """
-    axes = CollectiveAxes("ragged_all_to_all", axis_name, axis_index_groups)
+    axes = collective_axes("ragged_all_to_all", axis_name, axis_index_groups)
     axes.need_even()
     places = {
         "input_offsets": input_offsets, "send_sizes": send_sizes, "output_offsets": output_offsets,

@@ -28,6 +28,7 @@ from shardwise._src.numpy.named import (
     folded,
     index_along,
     is_name,
+    named_axes,
     reduced_axes,
 )
 from shardwise._src.ops import elementwise as ew
@@ -328,7 +329,7 @@ def one_hot(
     if not isinstance(num_classes, int | float):
         num_classes = whole(num_classes, "one_hot: num_classes")
     if is_name(axis):
-        axes = NamedAxes("shardwise.nn.one_hot", (axis,))
+        axes = named_axes("shardwise.nn.one_hot", (axis,))
         return _one_hot_along(x, int(num_classes), chosen, axes)
     how = int(num_classes), chosen, canonical_axis(axis, type_of(x).ndim + 1)
     if out_sharding is not None:

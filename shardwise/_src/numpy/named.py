@@ -11,7 +11,8 @@ collective that belongs to the reduction, so that as little as possible is sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from shardwise._src.base.context import NamedAxis, current
@@ -35,30 +36,18 @@ class NamedAxes:
     tracked: those of them along which types say what varies.
     """
 
-    def __init__(self, who: str | None, names: tuple[Any, ...]):
-        scope = current()
-        try:
-            self.found = list(map(scope.axis, names))
-        except NameError:
-            known = False
-        else:
-            known = True
-        if not known:  # raises, naming the function, which takes long to find
-            self.found = list(map(scope.axis, names, (f"{who or asked()}: ",) * len(names)))
+    def __init__(self, who: str | None, found: Sequence[NamedAxis]):
         self.who = who
-        self.names = names
-        self.sizes = tuple([axis.size for axis in self.found])
-        self.tracked = tuple([axis.name for axis in self.found if axis.tracked])
-        if len(names) > 1 and (twice := [a for i, a in enumerate(names) if a in names[:i]]):
-            raise ValueError(
-                f"{who or asked()}: axis {twice[0]!r} is given twice, in {names}. Name each once."
-            )
+        self.found = found
+        self.names = tuple([axis.name for axis in found])
+        self.sizes = tuple([axis.size for axis in found])
+        self.tracked = tuple([axis.name for axis in found if axis.tracked])
 
     def varied(self, x: Any) -> Any:
         """A value as one that varies along these axes, where types say so."""
         return varied(x, self.tracked) if self.tracked else x
 
-    @property
+    @cached_property
     def params(self) -> dict[str, Any]:
         """The axes as ops have them: each by those that stand for it."""
         for axis in self.found:
@@ -81,6 +70,25 @@ def index_along(axis: NamedAxis) -> Any:
         return axis.serial.value
     names, sizes = zip(*(axis.parts or ((axis.name, axis.size),)), strict=True)
     return collective.number(names, sizes, varies=axis.tracked)
+
+
+def in_scope(who: str | None, names: Sequence[Any]) -> list[NamedAxis]:
+    """The axes of these names. who: see `NamedAxes`."""
+    scope = current()
+    found = [scope.bound(name) for name in names]
+    if None in found:
+        scope.axis(names[found.index(None)], f"{who or asked()}: ")  # raises
+    twice = len(names) > 1 and [a for i, a in enumerate(names) if a in names[:i]]
+    if twice:
+        raise ValueError(
+            f"{who or asked()}: axis {twice[0]!r} is given twice, in {names}. Name each once."
+        )
+    return [axis for axis in found if axis is not None]
+
+
+def named_axes(who: str | None, names: Sequence[Any]) -> NamedAxes:
+    """The axes of these names, looked up. who: see `NamedAxes`."""
+    return NamedAxes(who, in_scope(who, names))
 
 
 def is_name(axis: Any) -> bool:
@@ -112,7 +120,7 @@ def dimensions(axes: Axes) -> tuple[int, ...]:
 
 
 def _named(axes: Axes) -> NamedAxes:
-    return NamedAxes(None, tuple([a for a in axes if a.__class__ is not int]))
+    return named_axes(None, tuple([a for a in axes if a.__class__ is not int]))
 
 
 def asked() -> str:

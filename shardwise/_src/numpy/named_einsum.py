@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.numpy.convert import broadcast_to, cast
-from shardwise._src.numpy.named import NamedAxes, across, asked
+from shardwise._src.numpy.named import NamedAxes, across, asked, named_axes
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.contract import canonical_precision
 from shardwise._src.ops.pdot import sum_of_products
@@ -111,7 +111,7 @@ def named_einsum(
     if len(ins) != len(operands):
         raise _error(text, f"{counted(len(ins), 'term')} for {counted(len(operands), 'operand')}")
     every = tuple(dict.fromkeys([n for term in ins for n in term.names]))
-    axes = NamedAxes(None, every)
+    axes = named_axes(None, every)
     held, wanted = _lettered(text, ins, out, operands)
     run = _Run(product, axes, wanted, canonical_precision(precision), preferred)
     for chosen in run.path(held, optimize):
@@ -202,7 +202,7 @@ class _Run(NamedTuple):
             return v
         x = v.x if kept == v.letters else self.product(f"{v.letters}->{kept}", v.x)
         of_bools = is_bool(type_of(x).dtype)
-        x = across(reduce_or if of_bools else reduce_sum, x, NamedAxes(None, gone))
+        x = across(reduce_or if of_bools else reduce_sum, x, named_axes(None, gone))
         return _Value(kept, tuple([n for n in v.names if n in needed]), x)
 
     def joined(self, a: _Value, b: _Value, later: Sequence[_Value]) -> _Value:
@@ -224,7 +224,7 @@ class _Run(NamedTuple):
         )]
         batch = [c for c in shared if c in letters]
         free = [c for v in (a, b) for c in v.letters if c not in shared]
-        axes = NamedAxes(None, summed)
+        axes = named_axes(None, summed)
         x = sum_of_products(
             axes.varied(a.x), axes.varied(b.x), tuple(pairs), self.precision, self.preferred,
             **axes.params,

@@ -82,9 +82,7 @@ def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
         if name is None or name not in names:
             x, shifted = batch_first(mapped.size, x, d), {k: p[k] + 1 for k in positions}
             return op(x, names=names, sizes=sizes, **{**p, **shifted}), 0
-        at = names.index(name)
-        fixed = {"groups": None} if "groups" in p else {}
-        rest = [_axes(names[s], sizes[s], fixed) for s in (slice(at), slice(at + 1, None))]
+        rest = (None, None) if len(names) == 1 else _beside(names, sizes, name, "groups" in p)
         if d is None:
             x, d = batch_first(mapped.size, x, None), 0
         if p.get("groups"):
@@ -92,6 +90,12 @@ def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
         return alone(x, d, mapped.size, *rest, **p)
 
     return rule
+
+
+def _beside(names: tuple, sizes: tuple, name: Any, grouped: bool) -> list[dict[str, Any] | None]:
+    """The axes before and after one."""
+    at, fixed = names.index(name), {"groups": None} if grouped else {}
+    return [_axes(names[s], sizes[s], fixed) for s in (slice(at), slice(at + 1, None))]
 
 
 def _axes(names: tuple, sizes: tuple, fixed: dict[str, Any]) -> dict[str, Any] | None:

@@ -102,6 +102,9 @@ def elementwise_batch(
     if len(args) == 1:
         return op(*args, **params), dims[0]
     types = [type_of(a) for a in args]
+    forms = {(d, t.shape) for d, t in zip(dims, types, strict=True) if d is not None or t.shape}
+    if len(forms) == 1:  # most are: equal ones, and scalars
+        return op(*args, **params), forms.pop()[0]
     ranks = [t.ndim - (d is not None) for t, d in zip(types, dims, strict=True)]
     rank = max(ranks)
     at = next((d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank), 0)

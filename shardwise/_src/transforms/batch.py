@@ -116,10 +116,10 @@ class BatchTracer(Tracer):
         self.aval = without_dim(type_of(value), dim)
         self.value = value
         self.dim = dim
-        self._site = user_site(4)
+        self._site = None if isinstance(value, Tracer) else user_site(4)
 
     def made_at(self) -> Site | None:
-        return self._site
+        return self.value.made_at() if isinstance(self.value, Tracer) else self._site
 
 
 class Batch(Interpreter):
