@@ -1,0 +1,163 @@
+"""What `xmap` and what its axes run over refuse, whole messages."""
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise.experimental.maps import SerialLoop, serial_loop, xmap
+from shardwise.sharding import Mesh
+
+X = np.arange(48, dtype=np.float32).reshape(8, 6)
+
+
+@pytest.fixture
+def mesh():
+    with Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y")) as mesh, serial_loop("l", 2):
+        yield mesh
+
+
+ERRORS = {
+    "unknown out": (
+        lambda: xmap(lambda x: x, ["i", ...], ["j", ...]), ValueError,
+        "xmap of <lambda>: out_axes has the axis 'j', which neither in_axes nor axis_sizes has; "
+        "these have 'i'.",
+    ),
+    "unknown resource's axis": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"k": "x"}), ValueError,
+        "xmap of <lambda>: axis_resources has the axis 'k', which neither in_axes nor axis_sizes "
+        "has; these have 'i'.",
+    ),
+    "varies": (
+        lambda: xmap(lambda x: {"a": x}, ["i", ...], [...])(X), ValueError,
+        "xmap of <lambda>: result['a'] varies along 'i', which its out_axes, [...], do not have. "
+        "Put the axis there, or make the values one with a collective, such as "
+        "`shardwise.lax.psum(x, 'i')`.",
+    ),
+    "rank": (
+        lambda: xmap(lambda x: x, ["i"], ["i"])(X), ValueError,
+        "xmap of <lambda>: in_axes for x is ['i'], which is for 1 dimension; it is of type "
+        "f32[8,6]. End the list with `...` where more may follow.",
+    ),
+    "rank of a result": (
+        lambda: xmap(lambda x: x, ["i", ...], {3: "i"})(X), ValueError,
+        "xmap of <lambda>: out_axes for result is {3: 'i'}, which needs 4 dimensions; it is of "
+        "type f32[6], 2 with those that have names.",
+    ),
+    "no resource": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": "z"})(X), NameError,
+        "xmap of <lambda>: axis_resources gives 'i' the resource 'z', which is not in scope; there "
+        "are 'x', 'y' and 'l'. Enter a mesh that has it, by `with mesh:`, or a "
+        "`serial_loop('z', length)`.",
+    ),
+    "no multiple": (
+        lambda: xmap(
+            lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": ("x", SerialLoop(3))}
+        )(X),
+        ValueError,
+        "xmap of <lambda>: the axis 'i' has size 8, which is no multiple of 12, the size of its "
+        "resources, 'x' and SerialLoop(3).",
+    ),
+    "twice": (
+        lambda: xmap(
+            lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": ("x", "x")})(X),
+        ValueError, "xmap of <lambda>: axis_resources gives 'x' twice to 'i'.",
+    ),
+    "collective in a loop": (
+        lambda: xmap(lambda x: lax.psum(x, "i"), ["i", ...], [...], axis_resources={"i": "l"})(X),
+        NotImplementedError,
+        "shardwise.lax.psum: the axis 'i' runs in a serial loop, one part after the other, and a "
+        "collective needs all of them at once. Leave the loop out of axis_resources, or give the "
+        "axis one of a mesh.",
+    ),
+    "sizes": (
+        lambda: xmap(lambda x, y: x, ["i", ...], ["i", ...])(X, X.T), ValueError,
+        "xmap of <lambda>: the axis 'i' must have one size; it has 8 in dimension 0 of x, of type "
+        "f32[8,6], and 6 in dimension 0 of y, of type f32[6,8].",
+    ),
+    "given size": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_sizes={"i": 3})(X), ValueError,
+        "xmap of <lambda>: the axis 'i' must have one size; it has 8 in dimension 0 of x, of type "
+        "f32[8,6], and 3 in axis_sizes.",
+    ),
+    "bad size": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_sizes={"i": "x"}), ValueError,
+        "xmap of <lambda>: axis_sizes must be ints from 0 on; got 'x' of type str for 'i'.",
+    ),
+    "name twice": (
+        lambda: xmap(lambda x: x, ["i", "i"], ["i"]), ValueError,
+        "xmap of <lambda>: in_axes: ['i', 'i'] has 'i' twice; each dimension has a name of its "
+        "own.",
+    ),
+    "negative": (
+        lambda: xmap(lambda x: x, {-1: "i"}, ["i"]), ValueError,
+        "xmap of <lambda>: in_axes: {-1: 'i'} has the dimension -1; they are counted from the "
+        "beginning.",
+    ),
+    "dots": (
+        lambda: xmap(lambda x: x, [..., "i"], ["i"]), ValueError,
+        "xmap of <lambda>: in_axes: `...` may only be the last of a list; got [..., 'i'].",
+    ),
+    "no entry": (
+        lambda: xmap(lambda x: x, 0, ["i"]), TypeError,
+        "xmap of <lambda>: in_axes must have dicts, dimension → name, or lists of names, or trees "
+        "of them; got 0 of type int.",
+    ),
+    "both in one value": (
+        lambda: xmap(lambda x: x, ["i", "j"], ["i", "j"], axis_resources={"i": "y", "j": "y"})(X),
+        TypeError,
+        "xmap of <lambda>: the axes 'i' and 'j' both run over 'y', and x has both of them. Give "
+        "them different resources.",
+    ),
+    "hidden": (
+        lambda: xmap(
+            sw.vmap(lambda x: lax.psum(x, "i"), axis_name="x"), ["i", ...], ["i", ...],
+            axis_resources={"i": "x"},
+        )(X), ValueError,
+        "vmap: an axis named 'x' would hide the mesh axis over which the axis 'i' of a map around "
+        "it runs. Rename one of them.",
+    ),
+    "taken": (
+        lambda: xmap(
+            lambda x: xmap(lambda y: y, ["j"], ["j"], axis_resources={"j": "y"})(x), ["i", ...],
+            ["i", ...], axis_resources={"i": "y"},
+        )(X), ValueError,
+        "xmap of <lambda>: axis_resources gives 'j' the mesh axis 'y', which a map around this one "
+        "runs over. Give it another, or none.",
+    ),
+    "mesh axis": (
+        lambda: xmap(
+            lambda x: lax.psum(x, "x"), ["i", ...], ["i", ...], axis_resources={"i": "x"}
+        )(X), NameError,
+        "shardwise.lax.psum: unbound axis name: x. The axes in scope are: 'i'. 'x' is an axis of "
+        "the mesh, whose parts only `shardwise.shard_map` sees. An axis gets its name by a map "
+        "around the call: `shardwise.vmap(f, axis_name='x')` or `shardwise.shard_map`.",
+    ),
+    "by name": (
+        lambda: xmap(lambda x: x, ["i"], ["i"])(x=X), TypeError,
+        "xmap of <lambda> takes arguments by position, for which in_axes has names; got 'x' by "
+        "name. Give them by position, or bind them in a function of the others.",
+    ),
+    "loop hides": (
+        lambda: serial_loop("x", 2).__enter__(), ValueError,
+        "serial_loop: 'x' is the name of an axis in scope already, which the loop would hide. "
+        "Rename one of them.",
+    ),
+    "mesh hides": (
+        lambda: Mesh(np.array(sw.devices()), ("l",)).__enter__(), ValueError,
+        "entering Mesh('l': 8) would hide the axis 'l' of size 2, which something other than a "
+        "mesh (a map or a serial loop) has put in scope. Rename one of them.",
+    ),
+    "length": (
+        lambda: SerialLoop(0), ValueError,
+        "SerialLoop: length, the number of parts, must be a positive int; got 0 of type int.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(case, mesh):
+    run, kind, message = ERRORS[case]
+    with pytest.raises(kind) as error:
+        run()
+    assert str(error.value) == message
