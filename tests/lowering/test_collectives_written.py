@@ -1,4 +1,4 @@
-"""A lowered `shard_map` has the collectives that were written, and those that jax has; no others."""
+"""A lowered `shard_map` has the collectives that are written, and those of jax; no others."""
 
 import re
 from collections import Counter

@@ -1,0 +1,67 @@
+"""Random nestings of maps, transforms, control flow and collectives, whichever maps bind the axes.
+
+A program means what it does with all axes bound by `vmap`, on one device. One that gives something
+else is cut down and printed.
+"""
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.helpers.nestings import AXES, drawn, run, shown, smaller
+from tests.helpers.sampling import sampled
+
+XS = np.sin(np.arange(32, dtype=np.float32) + 1).reshape(2, 2, 2, 2, 2)
+COUNT = 96
+OPEN = {77}  # second derivatives of branches that differ by device, with collectives
+SECONDS = 60
+
+
+def fault(program):
+    """What is wrong with a program; empty if nothing is."""
+    wanted = np.asarray(run(program, ("vmap",) * len(AXES))(XS))
+    try:
+        found = np.asarray(run(program, program.maps)(XS))
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    if found.shape != wanted.shape or not np.allclose(found, wanted, rtol=1e-3, atol=1e-3):
+        return f"{found.ravel()[:4]} for {wanted.ravel()[:4]}"
+    return ""
+
+
+def cut_down(program, wrong):
+    """The smallest program found that still fails in this way."""
+    ends, again = time.monotonic() + SECONDS, True
+    while again:
+        again = False
+        for less in smaller(program):
+            if time.monotonic() > ends:
+                break
+            try:
+                found = fault(less)
+            except Exception:
+                continue
+            if found and found.partition(":")[0][:9] == wrong.partition(":")[0][:9]:
+                program, wrong, again = less, found, True
+                break
+    return program, wrong
+
+
+@pytest.mark.parametrize("seed", sampled([s for s in range(COUNT) if s not in OPEN], 8))
+def test_like_mapped_axes(seed):
+    program = drawn(seed)
+    if wrong := fault(program):
+        less, wrong = cut_down(program, wrong)
+        pytest.fail(f"{program}\n\ncut down to\n{less}\n\n{wrong}", pytrace=False)
+
+
+@pytest.mark.xfail(strict=True, reason="the transpose of such a branch meets a linear factor twice")
+@pytest.mark.parametrize("seed", sorted(OPEN))
+def test_open(seed):
+    assert not fault(drawn(seed))
+
+
+def test_a_program_is_drawn_again():
+    assert drawn(7) == drawn(7)
+    assert shown(("jit", None, (("sin", None, ()),))) == "  jit\n    sin"
