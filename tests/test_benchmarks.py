@@ -16,9 +16,9 @@ pytest.importorskip("rich")
 from rich.console import Console
 
 from benchmarks import __main__ as command
-from benchmarks import arguments, functions, report
+from benchmarks import arguments, functions, gpt, report
 from benchmarks.libs import Lib, prepare_environment
-from benchmarks.rows import ROWS
+from benchmarks.rows import ROWS, maps
 from benchmarks.rows.steps import collectives
 from benchmarks.runner import Case, Effort, Row, first_line, run_row
 from tests.helpers.sampling import sampled
@@ -201,6 +201,15 @@ def test_collectives_are_counted_by_kind_dtype_and_size():
         "all-reduce bf16[4] 2×f32[4]": 1,
         "all-gather f32[32] f32[4]": 1,
     }
+
+
+def test_a_step_by_hand_sends_what_it_sends_in_jax():
+    config = gpt.Config(layers=1, width=16, heads=2, vocabulary=32, length=8, batch=8)
+    ours, theirs = [
+        maps.step_by_hand(Lib(name, itertools.count(1000)), config).facts
+        for name in ("shardwise", "jax")
+    ]
+    assert ours == theirs and all(fact.startswith("all-reduce") for fact in ours)
 
 
 # -- every function (benchmarks.functions) --

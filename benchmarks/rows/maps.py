@@ -17,6 +17,8 @@ from benchmarks.rows.compiling import gpt_arguments
 from benchmarks.rows.steps import collectives
 from benchmarks.runner import Case, Fresh, Row
 
+ROUNDS = 10  # of eight collectives
+
 
 def over_devices(lib: Lib) -> tuple[Callable[[Any], Any], Any]:
     """A mapped function of one op, and an argument with a row on each device."""
@@ -42,7 +44,7 @@ def pmap_cached(lib: Lib) -> Callable[[], Any]:
     return lambda: run(x)
 
 
-def mapped_step(lib: Lib, config: gpt.Config, learning: float) -> Callable[..., Any]:
+def mapped_step(lib: Lib, config: gpt.Config, learning: float) -> Any:
     """A jitted step by hand: `step(params, moments, tokens, targets)`."""
     mesh, spec = lib.mesh(d=DEVICES), lib.sharding.PartitionSpec
     rows, whole = spec("d"), spec()
@@ -62,13 +64,13 @@ def lower_step(lib: Lib) -> Fresh:
     return fresh
 
 
-def step_by_hand(lib: Lib) -> Case:
+def step_by_hand(lib: Lib, config: gpt.Config = gpt.STEADY) -> Case:
     """The compiled step, with what it sends; each call continues from the state of the last."""
     mesh = lib.mesh(d=DEVICES)
     whole, rows = lib.named(mesh), lib.named(mesh, "d", None)
-    state = lib.root.device_put(gpt.initial(gpt.STEADY), whole)
-    batch = lib.root.device_put(gpt.batch(gpt.STEADY), rows)
-    step = mapped_step(lib, gpt.STEADY, gpt.RATES["learning"])
+    state = lib.root.device_put(gpt.initial(config), whole)
+    batch = lib.root.device_put(gpt.batch(config), rows)
+    step = mapped_step(lib, config, gpt.RATES["learning"])
     found = collectives(step.lower(*state, *batch).compile().as_text())
 
     def call() -> Any:
@@ -87,12 +89,14 @@ def trace_collectives(lib: Lib) -> Fresh:
     def fresh() -> Callable[[], Any]:
         scale = 1.0 + next(lib.sizes) * 1e-6  # differs each time: no cached trace
 
-        def row(x: Any) -> Any:  # f32[16]
-            x = x / lax.psum(x * scale, "i") + lax.pmax(x, "i")
-            x = lax.ppermute(x, "i", ring) * lax.axis_index("i")
-            x = lax.all_to_all(x.reshape(8, 2), "i", 0, 0)
-            x = lax.all_gather(x, "i") - lax.pmean(x, "i")  # f32[8, 8, 2]
-            return lax.psum_scatter(x, "i")
+        def row(x: Any) -> Any:
+            for _ in range(ROUNDS):  # x: f32[16]
+                x = x / lax.psum(x * scale, "i") + lax.pmax(x, "i")
+                x = lax.ppermute(x, "i", ring) * lax.axis_index("i")
+                x = lax.all_to_all(x.reshape(8, 2), "i", 0, 0)
+                x = lax.all_gather(x, "i") - lax.pmean(x, "i")  # f32[8, 8, 2]
+                x = lax.psum_scatter(x, "i").reshape(16)
+            return x
 
         return lambda: lib.root.jit(lib.root.vmap(row, axis_name="i")).trace(x)
 
@@ -105,5 +109,5 @@ ROWS = (
     Row("maps.shard_map_lower", 0.3, lower_step, kind="fresh"),
     Row("maps.shard_map_step", 1.05, step_by_hand, clock="wall"),
     Row("maps.pmap_cached", 1.2, pmap_cached),
-    Row("maps.vmap_collectives", 0.25, trace_collectives, kind="fresh"),
+    Row("maps.vmap_collectives", 0.25, trace_collectives, kind="fresh", per=8 * ROUNDS),
 )
