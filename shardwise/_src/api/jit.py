@@ -178,7 +178,8 @@ class Jitted(Generic[P, R]):
         call = call._replace(leaves=leaves, tree=tree)
         ins = options.shardings_in(function.what, tree, function.parameters)
         if ins is not None:
-            leaves = [_constrained(a, s) for a, s in zip(leaves, ins, strict=True)]
+            names = function.names(leaves, tree)
+            leaves = _constrained(leaves, ins, names, f"{function.what}: in_shardings")
         types = tuple([type_of(a) for a in leaves])
         if explain_cache_misses.value:
             function.explain_trace(trace_key(call, types), call)
@@ -188,7 +189,8 @@ class Jitted(Generic[P, R]):
         if options.device is None:
             wanted = options.shardings_out(function.what, staged.out_tree)
         if wanted is not None:
-            outs = [_constrained(x, s) for x, s in zip(outs, wanted, strict=True)]
+            names = _result_names(staged.out_tree)
+            outs = _constrained(outs, wanted, names, f"{function.what}: out_shardings")
         return staged.out_tree.unflatten(outs)
 
     # -- compiling --
@@ -246,8 +248,7 @@ class Jitted(Generic[P, R]):
         program, out_tree = staged.program, staged.out_tree
         outs = options.shardings_out(what, out_tree, program)
         if outs is not None:
-            results = ["result" + p for p in leaf_paths(places(out_tree))]
-            check_fit(outs, program.out_types, results, f"{what}: out_shardings")
+            check_fit(outs, program.out_types, _result_names(out_tree), f"{what}: out_shardings")
         everything = tuple(range(len(inputs.sigs)))
         return Traced(
             program,
@@ -299,9 +300,15 @@ def _explicit_type(x: Any) -> ArrayType:
 closed_by_fork(Jitted, "__call__")
 
 
-def _constrained(x: Any, sharding: Any) -> Any:
-    sharding = bare(sharding)  # layouts are a matter of whole programs
-    return x if sharding is None else sharding_constraint(x, sharding=sharding)
+def _result_names(tree: Any) -> list[str]:
+    return ["result" + p for p in leaf_paths(places(tree))]
+
+
+def _constrained(values: Any, shardings: Any, names: Sequence[str], what: str) -> list[Any]:
+    check_fit(shardings, [type_of(x) for x in values], names, what)
+    wanted = map(bare, shardings)  # layouts are a matter of whole programs
+    return [x if s is None else sharding_constraint(x, sharding=s)
+            for x, s in zip(values, wanted, strict=True)]
 
 
 @overload

@@ -16,7 +16,13 @@ from shardwise._src.core.infer import known
 from shardwise._src.messages.tracebacks import hides_frames, pass_on
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.moving import parts, transfer
-from shardwise._src.moving.targets import as_placement, as_sharding, check_fit, is_sharding_leaf
+from shardwise._src.moving.targets import (
+    as_placement,
+    as_sharding,
+    check_fit,
+    check_manual,
+    is_sharding_leaf,
+)
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.memory import Space, to_memory
 from shardwise._src.ops.placement import device_put as put_op
@@ -213,6 +219,7 @@ def _placed(x: Any, plan: _Plan) -> Any:
         return _from_host(x, plan)
     if isinstance(x, Tracer):
         to = plan.target
+        check_manual(to)
         return as_value(x) if to is None else put_op(x, sharding=to, src=plan.src)
     return _moved(cast(Array, x), plan)
 

@@ -31,6 +31,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of, stage
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.entering import within
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.partition_spec import AxisName, PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
@@ -284,16 +285,13 @@ def _is_spec(x: Any) -> bool:
 
 def mesh_of(what: str, mesh: Any, how: str) -> Mesh | AbstractMesh:
     """The mesh that is given, or that in scope. how: to give one, for the error."""
-    found = current().mesh if mesh is None else mesh
+    scope = current().mesh
+    found = scope if mesh is None else mesh
+    if not isinstance(found, Mesh | AbstractMesh | None):
+        raise TypeError(f"{what}: mesh must be a Mesh or an AbstractMesh; got {shown(found)}.")
     if found is None or found.empty:
         raise ValueError(f"{what}: there is no mesh. {how} with `shardwise.set_mesh`.")
-    if not isinstance(found, Mesh | AbstractMesh):
-        raise TypeError(f"{what}: mesh must be a Mesh or an AbstractMesh; got {shown(found)}.")
-    scope = current().mesh  # inside of another map, some of its axes are manual
-    around = None if scope is None else scope.abstract_mesh
-    if around is not None and around.manual_axes and around.shape_tuple == found.shape_tuple:
-        return around
-    return found
+    return found if scope is None else within(found, scope, what)
 
 
 def _axes(what: str, mesh: Any, axis_names: Any) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.context import current
 from shardwise._src.lowering.storage import bare, order_of
+from shardwise._src.messages.words import listed
 from shardwise._src.ops.memory import Space
 from shardwise._src.runtime.backend import Device
 from shardwise._src.types.layout import AUTO, AutoLayout, Format, Layout
@@ -94,9 +95,35 @@ def check_fit(
         try:
             if bare(sharding) is not None:
                 bare(sharding).shard_shape(t.shape)
+                check_manual(bare(sharding))
             order_of(sharding, t)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{what}: {name} of type {t.str_short(True)}: {error}") from None
+
+
+def check_manual(sharding: Any) -> None:
+    """Raises where a sharding would divide a part that a device has inside of `shard_map`."""
+    mesh = current().mesh
+    if mesh is None or not isinstance(sharding, NamedSharding) or not sharding.spec.axes:
+        return
+    manual = mesh.abstract_mesh.manual_axes
+    if not manual:
+        return
+    if sharding.mesh.shape_tuple != mesh.shape_tuple:
+        raise ValueError(
+            f"{sharding.spec} is over {sharding.mesh}, but a map around runs this code on each "
+            f"device of {mesh}. Inside of it, only that mesh can divide values."
+        )
+    if named := [a for a in manual if a in sharding.spec.axes]:
+        left = [a for a in mesh.axis_names if a not in manual]
+        advice = (
+            f"Only {listed(left)} can divide them further." if left else
+            "There are no other axes, so that nothing is left to divide here."
+        )
+        raise ValueError(
+            f"{sharding.spec} names {listed(named)}, and values here are the parts that "
+            f"`shardwise.shard_map` has made along {listed(manual)}. {advice}"
+        )
 
 
 def explicit_mesh(values: Sequence[Any]) -> Mesh | None:

@@ -33,6 +33,7 @@ from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.types import pictures
 from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client
+from shardwise._src.types.entering import entered_as
 from shardwise._src.types.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -255,8 +256,7 @@ class Mesh(BaseMesh):
                 "disallow_mesh_context_manager is on. Write `with shardwise.set_mesh(mesh):`."
             )
         here = current()
-        _check_not_hiding(self, here)
-        token = CURRENT.set(here.replace(mesh=self))
+        token = CURRENT.set(here.replace(mesh=entered_as(self, here)))
         _entered.set((self, token, _entered.get()))
         return self
 
@@ -290,16 +290,6 @@ class Mesh(BaseMesh):
 # to leave it. A mesh is shared by all threads, so it cannot remember this itself.
 _Entered: TypeAlias = "tuple[Mesh, Token[Context], _Entered | None]"
 _entered: ContextVar[_Entered | None] = ContextVar("shardwise_entered_meshes", default=None)
-
-
-def _check_not_hiding(mesh: Mesh, here: Context) -> None:
-    outer: tuple[AxisName, ...] = () if here.mesh is None else here.mesh.axis_names
-    for name, size, *_ in here.axes:
-        if name in mesh.axis_names and name not in outer:
-            raise ValueError(
-                f"entering {mesh} would hide the axis {name!r} of size {size}, which something "
-                "other than a mesh (a map or a serial loop) has put in scope. Rename one of them."
-            )
 
 
 _MeshKey: TypeAlias = tuple[Any, ...]

@@ -1,0 +1,43 @@
+"""What `with mesh:` puts in scope."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.context import Context
+
+if TYPE_CHECKING:
+    from shardwise._src.types.mesh import AbstractMesh, Mesh
+
+
+def entered_as(mesh: Mesh, here: Context) -> Mesh | AbstractMesh:
+    """The mesh as it is in a context; inside of `shard_map`, some of its axes are manual.
+
+    Raises:
+      ValueError: if it would hide a named axis, or is another mesh than that of a map around.
+    """
+    outer = here.mesh
+    names = () if outer is None else outer.axis_names
+    for name, size, *_ in here.axes:
+        if name in mesh.axis_names and name not in names:
+            raise ValueError(
+                f"entering {mesh} would hide the axis {name!r} of size {size}, which something "
+                "other than a mesh (a map or a serial loop) has put in scope. Rename one of them."
+            )
+    return mesh if outer is None else within(mesh, outer, f"entering {mesh}")
+
+
+def within(mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh, what: str) -> Mesh | AbstractMesh:
+    """`mesh` where `outer` is in scope; that one, if it is the same with axes that are manual.
+
+    what: who asks, for the error.
+    """
+    if not outer.abstract_mesh.manual_axes:
+        return mesh
+    if outer.shape_tuple != mesh.shape_tuple:
+        raise ValueError(
+            f"{what}: a map around this code runs it on each device of {outer}, and {mesh} is "
+            "another mesh. Inside of a map there is no other: use axes of that one which are not "
+            "manual yet, or `shardwise.vmap`."
+        )
+    return outer

@@ -1,0 +1,133 @@
+"""What code inside of `shard_map` may say of meshes and shardings."""
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.experimental.maps import xmap
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
+
+DEVICES = np.array(sw.devices())
+GRID = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
+LINE = Mesh(DEVICES, ("z",))
+X = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
+OTHER = (
+    "a map around this code runs it on each device of AbstractMesh('x': 4, 'y': 2, "
+    "axis_types=({})), and Mesh('z': 8) is another mesh. Inside of a map there is no other: use "
+    "axes of that one which are not manual yet, or `shardwise.vmap`."
+)
+
+
+def f(x):
+    return x * lax.axis_index("z")
+
+
+def each(part, mesh=GRID, **options):
+    """A function of the parts along x."""
+    return sw.jit(sw.shard_map(part, mesh=mesh, in_specs=P("x"), out_specs=P("x"), **options))
+
+
+def entered(mesh, run):
+    def inside(x):
+        with mesh:
+            return run(x)
+
+    return inside
+
+
+OVER_LINE = sw.shard_map(f, mesh=LINE, in_specs=P("z"), out_specs=P("z"))
+IN_SCOPE = sw.shard_map(f, in_specs=P("z"), out_specs=P("z"))
+NAMED = xmap(f, in_axes=["z", ...], out_axes=["z", ...], axis_resources={"z": "z"})
+
+
+@pytest.mark.parametrize("axes", [(), {"x"}])
+@pytest.mark.parametrize("part, who", [
+    (OVER_LINE, "shard_map of f"), (entered(LINE, IN_SCOPE), "entering Mesh('z': 8)"),
+    (entered(LINE, NAMED), "entering Mesh('z': 8)"),
+])
+def test_there_is_one_mesh(part, who, axes):
+    types = "Manual, Auto" if axes else "Manual, Manual"
+    found = message(ValueError, each(part, axis_names=axes), X)
+    assert found == f"{who}: {OTHER.format(types)}"
+
+
+def test_the_mesh_of_a_pmap_is_the_one():
+    assert message(ValueError, sw.pmap(OVER_LINE), X.reshape(8, 64)) == (
+        "shard_map of f: a map around this code runs it on each device of AbstractMesh("
+        "'<axis of pmap>': 8, axis_types=(Manual,)), and Mesh('z': 8) is another mesh. Inside of a "
+        "map there is no other: use axes of that one which are not manual yet, or "
+        "`shardwise.vmap`."
+    )
+
+
+def test_the_same_mesh_may_be_entered_again():
+    def sums(x):
+        return lax.psum(x, "y")
+
+    inner = sw.shard_map(sums, in_specs=P(None, "y"), out_specs=P())
+    found = each(entered(GRID, inner), axis_names={"x"})(X)
+    np.testing.assert_allclose(found, X[:, :4] + X[:, 4:], rtol=1e-6)
+
+
+def test_a_mesh_is_no_list_of_devices():
+    def g(x):
+        return x
+
+    run = sw.shard_map(g, mesh=["cpu:0"], in_specs=P("x"), out_specs=P("x"))
+    assert message(TypeError, run, X) == (
+        "shard_map of g: mesh must be a Mesh or an AbstractMesh; got ['cpu:0'] of type list."
+    )
+
+
+MADE = "and values here are the parts that `shardwise.shard_map` has made along"
+PARTLY = f"{{}} names 'x', {MADE} 'x'. Only 'y' can divide them further."
+WHOLLY = (
+    f"{{}} names 'x', {MADE} 'x' and 'y'. There are no other axes, so that nothing is left to "
+    "divide here."
+)
+WAYS = {
+    "a constraint": (
+        lambda s: lambda x: lax.with_sharding_constraint(x, s),
+        "with_sharding_constraint: x of type f32[16,8]{V:x}: ",
+    ),
+    "device_put": (lambda s: lambda x: sw.device_put(x, s), "device_put: x: "),
+    "in_shardings": (
+        lambda s: sw.jit(jnp.sin, in_shardings=s),
+        "jit of sin: in_shardings: x of type f32[16,8]{V:x}: ",
+    ),
+    "out_shardings": (
+        lambda s: sw.jit(jnp.sin, out_shardings=s),
+        "jit of sin: out_shardings: result of type f32[16,8]{V:x}: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("axes, text", [((), WHOLLY), ({"x"}, PARTLY)])
+def test_parts_are_not_divided_along_axes_that_are_manual(way, axes, text):
+    of, who = WAYS[way]
+    spec = P("x") if axes == () else P("x", "y")
+    part = of(NamedSharding(GRID, spec))
+    assert message(ValueError, each(part, axis_names=axes), X) == who + text.format(spec)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nor_over_another_mesh(way):
+    of, who = WAYS[way]
+    part = of(NamedSharding(LINE, P("z")))
+    assert message(ValueError, each(part), X) == (
+        f"{who}P('z') is over Mesh('z': 8), but a map around runs this code on each device of "
+        "AbstractMesh('x': 4, 'y': 2, axis_types=(Manual, Manual)). Inside of it, only that mesh "
+        "can divide values."
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_axes_may_divide_them(way):
+    of, _ = WAYS[way]
+    found = each(of(NamedSharding(GRID, P("y"))), axis_names={"x"})(X)
+    np.testing.assert_allclose(found, np.sin(X) if "shardings" in way else X, rtol=1e-5)
