@@ -201,9 +201,8 @@ def _node(rng: random.Random, depth: int, around: frozenset[str]) -> Node:
         if rng.random() < 0.75:
             return "collective", (rng.choice(COLLECTIVES), names), ()
         return rng.choice(["sin", "square"]), None, ()
-    on_mesh = "xmap on mesh" in around  # where rules of users run, its axes have no names
     back, forward = around & {"grad", "custom_vjp"}, around & {"jvp", "custom_jvp"}
-    left = [("while", back), ("custom_vjp", forward or on_mesh), ("custom_jvp", on_mesh)]
+    left = [("while", back), ("custom_vjp", forward)]
     name = rng.choice([s for s in STEPS if (s, True) not in [(n, bool(w)) for n, w in left]])
     count = 2 if name == "then" or name.startswith("cond") else 1
     children = tuple([_node(rng, depth - 1, around | {name}) for _ in range(count)])

@@ -147,6 +147,7 @@ class _Call:
             self._check_apart(name, dims.dims)
         self.serial = [way for way in self.ways if way.loops]
         self.loops = tuple(dict.fromkeys(loop for way in self.ways for loop in way.loops))
+        self.axes: list[NamedAxis] = []
         self.out_tree: Any = None
         self.out_dims: list[NamedDims] = []
 
@@ -246,7 +247,8 @@ class _Call:
         marks = [[way.name in dims for way in self.ways] for dims in [{}] * len(captured) + [*rows]]
         for i, way in reversed([*enumerate(self.ways)]):
             wanted = tuple([way.name in dims.dims for dims in self.out_dims])
-            axis = Axis(way.at_once, way.op_name)
+            whole = None if way.op_name == way.name else self.axes[i]
+            axis = Axis(way.at_once, way.op_name, whole=whole)
             program, found = batch_program(program, axis, tuple([m[i] for m in marks]), wanted)
             for j, (has, want) in enumerate(zip(found, wanted, strict=True)):
                 if has and not want:
@@ -269,8 +271,8 @@ class _Call:
     def _staged(self, types: Sequence[ArrayType]) -> tuple[Any, list[Any]]:
         """The program for one index of each name."""
         indices = [_Index() for _ in self.serial]
-        axes = [way.axis(indices[self.serial.index(way)] if way.loops else None)
-                for way in self.ways]
+        self.axes = [way.axis(indices[self.serial.index(way)] if way.loops else None)
+                     for way in self.ways]
 
         def flat(*xs: Any) -> list[Any]:
             count = len(self.values)
@@ -279,7 +281,7 @@ class _Call:
             return self._called(xs[:count])
 
         try:
-            with self._scope().with_axes("xmap", *axes).entered():
+            with self._scope().with_axes("xmap", *self.axes).entered():
                 return self._stage(flat, types)
         finally:
             for index in indices:

@@ -19,6 +19,7 @@ import numpy as np
 from shardwise._src.control.call import known_first
 from shardwise._src.control.checked import cond_checked, replay_cond
 from shardwise._src.control.programs import Extension, any_of, fit, with_results
+from shardwise._src.control.scan import picked
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.ordering import ORDERED
@@ -281,9 +282,33 @@ def _transposed_branches(
 ) -> tuple[Branches, Marks]:
     known = linear.count(False)
     types = [cotangent_type(t) for t, m in zip(first.in_types, linear, strict=True) if m]
-    pairs = [transpose_program(known_first(b, linear), known, nonzero) for b in branches]
+    pairs = [
+        (_transposed_rest if axes_in(b) else transpose_program)(
+            known_first(b, linear), known, nonzero
+        )
+        for b in branches
+    ]
     wanted = any_of([marks for _, marks in pairs])
     return tuple([with_results(b, 0, m, wanted, types) for b, m in pairs]), wanted
+
+
+@derived
+def _transposed_rest(program: Program, known: int, nonzero: Marks) -> tuple[Program, Marks]:
+    """The transpose of a branch that computes residuals itself: it does so first."""
+    parts = split_program(program, tuple([i >= known for i in range(len(program.arguments))]))
+    unknown = parts.unknown_out
+    wanted = tuple(picked(nonzero, unknown))
+    back, marks = transpose_program(parts.rest, len(parts.forwarded), wanted)
+    moving = picked(unknown, nonzero)
+
+    def fun(*args: Any) -> list[Any]:
+        given, cts = args[:known], args[known:]
+        found = parts.known(*given)[unknown.count(False) :]
+        residuals = parts.residuals(given, found)
+        return back(*residuals, *picked(cts, moving))
+
+    types = [*program.in_types[:known], *map(cotangent_type, picked(program.out_types, nonzero))]
+    return program_of(fun, types, program.name, "transpose"), marks
 
 
 def _summed(

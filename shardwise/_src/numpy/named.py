@@ -67,6 +67,12 @@ class NamedAxes:
 def index_along(axis: NamedAxis) -> Any:
     """The own index along an axis: an int32."""
     if axis.serial is not None:
+        if axis.serial.value is None:
+            raise NotImplementedError(
+                f"the index along {axis.name!r}, which runs in a serial loop, is not known in a "
+                "rule of a custom derivative. Take it in the function, and give it to the rule as "
+                "an argument."
+            )
         return axis.serial.value
     names, sizes = zip(*(axis.parts or ((axis.name, axis.size),)), strict=True)
     return collective.number(names, sizes, varies=axis.tracked)

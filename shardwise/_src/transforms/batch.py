@@ -83,12 +83,14 @@ class Axis:
     name:   for collectives; None for an axis without one.
     spmd:   mesh axes that split the hidden dimension in sharding constraints.
     hidden: how the hidden dimension of arguments is split over explicit mesh axes.
+    whole:  the axis of which this one is a part, as it is in scope beside it; or None.
     """
 
     size: int
     name: Any = None
     spmd: Any = None
     hidden: NamedSharding | None = None
+    whole: NamedAxis | None = None
 
 
 @derived
@@ -247,8 +249,8 @@ def run_batched(
     axis, scope, named = interpreter.axis, current(), nullcontext()
     if axis.name is not None:
         interpreter.depth = len(scope.axes)
-        new = NamedAxis(axis.name, axis.size)
-        named = scope.with_axes(interpreter.transform, new).entered()
+        new = [NamedAxis(axis.name, axis.size), *([] if axis.whole is None else [axis.whole])]
+        named = scope.with_axes(interpreter.transform, *new).entered()
     with named, interpreter.entered():
         pairs = _run(interpreter, fun, args, dims)
     refuse_leaks(interpreter)
