@@ -421,3 +421,45 @@ def test_functions_that_are_mapped_again_are_found_by_what_they_do(mesh, caplog)
 def test_axes_without_indices_and_of_one(size, mesh):
     f = xmap(lambda x: x + lax.psum(x, "i"), ["i", ...], ["i", ...], axis_resources={})
     assert f(np.ones((size, 3))).shape == (size, 3)
+
+
+@pytest.mark.parametrize("resources", ACROSS, ids=str)
+def test_rules_of_custom_derivatives_know_the_axes(resources, mesh):
+    @sw.custom_jvp
+    def f(x):
+        return jnp.sin(x) * lax.axis_index("i")
+
+    @f.defjvp
+    def _(primals, tangents):
+        ((x,), (t,)) = primals, tangents
+        return f(x), jnp.cos(x) * lax.axis_index("i") * lax.psum(t, "i")
+
+    @sw.custom_vjp
+    def g(x):
+        return jnp.sin(x)
+
+    def back(x, ct):
+        return (jnp.cos(x) * lax.psum(ct, "i") + lax.axis_size("i") * lax.axis_index("i"),)
+
+    g.defvjp(lambda x: (g(x), x), back)
+    x, i = X[:, 0] / 10, np.arange(8, dtype=np.float32)
+    by_f = (2 * np.sin(x) * i * np.cos(x) * i).sum()
+    for fun, want in (
+        (f, np.full(8, by_f)), (g, np.cos(x) * (2 * np.sin(x)).sum() + 8 * i),
+    ):  # fmt: skip
+        mapped = xmap(fun, ["i"], ["i"], axis_resources=resources)
+        gradient = sw.grad(lambda x, mapped=mapped: (mapped(x) ** 2).sum())
+        np.testing.assert_allclose(gradient(x), want, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(sw.jit(gradient)(x), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_rule_does_not_know_where_a_loop_is():
+    f = sw.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), jnp.cos(*p) * t[0] * lax.axis_index("i")))
+    mapped = xmap(f, ["i"], ["i"], axis_resources={"i": SerialLoop(2)})
+    with pytest.raises(NotImplementedError) as error:
+        sw.grad(lambda x: mapped(x).sum())(np.ones(8))
+    assert str(error.value) == (
+        "the index along 'i', which runs in a serial loop, is not known in a rule of a custom "
+        "derivative. Take it in the function, and give it to the rule as an argument."
+    )

@@ -469,3 +469,25 @@ def test_select_n_by_any_integers(dtype):
     which = np.array([0, 2, 1], dtype)
     cases = [np.full(3, i, np.float32) for i in range(3)]
     close(lax.select_n(which, *cases), jax.lax.select_n(which, *cases))
+
+
+def _doubled(y):
+    return lax.scan(lambda c, _: (c * lax.psum(c, "a"), None), y, None, length=2)[0]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda y: lax.cond(lax.axis_index("a") > 1, swnp.sin, _doubled, y),
+        lambda y: lax.cond(lax.axis_index("a") > 1, lambda y: lax.psum(y * y, "a"), _doubled, y),
+        lambda y: lax.cond(lax.psum(y, "a") > 0, _doubled, lambda y: lax.pmean(y**3, "a"), y),
+    ],
+)
+def test_second_derivatives_of_branches_that_have_loops_with_collectives(f):
+    """Of the sum of all losses, beside finite differences of the first."""
+    with sw.enable_x64(True):
+        x, step = np.cos(np.arange(4.0)), 1e-5
+        first = sw.jit(sw.vmap(sw.grad(f), axis_name="a"))
+        found = sw.vmap(sw.grad(lambda y: sw.grad(f)(y)), axis_name="a")(x)
+        sums = [[first(x + s * e).sum() for e in step * np.eye(4)] for s in (1, -1)]
+        np.testing.assert_allclose(found, np.subtract(*sums) / 2 / step, atol=1e-5)

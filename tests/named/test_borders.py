@@ -201,8 +201,8 @@ def test_mistakes_of_vmap():
     message = "named.vmap of f has words for 1 argument; got 2."
     fails(TypeError, message, named.vmap(f, "batch", ("batch embed",), "batch embed"), X, X)
     message = (
-        "axes: x, f32[4] as 'batch' says 'batch', which `named.vmap` maps here: a value inside has "
-        "no such axis. Leave the word out."
+        "axes: x, f32[4] as 'batch' says 'batch', which `shardwise.named.vmap` maps here: a value "
+        "inside has no such axis. Leave the word out."
     )
     fails(ValueError, message, named.vmap(f, "batch", ("batch embed",), "batch embed"), X)
     message = (

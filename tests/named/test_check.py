@@ -63,7 +63,7 @@ def test_a_dimension_that_was_mistaken_for_another(way):
     assert "'column' (turned: " in text
     assert text.endswith(
         "If dimensions are in another order than was meant, `rearrange` them; if one axis is to "
-        "have two words, say so by `named.rename`."
+        "have two words, say so by `shardwise.named.rename`."
     )
     assert HERE in text
 
@@ -82,7 +82,8 @@ def test_the_whole_message():
         f"named.check: one axis is 'a' (f: x, at FILE:{line('return f(x)')} (g)) and 'b' (einsum: "
         f"operand 0, at FILE:{line('b c -> a c')} (f)) in the same function; the two meet in "
         f"'axes', at FILE:{line('b c -> a c')} (f). If dimensions are in another order than was "
-        "meant, `rearrange` them; if one axis is to have two words, say so by `named.rename`."
+        "meant, `rearrange` them; if one axis is to have two words, say so by "
+        "`shardwise.named.rename`."
     )
 
 

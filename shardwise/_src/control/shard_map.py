@@ -36,7 +36,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import ne
 from shardwise._src.ops.sharding import free, settle
 from shardwise._src.ops.varying import varied
-from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program
+from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of
@@ -450,7 +450,7 @@ def _batch(
     axis, over = mapped.of(args, dims), mapped.split_over
     names = _manual_names(over, p["axes"])
     parts = math.prod([p["place"].mesh.shape[a] for a in names])
-    inner = Axis(axis.size // parts, axis.name, axis.spmd, None if names else axis.hidden)
+    inner = replace(axis, size=axis.size // parts, hidden=None if names else axis.hidden)
     batched = tuple([d is not None for d in dims])
     with _inside(p):
         new, marks = batch_program(program, inner, batched)

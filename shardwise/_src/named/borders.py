@@ -56,8 +56,8 @@ class Scope:
         for word, size in zip(words, shape, strict=True):
             if word in self.mapped:
                 raise ValueError(
-                    f"{who}: {what} says {word!r}, which `named.vmap` maps here: a value inside "
-                    "has no such axis. Leave the word out."
+                    f"{who}: {what} says {word!r}, which `shardwise.named.vmap` maps here: a value "
+                    "inside has no such axis. Leave the word out."
                 )
             held, where = self.sizes.setdefault(word, (size, what)) if word != ANY else (size, "")
             if held != size:

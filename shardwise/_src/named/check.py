@@ -140,6 +140,6 @@ def _unite(one: Axis, other: Axis, eqn: Equation) -> None:
                 f"named.check: one axis is {held!r} ({there}) and {word!r} ({where}) in the same "
                 f"function; the two meet in {eqn.op.name!r}, at {describe(eqn.site)}. If "
                 "dimensions are in another order than was meant, `rearrange` them; if one axis is "
-                "to have two words, say so by `named.rename`."
+                "to have two words, say so by `shardwise.named.rename`."
             )
     other.same = one
