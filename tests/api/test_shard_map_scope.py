@@ -131,3 +131,55 @@ def test_other_axes_may_divide_them(way):
     of, _ = WAYS[way]
     found = each(of(NamedSharding(GRID, P("y"))), axis_names={"x"})(X)
     np.testing.assert_allclose(found, np.sin(X) if "shardings" in way else X, rtol=1e-5)
+
+
+# -- arrays from outside, whose types say how Explicit axes divide them --
+
+EXPLICIT = sw.make_mesh((4, 2), ("x", "y"))
+A = sw.device_put(X[:16, :4], NamedSharding(EXPLICIT, P("x")))
+B = X[16:20, :4]
+USES = {
+    "a product": lambda a, b: jnp.sin(a @ b),
+    "a row": lambda a, b: b[1] + a,
+    "zeros": lambda a, b: a * b[0] + jnp.zeros_like(b).sum(),
+    "a derivative": lambda a, b: a * sw.grad(lambda b: jnp.sin(b).sum())(b)[0],
+    "jit": lambda a, b: sw.jit(lambda a, b: a * b[0])(a, b),
+    "an update": lambda a, b: a * b.at[0].set(1.0)[0],
+    "a choice": lambda a, b: lax.cond(b.sum() > 0, lambda: jnp.sin(a) * b.sum(), lambda: a),
+    "a loop": lambda a, b: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c * b.mean()), a),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("spec", [P("x", "y"), P()])
+@pytest.mark.parametrize("options", [{}, {"axis_names": {"x"}}, {"check_vma": False}])
+def test_each_device_has_all_of_what_comes_from_outside(use, spec, options):
+    """Along the axes that are manual; along others it is divided as before."""
+    f, b, x = USES[use], sw.device_put(B, NamedSharding(EXPLICIT, spec)), X[:16, :4]
+
+    def run(b):
+        return sw.shard_map(
+            lambda a: f(a, b), mesh=EXPLICIT, in_specs=P("x"), out_specs=P("x"), **options
+        )(A)
+
+    whole = f(x, jnp.array(B))
+    np.testing.assert_allclose(run(b), whole, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sw.jit(run)(b), whole, rtol=1e-5, atol=1e-6)
+    expected = sw.grad(lambda b: jnp.sum(f(x, b) ** 2))(B)
+    found = sw.grad(lambda b: jnp.sum(run(b) ** 2))(b)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_types_of_what_comes_from_outside():
+    b = sw.device_put(B, NamedSharding(EXPLICIT, P("x", "y")))
+    seen = []
+
+    def part(a):
+        seen.append([sw.typeof(v).str_short(True) for v in (a, b, b + 1)])
+        return a
+
+    sw.shard_map(part, mesh=EXPLICIT, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(A)
+    sw.shard_map(part, mesh=EXPLICIT, in_specs=P("x"), out_specs=P("x"))(A)
+    assert seen == [["f32[4,4]{V:x}", "f32[4,4@y]", "f32[4,4@y]"],
+                    ["f32[4,4]{V:x}", "f32[4,4]", "f32[4,4]"]]
+    assert sw.typeof(b).str_short(True) == "f32[4@x,4@y]"

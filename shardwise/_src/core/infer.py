@@ -20,6 +20,7 @@ from shardwise._src.messages.called import public_call
 from shardwise._src.types.annotations import Array
 from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.entering import inside_of_maps
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.promotion import dtype_and_weak
 
@@ -28,7 +29,7 @@ def type_of(x: Any) -> ArrayType:
     """The type of an array, a tracer, a NumPy array or scalar, or a Python scalar."""
     found = getattr(x, "aval", None)
     if found is not None and found.__class__ is ArrayType:  # jax's arrays have avals too
-        return found
+        return found if found.mesh is None else inside_of_maps(found)
     key = (x.__class__, current().key)
     found = _scalar_types.get(key)
     if found is not None:

@@ -322,12 +322,12 @@ def _frozen(x: Any) -> Any:
 
 def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
     """What splits `x` over explicit mesh axes; None where a shape is not that of `x`."""
-    t: Any = x.aval if is_array(x) else None
+    t: Any = type_of(x) if is_array(x) else None
     if t is None or t.mesh is None or t.shape != shape:
         return None
     found = getattr(x, "sharding", None)
     concrete = isinstance(found, NamedSharding) and isinstance(found.mesh, Mesh)
-    return found if concrete else t.sharding
+    return found if concrete and t is x.aval else t.sharding
 
 
 def own_place(x: Any, shape: tuple[int, ...]) -> Any:

@@ -1,12 +1,13 @@
-"""What `with mesh:` puts in scope."""
+"""Meshes, and values from outside, as they are inside of maps over devices."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardwise._src.base.context import Context
+from shardwise._src.base.context import Context, current
 
 if TYPE_CHECKING:
+    from shardwise._src.types.array_type import ArrayType
     from shardwise._src.types.mesh import AbstractMesh, Mesh
 
 
@@ -41,3 +42,16 @@ def within(mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh, what: str) -> 
             "manual yet, or `shardwise.vmap`."
         )
     return outer
+
+
+def inside_of_maps(t: ArrayType) -> ArrayType:
+    """The type here of a value from outside: along manual axes, each device has all of it."""
+    scope = current().mesh
+    mesh = None if scope is None else scope.abstract_mesh
+    if mesh is None or t.mesh is None or t.spec is None or t.mesh is mesh:
+        return t
+    manual = {*mesh.manual_axes}
+    if mesh.shape_tuple != t.mesh.shape_tuple or not manual > {*t.mesh.manual_axes}:
+        return t
+    rows = [tuple([a for a in names if a not in manual]) for names in t.spec.dims(t.ndim)]
+    return t.update(mesh=mesh, spec=t.spec.update(partitions=rows))
