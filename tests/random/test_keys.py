@@ -195,7 +195,7 @@ def test_no_elementwise_op_takes_keys():
     """Every elementwise op, except those that move or compare elements."""
     takes = Elements.MOVED, Elements.EQUAL, Elements.UNEQUAL
     moves = {n for n, op in OPS.items() if op.pointwise and op.elements in takes}
-    assert moves == {"select_n", "eq", "ne", "copy", "stop_gradient", "pcast"}
+    assert moves == {"select_n", "eq", "ne", "copy", "stop_gradient", "pcast", "axes"}
     keys = array_type((3,), KEYS.dtype)
     for op in OPS.values():
         if not op.pointwise or op.name in moves:

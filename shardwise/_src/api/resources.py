@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.base.lazy import public
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import shown
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 
@@ -150,6 +151,12 @@ class _Here:
 
     __slots__ = ()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced("thread_resources")
+
+    def __repr__(self) -> str:
+        return f"thread_resources({self.env})"
+
     @property
     def env(self) -> ResourceEnv:
         mesh = current().mesh
@@ -157,3 +164,4 @@ class _Here:
 
 
 thread_resources = _Here()
+read_by("thread_resources", lambda: thread_resources)
