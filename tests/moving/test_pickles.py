@@ -16,6 +16,7 @@ import shardwise.numpy as jnp
 from shardwise._src.base.pickles import FORM, _readers, restored
 from shardwise._src.types.layout import AUTO, Format, Layout
 from shardwise.compat import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
+from shardwise.experimental.maps import thread_resources
 from shardwise.sharding import (
     AxisType,
     GSPMDSharding,
@@ -43,6 +44,7 @@ VALUES = {
     "pmap": PmapSharding.default((4, 2)),
     "positional": PositionalSharding(sw.devices()[:4]).reshape(2, 2).replicate(1),
     "op": sw.make_jaxpr(jnp.sin)(1.0).equations[0].op,
+    "resources": thread_resources,
     "typed": sw.typeof(jnp.zeros((2, 2), device=sw.NamedSharding(MESH, PartitionSpec(None, "b")))),
 }
 
@@ -143,7 +145,7 @@ def test_refs():
 
 
 def test_another_process_reads_them():
-    late = [VALUES[name] for name in ("op", "pmap", "positional")]
+    late = [VALUES[name] for name in ("op", "pmap", "positional", "resources")]
     pickled = pickle.dumps([VALUES["keys"], jnp.arange(3.0), *late])
     code = f"import pickle; keys, x, *late = pickle.loads({pickled!r}); print(keys.dtype, x)"
     code += "; print(*late)"
