@@ -412,7 +412,8 @@ CASES = {
         {"in_specs": P("x"), "out_specs": P()}, np.ones(8, np.float32), ValueError,
         "result, of type f32[1]{V:x}, may vary along 'x', which its spec P() does not name. Name "
         "it in out_specs to put the parts together; make them one with a collective, such as "
-        "`shardwise.lax.psum(x, 'x')`; or pass check_vma=False, if they are known to be the same.",
+        "`shardwise.lax.psum(x, 'x')`, or `all_gather_invariant` for parts that all shall have; or "
+        "pass check_vma=False, if they are known to be the same.",
     ),
     "uneven": (
         {"in_specs": P("x"), "out_specs": P("x")}, np.ones(9, np.float32), ValueError,

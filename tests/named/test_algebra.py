@@ -110,6 +110,15 @@ def test_uneven_sizes():
         np.testing.assert_allclose(y, A[:3].sum(1), rtol=1e-4, atol=1e-5)
 
 
+def test_reduce_takes_a_function():
+    with pytest.raises(TypeError) as caught:
+        reduce("batch seq embed -> batch", A, by="mean")
+    assert str(caught.value) == (
+        "reduce: by must be a function of an array and `axis`, such as `shardwise.numpy.mean`; got "
+        "'mean' of type str."
+    )
+
+
 def test_reduce():
     for y in each_way(lambda x: reduce("batch seq embed -> embed batch", x, by=snp.max), A):
         np.testing.assert_array_equal(y, A.max(1).T)

@@ -364,8 +364,9 @@ def _out_specs(
             raise ValueError(
                 f"{what}: {path}, of type {t.str_short(True)}, may vary along {shown_names}, which "
                 f"its spec {spec} does not name. Name it in out_specs to put the parts together; "
-                f"make them one with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`; "
-                "or pass check_vma=False, if they are known to be the same."
+                f"make them one with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`, "
+                "or `all_gather_invariant` for parts that all shall have; or pass check_vma=False, "
+                "if they are known to be the same."
             )
     return tuple(specs)
 

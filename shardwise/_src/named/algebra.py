@@ -17,7 +17,7 @@ from typing import Any
 
 from shardwise._src.api.values import as_value
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import counted, listed
+from shardwise._src.messages.words import counted, listed, shown
 from shardwise._src.named.borders import (
     bound,
     explicit_part,
@@ -131,7 +131,13 @@ def reduce(pattern: str, x: ArrayLike, by: Callable[..., Array]) -> Array:
 
     Raises:
       ValueError: if the pattern does not fit.
+      TypeError: if `by` is no function.
     """
+    if not callable(by):
+        raise TypeError(
+            "reduce: by must be a function of an array and `axis`, such as "
+            f"`shardwise.numpy.mean`; got {shown(by)}."
+        )
     left, right = sides(pattern, "reduce")
     words, wanted = _plain(left, "reduce"), flat(parse(right, "reduce", patterned=True))
     _all_known(wanted, words, pattern, "reduce")
