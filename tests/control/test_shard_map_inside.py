@@ -15,6 +15,7 @@ from tests.control.test_collectives_inside import (
     REVERSE,
     X,
 )
+from tests.helpers.errors import message as message_of
 from tests.helpers.same_as_jax import OURS, close
 from tests.helpers.sampling import sampled
 
@@ -67,6 +68,34 @@ def test_cotangents_differ_where_results_are_the_same():
     run = sw.shard_map(lambda x: sw.lax.psum(x, "i"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))
     slopes = sw.grad(lambda x: jnp.sum(run(x) * weights))(weights)
     np.testing.assert_array_equal(slopes, [6, 6, 6, 6])
+
+
+@pytest.mark.parametrize("groups", [[[0, 3], [1, 2]], [[0], [1, 2, 3]]], ids=str)
+@pytest.mark.parametrize("checked", [True, False])
+def test_sums_of_groups_differ(groups, checked):
+    weights = np.array([1, -2, 3, 5], np.float32)
+    of = np.array([[any(i in g and j in g for g in groups) for j in range(4)] for i in range(4)])
+    kinds = []
+
+    def f(x):
+        found = sw.lax.psum(x * x, "i", axis_index_groups=groups)
+        kinds.append(sw.typeof(found).varying)
+        return found
+
+    def run(out_specs):
+        return sw.shard_map(
+            f, mesh=MESH, in_specs=P("i"), out_specs=out_specs, check_vma=checked
+        )
+
+    slopes = sw.grad(lambda x: jnp.sum(run(P("i"))(x) * weights))(weights)
+    np.testing.assert_array_equal(slopes, 2 * weights * (of @ weights))
+    assert {*kinds} == {frozenset("i" if checked else "")}
+    if checked:
+        message = message_of(ValueError, run(P()), weights)
+        assert message.startswith(
+            "shard_map of f: result, of type f32[1]{V:i}, may vary along 'i', which its spec P() "
+            "does not name."
+        )
 
 
 def test_what_is_gathered_over_a_mesh_and_a_mapped_axis():

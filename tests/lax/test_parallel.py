@@ -185,6 +185,18 @@ def test_numbers_stay_numbers():
     assert [type(v) for v in found] == [int, float, int, float, int, int, int, int]
 
 
+def test_parts_of_a_sum_of_booleans():
+    flags = np.arange(16).reshape(4, 4) % 3 == 0
+
+    def f(x):
+        return lax.psum_scatter(x, "i")
+
+    for run in (sw.vmap(f, axis_name="i"), sw.pmap(f, axis_name="i")):
+        found = run(flags)
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, flags.sum(0))
+
+
 def test_results_that_are_the_same_for_all():
     """They may leave without an axis, as those that depend on no mapped argument may."""
     for f in (lax.psum, lax.pmax, lax.all_gather):

@@ -74,9 +74,13 @@ def psum(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
 def _summed(x: Any, axes: CollectiveAxes) -> Any:
     if x.__class__ in _PLAIN and axes.even and not axes.positions:
         return x * axes.count
-    if is_bool(type_of(x).dtype):
-        x = convert_element_type(x, dtype=np.dtype("int32"))
-    return _reduced(reduce_sum, x, axes)
+    return _reduced(reduce_sum, _countable(x), axes)
+
+
+def _countable(x: Any) -> Any:
+    """Booleans as integers."""
+    is_flag = is_bool(type_of(x).dtype)
+    return convert_element_type(x, dtype=np.dtype("int32")) if is_flag else x
 
 
 def _reduced(reduce: Op, x: Any, axes: CollectiveAxes) -> Any:
@@ -190,6 +194,7 @@ def psum_scatter(
     """The sum over named axes, of which each index gets its part only.
 
     Args:
+      x: numbers or booleans, which count as 0 and 1.
       scatter_dimension: the dimension that is divided. Its size is that of the axes, and it goes
         away; with `tiled` a multiple of it, and it stays.
 
@@ -202,6 +207,7 @@ def psum_scatter(
     def scattered(leaf: Any) -> Any:
         place = axes.dimension("scatter_dimension", leaf, scatter_dimension)
         _check_parts(axes, "scatter_dimension", leaf, place, tiled)
+        leaf = _countable(leaf)
         if axes.names:
             leaf = axes.varied(leaf)
             leaf = ops.reduce_scatter(leaf, axis=place, groups=axes.groups, **axes.params)

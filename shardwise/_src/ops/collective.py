@@ -28,7 +28,7 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops import exchange
-from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum, reshape, transpose, zeros
+from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum, reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import div, mul
@@ -187,9 +187,11 @@ def _reduction(
     return new
 
 
-def _the_same(op: Op, varying: frozenset[Any], *, names: tuple, **p: Any) -> frozenset[Any]:
-    """Results are the same along the axes."""
-    return varying.difference(names)
+def _the_same(
+    op: Op, varying: frozenset[Any], *, names: tuple, groups: Groups, **p: Any
+) -> frozenset[Any]:
+    """Results are the same along the axes, if not of groups."""
+    return varying if groups else varying.difference(names)
 
 
 def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) -> Any:
@@ -200,23 +202,29 @@ def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) ->
     )
     if groups is None:
         return reduce(every, axes=(0,))
-    own = number(names=names, sizes=sizes)
     parts = [reduce(rows(every, group), axes=(0,)) for group in groups]
     for group, part in zip(groups[1:], parts[1:], strict=True):
-        here = reduce_or(eq(own, np.asarray(group, INT32)), axes=(0,))
+        here = _among(group, {"names": names, "sizes": sizes})
         parts[0] = where(here, part, parts[0])
     return parts[0]
 
 
-def transpose_sum(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: Any) -> list[Any]:
+def _among(numbers: Sequence[int], axes: dict[str, Any]) -> Any:
+    """Whether the number along the axes is one of these."""
+    return reduce_or(eq(number(**axes), np.asarray(numbers, INT32)), axes=(0,))
+
+
+def transpose_sum(
+    op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, groups: Groups
+) -> list[Any]:
     """Each value was added to all results. Where types say that these are one, so is the cotangent;
     else it is a share of each.
     """
-    tracked = {n for n in names if n in x.aval.varying}
+    tracked = {n for n in names if n in x.aval.varying and not groups}
     pairs = [(n, size) for n, size in zip(names, sizes, strict=True) if n not in tracked]
     if pairs:
         names, sizes = zip(*pairs, strict=True)
-        ct = psum(ct, names=names, sizes=sizes, **p)
+        ct = psum(ct, names=names, sizes=sizes, groups=groups)
     return [varied(ct, tracked)]
 
 
@@ -399,12 +407,14 @@ def _permute_alone(
     for pair in perm:  # those between two places on this axis, by numbers along the others
         (source, i), (to, j) = [_apart(number, size, inner) for number in pair]
         ways.setdefault((source, to), []).append((i, j))
-    shape = type_of(x).shape[1:]
-    found = [zeros(type_of(x).update(shape=shape))] * size
+    found: dict[int, Any] = {}
     for (source, to), pairs in ways.items():
-        one = reshape(slice_in_dim(x, source, source + 1, 0), shape=shape)
-        found[to] = add(found[to], ppermute(one, perm=tuple(pairs), **rest))
-    return concatenate(*[reshape(y, shape=(1, *shape)) for y in found], dimension=0), 0
+        part = ppermute(slice_in_dim(x, source, source + 1, 0), perm=tuple(pairs), **rest)
+        if to in found:
+            part = where(_among([j for _, j in pairs], rest), part, found[to])
+        found[to] = part
+    none = rows(x, [size])
+    return concatenate(*[found.get(to, none) for to in range(size)], dimension=0), 0
 
 
 def _together(before: Any, after: Any) -> dict[str, Any]:
