@@ -186,7 +186,7 @@ def test_what_does_not_vary_is_repeated_where_a_result_has_the_axis(resources, m
 
 
 def test_axes_of_no_argument():
-    f = xmap(lambda: lax.axis_index("i"), (), ["i"], axis_sizes={"i": 5})
+    f = xmap(lambda: lax.axis_index("i"), (), ["i"], axis_sizes={"i": np.int64(5)})
     np.testing.assert_array_equal(f(), np.arange(5))
 
 
@@ -332,6 +332,36 @@ def test_one_trace_for_repeated_calls(mesh):
     with serial_loop("other", 3):
         g(X)
     assert count == 2  # what is in scope may matter
+
+
+@pytest.mark.parametrize("resources", ACROSS, ids=str)
+def test_values_that_are_moved_stay_what_they_are(resources, mesh):
+    """Signs of zeros, NaN and keys."""
+    special = np.resize(np.array([-0.0, np.nan, 0.0, -0.0, np.inf], np.float32), (8, 3))
+    sources = [3, 1, 0, 2, 7, 6, 5, 4]
+    pairs = [(0, 3), (1, 4), (6, 2)]
+
+    def f(x):
+        return lax.pshuffle(x, "i", sources), lax.ppermute(x, "i", pairs)
+
+    g = xmap(f, ["i", ...], ["i", ...], axis_resources=resources)
+    wanted = np.zeros_like(special)
+    wanted[[3, 4, 2]] = special[[0, 1, 6]]
+    for found, want in zip(g(special), (special[sources], wanted), strict=True):
+        np.testing.assert_array_equal(np.asarray(found).view(np.int32), want.view(np.int32))
+    keys = sw.random.split(sw.random.key(0), 8)
+    data = np.asarray(sw.random.key_data(keys))
+    np.testing.assert_array_equal(sw.random.key_data(g(keys)[0]), data[sources])
+
+
+def test_no_traced_value_is_left_behind(mesh):
+    def f(x):
+        return x + lax.axis_index("i")
+
+    with sw.checking_leaks():
+        for resources in ACROSS + SERIAL:
+            y = xmap(f, ["i", ...], ["i", ...], axis_resources=resources)(X)
+            np.testing.assert_array_equal(y, X + np.arange(8)[:, None])
 
 
 def test_donation():

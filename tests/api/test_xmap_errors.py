@@ -148,6 +148,11 @@ ERRORS = {
         "entering Mesh('l': 8) would hide the axis 'l' of size 2, which something other than a "
         "mesh (a map or a serial loop) has put in scope. Rename one of them.",
     ),
+    "no name": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": {"x": 1}})(X),
+        TypeError, "xmap of <lambda>: axis_resources must have names of mesh axes or loops, "
+        "`SerialLoop`s, or tuples of them; got {'x': 1} of type dict for 'i'.",
+    ),
     "length": (
         lambda: SerialLoop(0), ValueError,
         "SerialLoop: length, the number of parts, must be a positive int; got 0 of type int.",

@@ -7,7 +7,7 @@ device has 12 indices, of which it computes 4 at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from shardwise._src.api.resources import SerialLoop, loops_in_scope
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import listed, shown
 from shardwise._src.ops.basis import reshape, transpose
 from shardwise._src.ops.shape import slice_in_dim
 
@@ -69,6 +69,11 @@ def ways_of(what: str, sizes: Mapping[Any, int], resources: Mapping[Any, Any]) -
         for i, r in enumerate(rows):
             if isinstance(r, SerialLoop):
                 serial.append(((name, i), r.length))
+            elif not isinstance(r, Hashable):
+                raise TypeError(
+                    f"{what}: axis_resources must have names of mesh axes or loops, `SerialLoop`s, "
+                    f"or tuples of them; got {shown(r)} for {name!r}."
+                )
             elif r in loops:
                 serial.append((r, loops[r]))
             elif r in taken:

@@ -118,10 +118,11 @@ def _check_names(
                 f"axis_sizes has; these have {listed(known) or 'none'}."
             )
     for name, size in sizes.items():
-        if not isinstance(size, int) or size < 0:
+        if not isinstance(size, int | np.integer) or size < 0:
             raise ValueError(
                 f"{what}: axis_sizes must be ints from 0 on; got {shown(size)} for {name!r}."
             )
+        sizes[name] = int(size)
 
 
 class _Index:
@@ -194,7 +195,7 @@ class _Call:
                 self.what, name_of(self.fun), self._on_device, self.values, self.names,
                 [self._spec(dims.dims) for dims in self.dims],
                 lambda program: [self._spec(dims.dims) for dims in self.out_dims],
-                NamedSharding(current().mesh, PartitionSpec()), axes, False,
+                NamedSharding(current().mesh_for_values, PartitionSpec()), axes, False,
             )
         else:
             found = self._on_device(*self.values)
@@ -278,14 +279,14 @@ class _Call:
             count = len(self.values)
             for index, x in zip(indices, xs[count:], strict=True):
                 index.value = x
-            return self._called(xs[:count])
+            try:
+                return self._called(xs[:count])
+            finally:
+                for index in indices:
+                    index.value = None
 
-        try:
-            with self._scope().with_axes("xmap", *self.axes).entered():
-                return self._stage(flat, types)
-        finally:
-            for index in indices:
-                index.value = None
+        with self._scope().with_axes("xmap", *self.axes).entered():
+            return self._stage(flat, types)
 
     def _scope(self) -> Context:
         """What is around the function: the mesh axes that its axes run over are not in scope."""
