@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.types.grids import create_device_mesh, make_mesh
@@ -237,13 +238,14 @@ def test_leaving_out_of_order():
 def test_a_mesh_may_not_hide_an_axis_of_something_else():
     mesh = Mesh(grid(4), "i")
     with current().replace(axes=(NamedAxis("i", 3),)).entered():
-        with pytest.raises(ValueError) as error:
-            mesh.__enter__()
-        assert str(error.value) == (
-            "entering Mesh('i': 4) would hide the axis 'i' of size 3, which something other than "
-            "a mesh (a map or a serial loop) has put in scope. Rename one of them."
-        )
-        assert current().mesh is None
+        for enter in mesh.__enter__, lambda: sw.set_mesh(mesh):
+            with pytest.raises(ValueError) as error:
+                enter()
+            assert str(error.value) == (
+                "entering Mesh('i': 4) would hide the axis 'i' of size 3, which something other "
+                "than a mesh (a map or a serial loop) has put in scope. Rename one of them."
+            )
+            assert current().mesh is None
     with mesh, current().replace(axes=(NamedAxis("i", 4),)).entered(), mesh:  # the mesh's own axis
         assert current().mesh is mesh
 

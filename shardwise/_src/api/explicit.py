@@ -32,6 +32,7 @@ from shardwise._src.ops.sharding import reshard as reshard_op
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
 from shardwise._src.types.array_type import explicit_spec
+from shardwise._src.types.entering import entered_as
 from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
@@ -45,7 +46,8 @@ class set_mesh:
     mesh: a `Mesh`, over which bare PartitionSpecs then are; None for no mesh.
 
     Raises:
-      ValueError: under a transform, where the arguments decide; or for Manual axes.
+      ValueError: under a transform, where the arguments decide; for Manual axes; or if an axis has
+        the name of a serial loop in scope.
     """
 
     def __init__(self, mesh: Mesh | None):
@@ -56,7 +58,9 @@ class set_mesh:
             raise ValueError(
                 f"set_mesh got {mesh}, but axes are Manual only inside of `shard_map`."
             )
-        self._token: Token[Context] | None = CURRENT.set(current().replace(mesh=mesh))
+        here = current()
+        new = None if mesh is None else entered_as(mesh, here)
+        self._token: Token[Context] | None = CURRENT.set(here.replace(mesh=new))
         self.mesh = mesh
 
     def __enter__(self) -> Mesh | None:

@@ -286,7 +286,7 @@ def _is_spec(x: Any) -> bool:
 def mesh_of(what: str, mesh: Any, how: str) -> Mesh | AbstractMesh:
     """The mesh that is given, or that in scope. how: to give one, for the error."""
     scope = current().mesh
-    found = scope if mesh is None else mesh
+    found = current().mesh_for_values if mesh is None else mesh
     if not isinstance(found, Mesh | AbstractMesh | None):
         raise TypeError(f"{what}: mesh must be a Mesh or an AbstractMesh; got {shown(found)}.")
     if found is None or found.empty:

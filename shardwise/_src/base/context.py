@@ -68,22 +68,27 @@ class Context:
 
     interpreter: receives every op that is bound; has `process`, `call` and `eager`.
     mesh:        the mesh in scope (`with mesh:`, `set_mesh`), or None.
+    exact:       whether it was entered inside of a trace, which is for its devices then.
     axes:        the named axes in scope, as a tuple of `NamedAxis`.
     flags:       flag name → value, for every flag that differs from its default.
     """
 
-    __slots__ = ("interpreter", "mesh", "axes", "flags", "key", "trace_key")
+    __slots__ = ("interpreter", "mesh", "axes", "flags", "exact", "key", "trace_key")
 
-    def __init__(self, interpreter: Any, mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any]):
+    def __init__(
+        self, interpreter: Any, mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any],
+        exact: bool = False,
+    ):
         self.interpreter = interpreter
         self.mesh = mesh
         self.axes = axes
         self.flags = flags
-        self.key, self.trace_key = _keys(mesh, axes, flags)
+        self.exact = exact
+        self.key, self.trace_key = _keys(mesh, axes, flags, exact)
 
     def replace(self, **fields: Any) -> Context:
-        merged = {f: getattr(self, f) for f in ("interpreter", "mesh", "axes", "flags")} | fields
-        return Context(**merged)
+        names = ("interpreter", "mesh", "axes", "flags", "exact")
+        return Context(**{name: getattr(self, name) for name in names} | fields)
 
     def under(self, interpreter: Any) -> Context:
         """The same context with another interpreter; the key is shared, so this is cheap."""
@@ -92,6 +97,7 @@ class Context:
         new.mesh = self.mesh
         new.axes = self.axes
         new.flags = self.flags
+        new.exact = self.exact
         new.key = self.key
         new.trace_key = self.trace_key
         return new
@@ -103,6 +109,13 @@ class Context:
             yield self
         finally:
             CURRENT.reset(token)
+
+    @property
+    def mesh_for_values(self) -> Any:
+        """The mesh in scope; without devices in a trace that serves all meshes that are alike."""
+        if self.mesh is None or self.exact or self.interpreter.eager:
+            return self.mesh
+        return self.mesh.abstract_mesh
 
     @property
     def mapped_axes(self) -> list[NamedAxis]:
@@ -148,12 +161,12 @@ TRACE_FLAGS: list[str] = []  # names of flags that change a trace; filled as fla
 
 
 def _keys(
-    mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any]
+    mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any], exact: bool
 ) -> tuple[TraceKey, TraceKey]:
     """The key of a context, and that of what is staged in it."""
     relevant = tuple((f, flags[f]) for f in TRACE_FLAGS if f in flags) if flags else ()
     key = TraceKey((mesh, axes, relevant))
-    if mesh is None:
+    if mesh is None or exact:
         return key, key
     return key, TraceKey((getattr(mesh, "abstract_mesh", mesh), axes, relevant))
 
@@ -167,4 +180,4 @@ def update_root(**fields: Any) -> None:
     """Changes the root context in place (global flags, the eager interpreter)."""
     for name, value in fields.items():
         setattr(ROOT, name, value)
-    ROOT.key, ROOT.trace_key = _keys(ROOT.mesh, ROOT.axes, ROOT.flags)
+    ROOT.key, ROOT.trace_key = _keys(ROOT.mesh, ROOT.axes, ROOT.flags, ROOT.exact)

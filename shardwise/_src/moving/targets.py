@@ -31,13 +31,13 @@ def as_sharding(x: Any, what: str) -> Any:
     if isinstance(x, Device):
         return SingleDeviceSharding(x)
     if isinstance(x, PartitionSpec):
-        mesh = current().mesh
+        mesh = current().mesh_for_values
         if mesh is None:
             raise ValueError(
                 f"{what}: a bare {x} needs a mesh in scope. Use NamedSharding(mesh, {x}), or enter "
                 "`with shardwise.set_mesh(mesh):`."
             )
-        return NamedSharding(mesh if current().interpreter.eager else mesh.abstract_mesh, x)
+        return NamedSharding(mesh, x)
     raise TypeError(
         f"{what} takes shardings, devices, PartitionSpecs or None; got {x!r} of type "
         f"{type(x).__name__}."

@@ -236,16 +236,14 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
     if isinstance(sharding, NamedSharding):
         found = sharding
     elif isinstance(sharding, PartitionSpec):
-        here = current()
         meshes = [t.mesh for t in map(type_of, operands) if t.mesh is not None]
-        mesh = here.mesh or (meshes[0] if meshes else None)
+        mesh = current().mesh_for_values or (meshes[0] if meshes else None)
         if mesh is None:
             raise ValueError(
                 f"{name}: a bare {sharding} needs a mesh in scope. Use NamedSharding(mesh, "
                 f"{sharding}), or enter `with shardwise.set_mesh(mesh):`."
             )
-        # What is staged serves all meshes of this shape: it is not of these devices.
-        found = NamedSharding(mesh if here.interpreter.eager else mesh.abstract_mesh, sharding)
+        found = NamedSharding(mesh, sharding)
     else:
         raise TypeError(
             f"{name} takes a NamedSharding or a PartitionSpec; got {sharding!r} of type "

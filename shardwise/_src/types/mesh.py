@@ -256,7 +256,8 @@ class Mesh(BaseMesh):
                 "disallow_mesh_context_manager is on. Write `with shardwise.set_mesh(mesh):`."
             )
         here = current()
-        token = CURRENT.set(here.replace(mesh=entered_as(self, here)))
+        mesh = entered_as(self, here)
+        token = CURRENT.set(here.replace(mesh=mesh, exact=not here.interpreter.eager))
         _entered.set((self, token, _entered.get()))
         return self
 
