@@ -61,11 +61,9 @@ def collective(
                of the axes before and after it; None where there are none.
     positions: the parameters that are dimensions of the operand.
     """
-
     fields = {
         "type_rule": type_rule, "dims": dims, "jvp": _linear_jvp,
-        "batch": _batch(alone, tuple(positions)), "elements": Elements.MOVED,
-        "long": True,
+        "batch": _batch(alone, tuple(positions)), "elements": Elements.MOVED, "long": True,
     }
     return Op(name, named_axes=("names", "sizes"), **fields | rules)
 
@@ -118,9 +116,8 @@ def _grouped(alone: Callable, x: Any, before: Any, groups: Any, **p: Any) -> Any
     if not before:
         return found
     start = mul(number(before["names"], before["sizes"]), np.int32(own))
-    shape = type_of(found).shape
-    starts = [start, *[np.int32(0)] * (len(shape) - 1)]
-    return dynamic_slice(found, *starts, slice_sizes=(own, *shape[1:]))
+    starts = [start, *[np.int32(0)] * (type_of(found).ndim - 1)]
+    return dynamic_slice(found, *starts, slice_sizes=(own, *type_of(found).shape[1:]))
 
 
 def _split(x: Any, axis: int, *parts: int) -> Any:
@@ -187,26 +184,26 @@ def _reduction(
     return new
 
 
-def _the_same(
-    op: Op, varying: frozenset[Any], *, names: tuple, groups: Groups, **p: Any
-) -> frozenset[Any]:
+def _the_same(op: Op, varying: frozenset[Any], *, names: tuple, **p: Any) -> frozenset[Any]:
     """Results are the same along the axes, if not of groups."""
-    return varying if groups else varying.difference(names)
+    return varying if p["groups"] else varying.difference(names)
 
 
 def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) -> Any:
     """All values, reduced by each device; those of other groups left out."""
-    every = all_gather(
-        reshape(x, shape=(1, *type_of(x).shape)), names=names, sizes=sizes, groups=None, axis=0,
-        invariant=False,
-    )
+    every = _every(x, names, sizes)
     if groups is None:
         return reduce(every, axes=(0,))
     parts = [reduce(rows(every, group), axes=(0,)) for group in groups]
     for group, part in zip(groups[1:], parts[1:], strict=True):
-        here = _among(group, {"names": names, "sizes": sizes})
-        parts[0] = where(here, part, parts[0])
+        parts[0] = where(_among(group, {"names": names, "sizes": sizes}), part, parts[0])
     return parts[0]
+
+
+def _every(x: Any, names: tuple, sizes: tuple) -> Any:
+    """The values of all, along a new first dimension."""
+    one = reshape(x, shape=(1, *type_of(x).shape))
+    return all_gather(one, names=names, sizes=sizes, groups=None, axis=0, invariant=False)
 
 
 def _among(numbers: Sequence[int], axes: dict[str, Any]) -> Any:
@@ -214,17 +211,15 @@ def _among(numbers: Sequence[int], axes: dict[str, Any]) -> Any:
     return reduce_or(eq(number(**axes), np.asarray(numbers, INT32)), axes=(0,))
 
 
-def transpose_sum(
-    op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, groups: Groups
-) -> list[Any]:
+def transpose_sum(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: Any) -> list[Any]:
     """Each value was added to all results. Where types say that these are one, so is the cotangent;
     else it is a share of each.
     """
-    tracked = {n for n in names if n in x.aval.varying and not groups}
+    tracked = {n for n in names if n in x.aval.varying and not p["groups"]}
     pairs = [(n, size) for n, size in zip(names, sizes, strict=True) if n not in tracked]
     if pairs:
         names, sizes = zip(*pairs, strict=True)
-        ct = psum(ct, names=names, sizes=sizes, groups=groups)
+        ct = psum(ct, names=names, sizes=sizes, **p)
     return [varied(ct, tracked)]
 
 
@@ -379,8 +374,7 @@ def _exchange_alone(
     x = _merged(x, place)
     if before:
         x = all_to_all(x, split=lead, concat=place, **before)
-    shape = type_of(x).shape
-    return reshape(x, shape=shape[:lead] + shape[lead + 1 :]), 0
+    return squeeze(x, (lead,)), 0
 
 
 def _exchange_transpose(op: Op, ct: Any, x: Any, *, split: int, concat: int, **p: Any) -> list[Any]:
@@ -470,11 +464,7 @@ def _broadcast_lower(
 
 def _broadcast_gathered(x: Any, source: int, names: tuple, sizes: tuple) -> Any:
     """The value of one among all. There is no instruction that sends to several."""
-    every = all_gather(
-        reshape(x, shape=(1, *type_of(x).shape)), names=names, sizes=sizes, groups=None, axis=0,
-        invariant=False,
-    )
-    return squeeze(slice_in_dim(every, source, source + 1, 0), (0,))
+    return squeeze(slice_in_dim(_every(x, names, sizes), source, source + 1, 0), (0,))
 
 
 pbroadcast = collective(
