@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from shardwise._src.lax.parallel import psum as psum
     from shardwise._src.lax.parallel import psum_scatter as psum_scatter
     from shardwise._src.lax.parallel import pswapaxes as pswapaxes
+    from shardwise._src.lax.parallel import pvary as pvary
     from shardwise._src.lax.products import pdot as pdot
     from shardwise._src.lax.products import xeinsum as xeinsum
     from shardwise._src.lax.ragged import ragged_all_to_all as ragged_all_to_all

@@ -56,7 +56,12 @@ ERRORS = {
         )(X),
         ValueError,
         "xmap of <lambda>: the axis 'i' has size 8, which is no multiple of 12, the size of its "
-        "resources, 'x' and SerialLoop(3).",
+        "resources, 'x' and SerialLoop(3). Pad it, or give it fewer.",
+    ),
+    "number": (
+        lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": 4})(X), TypeError,
+        "xmap of <lambda>: axis_resources gives 'i' the number 4. For a loop of 4 steps give "
+        "`SerialLoop(4)`; for devices, the name of an axis of the mesh.",
     ),
     "twice": (
         lambda: xmap(

@@ -121,6 +121,7 @@ FORMS = [
     Form("pswapaxes", lambda x, i: lax.pswapaxes(x, i, 0), parts),
     Form("pbroadcast", lambda x, i: lax.pbroadcast(x, i, SOURCE), lambda xs: same(xs[SOURCE])),
     Form("pcast", lambda x, i: lax.pcast(x, i, to="varying"), lambda xs: xs),
+    Form("pvary", lax.pvary, lambda xs: xs),
     Form("axis_index", lambda x, i: x * lax.axis_index(i), lambda xs: xs * numbers(xs)),
     Form("axis_size", lambda x, i: x * lax.axis_size(i), lambda xs: xs * N),
     Form("pdot", lambda x, i: lax.pdot(x, x, i, ((0,), (0,))), products),

@@ -114,7 +114,7 @@ SERIAL = (
     "the axis 'a' runs in a serial loop, one part after the other, and a collective needs all of "
     "them at once. Leave the loop out of axis_resources, or give the axis one of a mesh."
 )
-ALONE = ("pcast", "axis_index", "axis_size")  # those that send nothing
+ALONE = ("pcast", "pvary", "axis_index", "axis_size")  # those that send nothing
 
 # By collective and context: the message, after the name of the function.
 REFUSED: dict[tuple[str, str], str] = {

@@ -67,6 +67,11 @@ def ways_of(what: str, sizes: Mapping[Any, int], resources: Mapping[Any, Any]) -
             raise ValueError(f"{what}: axis_resources gives {twice[0]!r} twice to {name!r}.")
         over, serial = [], []
         for i, r in enumerate(rows):
+            if r.__class__ is int:
+                raise TypeError(
+                    f"{what}: axis_resources gives {name!r} the number {r}. For a loop of {r} "
+                    f"steps give `SerialLoop({r})`; for devices, the name of an axis of the mesh."
+                )
             if isinstance(r, SerialLoop):
                 serial.append(((name, i), r.length))
             elif not isinstance(r, Hashable):
@@ -94,7 +99,7 @@ def ways_of(what: str, sizes: Mapping[Any, int], resources: Mapping[Any, Any]) -
         if size % count:
             raise ValueError(
                 f"{what}: the axis {name!r} has size {size}, which is no multiple of {count}, the "
-                f"size of its resources, {listed(rows)}."
+                f"size of its resources, {listed(rows)}. Pad it, or give it fewer."
             )
         found.append(Way(name, size, tuple(over), tuple(serial)))
     return found

@@ -41,7 +41,8 @@ _OTHER = {
     "Tensor": "Array", "compile": "jit", "device": "devices", "host_count": "process_count",
     "host_id": "process_index", "no_grad": "lax.stop_gradient", "detach": "lax.stop_gradient",
     "backward": "grad", "autograd": "grad", "topk": "lax.top_k",
-    "norm": "numpy.linalg.norm", "log_sum_exp": "nn.logsumexp", "swish": "nn.silu",
+    "norm": "numpy.linalg.norm", "xmap": "experimental.maps.xmap",
+    "log_sum_exp": "nn.logsumexp", "swish": "nn.silu",
 }
 # What JAX has, and this library not yet; the first ones are in NumPy or SciPy, too.
 _ON_THE_HOST = frozenset((

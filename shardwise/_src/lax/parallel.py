@@ -364,6 +364,11 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
     return _mapped(lambda leaf: itself(axes.varied(leaf)), x)
 
 
+def pvary(x: T, axis_name: AxisNames) -> T:
+    """The same values, as ones that vary along named axes: the older form of `pcast`."""
+    return pcast(x, axis_name, to="varying")
+
+
 # -- where one is --
 
 
