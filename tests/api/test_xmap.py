@@ -493,3 +493,22 @@ def test_a_rule_does_not_know_where_a_loop_is():
         "the index along 'i', which runs in a serial loop, is not known in a rule of a custom "
         "derivative. Take it in the function, and give it to the rule as an argument."
     )
+
+
+@pytest.mark.parametrize("resources", ACROSS + SERIAL, ids=IDS)
+def test_refs_among_the_arguments(resources, mesh):
+    sums, last = sw.new_ref(jnp.zeros((6, 8))), sw.new_ref(jnp.zeros(6))
+
+    def f(sums, last, x):
+        sums[...] += x
+        sums[...] *= 2
+        last[...] = last[...] + 1
+        return sums[...].sum()
+
+    mapped = xmap(f, ({1: "i"}, [None], ["i", ...]), ["i"], axis_resources=resources)
+    for run in (mapped, sw.jit(mapped)):
+        before = np.asarray(sums[...])
+        want = 2 * (before + X.T)
+        np.testing.assert_allclose(run(sums, last, X), want.sum(0), rtol=1e-5)
+        np.testing.assert_allclose(sums[...], want, rtol=1e-6)
+    np.testing.assert_array_equal(last[...], np.full(6, 2))

@@ -34,6 +34,13 @@ ERRORS = {
         "Put the axis there, or make the values one with a collective, such as "
         "`shardwise.lax.psum(x, 'i')`.",
     ),
+    "varies in a ref": (
+        lambda: xmap(lambda r, x: r.set(x), ([...], ["i", ...]), [])(sw.new_ref(X[0]), X),
+        ValueError,
+        "xmap of <lambda>: what is written to r varies along 'i', which its in_axes, [...], do not "
+        "have. Put the axis there, or make the values one with a collective, such as "
+        "`shardwise.lax.psum(x, 'i')`.",
+    ),
     "rank": (
         lambda: xmap(lambda x: x, ["i"], ["i"])(X), ValueError,
         "xmap of <lambda>: in_axes for x is ['i'], which is for 1 dimension; it is of type "
@@ -171,3 +178,10 @@ def test_errors(case, mesh):
     with pytest.raises(kind) as error:
         run()
     assert str(error.value) == message
+
+
+def test_a_ref_is_no_result():
+    with pytest.raises(ValueError) as error:
+        xmap(lambda r: r, ["i", ...], ["i", ...])(sw.new_ref(X))
+    assert str(error.value).startswith("xmap of <lambda> returned Ref{f32[6]}, made at ")
+    assert str(error.value).endswith("return its value, `ref[...]` or `freeze(ref)`.")

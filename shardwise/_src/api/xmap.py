@@ -37,6 +37,14 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import mul
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharding import settle
+from shardwise._src.refs.refs import (
+    Ref,
+    is_ref,
+    refuse_returned,
+    value_of,
+    values_of,
+    write_back,
+)
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import Axis, batch_program, without_dim
 from shardwise._src.transforms.stage import stage
@@ -55,7 +63,7 @@ def xmap(
     """Maps `fun` over dimensions that have names, which collectives in it know.
 
     Args:
-      fun: of positional arguments. It sees them without their named dimensions.
+      fun: of positional arguments, which may be refs. It sees them without their named dimensions.
       in_axes: which dimensions of each argument have names: `{0: "batch"}`, or `["batch", ...]`,
         where the list without `...` says how many dimensions there are; or a prefix of the tree of
         positional arguments with such entries. `{}`: none.
@@ -141,7 +149,9 @@ class _Call:
         self.what, self.fun, self.out_axes = what, fun, out_axes
         leaves, self.tree = flatten(args)
         self.names = argument_names(args, {}, names_of(fun))
-        self.values = [as_input(x, what, lambda i=i: self.names[i]) for i, x in enumerate(leaves)]
+        self.refs = {i: x for i, x in enumerate(leaves) if is_ref(x)}
+        self.values = [value_of(x) if is_ref(x) else as_input(x, what, lambda i=i: self.names[i])
+                       for i, x in enumerate(leaves)]
         self.dims = of_arguments(f"{what}: in_axes", in_axes, args, names_of(fun))
         self.ways = ways_of(what, self._sizes(sizes), resources)
         for name, dims in zip(self.names, self.dims, strict=True):
@@ -199,7 +209,9 @@ class _Call:
             )
         else:
             found = self._on_device(*self.values)
-        return self.out_tree.unflatten(found)
+        count = self.out_tree.num_leaves
+        write_back([*self.refs.values()], found[count:])
+        return self.out_tree.unflatten(found[:count])
 
     def _spec(self, dims: dict[Any, int]) -> PartitionSpec:
         rows: list[Any] = [None] * max([d + 1 for d in dims.values()], default=0)
@@ -262,9 +274,13 @@ class _Call:
         return call(*values, program=program), loops
 
     def _varies(self, i: int, way: Way) -> ValueError:
-        path = path_in("result", self.out_tree, i)
+        count = self.out_tree.num_leaves
+        if i < count:
+            what, where = path_in("result", self.out_tree, i), "out_axes"
+        else:
+            what, where = f"what is written to {self.names[[*self.refs][i - count]]}", "in_axes"
         return ValueError(
-            f"{self.what}: {path} varies along {way.name!r}, which its out_axes, "
+            f"{self.what}: {what} varies along {way.name!r}, which its {where}, "
             f"{self.out_dims[i].text}, do not have. Put the axis there, or make the values one "
             f"with a collective, such as `shardwise.lax.psum(x, {way.name!r})`."
         )
@@ -298,15 +314,19 @@ class _Call:
         return stage(flat, types, transform="xmap", name=name_of(self.fun), names=names)
 
     def _called(self, xs: Sequence[Any]) -> list[Any]:
-        outs, tree = flatten(called(self.what, self.fun, self.tree.unflatten(xs), {}))
+        """The results, and then what the refs among the arguments hold in the end."""
+        own = {i: Ref(xs[i]) for i in self.refs}
+        given = [own.get(i, x) for i, x in enumerate(xs)]
+        outs, tree = flatten(called(self.what, self.fun, self.tree.unflatten(given), {}))
+        refuse_returned(self.what, outs)
         outs = checked_results(outs, tree, self.what)
         skeleton = tree.unflatten(range(tree.num_leaves))
         found = of_results(f"{self.what}: out_axes", self.out_axes, skeleton)
         for path, x, dims in zip(paths_in("result", tree), outs, found, strict=True):
             dims.check(f"{self.what}: out_axes", path, type_of(x), named=len(dims.dims))
             self._check_apart(path, dims.dims)
-        self.out_tree, self.out_dims = tree, found
-        return outs
+        self.out_tree, self.out_dims = tree, [*found, *[self.dims[i] for i in own]]
+        return [*outs, *values_of([*own.values()])]
 
     def _check_inside(self, types: Sequence[ArrayType]) -> None:
         """Raises where a value in the function has two axes that run over the same resource."""
