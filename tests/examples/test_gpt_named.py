@@ -14,6 +14,7 @@ import shardwise as sw
 from shardwise import named
 from shardwise.explain import collectives
 from shardwise.sharding import AxisType, Mesh
+from tests.helpers.sampling import sampled
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEVICES = np.array(sw.devices()[:8])
@@ -79,7 +80,10 @@ def run(ours, config, table, mesh):
     return losses, [(c.kind, c.bytes * c.runs) for c in collectives(step.as_text())], share
 
 
-@pytest.mark.parametrize("way", ["one device", "data parallel", "tensor parallel", "fully sharded"])
+WAYS = ["one device", "data parallel", "tensor parallel", "fully sharded"]
+
+
+@pytest.mark.parametrize("way", sampled(WAYS, 2))
 def test_each_way_has_the_losses_of_one_device_and_its_own_collectives(models, config, plain, way):
     ours = models[1]
     mesh = Mesh(DEVICES[: 1 if way == "one device" else 8], ("all",))
