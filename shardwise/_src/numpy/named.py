@@ -37,7 +37,8 @@ class NamedAxes:
     """
 
     def __init__(self, who: str | None, found: Sequence[NamedAxis]):
-        self.who = who
+        in_loop = any([axis.serial is not None for axis in found])
+        self.who = who or (asked() if in_loop else None)  # which frames say here, not later
         self.found = found
         self.names = tuple([axis.name for axis in found])
         self.sizes = tuple([axis.size for axis in found])
@@ -53,7 +54,7 @@ class NamedAxes:
         for axis in self.found:
             if axis.serial is not None:
                 raise NotImplementedError(
-                    f"{self.who or asked()}: the axis {axis.name!r} runs in a serial loop, one "
+                    f"{self.who}: the axis {axis.name!r} runs in a serial loop, one "
                     "part after the other, and a collective needs all of them at once. Leave the "
                     "loop out of axis_resources, or give the axis one of a mesh."
                 )
