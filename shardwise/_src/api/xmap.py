@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwise._src.api.jit import jit
 from shardwise._src.api.named_dims import NamedDims, of_arguments, of_results, parsed_tree
-from shardwise._src.api.shard_map import over_parts
+from shardwise._src.api.shard_map import by_position, over_parts
 from shardwise._src.api.signatures import called, check_function
 from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.api.ways import Layout, Way, serially, ways_of
@@ -98,12 +98,7 @@ def xmap(
     @functools.wraps(fun)
     @hides_frames
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            raise TypeError(
-                f"{what} takes arguments by position, for which in_axes has names; got "
-                f"{listed(list(kwargs))} by name. Give them by position, or bind them in a "
-                "function of the others."
-            )
+        by_position(what, kwargs, "in_axes has names")
         return run(*args)
 
     return mapped

@@ -13,6 +13,7 @@ units: a number for each name; names of one number stand for one axis of the use
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from shardwise._src.core.op import Elements, Op
@@ -37,13 +38,15 @@ def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
 
 
 def _batch(
-    op: Op, mapped: Any, args: Any, dims: Any, *, names: tuple, sizes: tuple, units: tuple
+    op: Op, mapped: Any, args: Any, dims: Any, *, sums: bool, names: tuple, sizes: tuple,
+    units: tuple,
 ) -> tuple[Any, int | None]:
+    """sums: whether the values of an axis along which `primal` does not differ are summed."""
     (x, primal), (d, held), name = args, dims, mapped.axis.name
     if name is not None and name in names:
         unit = units[names.index(name)]
         own = [i for i, u in enumerate(units) if u == unit]
-        if op is shared_sum and held is None:
+        if sums and held is None:
             along = {"names": _at(names, own), "sizes": _at(sizes, own), "groups": None}
             x, d = psum.batch(psum, mapped, (x,), (d,), **along)  # type: ignore[misc]
         rest = [i for i in range(len(names)) if i not in own]
@@ -75,10 +78,11 @@ def _unknown(op: Op, e: Any, ins: Any, outs: Any, x: str, primal: str, *, names:
 share = Op(
     "share", type_rule=_type, dims=_dims, lower=lambda op, e, ins, outs, x, primal, **p: x,
     jvp=_jvp, transpose=lambda op, ct, x, primal, **p: [shared_sum(ct, primal, **p), None],
-    batch=_batch, elements=Elements.MOVED, named_axes=("names", "sizes"),
+    batch=partial(_batch, sums=False), elements=Elements.MOVED, named_axes=("names", "sizes"),
 )
 shared_sum = Op(
     "shared_sum", type_rule=_type, dims=_dims, lower=_unknown, jvp=_jvp,
-    transpose=lambda op, ct, x, primal, **p: [op(ct, primal, **p), None], batch=_batch,
+    transpose=lambda op, ct, x, primal, **p: [op(ct, primal, **p), None],
+    batch=partial(_batch, sums=True),
     named_axes=("names", "sizes"), long=True,
 )
