@@ -1,5 +1,6 @@
 """shardwise: NumPy-style programs over global, sharded arrays."""
 
+import os
 from typing import TYPE_CHECKING
 
 from shardwise._src.api.jit import jit as jit
@@ -32,6 +33,9 @@ from shardwise._src.types.partition_spec import P as P
 from shardwise._src.types.sharding import NamedSharding as NamedSharding
 from shardwise._version import __version__ as __version__
 
+if "SHARDWISE_COORDINATOR_ADDRESS" in os.environ:
+    import shardwise._src.distributed.launched
+
 if TYPE_CHECKING:
     from shardwise import ad as ad
     from shardwise import ad_checkpoint as ad_checkpoint
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from shardwise import custom_batching as custom_batching
     from shardwise import custom_derivatives as custom_derivatives
     from shardwise import debug as debug
+    from shardwise import distributed as distributed
     from shardwise import dlpack as dlpack
     from shardwise import dtypes as dtypes
     from shardwise import errors as errors

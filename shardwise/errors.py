@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shardwise._src.base.errors import (
         NonConcreteBooleanIndexError as NonConcreteBooleanIndexError,
     )
+    from shardwise._src.base.errors import ProcessFailureError as ProcessFailureError
     from shardwise._src.base.errors import ShapeError as ShapeError
     from shardwise._src.base.errors import ShardingTypeError as ShardingTypeError
     from shardwise._src.base.errors import TracerArrayConversionError as TracerArrayConversionError

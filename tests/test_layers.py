@@ -24,13 +24,14 @@ LAYERS = (
     *("base", "runtime", "messages", "types", "core", "ops", "numpy", "transforms"),
     *("refs", "effects", "control", "custom", "remat", "checks"),
     *("arrays", "lowering", "compiling", "moving", "running", "api"),
-    *("lax", "random", "nn", "tree", "named", "explain", "compat", "testing", "cli"),
+    *("lax", "random", "nn", "tree", "named", "distributed", "explain", "compat", "testing", "cli"),
 )
 ROOT_LAYER = len(LAYERS)
 
 # Packages that may be missing, or that are too slow to import before they are needed.
 ON_FIRST_USE = {
     *("absl", "click", "hashlib", "hypothesis", "IPython", "jaxlib", "matplotlib", "ml_dtypes"),
+    "mpi4py",
     "opt_einsum",
     *("psutil", "pytest", "rich", "scipy", "tensorstore", "typer", "zarr"),
 }

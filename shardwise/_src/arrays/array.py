@@ -14,7 +14,7 @@ from shardwise._src.numpy.value import Value
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import slice_
-from shardwise._src.runtime import backend, forks, host, memory
+from shardwise._src.runtime import backend, forks, host, memory, processes
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.layout import Format, Layout
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -210,7 +210,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
         return ground().copied(self)
 
     def block_until_ready(self) -> Array:
-        self._live().block_until_ready()
+        processes.wait(self._live())
         return self
 
     def is_ready(self) -> bool:
@@ -254,6 +254,8 @@ class Array(Interchange, metaclass=_ArrayMeta):
     def _raw_parts(self, positions: Sequence[int]) -> list[np.ndarray]:
         """The shards at positions of the sharding with their padding, on the host."""
         impl, devices, dtype = self._live(), self._sig.devices, self._sig.physical.dtype
+        if processes.gate() is not None:
+            processes.wait(impl)
         usual = self._sig.layout is None or not self._is_on_cpu()
         if len(devices) == 1 and usual:
             return [backend.fetch_one(impl, dtype)]

@@ -255,6 +255,23 @@ traceback_filtering = Flag(
 log_compiles = Flag(
     "log_compiles", False, "Log each trace and compilation with its time.", parse=_parse_bool
 )
+compare_programs = Flag(
+    "compare_programs", True,
+    "Compare programs over several processes before their first launch.", parse=_parse_bool,
+)
+wait_report_secs = Flag(
+    "wait_report_secs", 30.0,
+    "Seconds of waiting for other processes after which it is said for whom, with their stacks.",
+    parse=float,
+)
+wait_timeout_secs = Flag(
+    "wait_timeout_secs", 600.0,
+    "Seconds of waiting for processes that have not come, after which it fails.", parse=float,
+)
+cpu_collectives_implementation = Flag(
+    "cpu_collectives_implementation", "gloo",
+    "What connects CPU devices of several processes: gloo or mpi.", choices=("gloo", "mpi"),
+)
 threefry_partitionable = Flag(
     "threefry_partitionable", True,
     "Generate random bits so that they can be sharded without communication.",
@@ -414,5 +431,11 @@ def mind_unknown_variables() -> None:
             )
 
 
-_OF_TOOLS = ("SHARDWISE_UPDATE_GOLDENS",)  # of the tests
+_OF_TOOLS = (
+    "SHARDWISE_UPDATE_GOLDENS",  # of the tests
+    # of `shardwise launch`
+    "SHARDWISE_COORDINATOR_ADDRESS", "SHARDWISE_COORDINATOR_STARTED", "SHARDWISE_GENERATION",
+    "SHARDWISE_LOCAL_DEVICE_IDS", "SHARDWISE_LOCAL_PROCESS_ID", "SHARDWISE_NUM_PROCESSES",
+    "SHARDWISE_PROCESS_ID",
+)
 mind_unknown_variables()

@@ -75,6 +75,20 @@ class LeakedTracerError(UnexpectedTracerError):
     """A traced value outlives its function, found by `checking_leaks`."""
 
 
+class ProcessFailureError(Documented, RuntimeError):
+    """Another process of the program is lost, or does not do what this one does.
+
+    processes: the indices of the processes that it is about.
+    """
+
+    def __init__(self, text: str, processes: Iterable[int] = ()):
+        super().__init__(text)
+        self.processes = tuple(processes)
+
+    def __reduce__(self) -> tuple:
+        return type(self), (str(self), self.processes)
+
+
 def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """` Did you mean 'name'?`, the end of a message about an unknown name; '' if none is near."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=likeness)

@@ -70,10 +70,20 @@ def loaded_for(
         return new
 
     if callbacks:
-        return compiled()
-    new = _modules[key] = _kept(disk_cache(), text, devices, options, compiled)
+        return _identified(compiled(), text, overrides)
+    new = _kept(disk_cache(), text, devices, options, compiled)
+    _modules[key] = _identified(new, text, overrides)
     make_room(_modules, CACHE_SIZE + 1)
     return new
+
+
+def _identified(module: LoadedModule, text: str, overrides: tuple) -> LoadedModule:
+    """The module, with what other processes know it by if it is to run in them, too."""
+    if module.span is not None:
+        ids = [d.id for d in module.devices]
+        module.name = _name_in(text)
+        module.digest = key_of([text.encode(), repr(overrides).encode(), repr(ids).encode()])
+    return module
 
 
 def forget() -> None:
@@ -127,5 +137,9 @@ def _loaded(content: bytes, devices: tuple, options: Any) -> LoadedModule | None
 
 def _report(what: str, text: str, begin: float) -> None:
     if config.log_compiles.value:
-        name = text.removeprefix("module @jit_").partition(" ")[0]
-        _log.warning(what, name, 1e3 * (time.perf_counter() - begin))
+        _log.warning(what, _name_in(text), 1e3 * (time.perf_counter() - begin))
+
+
+def _name_in(text: str) -> str:
+    """The name of the program that a module's text is of."""
+    return text.removeprefix("module @jit_").partition(" ")[0]

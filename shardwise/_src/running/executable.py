@@ -13,6 +13,7 @@ from shardwise._src.moving.transfer import move, moved_scalar
 from shardwise._src.running.watch import watched, watching
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
+from shardwise._src.runtime.processes import explained
 
 _SCALARS = frozenset((bool, int, float, complex))
 
@@ -88,7 +89,7 @@ class Executable(NamedTuple):
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
         """A short function, where a call needs nothing special."""
         tree, module = self.out_tree, self.module
-        if not (self.donated or module.window or module.calls):
+        if not (self.donated or module.window or module.calls or module.span):
             run = self._short_runner() if tree is None else self._tree_runner()
             moved, moves = self._moved_for_good, self.moves
             return (lambda args: run(moved(args, moves))) if moves else run
@@ -223,4 +224,4 @@ class Executable(NamedTuple):
                 f"{self.program.name}: an array that it closes over has been deleted or donated. "
                 "Pass the array as an argument."
             ) from None
-        raise error
+        raise explained(error)

@@ -11,7 +11,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +23,7 @@ from jaxlib import xla_client as xc
 
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.runtime import cuda, forks, host
+from shardwise._src.runtime import cuda, forks, host, processes
 
 JAXLIB_VERSION: str = _version.__version__
 JAXLIB: tuple[int, ...] = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:2]])
@@ -33,12 +33,15 @@ Device = _jax.Device
 _lock = threading.RLock()
 _clients: dict[str, Any] = {}
 _failures: dict[str, str] = {}
+before_start: Callable[[], None] | None = None  # of devices: `distributed.launched` joins others
 _COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
 def _make_cpu() -> Any:
     count = num_cpu_devices.value
-    return xc.make_cpu_client(asynchronous=True, num_devices=count if count > 0 else None)
+    return xc.make_cpu_client(
+        asynchronous=True, num_devices=count if count > 0 else None, **processes.cpu_options()
+    )
 
 
 _MAKERS = {"cpu": _make_cpu, "cuda": cuda.make_client}
@@ -60,6 +63,8 @@ def client(platform: str | None = None) -> Any:
             if name in _failures:
                 raise RuntimeError(_failures[name])
             try:
+                if before_start is not None:
+                    before_start()
                 _clients[name] = _MAKERS[name]()
                 forks.devices_started()
             except (RuntimeError, ImportError) as error:
@@ -76,6 +81,11 @@ def _default_client() -> Any:
     if cuda.available():
         return client("cuda")
     return client("cpu")
+
+
+def is_started() -> bool:
+    """Whether devices were started, so that it is too late to join other processes."""
+    return bool(_clients)
 
 
 def _started() -> str:
@@ -437,6 +447,10 @@ def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def block_until_ready(raws: Sequence[Any]) -> None:
+    if processes.gate() is not None:
+        for raw in raws:
+            processes.wait(raw)
+        return
     _jax.batched_block_until_ready(list(raws))
 
 

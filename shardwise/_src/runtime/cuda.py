@@ -15,6 +15,8 @@ from typing import Any
 
 from jaxlib import xla_client as xc
 
+from shardwise._src.runtime import processes
+
 _VERSIONS = ("13", "12")
 
 
@@ -56,7 +58,9 @@ def make_client() -> Any:
     _preload_libraries()
     api = xc.load_pjrt_plugin_dynamically("cuda", path)
     xc.initialize_pjrt_plugin("cuda")
-    client = xc.make_c_api_client("cuda", xc.generate_pjrt_gpu_plugin_options(), None)
+    options = {**xc.generate_pjrt_gpu_plugin_options(), **processes.plugin_options()}
+    here = processes.link()
+    client = xc.make_c_api_client("cuda", options, here and here.client)
     _register_extension(version, api)
     return client
 

@@ -23,6 +23,8 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 from numpy.typing import NDArray
 
+from shardwise._src.runtime import processes
+
 _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
 ALIGNMENT = 64  # bytes: other memory cannot be a buffer's
 
@@ -47,7 +49,7 @@ def export(raw: Any, stream: Any = None) -> Any:
     """A DLPack capsule of the first shard, once it is computed."""
     # The capsule must not hold on to `raw` itself: XLA aborts when that is deleted or donated.
     raw = raw._rewrap_with_aval_and_sharding(raw.aval, raw._sharding)
-    raw.block_until_ready()
+    processes.wait(raw)
     return _jax.buffer_to_dlpack_managed_tensor(raw, stream=stream)
 
 

@@ -9,7 +9,10 @@ launches older.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Any
+
+from shardwise._src.runtime import processes
 
 LIMIT = 16
 
@@ -29,13 +32,19 @@ class Window:
             while len(pending) >= LIMIT:
                 oldest = pending.popleft()
                 if not oldest.is_deleted():
-                    oldest.block_until_ready()
+                    processes.wait(oldest)
         except (IndexError, RuntimeError):
             return  # another thread took the last one, or its owner deleted it just now
 
     def record(self, output: Any) -> None:
         """Notes a launch by one of its results, which is kept until the launch has ended."""
         self._pending.append(output)
+
+    def drain(self) -> None:
+        """Waits for all that is in flight."""
+        while self._pending:
+            with suppress(IndexError, RuntimeError):
+                self._pending.popleft().block_until_ready()
 
 
 CPU_WINDOW = Window()

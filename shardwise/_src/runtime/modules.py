@@ -16,6 +16,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.runtime import processes
 from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
 from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
 from shardwise._src.runtime.forks import closed_by_fork
@@ -78,10 +79,13 @@ class LoadedModule:
     """A module as XLA compiled it, on its devices. It knows buffers, and neither types nor trees.
 
     collectives: whether its devices talk to each other, where that is known already.
+    span:        the processes of its devices, if there are several; name, digest: what tells it
+                 from other modules in these, then.
     """
 
     __slots__ = (
         "raw", "devices", "result_shapes", "has_collectives", "window", "calls", "_smallest",
+        "span", "name", "digest",
     )
 
     def __init__(
@@ -91,6 +95,8 @@ class LoadedModule:
         self.raw = raw
         self.calls = calls  # of host functions
         self.devices = devices
+        self.span = processes.span_of(devices)
+        self.name, self.digest = "", ""
         self._smallest: int | None = None  # the result that the window holds
         platform = devices[0].platform
         self.result_shapes: list[tuple[int, ...]] | None = None  # on each device, if just compiled
@@ -103,6 +109,12 @@ class LoadedModule:
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         """Starts the program; the results may still be computed when this returns."""
+        gate = None if self.span is None else processes.gate()
+        if gate is None:
+            return self._launch(buffers, handlers)
+        return gate.launch(self, lambda: self._launch(buffers, handlers))
+
+    def _launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         if self.window is not None:
             refuse_inside()
             self.window.admit()

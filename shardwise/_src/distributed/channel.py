@@ -1,0 +1,118 @@
+"""The connection of this process to the coordinator (`runtime.coordinator`): lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1  # seconds between attempts to connect
+
+
+class Refused(Exception):
+    """The coordinator does not let this process join; the text says why."""
+
+
+class Channel:
+    """One connection. A thread of its own reads from it; any may send."""
+
+    def __init__(self, sock: Any):
+        self._sock = sock
+        self._lock = threading.Lock()
+        self._left = b""
+        self.closed = False
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        with self._lock:
+            if not self.closed:
+                try:
+                    self._sock.sendall(data)
+                except OSError:
+                    self.closed = True
+
+    def read(self, seconds: float) -> list[dict[str, Any]] | None:
+        """The messages that arrive within some seconds; None once the connection is closed."""
+        pending = isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()
+        if not pending and not select.select([self._sock], [], [], seconds)[0]:
+            return []
+        try:
+            data = self._sock.recv(1 << 16)
+        except (ssl.SSLWantReadError, BlockingIOError):
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self.closed = True
+            return None
+        *lines, self._left = (self._left + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            self._sock.close()
+
+
+def connect(
+    host: str, port: int, deadline: float, tls: ssl.SSLContext | None, name: str
+) -> Channel:
+    """Connects as soon as somebody listens at the address.
+
+    deadline: by `time.monotonic`. name: that the certificate at the other end must be for.
+
+    Raises:
+      TimeoutError: nobody does until then; it says what went wrong last.
+    """
+    pause, problem = FIRST_PAUSE, "no attempt was made"
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(problem)
+        try:
+            sock = socket.create_connection((host, port), timeout=min(left, 10.0))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            secured = sock if tls is None else tls.wrap_socket(sock, server_hostname=name)
+            secured.settimeout(None)
+            return Channel(secured)
+        except ssl.SSLError as error:
+            raise Refused(f"TLS: {error.reason or error}") from error
+        except OSError as error:
+            problem = error.strerror or str(error)
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def joined(
+    channel: Channel, about: dict[str, Any], deadline: float, warn: Callable[[float], None]
+) -> dict[str, Any]:
+    """Says who this process is, and waits until all are there; gives what the coordinator says.
+
+    warn: called with the seconds that it has taken, each time a while has passed.
+
+    Raises:
+      Refused: with the coordinator's reason.
+      TimeoutError: there is no answer until the deadline.
+    """
+    channel.send({"op": "join", **about})
+    begin = time.monotonic()
+    noted = begin
+    while True:
+        for message in channel.read(0.25) or ():
+            if message["op"] == "go":
+                return message
+            if message["op"] == "refused":
+                raise Refused(message["why"])
+        now = time.monotonic()
+        if channel.closed:
+            raise Refused("the coordinator closed the connection: is something else at its port?")
+        if now > deadline:
+            raise TimeoutError("the coordinator does not answer")
+        if now - noted > 30:
+            noted = now
+            warn(now - begin)

@@ -1,0 +1,18 @@
+"""Programs that `shardwise launch` started join each other by themselves, before the first use of
+a device: the same source runs alone and in many processes."""
+
+from __future__ import annotations
+
+import os
+
+from shardwise._src.distributed import cluster, start
+from shardwise._src.runtime import backend
+
+
+def join_if_launched() -> None:
+    """Joins the other processes, if the launcher started this one among some."""
+    if not start.is_initialized() and all(name in os.environ for name in cluster.LAUNCHED):
+        start.initialize(cluster_detection_method="shardwise")
+
+
+backend.before_start = join_if_launched

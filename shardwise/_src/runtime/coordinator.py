@@ -1,0 +1,105 @@
+"""The coordinator: the process that the processes of one program meet at.
+
+It is started as a script by process 0 or by the launcher, and outlives both: a process that dies
+takes nothing down with it that the others need in order to say who it was. It holds XLA's
+coordination service, through which XLA's own transports (Gloo, NCCL) find their peers, and the
+`switchboard`, which knows who is alive.
+
+The first line of the standard input says what to do, and its end that the parent is gone: the
+coordinator ends with the last connection then. It has to be there in a moment, so of shardwise only
+what it needs is imported, and jaxlib while processes arrive already.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import ssl
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+if __name__ == "__main__":  # without the public names, whose homes take their time
+    package = sys.modules["shardwise"] = ModuleType("shardwise")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+
+from shardwise._src.runtime.switchboard import Switchboard
+
+
+def listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6 and host == "::":
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    try:
+        sock.bind((host, port))
+        sock.listen(1024)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def tls_context(asked: dict[str, Any]) -> ssl.SSLContext | None:
+    """What accepts those alone that show a certificate of the given authority."""
+    files = asked.get("tls")
+    if not files:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(files["cert"], files["key"])
+    context.load_verify_locations(files["ca"])
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def start_service(board: Switchboard, asked: dict[str, Any]) -> None:
+    """XLA's service, on a port of its own that the switchboard tells to who joins."""
+    try:
+        transports = importlib.import_module("shardwise._src.runtime.transports")
+        host = f"[{asked['host']}]" if ":" in asked["host"] else asked["host"]
+        before = transports.listening_ports()
+        tls = asked.get("tls")
+        how = {
+            "mtls_cert_file": tls["cert"], "mtls_key_file": tls["key"], "mtls_ca_file": tls["ca"],
+        } if tls else {}
+        if tls and tls.get("uri_prefix"):
+            how["mtls_peer_uri_prefix"] = tls["uri_prefix"]
+        service = transports.service(
+            f"{host}:0", asked["count"], shutdown_timeout=5,
+            heartbeat_timeout=asked["service_timeout"],
+            cluster_register_timeout=asked["service_timeout"], **how,
+        )
+        (board.service_port,) = transports.listening_ports() - before
+        board.service = service
+    except BaseException as error:
+        board.service = error
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; this ends after it
+    parent = open(0, "rb", buffering=0)  # noqa: SIM115 (unbuffered: the selector looks at it)
+    asked = json.loads(parent.readline())
+    sys.path[:] = asked["path"]
+    try:
+        board = Switchboard(asked, listening(asked["host"], asked["port"]), tls_context(asked))
+    except OSError as error:
+        print(json.dumps({"error": f"{error.strerror or error}"}), flush=True)
+        return
+    print(json.dumps({"port": board.listener.getsockname()[1]}), flush=True)
+    os.close(1)  # whoever reads the parent's output is not to wait for this process
+    board.selector.register(parent, selectors.EVENT_READ, "parent")
+    threading.Thread(target=start_service, args=(board, asked), daemon=True).start()
+    board.run()
+    os._exit(0)  # without the service's long good-byes
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""This process among those that run one program: XLA's client of the coordination service.
+
+The clients of platforms (`backend`) ask here how they are one of several. Launches and waits of
+programs that span processes pass the *gate*, which `distributed` puts here; without one they cost
+nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from jaxlib import _jax
+
+from shardwise._src.runtime import transports
+
+RuntimeFailure = _jax.JaxRuntimeError
+HAS_TLS = "mtls_cert_file" in (_jax.get_distributed_runtime_client.__doc__ or "")
+
+
+@dataclass(frozen=True)
+class Link:
+    """What joins this process to the others.
+
+    client:    XLA's, of the coordination service.
+    host:      the address of this machine under which others find its transports.
+    transport: of CPU devices: "gloo" or "mpi".
+    devices:   the local device ids that this process may use; None for all.
+    """
+
+    client: Any
+    index: int
+    count: int
+    host: str
+    transport: str
+    devices: tuple[int, ...] | None
+    partition: int | None
+
+
+class Gate(Protocol):
+    """What launches of programs over several processes pass, and waits for their results."""
+
+    def launch(self, module: Any, run: Callable[[], Any]) -> Any:
+        """Runs `run`, which launches a loaded module, in its turn."""
+        ...
+
+    def wait(self, raw: Any) -> None:
+        """Waits until a raw buffer is computed."""
+        ...
+
+    def explain(self, error: BaseException) -> BaseException:
+        """What a failure of the runtime was about: a process that is gone, or the error itself."""
+        ...
+
+
+class _State:
+    link: Link | None = None
+    gate: Gate | None = None
+
+
+def link() -> Link | None:
+    return _State.link
+
+
+def gate() -> Gate | None:
+    return _State.gate
+
+
+def join(link: Link, gate: Gate) -> None:
+    _State.link, _State.gate = link, gate
+
+
+def part() -> None:
+    """Ends the connection to XLA's service."""
+    _State.gate = None
+    if _State.link is not None:
+        here, _State.link = _State.link, None
+        here.client.shutdown()
+
+
+def break_connections() -> None:
+    """Has what waits for other processes fail, where the transport can be broken."""
+    if _State.link is not None and _State.link.transport == "gloo":
+        transports.break_connections(_State.link.client)
+
+
+def wait(raw: Any) -> None:
+    """Waits until a raw buffer is computed."""
+    if _State.gate is None:
+        raw.block_until_ready()
+    else:
+        _State.gate.wait(raw)
+
+
+def explained(error: BaseException) -> BaseException:
+    """The error that a failed launch, or the wait for its results, raises."""
+    return error if _State.gate is None else _State.gate.explain(error)
+
+
+def span_of(devices: Sequence[Any]) -> tuple[int, ...] | None:
+    """The processes that devices belong to; None where it is one."""
+    if _State.link is None:
+        return None
+    found = sorted({d.process_index for d in devices})
+    return tuple(found) if len(found) > 1 else None
+
+
+# ------------------------------------------------------------------------------ the coordinator
+
+
+class Coordinator:
+    """A coordinator that this process started, and keeps as long as it lives (`coordinator`)."""
+
+    def __init__(
+        self, host: str, port: int, count: int, *, heartbeat: float, arrival: float,
+        patience: float, deadline: float, tls: dict[str, str] | None = None,
+    ):
+        script = Path(__file__).with_name("coordinator.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        )
+        asked = {
+            "path": sys.path, "host": host, "port": port, "count": count, "heartbeat": heartbeat,
+            "arrival": arrival, "patience": patience, "deadline": deadline, "tls": tls,
+            "service_timeout": max(100, int(5 * heartbeat), int(arrival)),
+        }
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        self._process.stdout.close()
+        answer: dict[str, Any] = json.loads(line or b'{"error": "its process ended at once"}')
+        if "error" in answer:
+            self.release()
+            self._process.wait(10)
+            raise OSError(answer["error"])
+        self.port: int = answer["port"]
+        threading.Thread(target=self._process.wait, daemon=True).start()  # no zombie
+
+    def release(self) -> None:
+        """Lets it end with the last connection of a process."""
+        stdin = self._process.stdin
+        if stdin is not None and not stdin.closed:
+            stdin.close()
+
+
+# ------------------------------------------------------------------------------- XLA's client
+
+
+def connected(
+    address: str, index: int, *, seconds: float, tls: dict[str, str] | None = None
+) -> Any:
+    """XLA's client of the service at an address, where all processes are about to connect.
+
+    XLA ends the process where this fails: all must be there.
+    """
+    how: dict[str, Any] = {}
+    if tls:
+        how = {f"mtls_{name}_file": tls[name] for name in ("cert", "key", "ca")}
+        if tls.get("uri_prefix"):
+            how["mtls_peer_uri_prefix"] = tls["uri_prefix"]
+    timeout = max(100, int(seconds))
+    client = _jax.get_distributed_runtime_client(
+        address, index, init_timeout=timeout, heartbeat_timeout=timeout, shutdown_timeout=5,
+        use_compression=True, shutdown_on_destruction=False, **how,
+    )
+    client.connect()
+    return client
+
+
+_PROXIES, _NO_PROXY = ("grpc_proxy", "https_proxy", "http_proxy"), ("no_grpc_proxy", "no_proxy")
+
+
+def bypass_proxies(host: str) -> list[str]:
+    """Has gRPC talk to a host directly; gives the proxies of the environment that it would use."""
+    found = [name for name in _PROXIES if os.environ.get(name)]
+    if found:
+        known = next(filter(None, map(os.environ.get, _NO_PROXY)), "")
+        if host not in known.split(","):
+            os.environ[_NO_PROXY[0]] = ",".join([*filter(None, [known]), host])
+    return found
+
+
+def cpu_options() -> dict[str, Any]:
+    """What the CPU client takes to be one of several."""
+    here = _State.link
+    if here is None:
+        return {}
+    if here.transport == "mpi":
+        collectives = transports.mpi()
+    else:
+        collectives = transports.gloo(here.client, here.index, here.host)
+    return {
+        "distributed_client": here.client, "node_id": here.index, "num_nodes": here.count,
+        "collectives": collectives,
+    }
+
+
+def plugin_options() -> dict[str, Any]:
+    """The same for clients of plugins, which take the client of the service apart."""
+    here = _State.link
+    if here is None:
+        return {}
+    options: dict[str, Any] = {"node_id": here.index, "num_nodes": here.count}
+    if here.devices is not None:
+        options["visible_devices"] = list(here.devices)
+    if here.partition is not None:
+        options["partition_index"] = here.partition
+    return options

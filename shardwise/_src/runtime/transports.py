@@ -1,0 +1,74 @@
+"""Gloo's connections between the CPU devices of processes: which they are, and how to break them.
+
+Gloo waits for ever for a process that itself waits for one that is gone, and it cannot be told to
+give up. It does notice that a connection is shut down; so a wait is ended by shutting down all of
+its connections. It listens at one port in each process, which all publish: a connection is Gloo's
+if one of its ends is at such a port.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from typing import Any
+
+from jaxlib import _jax
+
+_KEY = "shardwise/gloo/"
+
+
+class _Own:
+    port = 0
+
+
+def gloo(client: Any, index: int, host: str) -> Any:
+    """Gloo for this process, listening at an address of this machine."""
+    before = listening_ports()
+    collectives = _jax.make_gloo_tcp_collectives(distributed_client=client, hostname=host)
+    new = listening_ports() - before
+    _Own.port = new.pop() if len(new) == 1 else 0
+    client.key_value_set(f"{_KEY}{index}", str(_Own.port))
+    return collectives
+
+
+def service(address: str, count: int, **options: Any) -> Any:
+    """XLA's coordination service at an address, which outlives the loss of processes."""
+    return _jax.get_distributed_runtime_service(address, count, recoverable=True, **options)
+
+
+def mpi() -> Any:
+    """MPI, of the library that `MPITRAMPOLINE_LIB` names."""
+    collectives = _jax.make_mpi_collectives()
+    collectives.Init()
+    return collectives
+
+
+def _connections() -> list[Any]:
+    import psutil
+
+    process = psutil.Process()
+    return process.net_connections(kind="tcp")
+
+
+def listening_ports() -> set[int]:
+    """The TCP ports that this process listens at."""
+    return {c.laddr.port for c in _connections() if c.status == "LISTEN"}
+
+
+def break_connections(client: Any) -> int:
+    """Shuts down the connections of Gloo in this process, so that what waits on them fails.
+
+    Gives their number.
+    """
+    ports = {int(port) for _, port in client.key_value_dir_get(_KEY)} - {0}
+    count = 0
+    for c in _connections():
+        theirs = c.raddr.port if c.raddr else 0
+        if c.status != "LISTEN" and c.fd >= 0 and (c.laddr.port == _Own.port or theirs in ports):
+            with suppress(OSError):
+                sock = socket.socket(fileno=os.dup(c.fd))
+                sock.shutdown(socket.SHUT_RDWR)
+                sock.close()
+                count += 1
+    return count

@@ -1,0 +1,138 @@
+"""Programs of several processes, on this machine, for tests: real ones, with a deadline.
+
+    results = run_processes('''
+        import shardwise as sw
+        print(sw.process_index(), sw.device_count())
+    ''', 2, devices=2)
+    assert [r.out for r in results] == ["0 4\\n", "1 4\\n"]
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shardwise._src.runtime.processes import Coordinator
+
+
+class Result(NamedTuple):
+    """How one process ended. status: as `subprocess` gives it; seconds: from the start."""
+
+    rank: int
+    status: int
+    out: str
+    err: str
+    seconds: float
+
+
+FILES = ("out", "err")
+
+
+def run_processes(
+    program: str | Path,
+    count: int,
+    *,
+    devices: int = 1,
+    args: Sequence[str] = (),
+    timeout: float = 60,
+    env: Mapping[str, str] | None = None,
+    during: Callable[[list[Any]], None] | None = None,
+    heartbeat: float = 20,
+    patience: float = 30,
+    deadline: float = 600,
+    arrival: float = 60,
+    expect: int | None = 0,
+) -> list[Result]:
+    """Runs a program in several processes on this machine; gives how each ended, by rank.
+
+    Args:
+      program: its source, indented or not, or its path.
+      count: of processes; devices: of each, on the CPU.
+      args: for all of them; `{rank}` in one stands for the process's number.
+      timeout: seconds after which all are killed, and a TimeoutError raised with their output.
+      env: variables besides those of this process.
+      during: called with the `subprocess.Popen` of each while they run.
+      heartbeat, patience, deadline, arrival: of the coordinator, in seconds.
+      expect: the status that all must end with; None for any.
+
+    Raises:
+      TimeoutError, AssertionError: with what all of them wrote.
+    """
+    with tempfile.TemporaryDirectory(prefix="shardwise-test-") as folder:
+        path = Path(program) if isinstance(program, Path) else Path(folder, "program.py")
+        if not isinstance(program, Path):
+            path.write_text(textwrap.dedent(program))
+        coordinator = Coordinator(
+            "127.0.0.1", 0, count, heartbeat=heartbeat, arrival=arrival, patience=patience,
+            deadline=deadline,
+        )
+        begin = time.monotonic()
+        running: list[subprocess.Popen[bytes]] = []
+        try:
+            for rank in range(count):
+                own = variables(coordinator.port, count, rank, devices) | dict(env or {})
+                files = [open(Path(folder, f"{rank}.{n}"), "wb") for n in FILES]  # noqa: SIM115
+                line = [sys.executable, str(path), *[a.format(rank=rank) for a in args]]
+                running.append(
+                    subprocess.Popen(line, env={**os.environ, **own}, stdout=files[0],
+                                     stderr=files[1], stdin=subprocess.DEVNULL)
+                )
+                for file in files:
+                    file.close()
+            if during is not None:
+                during(running)
+            ends = _ends(running, begin, timeout)
+        finally:
+            for process in running:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+            coordinator.release()
+        results = []
+        for rank, process in enumerate(running):
+            out, err = [Path(folder, f"{rank}.{n}").read_text(errors="replace") for n in FILES]
+            results.append(Result(rank, process.returncode, out, err, ends.get(rank, timeout)))
+    told = "\n".join(
+        f"--- process {r.rank}: status {r.status} after {r.seconds:.1f} s\n{r.out}{r.err}"
+        for r in results
+    )
+    if len(ends) < count:
+        raise TimeoutError(f"not all processes ended within {timeout} s\n{told}")
+    if expect is not None and any(r.status != expect for r in results):
+        raise AssertionError(f"a process did not end with status {expect}\n{told}")
+    return [r._replace(out=without_transport(r.out)) for r in results]
+
+
+def variables(port: int, count: int, rank: int, devices: int) -> dict[str, str]:
+    """What tells a process of its place, as `shardwise launch` sets it."""
+    return {
+        "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+        "SHARDWISE_COORDINATOR_STARTED": "1",
+        "SHARDWISE_NUM_PROCESSES": str(count),
+        "SHARDWISE_PROCESS_ID": str(rank),
+        "SHARDWISE_LOCAL_PROCESS_ID": str(rank),
+        "SHARDWISE_NUM_CPU_DEVICES": str(devices),
+    }
+
+
+def without_transport(text: str) -> str:
+    """Output without the lines that Gloo prints when it connects."""
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("[Gloo] Rank")]
+    return "".join(lines)
+
+
+def _ends(running: Sequence[Any], begin: float, timeout: float) -> dict[int, float]:
+    ends: dict[int, float] = {}
+    while len(ends) < len(running) and time.monotonic() - begin < timeout:
+        for rank, process in enumerate(running):
+            if rank not in ends and process.poll() is not None:
+                ends[rank] = time.monotonic() - begin
+        time.sleep(0.02)
+    return ends
