@@ -2,7 +2,8 @@
 
 Of a page, the block `python fails` must raise the error that the page is named after, with the text
 in the block behind it (line breaks and `...` aside). The `python` blocks that follow it run in the
-same namespace, after the failed one.
+same namespace, after the failed one. A block `python fails in 2 processes` runs in these, and
+process 0 prints the text.
 """
 
 import re
@@ -15,7 +16,10 @@ from shardwise import testing
 from shardwise._src.base.errors import Documented
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "errors"
-BLOCK = re.compile(r"^```(python fails|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(python fails in 2 processes|python fails|python|text)\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 CLASSES = {
     name: getattr(home, name)
     for home in (sw.errors, testing)
@@ -31,6 +35,11 @@ def run(source, name, space):
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_page(name):
     kinds, bodies = zip(*BLOCK.findall((PAGES / f"{name}.md").read_text()), strict=True)
+    shown = re.escape(" ".join(bodies[1].split())).replace(r"\.\.\.", ".*")
+    if kinds == ("python fails in 2 processes", "text"):
+        first, _ = testing.run_processes(bodies[0], 2, expect=1)
+        assert re.search(shown, " ".join(first.err.split()))
+        return
     assert kinds[:2] == ("python fails", "text")
     assert set(kinds[2:]) == {"python"}
     space = {"__name__": "__main__", "__builtins__": __builtins__}
@@ -38,7 +47,6 @@ def test_a_page(name):
     with pytest.raises(kind) as caught:
         run(bodies[0], "example.py", space)
     assert type(caught.value) is kind
-    shown = re.escape(" ".join(bodies[1].split())).replace(r"\.\.\.", ".*")
     assert re.fullmatch(shown, " ".join(f"{name}: {caught.value}".split()))
     for i, body in enumerate(bodies[2:]):
         run(body, f"fix{i}.py", space)

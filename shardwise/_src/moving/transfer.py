@@ -208,6 +208,8 @@ def strategy(x: Array, target: Any) -> str:
     same_platform = sig.devices[0].platform == target.devices[0].platform
     if same_platform and _same_tiles(x, target):
         return "copy"
+    if here.is_fully_addressable and not target.is_fully_addressable:
+        return "host"  # each process has the value, as with one from the host
     if not within_processes(here, target, sig.stored.shape):
         return "gather"
     return "host" if x._is_on_cpu() or not same_platform else "pieces"

@@ -14,6 +14,9 @@ come out. One module for each concern:
     fingerprint  what a compiled program depends on
     pytree       flattening of nested containers
     cuda         CUDA's plugin
+    processes    this process among others; what launches and waits of their programs pass
+    transports   Gloo, between CPU devices of processes
+    coordinator  the process that the others meet at; its `switchboard`
 """
 
 import os

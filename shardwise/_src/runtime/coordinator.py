@@ -25,11 +25,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+PACKAGE = "shardwise._src.runtime"
+
 if __name__ == "__main__":  # without the public names, whose homes take their time
-    package = sys.modules["shardwise"] = ModuleType("shardwise")
+    package = sys.modules[PACKAGE.partition(".")[0]] = ModuleType("shardwise")
     package.__path__ = [str(Path(__file__).resolve().parents[2])]
 
-from shardwise._src.runtime.switchboard import Switchboard
+from shardwise._src.runtime.switchboard import Switchboard  # noqa: E402
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -63,7 +65,7 @@ def tls_context(asked: dict[str, Any]) -> ssl.SSLContext | None:
 def start_service(board: Switchboard, asked: dict[str, Any]) -> None:
     """XLA's service, on a port of its own that the switchboard tells to who joins."""
     try:
-        transports = importlib.import_module("shardwise._src.runtime.transports")
+        transports = importlib.import_module(f"{PACKAGE}.transports")  # jaxlib takes a moment
         host = f"[{asked['host']}]" if ":" in asked["host"] else asked["host"]
         before = transports.listening_ports()
         tls = asked.get("tls")

@@ -329,9 +329,9 @@ class Switchboard:
         at = f" ({where})" if where else ""
         text = (
             f"the processes do not run the same program{at}: {self.peers[a].name} comes to "
-            f"{first}; {self.peers[b].name} to {second}. All processes must launch the same programs over "
-            "the same devices in the same order: look for an `if` on process_index(), a set or "
-            "dict in another order, data or flags that differ."
+            f"{first}; {self.peers[b].name} to {second}. All processes must launch the same "
+            "programs over the same devices in the same order: look for an `if` on "
+            "process_index(), a set or dict in another order, data or flags that differ."
         )
         self._fail(ranks_of(key), "differ", [a, b], text)
 
