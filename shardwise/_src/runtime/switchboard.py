@@ -337,14 +337,16 @@ class Switchboard:
 
     def _mind_absent(self, key: str, meeting: Meeting) -> None:
         """Fails a meeting to which one who has left will not come."""
-        gone = [r for r in ranks_of(key) if r not in meeting.values and self.peers[r].gone]
+        ended = ("finished", "followed")  # what is lost was told of
+        gone = [
+            r for r in ranks_of(key) if r not in meeting.values and self.peers[r].gone in ended
+        ]
         if not gone or (id(meeting), "absent") in self.told:
             return
         self.told.add((id(meeting), "absent"))
         peer = self.peers[gone[0]]
         doing = next(iter(meeting.doing.values()))
-        how = "has ended" if peer.gone == "finished" else "is lost"
-        text = f"{peer.name} {how}, and never came to {doing}.{peer.at()}"
+        text = f"{peer.name} has ended, and never came to {doing}.{peer.at()}"
         self._fail(list(meeting.values), "absent", gone, text)
 
     def _tick(self) -> None:
