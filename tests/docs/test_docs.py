@@ -1,7 +1,8 @@
 """What the documents say is run.
 
 The Python blocks of a Markdown file are one program, run from top to bottom in a process of its own
-with eight devices. A text block right behind one is what it prints.
+with eight devices. A text block right behind one is what it prints. Blocks `python in 2 processes`
+are a program of their own, which runs in these; the text behind one is what process 0 prints.
 """
 
 import doctest
@@ -14,10 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from shardwise.testing import run_processes
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 ERRORS = ROOT / "docs" / "errors"  # run by test_error_pages.py
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+IN_PROCESSES = re.compile(
+    r"^```python in (\d) processes\n(.*?)^```$(?:\s*^```text\n(.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
+)
 MARK = "\x1e"  # printed behind each block
 LINK = re.compile(r"\[[^]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
 RUN = "import sys; exec(compile(sys.stdin.read(), sys.argv[1], 'exec'), {'__name__': '__main__'})"
@@ -63,7 +70,7 @@ def test_blocks_keep_their_lines_and_know_their_output():
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in DOCUMENTS if "```python" in p.read_text() and p.parent != ERRORS],
+    [p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS],
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_the_code_of_a_document_runs(path):
@@ -72,6 +79,25 @@ def test_the_code_of_a_document_runs(path):
     for got, wanted in zip(printed, expected, strict=True):
         if wanted is not None:
             assert [line.rstrip() for line in got.splitlines()] == wanted.splitlines()
+
+
+PROGRAMS = [
+    (path, int(count))
+    for path in DOCUMENTS if path.parent != ERRORS
+    for count in sorted({found[1] for found in IN_PROCESSES.finditer(path.read_text())})
+]
+
+
+@pytest.mark.parametrize(
+    "path, count", PROGRAMS, ids=[f"{p.relative_to(ROOT)}-{n}" for p, n in PROGRAMS]
+)
+def test_the_code_of_a_document_runs_in_processes(path, count):
+    found = [f for f in IN_PROCESSES.finditer(path.read_text()) if int(f[1]) == count]
+    source = "".join([f"{f[2]}\nprint({MARK!r}, end='', flush=True)\n" for f in found])
+    printed = run_processes(source, count, devices=8 // count)[0].out.split(MARK)
+    for got, block in zip(printed, found, strict=False):
+        if block[3] is not None:
+            assert [line.rstrip() for line in got.splitlines()] == block[3].splitlines()
 
 
 def test_the_tour_of_the_core():
