@@ -272,6 +272,24 @@ cpu_collectives_implementation = Flag(
     "cpu_collectives_implementation", "gloo",
     "What connects CPU devices of several processes: gloo or mpi.", choices=("gloo", "mpi"),
 )
+mtls_cert_file = Flag[Any](
+    "mtls_cert_file", None, "`initialize`: the certificate of this process, a PEM file.", parse=str
+)
+mtls_key_file = Flag[Any](
+    "mtls_key_file", None, "`initialize`: the key of that certificate, a PEM file.", parse=str
+)
+mtls_ca_file = Flag[Any](
+    "mtls_ca_file", None, "`initialize`: the authority that certificates of all processes are of.",
+    parse=str,
+)
+mtls_peer_uri_prefix = Flag[Any](
+    "mtls_peer_uri_prefix", None,
+    "`initialize`: what a URI in the certificates of peers begins with.", parse=str,
+)
+distributed_verify_secure_credentials = Flag(
+    "distributed_verify_secure_credentials", False,
+    "`initialize` refuses to join other processes without TLS.", parse=_parse_bool,
+)
 threefry_partitionable = Flag(
     "threefry_partitionable", True,
     "Generate random bits so that they can be sharded without communication.",

@@ -1,7 +1,12 @@
 """Where this process stands among others, as the environment says that a cluster has set up.
 
-Each `Detector` knows one kind of cluster by the variables of its processes. `detected` asks them in
-turn; what a program passes to `initialize` goes before what they find.
+Each `Detector` knows one kind of cluster by the variables of its processes. `detected` asks them
+in turn. Several may be there: `mpirun` in an allocation of Slurm, `torchrun` in a step of it. Then
+that counts which started this process most directly: what `shardwise launch` and `torchrun` set is
+hardly seen below another starter; of MPI and Slurm, it is the nearest of their processes above this
+one; and where none of those is seen, as in a container, it is the first in the list.
+
+What a program passes to `initialize`, and variables for it, go before: see `arguments`.
 """
 
 from __future__ import annotations
@@ -10,7 +15,8 @@ import importlib.util
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,47 +45,91 @@ class Place:
     started: bool = False
 
 
+def _ancestors() -> Sequence[tuple[int, str]]:
+    import psutil
+
+    try:
+        return [(p.pid, p.name()) for p in psutil.Process().parents()]
+    except psutil.Error:
+        return ()  # they are not to be seen from here
+
+
+class Surroundings(NamedTuple):
+    """What detectors look at.
+
+    ancestors: pid and name of the processes above this one, the nearest first.
+    full_name: of this machine, with its domain where it has one.
+    """
+
+    env: Env = os.environ
+    ancestors: Callable[[], Sequence[tuple[int, str]]] = _ancestors
+    full_name: Callable[[], str] = socket.getfqdn
+
+
 class Detector(NamedTuple):
     """One kind of cluster.
 
     name:     as `cluster_detection_method` takes it.
     signs:    the variables that it is known by.
-    is_here:  whether this process was started by it.
     place:    what it says; called where it is here.
-    asked_for: used only if asked for by its name.
+    starters: how names of processes begin that start its processes.
+    is_other: whether signs that are there are those of another.
+    hint:     what helps where it does not say all.
     """
 
     name: str
     signs: tuple[str, ...]
-    is_here: Callable[[Env], bool]
-    place: Callable[[Env], Place]
-    asked_for: bool = False
+    place: Callable[[Surroundings], Place]
+    starters: tuple[str, ...] = ()
+    is_other: Callable[[Env], bool] = lambda env: False
+    hint: str = ""
+
+    def is_here(self, env: Env) -> bool:
+        if not self.signs:  # it is asked for by its name
+            return importlib.util.find_spec(self.name) is not None
+        return all(sign in env for sign in self.signs) and not self.is_other(env)
 
 
 PORTS = 4000  # from 61,000 on: above the ephemeral ones of Linux
 
 
-def port_of(job: str) -> int:
+def port_of(job: int | str) -> int:
     """A port that all processes of a job work out alike, and other jobs hardly."""
-    digits = re.sub(r"\D", "", job)
-    number = int(digits) if digits else sum(map(ord, job))
-    return 61_000 + number % PORTS
+    return 61_000 + (zlib.crc32(job.encode()) if isinstance(job, str) else job) % PORTS
 
 
-def _int(env: Env, *names: str) -> int:
+def at(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def number(env: Env, *names: str) -> int:
+    """The value of the first of some variables that is set."""
     for name in names:
         if name in env:
             try:
                 return int(env[name])
             except ValueError:
                 raise ValueError(
-                    f"the environment variable {name} must be an integer; it is {env[name]!r}."
+                    f"initialize: the environment variable {name} must be an integer; it is "
+                    f"{env[name]!r}."
                 ) from None
-    raise ValueError(f"none of the environment variables {', '.join(names)} is set.")
+    raise ValueError(
+        f"initialize: the environment variable {' or '.join(names)} is not set, which this kind of "
+        "cluster sets."
+    )
 
 
-def _has(*names: str) -> Callable[[Env], bool]:
-    return lambda env: all(name in env for name in names)
+def _maybe(env: Env, name: str) -> int | None:
+    return number(env, name) if name in env else None
+
+
+def _own_device(env: Env, local_index: int | None) -> tuple[int, ...] | None:
+    """One GPU for each process, unless the cluster shows each its own only."""
+    shown = env.get("CUDA_VISIBLE_DEVICES")
+    listed = None if shown is None else len([d for d in shown.split(",") if d])
+    if local_index is None or (listed is not None and (listed == 1 or local_index >= listed)):
+        return None
+    return (local_index,)
 
 
 # --------------------------------------------------------------------------- shardwise launch
@@ -89,207 +139,245 @@ LAUNCHED = (
 )
 
 
-def _launched(env: Env) -> Place:
-    local = "SHARDWISE_LOCAL_PROCESS_ID" in env
+def _launched(here: Surroundings) -> Place:
+    env = here.env
     return Place(
         address=env[LAUNCHED[0]],
-        count=_int(env, LAUNCHED[1]),
-        index=_int(env, LAUNCHED[2]),
-        local_index=_int(env, "SHARDWISE_LOCAL_PROCESS_ID") if local else None,
-        local_devices=_ids(env.get("SHARDWISE_LOCAL_DEVICE_IDS")),
+        count=number(env, LAUNCHED[1]),
+        index=number(env, LAUNCHED[2]),
+        local_index=_maybe(env, "SHARDWISE_LOCAL_PROCESS_ID"),
         started=env.get("SHARDWISE_COORDINATOR_STARTED") == "1",
     )
-
-
-def _ids(text: str | None) -> tuple[int, ...] | None:
-    return tuple([int(n) for n in text.split(",")]) if text else None
 
 
 # -------------------------------------------------------------------------------------- Slurm
 
 
-def _slurm(env: Env) -> Place:
-    job = env["SLURM_JOB_ID"]
-    hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or ""
-    first = first_host(hosts) if hosts else "localhost"
-    local_index = _int(env, "SLURM_LOCALID")
+def _slurm(here: Surroundings) -> Place:
+    """A step: what `srun` started. A batch script itself is none."""
+    env = here.env
+    # Steps of one job may run side by side.
+    step = re.sub(r"\D", "", env.get("SLURM_STEP_ID", "")) or "0"
+    port = port_of(number(env, "SLURM_JOB_ID") + 61 * int(step))
+    local_index = number(env, "SLURM_LOCALID")
     return Place(
-        address=f"{first}:{port_of(job)}",
-        count=_int(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
-        index=_int(env, "SLURM_PROCID"),
+        address=at(first_host(env["SLURM_STEP_NODELIST"]), port),
+        count=number(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+        index=number(env, "SLURM_PROCID"),
         local_count=_slurm_local_count(env),
         local_index=local_index,
-        local_devices=(local_index,),
+        local_devices=_own_device(env, local_index),
     )
 
 
 def _slurm_local_count(env: Env) -> int | None:
     """Of `2(x3),1`, the tasks of each node, the number for this one."""
-    text, node = env.get("SLURM_STEP_TASKS_PER_NODE"), env.get("SLURM_NODEID")
-    if not text or node is None:
-        return None
+    text, node = env.get("SLURM_STEP_TASKS_PER_NODE"), _maybe(env, "SLURM_NODEID")
     counts: list[int] = []
-    for part in text.split(","):
+    for part in (text or "").split(","):
         found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
         if found is None:
             return None
         counts += [int(found[1])] * int(found[2] or 1)
-    return counts[int(node)] if int(node) < len(counts) else None
+    return counts[node] if node is not None and node < len(counts) else None
 
 
 def first_host(nodes: str) -> str:
-    """The first of the hosts that Slurm writes in short: `gpu[03-07,12],cpu1` begins with gpu03."""
-    found = re.match(r"([^,\[]+)(?:\[([^\]]*)\])?([^,\[]*)", nodes)
-    if found is None:
-        raise ValueError(f"SLURM_JOB_NODELIST is {nodes!r}, which names no host.")
-    head, ranges, tail = found.groups()
-    return head + re.split(r"[-,]", ranges)[0] + tail if ranges else head + tail
+    """The first of the hosts that Slurm writes in short: `a[1-2]-ib[3,5]` begins with a1-ib3."""
+    end, depth = len(nodes), 0
+    for i, char in enumerate(nodes):
+        depth += (char == "[") - (char == "]")
+        if char == "," and depth == 0:
+            end = i
+            break
+    name = re.sub(r"\[([^\]]*)\]", lambda m: re.split(r"[-,]", m[1])[0], nodes[:end]).strip()
+    if not name or "[" in name:
+        raise ValueError(
+            f"initialize: the list of nodes {nodes!r}, of Slurm, names no host. Pass "
+            "coordinator_address."
+        )
+    return name
 
 
 # --------------------------------------------------------------------------------------- MPI
 
 
-def _open_mpi(env: Env) -> Place:
+def _open_mpi(here: Surroundings) -> Place:
+    env = here.env
     host = _open_mpi_host(env)
-    local_index = _int(env, "OMPI_COMM_WORLD_LOCAL_RANK")
-    job = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_orte_hnp_uri") or "0"
+    local_index = _maybe(env, "OMPI_COMM_WORLD_LOCAL_RANK")
+    job = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_orte_hnp_uri", "").partition(".")[0]
     return Place(
-        address=f"{host}:{port_of(job.partition('.')[0])}" if host else None,
-        count=_int(env, "OMPI_COMM_WORLD_SIZE"),
-        index=_int(env, "OMPI_COMM_WORLD_RANK"),
-        local_count=_int(env, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        address=at(host, port_of(job)) if host else None,
+        count=number(env, "OMPI_COMM_WORLD_SIZE"),
+        index=number(env, "OMPI_COMM_WORLD_RANK"),
+        local_count=_maybe(env, "OMPI_COMM_WORLD_LOCAL_SIZE"),
         local_index=local_index,
-        local_devices=(local_index,),
+        local_devices=_own_device(env, local_index),
     )
 
 
 def _open_mpi_host(env: Env) -> str | None:
     """Where `mpirun` runs, and with it, unless told otherwise, process 0."""
-    uri = env.get("OMPI_MCA_orte_hnp_uri", "")  # 1531576320.0;tcp://10.0.0.1,10.1.0.1:34911
-    found = re.search(r"tcp[46]?://\[?([^,:\]]+)", uri)
-    if found:
-        return found[1]
     if env.get("OMPI_COMM_WORLD_LOCAL_SIZE") == env.get("OMPI_COMM_WORLD_SIZE"):
         return "localhost"
-    return None
+    # Open MPI 4: 1531576320.0;tcp://10.0.0.1,10.1.0.1:34911;tcp6://[fe80::1,2620::2]:43370
+    uri = env.get("OMPI_MCA_orte_hnp_uri", "")
+    found = re.search(r"tcp://([^,:]+)", uri) or re.search(r"tcp6://\[([^,\]]+)", uri)
+    # Open MPI 5: prterun-HOST-PID@1
+    found = found or re.match(r"pr(?:te|terun|un)-(.+)-\d+@", env.get("PMIX_NAMESPACE", ""))
+    return found[1] if found else None
 
 
-def _pmi(env: Env) -> Place:
+def _pmi(here: Surroundings) -> Place:
     """MPICH, Intel MPI and others whose processes are told of by PMI."""
-    count, index = _int(env, "PMI_SIZE"), _int(env, "PMI_RANK")
-    local = "MPI_LOCALRANKID" in env
-    local_count = _int(env, "MPI_LOCALNRANKS") if "MPI_LOCALNRANKS" in env else None
-    local_index = _int(env, "MPI_LOCALRANKID") if local else None
-    alone = local_count == count
-    job = env.get("PMI_PORT") or str(os.getppid())
+    env = here.env
+    count, local_count = number(env, "PMI_SIZE"), _maybe(env, "MPI_LOCALNRANKS")
+    local_index = _maybe(env, "MPI_LOCALRANKID")
+    address = None
+    if local_count == count:
+        proxy = [pid for pid, name in here.ancestors() if name.startswith(_HYDRA)]
+        job = env.get("I_MPI_HYDRA_UUID") or env.get("PMI_PORT") or str(proxy[:1])
+        address = at("localhost", port_of(job))
+    elif nodes := env.get("SLURM_JOB_NODELIST"):  # Hydra takes its hosts from Slurm
+        address = at(first_host(nodes), port_of(number(env, "SLURM_JOB_ID")))
     return Place(
-        address=f"localhost:{port_of(job)}" if alone else None,
-        count=count, index=index, local_count=local_count, local_index=local_index,
-        local_devices=None if local_index is None else (local_index,),
+        address=address, count=count, index=number(env, "PMI_RANK"), local_count=local_count,
+        local_index=local_index, local_devices=_own_device(env, local_index),
     )
 
 
-def _mpi4py(env: Env) -> Place:
+def _is_pmi_of_slurm(env: Env) -> bool:
+    """`srun --mpi=pmi2` speaks PMI, too, and knows more as what it is."""
+    step = f"{env.get('SLURM_JOB_ID')}.{env.get('SLURM_STEP_ID')}"
+    return env.get("PMI_JOBID") == step and "MPI_LOCALRANKID" not in env
+
+
+def _mpi4py(here: Surroundings) -> Place:
     """By communication over MPI itself, wherever mpi4py works."""
     from mpi4py import MPI  # pyright: ignore[reportMissingImports]
 
     world: Any = MPI.COMM_WORLD
-    host = world.bcast(_address_here() if world.Get_rank() == 0 else None, root=0)
-    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    node: Any = world.Split_type(MPI.COMM_TYPE_SHARED)
+    count, local_index = world.Get_size(), node.Get_rank()
+    alone = node.Get_size() == count
+    address = at("localhost" if alone else socket.gethostname(), _free_port())
     return Place(
-        address=host, count=world.Get_size(), index=world.Get_rank(),
-        local_count=node.Get_size(), local_index=node.Get_rank(),
-        local_devices=(node.Get_rank(),),
+        address=world.bcast(address, root=0), count=count, index=world.Get_rank(),
+        local_count=node.Get_size(), local_index=local_index,
+        local_devices=_own_device(here.env, local_index),
     )
 
 
-def _address_here() -> str:
+def _free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("", 0))
-        return f"{socket.gethostname()}:{sock.getsockname()[1]}"
+        return sock.getsockname()[1]
 
 
 # -------------------------------------------------------------------------- Kubernetes, torchrun
 
+KUBERNETES_PORT = 8476  # a pod has an address of its own
 
-def _kubernetes(env: Env) -> Place:
-    """An Indexed Job, alone or in a JobSet, with a headless service for its pods' names."""
-    index = _int(env, "JOB_COMPLETION_INDEX")
-    name = env.get("JOB_NAME") or re.sub(r"-\d+(-\w+)?$", "", env.get("HOSTNAME", ""))
-    service = env.get("JOBSET_NAME") or env.get("SERVICE_NAME") or name
-    counted = next((n for n in ("NUM_PROCESSES", "JOB_COMPLETIONS", "NUM_HOSTS") if n in env), None)
+
+def _kubernetes(here: Surroundings) -> Place:
+    """An Indexed Job, alone or in a JobSet: its pods are JOB-INDEX.SERVICE, a headless service.
+
+    A pod is not told how many there are.
+    """
+    index = number(here.env, "JOB_COMPLETION_INDEX")
+    host, _, domain = here.full_name().partition(".")
+    job = host.removesuffix(f"-{index}")
+    known = domain and job != host
     return Place(
-        address=f"{name}-0.{service}:{env.get('COORDINATOR_PORT', '8476')}" if name else None,
-        count=None if counted is None else _int(env, counted),
+        address=f"{job}-0.{domain}:{KUBERNETES_PORT}" if known else None,
         index=index, local_count=1, local_index=0,
     )
 
 
-def _torchrun(env: Env) -> Place:
-    port = _int(env, "MASTER_PORT")
-    local_index = _int(env, "LOCAL_RANK")
-    # The port itself is that of torchrun's store, where agents still listen.
-    taken = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+def _torchrun(here: Surroundings) -> Place:
+    env = here.env
+    port = number(env, "MASTER_PORT")  # where torch's own store listens
+    local_index = number(env, "LOCAL_RANK")
     return Place(
-        address=f"{env['MASTER_ADDR']}:{port + 1 if taken else port}",
-        count=_int(env, "WORLD_SIZE"),
-        index=_int(env, "RANK"),
-        local_count=_int(env, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in env else None,
+        address=at(env["MASTER_ADDR"], port + 1 if port < 65535 else port - 1),
+        count=number(env, "WORLD_SIZE"),
+        index=number(env, "RANK"),
+        local_count=_maybe(env, "LOCAL_WORLD_SIZE"),
         local_index=local_index,
-        local_devices=(local_index,),
+        local_devices=_own_device(env, local_index),
     )
 
 
+_HYDRA = ("hydra_", "pmi_proxy", "mpiexec.hydra")
 DETECTORS = (
-    Detector("shardwise", LAUNCHED, _has(*LAUNCHED), _launched),
+    Detector("shardwise", LAUNCHED, _launched),
     Detector(
-        "torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"),
-        _has("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"), _torchrun,
+        "torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"), _torchrun
     ),
     Detector(
-        "ompi", ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        _has("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), _open_mpi,
-    ),
-    Detector("pmi", ("PMI_RANK", "PMI_SIZE"), _has("PMI_RANK", "PMI_SIZE"), _pmi),
-    Detector(
-        "slurm", ("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID"),
-        _has("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID"), _slurm,
+        "ompi", ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), _open_mpi,
+        starters=("mpirun", "mpiexec", "orte", "prte", "prun"),
+        hint="The environment of Open MPI does not say here where process 0 runs. Set "
+        "SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py and pass "
+        "cluster_detection_method='mpi4py'.",
     ),
     Detector(
-        "k8s", ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"),
-        _has("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"), _kubernetes,
+        "pmi", ("PMI_RANK", "PMI_SIZE"), _pmi, starters=_HYDRA, is_other=_is_pmi_of_slurm,
+        hint="On several hosts, PMI does not say where process 0 runs. Set "
+        "SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py and pass "
+        "cluster_detection_method='mpi4py'.",
     ),
     Detector(
-        "mpi4py", (), lambda env: importlib.util.find_spec("mpi4py") is not None, _mpi4py, True
+        "slurm", ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID"), _slurm,
+        starters=("slurmstepd",),
     ),
+    Detector(
+        "k8s", ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"), _kubernetes,
+        hint="A pod is not told how many there are: set SHARDWISE_NUM_PROCESSES in its template to "
+        "the job's `completions`. It is found by others under the name of a headless service: "
+        "`subdomain` in the template must be that service. See docs/clusters/kubernetes.yaml.",
+    ),
+    Detector("mpi4py", (), _mpi4py),
 )
 NAMES = {d.name: d for d in DETECTORS}
 
 
-def detected(method: str | None, env: Env | None = None) -> tuple[str, Place]:
+def present(here: Surroundings) -> list[Detector]:
+    """Those whose signs are in the environment; that which counts comes first."""
+    found = [d for d in DETECTORS if d.signs and d.is_here(here.env)]
+    with_starters = [d for d in found if d.starters]
+    if len(with_starters) < 2 or any(not d.starters for d in found[:1]):
+        return found
+    for _, name in here.ancestors():
+        # Names of Hydra begin as those of Open MPI do, too: the longest beginning tells.
+        fits = [(len(s), d) for d in with_starters for s in d.starters if name.startswith(s)]
+        if fits:
+            nearest = max(fits, key=lambda fit: fit[0])[1]
+            return [nearest, *[d for d in found if d is not nearest]]
+    return found
+
+
+def detected(method: str | None, here: Surroundings) -> tuple[str, Place]:
     """The name of the cluster that this process is in, and what it says; ("", Place()) of none.
 
     method: the one detector to ask; "deactivate" for none.
     """
-    env = os.environ if env is None else env
     if method == "deactivate":
         return "", Place()
-    if method is not None:
-        if method not in NAMES:
-            raise ValueError(
-                f"initialize: cluster_detection_method must be one of {', '.join(NAMES)}, or "
-                f"'deactivate'; got {method!r}.{did_you_mean(method, NAMES)}"
-            )
-        chosen = NAMES[method]
-        if not chosen.is_here(env):
-            missing = [sign for sign in chosen.signs if sign not in env]
-            raise ValueError(
-                f"initialize: this process was not started by {method!r}: "
-                + (f"{', '.join(missing)} are not set in the environment." if missing
-                   else "mpi4py is not installed.")
-            )
-        return method, chosen.place(env)
-    for detector in DETECTORS:
-        if not detector.asked_for and detector.is_here(env):
-            return detector.name, detector.place(env)
-    return "", Place()
+    if method is None:
+        found = present(here)
+        return (found[0].name, found[0].place(here)) if found else ("", Place())
+    if method not in NAMES:
+        raise ValueError(
+            f"initialize: cluster_detection_method must be one of {', '.join(NAMES)}, or "
+            f"'deactivate'; got {method!r}.{did_you_mean(method, NAMES)}"
+        )
+    chosen = NAMES[method]
+    if not chosen.is_here(here.env):
+        unset = [sign for sign in chosen.signs if sign not in here.env]
+        why = f"the environment has no {', '.join(unset)}" if unset else (
+            "its PMI is that of Slurm" if chosen.signs else "mpi4py is not installed"
+        )
+        raise ValueError(f"initialize: this process was not started by {method!r}: {why}.")
+    return method, chosen.place(here)

@@ -11,14 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwise._src.base import config
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.base.warn import warn
+from shardwise._src.distributed.arguments import complete, partition, resolve, variable
 from shardwise._src.distributed.channel import Channel, Refused, connect, joined
-from shardwise._src.distributed.cluster import NAMES, Place, detected
+from shardwise._src.distributed.cluster import Place, at
 from shardwise._src.distributed.watch import Watch, line_raised, say
 from shardwise._src.runtime import backend, processes
 from shardwise._src.runtime.in_flight import CPU_WINDOW
@@ -98,18 +99,23 @@ def initialize(
       num_processes, process_id: how many there are, and the number of this one, from 0.
       local_device_ids: the GPUs that this process is to use, by number; None for all, or what the
         cluster says. CPU devices are not chosen so: see `num_cpu_devices`.
+        Arguments up to here may also be variables of the environment: SHARDWISE_NUM_PROCESSES, or
+        JAX_NUM_PROCESSES, and so on; an argument goes before a variable, and that before a cluster.
       cluster_detection_method: the one cluster to ask: shardwise, slurm, ompi, pmi, k8s, torchrun
         or mpi4py; "deactivate" for none.
       initialization_timeout: seconds to wait for the coordinator and for all processes.
       heartbeat_timeout_seconds: a process that gives no sign of life for so long counts as lost.
       shutdown_timeout_seconds: how long to wait for programs in flight at the end.
       coordinator_bind_address: host:port where the coordinator listens; by default at loopback if
-        coordinator_address is there, and else at that port of all addresses.
+        coordinator_address is there, and else at that port of all addresses. Also
+        SHARDWISE_COORDINATOR_BIND_ADDRESS.
       partition_index: of this process's devices; slice_index is its old name.
       mtls_cert_file, mtls_key_file, mtls_ca_file: PEM files; with them all connections to the
-        coordinator are by mutual TLS. jaxlib has it from 0.11 on.
+        coordinator are by mutual TLS. jaxlib has it from 0.11 on. These and the next two are
+        options, too: see `config`.
       mtls_peer_uri_prefix: of the names in peers' certificates, in place of the host's name.
-      verify_secure_credentials: whether to refuse to start without TLS.
+      verify_secure_credentials: whether to refuse to start without TLS; the option is
+        distributed_verify_secure_credentials.
 
     Raises:
       RuntimeError: called twice, or after devices were started; or other processes do not come.
@@ -118,10 +124,11 @@ def initialize(
     """
     _refuse_late()
     tls = _tls(mtls_cert_file, mtls_key_file, mtls_ca_file, mtls_peer_uri_prefix,
-               bool(verify_secure_credentials))
-    cluster, place = _place(
+               verify_secure_credentials)
+    found = resolve(
         coordinator_address, num_processes, process_id, local_device_ids, cluster_detection_method
     )
+    place = complete(found)
     host, port = _split("coordinator_address", place.address or "")
     for name, value in (
         ("initialization_timeout", initialization_timeout),
@@ -130,6 +137,7 @@ def initialize(
     ):
         if not value > 0:
             raise ValueError(f"initialize: {name} must be positive; got {value!r}.")
+    part = partition(partition_index, slice_index, os.environ)
     deadline = time.monotonic() + initialization_timeout
     coordinator = None
     if place.index == 0 and not place.started:
@@ -143,8 +151,7 @@ def initialize(
         if coordinator is not None:
             coordinator.release()
         raise
-    _enter(cluster, place, host, port, channel, answer, coordinator, deadline, tls,
-           partition_index if partition_index is not None else slice_index)
+    _enter(found.cluster, place, host, port, channel, answer, coordinator, deadline, tls, part)
     _at_exit(shutdown_timeout_seconds)
 
 
@@ -161,68 +168,34 @@ def _refuse_late() -> None:
         )
 
 
-def _place(
-    address: str | None, count: int | None, index: int | None, devices: Any, method: str | None
-) -> tuple[str, Place]:
-    """What is given, and what the cluster says of the rest."""
-    given = (address, count, index)
-    ids = (devices,) if isinstance(devices, int) else None if devices is None else tuple(devices)
-    if method is None and None not in given:
-        cluster, found = "", Place()
-    else:
-        cluster, found = detected(method)
-    env = os.environ
-    address = address or env.get("JAX_COORDINATOR_ADDRESS") or found.address
-    place = replace(
-        found,
-        address=address,
-        count=found.count if count is None else count,
-        index=found.index if index is None else index,
-        local_devices=found.local_devices if ids is None else ids,
-        started=found.started and address == found.address,
-    )
-    missing = [
-        name for name, value in zip(
-            ("coordinator_address", "num_processes", "process_id"),
-            (place.address, place.count, place.index), strict=True,
-        ) if value is None
-    ]
-    if missing:
-        source = f"{cluster!r} does not say" if cluster else "no cluster was found that says"
-        raise ValueError(
-            f"initialize: {', '.join(missing)}: not given, and {source}. Pass what is missing, or "
-            "start the program by `shardwise launch -n 4 program.py`. Known clusters are "
-            f"{', '.join(NAMES)}; `shardwise doctor` shows what is found."
-        )
-    assert place.count is not None and place.index is not None
-    if place.count < 1 or not 0 <= place.index < place.count:
-        raise ValueError(
-            f"initialize: process_id must be from 0 to num_processes - 1; got process_id="
-            f"{place.index} and num_processes={place.count}."
-        )
-    return cluster, place
-
-
 def _split(name: str, address: str) -> tuple[str, int]:
     """Host and port; an IPv6 address is in brackets."""
     host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isdigit() and int(port) < 1 << 16):
+    bracketed = host.startswith("[") and host.endswith("]")
+    number = int(port) if port.isascii() and port.isdigit() else 0
+    if not (colon and host.strip("[]") and 0 < number < 1 << 16 and (bracketed or ":" not in host)):
         raise ValueError(
-            f"initialize: {name} must be host:port, as in '10.0.0.1:1234' or '[::1]:1234'; got "
-            f"{address!r}."
+            f"initialize: {name} must be host:port, as in '10.0.0.1:1234' or '[::1]:1234', with a "
+            f"port from 1 to 65535; got {address!r}."
         )
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), number
 
 
 def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _tls(cert: Any, key: Any, ca: Any, prefix: Any, demanded: bool) -> Tls | None:
-    given = {"mtls_cert_file": cert, "mtls_key_file": key, "mtls_ca_file": ca}
-    missing = [name for name, value in given.items() if value is None]
+def _tls(cert: Any, key: Any, ca: Any, prefix: Any, demanded: bool | None) -> Tls | None:
+    """The files for TLS, as given or by flags; None for none."""
+    given = {
+        "mtls_cert_file": cert or config.mtls_cert_file.value,
+        "mtls_key_file": key or config.mtls_key_file.value,
+        "mtls_ca_file": ca or config.mtls_ca_file.value,
+    }
+    prefix = prefix or config.mtls_peer_uri_prefix.value
+    missing = [name for name, value in given.items() if not value]
     if len(missing) == 3:
-        if demanded:
+        if config.distributed_verify_secure_credentials.value if demanded is None else demanded:
             raise ValueError(
                 "initialize: verify_secure_credentials asks for TLS: pass mtls_cert_file, "
                 "mtls_key_file and mtls_ca_file."
@@ -240,8 +213,14 @@ def _tls(cert: Any, key: Any, ca: Any, prefix: Any, demanded: bool) -> Tls | Non
         )
     for name, path in given.items():
         if not os.path.isfile(path):
-            raise ValueError(f"initialize: {name}: there is no file {path!r}.")
-    return Tls(str(cert), str(key), str(ca), prefix)
+            raise ValueError(f"initialize: {name}: there is no file {str(path)!r}.")
+    if prefix is not None and not prefix.endswith("/"):
+        raise ValueError(
+            f"initialize: mtls_peer_uri_prefix must end with '/', or names that go on after it "
+            f"would fit, too; got {prefix!r}."
+        )
+    cert, key, ca = map(str, given.values())
+    return Tls(cert, key, ca, prefix)
 
 
 def start_coordinator(
@@ -254,17 +233,20 @@ def start_coordinator(
       RuntimeError: its address cannot be listened at.
     """
     listen_host, listen_port = host, port
+    source = variable(os.environ, "COORDINATOR_BIND_ADDRESS")
+    bind = bind or os.environ.get(source)
     if bind is not None:
         listen_host, listen_port = _split("coordinator_bind_address", bind)
     elif host == "localhost":
         listen_host = "127.0.0.1"
     elif not is_loopback(host):
         listen_host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+    where = at(listen_host, listen_port)
     if not is_loopback(listen_host) and tls is None:
         warn(
-            f"the coordinator listens at {listen_host}:{listen_port}, beyond this machine, without "
-            "TLS: whoever reaches the port can join or disturb the program. Keep the port to a "
-            "trusted network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 "
+            f"the coordinator listens at {where}, beyond this machine, without TLS: whoever "
+            "reaches the port can join or disturb the program. Keep the port to a trusted network, "
+            "or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 "
             "and later). SECURITY.md says more."
         )
     try:
@@ -275,7 +257,7 @@ def start_coordinator(
         )
     except OSError as error:
         raise RuntimeError(
-            f"initialize: the coordinator cannot listen at {listen_host}:{listen_port}: {error}. "
+            f"initialize: the coordinator cannot listen at {where}: {error}. "
             "Is another program at this port, or the address not of this machine?"
         ) from None
 
@@ -284,15 +266,14 @@ def _joined(
     host: str, port: int, place: Place, deadline: float, tls: Tls | None
 ) -> tuple[Channel, dict[str, Any]]:
     """The connection to the coordinator, and what it says once all are there."""
-    where = f"the coordinator at {host}:{port}"
+    where = f"the coordinator at {at(host, port)}"
     seconds = deadline - time.monotonic()
     try:
         channel = connect(host, port, deadline, _context(tls), host)
     except TimeoutError as error:
         raise TimeoutError(
             f"initialize: process {place.index} of {place.count} did not reach {where} within "
-            f"{seconds:.0f} s (`initialization_timeout`): {error}. Process 0 starts it there: is "
-            "that running, and can this machine reach the address?"
+            f"{seconds:.0f} s (`initialization_timeout`): {error}. {_why_unreached(place)}"
         ) from None
     except Refused as error:
         raise RuntimeError(f"initialize: {where} was not joined: {error}") from None
@@ -315,6 +296,15 @@ def _joined(
         raise
 
 
+def _why_unreached(place: Place) -> str:
+    if place.index == 0 and not place.started:
+        return (
+            "This process has started it, on this machine: is coordinator_address the address of "
+            "another one? It must be that of the machine of process 0."
+        )
+    return "Process 0 starts it there: is that running, and can this machine reach the address?"
+
+
 def _context(tls: Tls | None) -> ssl.SSLContext | None:
     if tls is None:
         return None
@@ -335,26 +325,34 @@ def _enter(
     watch = Watch(channel, place.index, place.count, config.compare_programs.value)
     if proxies := processes.bypass_proxies(host):
         _log.info("the proxies of %s are not used for %s", ", ".join(proxies), host)
-    name = f"[{host}]" if ":" in host else host
     client = processes.connected(
-        f"{name}:{answer['port']}", place.index, seconds=deadline - time.monotonic(),
+        at(host, answer["port"]), place.index, seconds=deadline - time.monotonic(),
         tls=None if tls is None else tls._asdict(),
     )
-    mine = host if is_loopback(host) else _address_towards(host, port)
-    mine = "127.0.0.1" if mine == "localhost" else mine
+    mine = _address_here(host, port, answer["members"])
     transport = config.cpu_collectives_implementation.value
     link = processes.Link(
         client, place.index, place.count, mine, transport, place.local_devices, partition
     )
     processes.join(link, watch)
     _State.here = Here(
-        place.index, place.count, cluster, f"{host}:{port}", watch, channel, coordinator,
+        place.index, place.count, cluster, at(host, port), watch, channel, coordinator,
         answer["members"],
     )
     _log.info(
         "process %d of %d (%s) has joined at %s:%d", place.index, place.count,
         cluster or "as given", host, port,
     )
+
+
+def _address_here(host: str, port: int, members: list[dict[str, Any]]) -> str:
+    """The address of this machine under which all processes find it."""
+    mine = "127.0.0.1" if host == "localhost" else _address_towards(host, port)
+    if is_loopback(mine):
+        # The name of this machine may stand for loopback on it: look at a process elsewhere.
+        others = [m["address"] for m in members if not is_loopback(m["address"])]
+        return _address_towards(others[0], port) if others else mine
+    return mine
 
 
 def _address_towards(host: str, port: int) -> str:

@@ -33,7 +33,7 @@ class Peer:
         self.incoming = b""
         self.outgoing = b""
         self.rank = -1  # until it joins
-        self.about: dict[str, Any] = {}  # host, pid
+        self.about: dict[str, Any] = {}  # host, pid, the address that it comes from
         self.seen = time.monotonic()
         self.line = ""  # the line of the user's program that it was at
         self.waiting = ""  # for what
@@ -215,6 +215,7 @@ class Switchboard:
     def _on_join(self, peer: Peer, message: dict[str, Any]) -> None:
         rank, count = message["rank"], message["count"]
         peer.about = {k: str(message[k])[:200] for k in ("host", "pid", "versions")}
+        peer.about["address"] = peer.sock.getpeername()[0].removeprefix("::ffff:")
         self.strangers.discard(peer)
         peer.rank = rank
         other = self.peers.get(rank)

@@ -1,0 +1,204 @@
+"""What `initialize` is to go by: its arguments, variables of the environment, the cluster.
+
+An argument goes before a variable, `SHARDWISE_NUM_PROCESSES` before `JAX_NUM_PROCESSES`, and each
+of these before what the cluster says. All three variables that `shardwise launch` sets are the
+launcher's word, and not heard where a program asks for another cluster by its name.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardwise._src.base.warn import warn
+from shardwise._src.distributed.cluster import (
+    LAUNCHED,
+    NAMES,
+    Env,
+    Place,
+    Surroundings,
+    at,
+    detected,
+    number,
+)
+
+PREFIXES = ("SHARDWISE_", "JAX_")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Where this process stands, and who said so.
+
+    cluster: the one that was asked; "" of none.
+    sources: for each field of the place that is known, an argument, a variable, or the cluster.
+    """
+
+    cluster: str
+    place: Place
+    sources: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[str]:
+        place = self.place
+        known = {
+            "coordinator_address": place.address, "num_processes": place.count,
+            "process_id": place.index,
+        }
+        return [name for name, value in known.items() if value is None]
+
+
+def variable(env: Env, name: str, prefixes: Sequence[str] = PREFIXES) -> str:
+    """The variable that gives an argument: with either prefix, and not empty; or ""."""
+    return next((prefix + name for prefix in prefixes if env.get(prefix + name)), "")
+
+
+def resolve(
+    address: Any, count: Any, index: Any, devices: Any, method: str | None,
+    here: Surroundings | None = None,
+) -> Resolved:
+    """What is known of this process; not all need be.
+
+    Raises:
+      ValueError, TypeError: an argument or a variable is none that can be.
+    """
+    here = Surroundings() if here is None else here
+    given = {
+        "address": None if address is None else str(address),
+        "count": None if count is None else _integer("num_processes", count),
+        "index": None if index is None else _integer("process_id", index),
+        "local_devices": None if devices is None else _devices(devices),
+    }
+    sources = {name: "argument" for name, value in given.items() if value is not None}
+    launched = all(name in here.env for name in LAUNCHED)
+    prefixes = PREFIXES[1:] if launched and method != "shardwise" and method else PREFIXES
+    for name, value, source in _from_variables(here.env, prefixes):
+        if given[name] is None:
+            given[name], sources[name] = value, source
+    cluster, found = _of_cluster(method, here, given)
+    place = replace(found, **{name: v for name, v in given.items() if v is not None})
+    port = variable(here.env, "COORDINATOR_PORT")
+    if port and given["address"] is None and place.address is not None:
+        host = place.address.rpartition(":")[0].strip("[]")
+        place = replace(place, address=at(host, number(here.env, port)))
+        sources["address"] = f"{cluster} with {port}"
+    for name in given:
+        if getattr(place, name) is not None:
+            sources.setdefault(name, cluster)
+    same = place.address == found.address
+    return Resolved(cluster, replace(place, started=found.started and same), sources)
+
+
+def _from_variables(env: Env, prefixes: Sequence[str]) -> list[tuple[str, Any, str]]:
+    found: list[tuple[str, Any, str]] = []
+    for field_name, name in (
+        ("address", "COORDINATOR_ADDRESS"), ("count", "NUM_PROCESSES"), ("index", "PROCESS_ID"),
+        ("local_devices", "LOCAL_DEVICE_IDS"),
+    ):
+        source = variable(env, name, prefixes)
+        if source:
+            text = env[source]
+            value: Any = text
+            if field_name == "local_devices":
+                value = _ids(source, text)
+            elif field_name != "address":
+                value = number(env, source)
+            found.append((field_name, value, source))
+    return found
+
+
+def _of_cluster(
+    method: str | None, here: Surroundings, given: dict[str, Any]
+) -> tuple[str, Place]:
+    """What the cluster says. Where nothing but devices is left to say, it need not say anything."""
+    if method is not None or None in (given["address"], given["count"], given["index"]):
+        return detected(method, here)
+    try:
+        cluster, found = detected(None, here)
+    except ValueError:
+        return "", Place()
+    # Another count or number: these processes are not those that the cluster has started.
+    same = (found.count, found.index) == (given["count"], given["index"])
+    return (cluster, found) if same else ("", Place())
+
+
+def complete(found: Resolved) -> Place:
+    """The place, if all is known and nothing contradicts.
+
+    Raises:
+      ValueError: says what is missing, and what helps.
+    """
+    place, cluster = found.place, found.cluster
+    if found.missing:
+        names = ", ".join(found.missing)
+        source = f"{cluster!r} does not say" if cluster else "no cluster was found that says"
+        hint = NAMES[cluster].hint if cluster else ""
+        known = ", ".join(NAMES)
+        raise ValueError(
+            f"initialize: {names}: not given, and {source}. "
+            + (hint or "Pass what is missing, or start the program by `shardwise launch -n 4 "
+               f"program.py`. Known clusters are {known}.")
+            + " `shardwise doctor` shows what is found."
+        )
+    assert place.count is not None and place.index is not None
+    if place.count < 1 or not 0 <= place.index < place.count:
+        raise ValueError(
+            "initialize: process_id must be from 0 to num_processes - 1; got "
+            f"process_id={place.index} ({_said(found, 'index')}) and num_processes={place.count} "
+            f"({_said(found, 'count')})."
+        )
+    return place
+
+
+def _said(found: Resolved, name: str) -> str:
+    source = found.sources[name]
+    return {"argument": "as passed"}.get(source, f"by {source}")
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"initialize: {name} must be an integer; got {value!r} of type {type(value).__name__}."
+        ) from None
+
+
+def _devices(ids: Any) -> tuple[int, ...]:
+    single = hasattr(ids, "__index__")
+    if isinstance(ids, str):
+        raise TypeError(f"initialize: local_device_ids must be integers; got {ids!r}.")
+    return _distinct([_integer("local_device_ids", i) for i in ((ids,) if single else ids)])
+
+
+def _ids(source: str, text: str) -> tuple[int, ...]:
+    try:
+        return _distinct([int(part) for part in text.split(",")])
+    except ValueError:
+        raise ValueError(
+            f"initialize: the environment variable {source} must be integers, as in '0,1'; it is "
+            f"{text!r}."
+        ) from None
+
+
+def _distinct(ids: list[int]) -> tuple[int, ...]:
+    if not ids or min(ids) < 0 or len(set(ids)) < len(ids):
+        raise ValueError(
+            f"initialize: local_device_ids must be different numbers of devices, from 0; got {ids}."
+        )
+    return tuple(ids)
+
+
+def partition(index: int | None, slice_index: int | None, env: Env) -> int | None:
+    """partition_index, by either name or by a variable."""
+    old = "slice_index"
+    value = slice_index if index is None else index
+    if value is None and (source := variable(env, "PARTITION_INDEX")):
+        return number(env, source)
+    if value is None and (source := variable(env, "SLICE_INDEX")):
+        value, slice_index, old = number(env, source), 0, source
+    if index is None and slice_index is not None:
+        new = "partition_index" if old == "slice_index" else old.replace("SLICE", "PARTITION")
+        warn(f"initialize: {old} is an old name of {new}.", DeprecationWarning)
+    return value
