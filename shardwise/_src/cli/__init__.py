@@ -1,10 +1,9 @@
 """The `shardwise` command.
 
     shardwise demo [flags]           trains a small transformer over virtual devices
+    shardwise launch -n 4 train.py   starts a program in several processes
     shardwise explain-error [NAME]   what an error means and what helps; without a name: a list
     shardwise --version
-
-Only the standard library is imported here; a command imports what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from shardwise._src.cli import demo, explain_error
+from shardwise._src.cli import demo, explain_error, launch
 from shardwise._version import __version__
 
 
@@ -22,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["demo"]:  # its flags, --help included, are its own
         return demo.run(arguments[1:])
+    if arguments[:1] == ["launch"]:
+        return launch.run(arguments[1:])
     return explain_error.run(_parser().parse_args(arguments or ["--help"]).name)
 
 
@@ -33,6 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="command", required=True)
     about = "train a small transformer over eight virtual devices"
     commands.add_parser("demo", help=f"{about}; `shardwise demo --help` lists its flags")
+    commands.add_parser(
+        "launch", help="start a program in several processes; `shardwise launch --help`"
+    )
     errors = commands.add_parser("explain-error", help="what an error means, and what helps")
     errors.add_argument("name", nargs="?", help="of the error class; without it, all are listed")
     return parser

@@ -4,5 +4,9 @@
     start       `initialize`, `shutdown`
     channel     the connection to the coordinator
     watch       launches, waits and beats; what happens when another process fails
+    launcher    `shardwise launch`: generations of processes, restarts
+    workers     the processes of a generation on this machine; `output`: what they write;
+                `reports`: which failed first; `guard`: that none of them stays behind
+    nodes       the launchers of many machines
     multihost   what programs of several processes do with host values: barriers, gathering
 """

@@ -53,6 +53,18 @@ class Channel:
         *lines, self._left = (self._left + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
+    def keep_alive(self, seconds: float) -> None:
+        """Has the connection break once the other machine has not answered for so long."""
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        pause = max(1, int(seconds / 5))
+        for name, value in (
+            ("TCP_KEEPIDLE", pause), ("TCP_KEEPINTVL", pause), ("TCP_KEEPCNT", 4),
+            ("TCP_USER_TIMEOUT", int(1000 * seconds)),
+        ):
+            if hasattr(socket, name):  # not on all systems
+                self._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
     def close(self) -> None:
         with self._lock:
             self.closed = True

@@ -12,7 +12,8 @@ from shardwise._src.runtime import backend
 def join_if_launched() -> None:
     """Joins the other processes, if the launcher started this one among some."""
     if not start.is_initialized() and all(name in os.environ for name in cluster.LAUNCHED):
-        start.initialize(cluster_detection_method="shardwise")
+        seconds = float(os.environ.get("SHARDWISE_INITIALIZATION_TIMEOUT", "300"))
+        start.initialize(cluster_detection_method="shardwise", initialization_timeout=seconds)
 
 
 backend.before_start = join_if_launched

@@ -129,7 +129,7 @@ def initialize(
         coordinator_address, num_processes, process_id, local_device_ids, cluster_detection_method
     )
     place = complete(found)
-    host, port = _split("coordinator_address", place.address or "")
+    host, port = address_of("initialize: coordinator_address", place.address or "")
     for name, value in (
         ("initialization_timeout", initialization_timeout),
         ("heartbeat_timeout_seconds", heartbeat_timeout_seconds),
@@ -168,15 +168,15 @@ def _refuse_late() -> None:
         )
 
 
-def _split(name: str, address: str) -> tuple[str, int]:
+def address_of(name: str, address: str) -> tuple[str, int]:
     """Host and port; an IPv6 address is in brackets."""
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     number = int(port) if port.isascii() and port.isdigit() else 0
     if not (colon and host.strip("[]") and 0 < number < 1 << 16 and (bracketed or ":" not in host)):
         raise ValueError(
-            f"initialize: {name} must be host:port, as in '10.0.0.1:1234' or '[::1]:1234', with a "
-            f"port from 1 to 65535; got {address!r}."
+            f"{name} must be host:port, as in '10.0.0.1:1234' or '[::1]:1234', with a port "
+            f"from 1 to 65535; got {address!r}."
         )
     return host.removeprefix("[").removesuffix("]"), number
 
@@ -223,6 +223,26 @@ def _tls(cert: Any, key: Any, ca: Any, prefix: Any, demanded: bool | None) -> Tl
     return Tls(cert, key, ca, prefix)
 
 
+def listen_host(host: str) -> str:
+    """Where to listen so that others reach this machine by a name of it."""
+    if host == "localhost":
+        return "127.0.0.1"
+    if is_loopback(host):
+        return host
+    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+
+
+def warn_of_strangers(who: str, host: str, port: int) -> None:
+    """Says it if anybody may connect."""
+    if not is_loopback(host):
+        warn(
+            f"{who} listens at {at(host, port)}, beyond this machine, without TLS: whoever "
+            "reaches the port can join or disturb the program. Keep the port to a trusted network, "
+            "or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 "
+            "and later). SECURITY.md says more."
+        )
+
+
 def start_coordinator(
     host: str, port: int, bind: str | None, count: int, tls: Tls | None, *,
     heartbeat: float, arrival: float,
@@ -232,32 +252,23 @@ def start_coordinator(
     Raises:
       RuntimeError: its address cannot be listened at.
     """
-    listen_host, listen_port = host, port
+    listen_at, listen_port = listen_host(host), port
     source = variable(os.environ, "COORDINATOR_BIND_ADDRESS")
     bind = bind or os.environ.get(source)
     if bind is not None:
-        listen_host, listen_port = _split("coordinator_bind_address", bind)
-    elif host == "localhost":
-        listen_host = "127.0.0.1"
-    elif not is_loopback(host):
-        listen_host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
-    where = at(listen_host, listen_port)
-    if not is_loopback(listen_host) and tls is None:
-        warn(
-            f"the coordinator listens at {where}, beyond this machine, without TLS: whoever "
-            "reaches the port can join or disturb the program. Keep the port to a trusted network, "
-            "or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 "
-            "and later). SECURITY.md says more."
-        )
+        name = "initialize: coordinator_bind_address"
+        listen_at, listen_port = address_of(name, bind)
+    if tls is None:
+        warn_of_strangers("the coordinator", listen_at, listen_port)
     try:
         return processes.Coordinator(
-            listen_host, listen_port, count, heartbeat=heartbeat, arrival=arrival,
+            listen_at, listen_port, count, heartbeat=heartbeat, arrival=arrival,
             patience=config.wait_report_secs.value, deadline=config.wait_timeout_secs.value,
             tls=None if tls is None else tls._asdict(),
         )
     except OSError as error:
         raise RuntimeError(
-            f"initialize: the coordinator cannot listen at {where}: {error}. "
+            f"initialize: the coordinator cannot listen at {at(listen_at, listen_port)}: {error}. "
             "Is another program at this port, or the address not of this machine?"
         ) from None
 

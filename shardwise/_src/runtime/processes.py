@@ -145,6 +145,16 @@ class Coordinator:
         self.port: int = answer["port"]
         threading.Thread(target=self._process.wait, daemon=True).start()  # no zombie
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Ends it at once; no process needs it any more."""
+        self._process.kill()
+        self.release()
+        self._process.wait()
+
     def release(self) -> None:
         """Lets it end with the last connection of a process."""
         stdin = self._process.stdin

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shardwise._src.distributed.output import is_of_transport
+from shardwise._src.distributed.workers import variables
 from shardwise._src.runtime.processes import Coordinator
 
 
@@ -73,11 +75,12 @@ def run_processes(
             "127.0.0.1", 0, count, heartbeat=heartbeat, arrival=arrival, patience=patience,
             deadline=deadline,
         )
+        address = f"127.0.0.1:{coordinator.port}"
         begin = time.monotonic()
         running: list[subprocess.Popen[bytes]] = []
         try:
             for rank in range(count):
-                own = variables(coordinator.port, count, rank, devices) | dict(env or {})
+                own = variables(address, count, rank, rank, devices) | dict(env or {})
                 files = [open(Path(folder, f"{rank}.{n}"), "wb") for n in FILES]  # noqa: SIM115
                 line = [sys.executable, str(path), *[a.format(rank=rank) for a in args]]
                 running.append(
@@ -110,22 +113,10 @@ def run_processes(
     return [r._replace(out=without_transport(r.out)) for r in results]
 
 
-def variables(port: int, count: int, rank: int, devices: int) -> dict[str, str]:
-    """What tells a process of its place, as `shardwise launch` sets it."""
-    return {
-        "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
-        "SHARDWISE_COORDINATOR_STARTED": "1",
-        "SHARDWISE_NUM_PROCESSES": str(count),
-        "SHARDWISE_PROCESS_ID": str(rank),
-        "SHARDWISE_LOCAL_PROCESS_ID": str(rank),
-        "SHARDWISE_NUM_CPU_DEVICES": str(devices),
-    }
-
-
 def without_transport(text: str) -> str:
     """Output without the lines that Gloo prints when it connects."""
-    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("[Gloo] Rank")]
-    return "".join(lines)
+    lines = text.splitlines(keepends=True)
+    return "".join([line for line in lines if not is_of_transport(line.encode())])
 
 
 def _ends(running: Sequence[Any], begin: float, timeout: float) -> dict[int, float]:

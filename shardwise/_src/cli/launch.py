@@ -1,0 +1,136 @@
+"""`shardwise launch`: starts a program in several processes, on one machine or many."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shardwise._src.base.config import wait_report_secs, wait_timeout_secs
+from shardwise._src.distributed.launcher import launch
+from shardwise._src.distributed.start import address_of
+from shardwise._src.distributed.workers import Plan
+
+USAGE = "%(prog)s [options] (script.py | -m module) [arguments of the program]"
+ABOUT = """Starts a program in several processes that know of each other, passes on what they write,
+line by line with their numbers, and ends with the exit status of the one that failed first. On many
+machines the same command is run on each, with its --node-rank."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a program; returns its exit status."""
+    parser = _parser()
+    asked = parser.parse_args(list(arguments))
+    plan = _plan(parser, asked)
+    for flag, seconds in (
+        (wait_report_secs, asked.wait_report_secs), (wait_timeout_secs, asked.wait_timeout_secs)
+    ):
+        if seconds is not None:
+            flag.set(seconds)
+    return launch(plan)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shardwise launch", usage=USAGE, description=ABOUT, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("-n", "--processes", type=_count, default=1, metavar="N",
+        help="processes on this machine (1)")
+    add("--devices-per-process", type=_count, metavar="D",
+        help="virtual CPU devices of each; of the GPUs here, each process has the next D")
+    add("--restarts", type=_number, default=0, metavar="N",
+        help="start all again if one fails, so often at most (0)")
+    add("--log-dir", type=Path, metavar="DIR",
+        help="also write the lines of process N to DIR/rank-N.log")
+    add("--grace", type=_seconds, default=3.0, metavar="SECONDS",
+        help="that processes have to end by themselves when they are stopped (3)")
+    many = parser.add_argument_group("many machines")
+    add = many.add_argument
+    add("--coordinator", metavar="HOST:PORT",
+        help="where the launcher of node 0 listens; without it only this machine is used")
+    add("--nodes", type=_count, default=1, metavar="N", help="machines (1)")
+    add("--node-rank", type=_number, metavar="R", help="the number of this one, from 0")
+    waits = parser.add_argument_group("how long to wait, in seconds")
+    add = waits.add_argument
+    add("--initialization-timeout", type=_seconds, default=300.0, metavar="SECONDS",
+        help="for all machines and processes to be there (300)")
+    add("--heartbeat-timeout-seconds", type=_seconds, default=20.0, metavar="SECONDS",
+        help="for a sign of life, before a process counts as lost (20)")
+    add("--wait-report-secs", type=_seconds, metavar="SECONDS",
+        help=f"for other processes, before it is said for whom ({wait_report_secs.default:.0f})")
+    add("--wait-timeout-secs", type=_seconds, metavar="SECONDS",
+        help=f"for other processes, before it fails ({wait_timeout_secs.default:.0f})")
+    add = parser.add_argument_group("program").add_argument
+    add("-m", dest="module", nargs=argparse.REMAINDER, metavar="module",
+        help="a module to run, as of `python -m`")
+    add("script", nargs=argparse.REMAINDER, metavar="script.py", help="a file to run")
+    return parser
+
+
+def _plan(parser: argparse.ArgumentParser, asked: Any) -> Plan:
+    address = None
+    if asked.coordinator is not None:
+        try:
+            address = address_of("--coordinator", asked.coordinator)
+        except ValueError as error:
+            parser.error(str(error))
+    if asked.nodes > 1 and (address is None or asked.node_rank is None):
+        parser.error("--nodes needs --coordinator HOST:PORT, the same on all, and --node-rank.")
+    if asked.node_rank is not None and asked.node_rank >= asked.nodes:
+        parser.error(
+            f"--node-rank must be from 0 to --nodes - 1; got {asked.node_rank} with --nodes "
+            f"{asked.nodes}."
+        )
+    command = _command(parser, asked)
+    if asked.log_dir is not None:
+        try:
+            asked.log_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"--log-dir {asked.log_dir}: {error.strerror}.")
+    return Plan(
+        command, asked.processes, asked.devices_per_process, asked.restarts, asked.log_dir,
+        address, asked.nodes, asked.node_rank or 0, asked.grace,
+        asked.heartbeat_timeout_seconds, asked.initialization_timeout,
+    )
+
+
+def _command(parser: argparse.ArgumentParser, asked: Any) -> tuple[str, ...]:
+    """The arguments of Python: a file or a module, and what is for it."""
+    words = asked.script[1:] if asked.script[:1] == ["--"] else asked.script
+    module = asked.module
+    if module is None and words[:1] == ["-m"]:
+        module = words[1:]
+    if module is not None:
+        if not module:
+            parser.error("-m needs the name of a module.")
+        return ("-m", *module)
+    if not words:
+        parser.error("no program: name a script.py, or a module by -m.")
+    if not Path(words[0]).exists():
+        parser.error(f"there is no file {words[0]!r}.")
+    return tuple(words)
+
+
+def _count(text: str) -> int:
+    number = _number(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"it must be 1 or more; got {text}.")
+    return number
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"it must be a whole number; got {text!r}.")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"it must be a number of seconds above 0; got {text!r}.")
+    return seconds

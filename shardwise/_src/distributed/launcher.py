@@ -1,0 +1,423 @@
+"""Starts the processes of a program on this machine, and as one of many machines: `launch`.
+
+    status = launch(Plan(("train.py", "--steps", "9"), count=4, restarts=3))
+
+What is started at once is a *generation*: a coordinator, and all processes. If one fails, the rest
+is stopped, and with it the generation; another one may follow. The launcher of node 0 decides; on
+one machine it is the only one. Everything that happens (a process ends, a signal arrives, another
+launcher says something) comes as an event to the main thread, which sleeps otherwise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from shardwise._src.distributed.channel import Channel, connect
+from shardwise._src.distributed.cluster import at
+from shardwise._src.distributed.guard import Guard
+from shardwise._src.distributed.nodes import Nodes, Problem, joining
+from shardwise._src.distributed.output import write
+from shardwise._src.distributed.reports import Report, signal_name, verdict
+from shardwise._src.distributed.start import listen_host, start_coordinator, warn_of_strangers
+from shardwise._src.distributed.workers import Crew, Plan, adopt_orphans, descendants
+from shardwise._src.runtime import coordinator, processes
+
+SETTLING = 1.0  # seconds to look for the first of several failures
+PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds before a restart: doubled with each
+REPLY = 10.0  # seconds beyond their grace for other nodes to stop
+
+
+def launch(plan: Plan) -> int:
+    """Runs a program to its end; gives the exit status: that of the process that failed first."""
+    events = Events()
+    before = [p.pid for p in descendants(os.getpid())]
+    adopt_orphans()
+    mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+    with events.signals():
+        guard = Guard(mark)
+        here = Here(plan, events, mark, (*before, guard.pid))
+        launcher = Lead(here) if plan.node == 0 else Follower(here)
+        try:
+            return launcher.run()
+        except Stopped as stop:
+            say(f"stopped by {signal_name(stop.number)}")
+            return 128 + stop.number
+        except Problem as problem:
+            say(str(problem))
+            return 1
+        finally:
+            guard.dismiss()
+
+
+def say(text: str) -> None:
+    try:
+        write(2, f"shardwise launch: {text}\n".encode(errors="replace"))
+    except OSError:
+        return  # nobody listens
+
+
+# ------------------------------------------------------------------------------- events
+
+
+class Stopped(Exception):
+    """The launcher was told to stop."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+
+class Event(NamedTuple):
+    """kind: "signal" with its number, "ended" with generation and rank, "said" with a node and its
+    message, which is None if its launcher is gone."""
+
+    kind: str
+    facts: tuple[Any, ...]
+
+
+class Events:
+    """What happens, in its order."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.stops: list[int] = []  # signals that have arrived
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Signals that end a program are events. What was ignored before, as by nohup, stays so."""
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+        for number in before:
+            signal.signal(number, lambda number, _: self.stop(number))
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop(self, number: int) -> None:
+        self.stops.append(number)
+        self.post("signal", number)
+
+    def post(self, kind: str, *facts: Any) -> None:
+        self._queue.put(Event(kind, facts))
+
+    def check(self) -> None:
+        if self.stops:
+            raise Stopped(self.stops[0])
+
+    def next(self, seconds: float | None = None) -> Event | None:
+        """The next event; None if there is none within some seconds.
+
+        Raises:
+          Stopped: it is a signal.
+        """
+        try:
+            event = self._queue.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if event.kind == "signal":
+            raise Stopped(*event.facts)
+        return event
+
+
+class Here:
+    """The processes on this machine, of one generation after the other."""
+
+    def __init__(self, plan: Plan, events: Events, mark: str, keep: tuple[int, ...]):
+        self.plan, self.events = plan, events
+        self._mark, self._keep = mark, keep
+        self.crew: Crew | None = None
+
+    def start(self, generation: int, address: str) -> Crew:
+        def ended(rank: int) -> None:
+            self.events.post("ended", generation, rank)
+
+        def broken() -> None:
+            self.events.stop(signal.SIGPIPE)
+
+        try:
+            self.crew = Crew(self.plan, generation, address, self._mark, ended, broken)
+        except OSError as error:
+            raise Problem(f"a process cannot be started: {error}") from None
+        return self.crew
+
+    def stop(self, *keep: int) -> None:
+        """Ends what runs here. A signal that arrives once it is being stopped makes it quick."""
+        stops = self.events.stops
+        known = max(1, len(stops))
+        number = signal.SIGINT if stops[:1] == [signal.SIGINT] else signal.SIGTERM
+        crew, self.crew = self.crew, None
+        if crew is not None:
+            crew.stop(number, lambda: len(stops) > known, (*self._keep, *keep))
+
+
+# ------------------------------------------------------------------------------- node 0
+
+
+class Lead:
+    """The launcher that decides."""
+
+    def __init__(self, here: Here):
+        self._here, self._plan, self._events = here, here.plan, here.events
+        self._nodes: Nodes | None = None
+        self._done: set[int] = set()  # ranks here, and -k for node k, that have ended well
+
+    def run(self) -> int:
+        status, text = 1, "node 0 has ended"
+        try:
+            if self._plan.nodes > 1:
+                self._nodes = Nodes(self._plan, self._listener(), self._said)
+            status, text = self._generations()
+        except Stopped as stop:
+            status, text = 128 + stop.number, f"node 0 was stopped by {signal_name(stop.number)}"
+            raise
+        except Problem as problem:
+            text = str(problem)
+            raise
+        finally:
+            if self._nodes is not None:
+                self._nodes.tell("end", status=status, text=text)
+                self._nodes.close()
+        if text:
+            say(text)
+        return status
+
+    def _said(self, node: int, message: Any) -> None:
+        self._events.post("said", node, message)
+
+    def _listener(self) -> socket.socket:
+        assert self._plan.address is not None
+        host, port = self._plan.address
+        where = listen_host(host)
+        try:
+            listener = coordinator.listening(where, port)
+        except OSError as error:
+            raise Problem(_taken(where, port, error.strerror or str(error))) from None
+        warn_of_strangers("the launcher of node 0", where, port)
+        return listener
+
+    def _generations(self) -> tuple[int, str]:
+        for generation in itertools.count():
+            self._await_nodes()
+            reports = self._generation(generation)
+            self._events.check()
+            if not reports:
+                return 0, ""
+            status, text = verdict(reports)
+            if generation == self._plan.restarts:
+                return status, text
+            say(
+                f"{text.partition('. ')[0]}; generation {generation + 1} starts (restart "
+                f"{generation + 1} of {self._plan.restarts})"
+            )
+            self._rest(min(PAUSE * 2**generation, LONGEST_PAUSE))
+        raise AssertionError
+
+    def _await_nodes(self) -> None:
+        deadline = time.monotonic() + self._plan.arrival
+        while self._nodes is not None and (missing := self._nodes.missing()):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                word = "node" if len(missing) == 1 else "nodes"
+                raise Problem(
+                    f"{word} {', '.join(map(str, missing))} of {self._plan.nodes} did not come "
+                    f"within {self._plan.arrival:.0f} s (--initialization-timeout). The same "
+                    "command must be started there, with its --node-rank."
+                )
+            self._events.next(left)  # one of them has come, or the time is over
+
+    def _rest(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._events.next(left)
+
+    def _generation(self, generation: int) -> list[Report]:
+        """Runs one; gives what failed in it."""
+        started = self._coordinator()
+        host = self._plan.address[0] if self._plan.address else "127.0.0.1"
+        self._done = set()
+        try:
+            if self._nodes is not None:
+                self._nodes.tell("start", generation=generation, port=started.port)
+            crew = self._here.start(generation, at(host, started.port))
+            return self._watch(crew)
+        finally:
+            self._stop(generation, started.pid)
+            started.stop()
+
+    def _coordinator(self) -> processes.Coordinator:
+        plan = self._plan
+        host, port = plan.address or ("127.0.0.1", 0)
+        if plan.nodes > 1:
+            port = 0  # launchers meet at the given one
+        try:
+            return start_coordinator(
+                host, port, None, plan.nodes * plan.count, None, heartbeat=plan.heartbeat,
+                arrival=plan.arrival,
+            )
+        except RuntimeError as error:
+            raise Problem(str(error).removeprefix("initialize: ")) from None
+
+    def _watch(self, crew: Crew) -> list[Report]:
+        """Waits until all have ended, or one has failed; gives what failed, in its order."""
+        reports: list[Report] = []
+        deadline = None
+        wanted = {*self._plan.ranks, *[-k for k in range(1, self._plan.nodes)]}
+        while self._done != wanted:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            event = self._events.next(left)
+            if event is None:
+                break
+            found = self._look(crew, event)
+            if found is not None:
+                reports.append(found)
+                deadline = deadline or time.monotonic() + SETTLING
+            if reports and not reports[-1].second:
+                break
+        return reports
+
+    def _look(self, crew: Crew, event: Event) -> Report | None:
+        """What an event says of a failure."""
+        if event.kind == "ended":
+            generation, rank = event.facts
+            if generation != crew.generation:
+                return None
+            found = crew.report(rank)
+            if found is None:
+                self._done.add(rank)
+            return found
+        node, message = event.facts
+        if message is None:
+            about = f"the launcher of node {node}"
+            return Report(-1, about, "is gone: it was stopped, or its machine went down", 1)
+        if message.get("generation") != crew.generation:
+            return None
+        if message["op"] == "finished":
+            self._done.add(-node)
+        return Report.from_dict(message["report"]) if message["op"] == "failed" else None
+
+    def _stop(self, generation: int, pid: int) -> None:
+        """Ends a generation on all nodes."""
+        waiting: set[int] = set()
+        if self._nodes is not None:
+            waiting = self._nodes.tell("stop", generation=generation)
+        self._here.stop(pid)
+        deadline = time.monotonic() + self._plan.grace + REPLY
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            try:
+                event = self._events.next(left)
+            except Stopped:
+                continue  # it is in `stops`
+            if event is not None and event.kind == "said":
+                node, message = event.facts
+                if message is None or message["op"] == "stopped":
+                    waiting.discard(node)
+
+
+def _taken(host: str, port: int, why: str) -> str:
+    return (
+        f"the launcher cannot listen at {at(host, port)}: {why}. Is another program at this "
+        "port, or the address not of this machine? --coordinator must name node 0."
+    )
+
+
+# ------------------------------------------------------------------------------- other nodes
+
+
+class Follower:
+    """The launcher of another node, which does what that of node 0 says."""
+
+    def __init__(self, here: Here):
+        self._here, self._plan, self._events = here, here.plan, here.events
+        self._channel: Channel | None = None
+        self._left: set[int] = set()  # ranks that have not ended well
+
+    def run(self) -> int:
+        threading.Thread(target=self._listen, daemon=True).start()
+        try:
+            while True:
+                event = self._events.next()
+                if event is not None and event.kind == "ended":
+                    self._ended(*event.facts)
+                elif event is not None:
+                    end = self._follow(event.facts[1])
+                    if end is not None:
+                        return end
+        finally:
+            self._here.stop()
+            if self._channel is not None:
+                self._channel.close()
+
+    def _listen(self) -> None:
+        """Joins, and passes on what the launcher of node 0 says; in a thread of its own."""
+        assert self._plan.address is not None
+        host, port = self._plan.address
+        deadline = time.monotonic() + self._plan.arrival
+        try:
+            self._channel = channel = connect(host, port, deadline, None, host)
+        except TimeoutError as error:
+            self._post({"op": "refused", "why": (
+                f"node {self._plan.node} did not reach the launcher of node 0 at "
+                f"{at(host, port)} within {self._plan.arrival:.0f} s "
+                f"(--initialization-timeout): {error}. Is it running there?"
+            )})
+            return
+        channel.keep_alive(self._plan.heartbeat)
+        channel.send(joining(self._plan))
+        with suppress(ValueError):  # it is no launcher
+            while (messages := channel.read(60.0)) is not None:
+                for message in messages:
+                    self._post(message)
+        self._post(None)
+
+    def _post(self, message: Any) -> None:
+        self._events.post("said", 0, message)
+
+    def _send(self, op: str, **facts: Any) -> None:
+        assert self._channel is not None
+        self._channel.send({"op": op, **facts})
+
+    def _follow(self, message: Any) -> int | None:
+        """Does what it is told; gives the exit status at the end."""
+        if message is None:
+            raise Problem("the launcher of node 0 is gone: it ended, or its machine went down.")
+        if message["op"] == "refused":
+            raise Problem(message["why"])
+        if message["op"] == "start":
+            assert self._plan.address is not None
+            generation = message["generation"]
+            if generation:
+                say(f"generation {generation} starts")
+            self._left = {*self._plan.ranks}
+            self._here.start(generation, at(self._plan.address[0], message["port"]))
+        elif message["op"] == "stop":
+            self._here.stop()
+            self._events.check()
+            self._send("stopped", generation=message["generation"])
+        elif message["op"] == "end":
+            if message["text"]:
+                say(message["text"])
+            return message["status"]
+        return None
+
+    def _ended(self, generation: int, rank: int) -> None:
+        crew = self._here.crew
+        if crew is None or crew.generation != generation:
+            return
+        found = crew.report(rank)
+        if found is not None:
+            self._send("failed", generation=generation, report=found.to_dict())
+            return
+        self._left.discard(rank)
+        if not self._left:
+            self._send("finished", generation=generation)

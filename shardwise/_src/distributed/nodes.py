@@ -1,0 +1,134 @@
+"""The launchers of many machines: they meet at that of node 0, which says what is done.
+
+Each has one connection to it; messages are lines of JSON:
+
+    join, refused       a launcher says which node it is
+    start               a generation begins, with its coordinator at a port
+    failed, finished    what became of the processes of a node
+    stop, stopped       they are to be ended; none is left
+    end                 nothing is started any more, and what the launch ends with
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from shardwise._src.distributed.channel import Channel
+from shardwise._src.distributed.workers import Plan
+from shardwise._version import __version__
+
+JOIN_WITHIN = 10.0  # seconds that a connection may take to say who it is
+LEAVE_WITHIN = 2.0  # seconds
+
+
+class Problem(Exception):
+    """Why a launch cannot go on; the text is for people."""
+
+
+def joining(plan: Plan) -> dict[str, Any]:
+    return {
+        "op": "join", "version": __version__, "node": plan.node, "nodes": plan.nodes,
+        "count": plan.count,
+    }
+
+
+class Nodes:
+    """The other launchers, as that of node 0 sees them.
+
+    post: called with a node and a message of it, or with None once its connection is closed; from
+      other threads.
+    """
+
+    def __init__(self, plan: Plan, listener: socket.socket, post: Callable[[int, Any], None]):
+        self._plan, self._post = plan, post
+        self._listener = listener
+        self._channels: dict[int, Channel] = {}
+        self._lock = threading.Lock()
+        self._spawn(self._listen)
+
+    def _spawn(self, run: Callable[..., None], *args: Any) -> None:
+        threading.Thread(target=run, args=args, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self._spawn(self._serve, sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        channel = Channel(sock)
+        channel.keep_alive(self._plan.heartbeat)
+        node = -1
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # strangers send anything
+            node = self._admit(channel)
+            while node >= 0 and (messages := channel.read(60.0)) is not None:
+                for message in messages:
+                    self._post(node, message)
+        channel.close()
+        if node >= 0:
+            with self._lock:
+                del self._channels[node]
+            self._post(node, None)
+
+    def _admit(self, channel: Channel) -> int:
+        """The node that a connection is of; -1 if it is not let in."""
+        deadline, messages = time.monotonic() + JOIN_WITHIN, []
+        while not messages:
+            found = channel.read(max(0.0, deadline - time.monotonic()))
+            if found is None or time.monotonic() > deadline:
+                return -1
+            messages = found
+        joining = messages[0]
+        if joining["op"] != "join":
+            return -1
+        node = int(joining["node"])
+        with self._lock:
+            why = self._refusal(node, joining)
+            if not why:
+                self._channels[node] = channel
+        if why:
+            channel.send({"op": "refused", "why": why})
+            return -1
+        self._post(node, joining)
+        return node
+
+    def _refusal(self, node: int, message: dict[str, Any]) -> str:
+        wanted = joining(self._plan)
+        for key, flag in (("nodes", "--nodes"), ("count", "-n"), ("version", "")):
+            if message[key] != wanted[key]:
+                name = flag or "shardwise"
+                return (
+                    f"node {node} has {name} {message[key]}, node 0 {name} {wanted[key]}: they "
+                    "must be the same on all nodes"
+                )
+        if not 0 < node < self._plan.nodes:
+            return f"--node-rank must be from 1 to {self._plan.nodes - 1} here; got {node}"
+        if node in self._channels:
+            return f"another launcher has joined as node {node}"
+        return ""
+
+    # ------------------------------------------------------------------ for node 0
+
+    def missing(self) -> list[int]:
+        return [k for k in range(1, self._plan.nodes) if k not in self._channels]
+
+    def tell(self, op: str, **facts: Any) -> set[int]:
+        """Sends a message to all; gives those that it is sent to."""
+        channels = dict(self._channels)
+        for channel in channels.values():
+            channel.send({"op": op, **facts})
+        return {*channels}
+
+    def close(self) -> None:
+        """Waits a moment until the others, who were told that this is the end, have left."""
+        self._listener.close()
+        deadline = time.monotonic() + LEAVE_WITHIN
+        while self._channels and time.monotonic() < deadline:
+            time.sleep(0.01)

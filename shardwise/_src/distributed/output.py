@@ -1,0 +1,140 @@
+"""What the processes of a launch write, line by line: with their numbers before it, and in files.
+
+A thread reads all pipes and writes whole lines only, so that no two are mixed. Lines are bytes, and
+are passed on as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+CHUNK = 1 << 16
+LONGEST = 1 << 20  # bytes of a line that are waited for
+TAIL = 200  # lines of the errors of each that are kept
+QUIET = 0.5  # seconds without output after which a pipe that stays open is left
+_TRANSPORT = b"[Gloo] Rank"
+
+
+def is_of_transport(line: bytes) -> bool:
+    """Whether Gloo printed a line when it connected."""
+    return line.startswith(_TRANSPORT)
+
+
+def is_coloured(fd: int, env: Mapping[str, str]) -> bool:
+    """Whether people look at a file who want colours."""
+    return os.isatty(fd) and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+
+
+def prefix(rank: int, coloured: bool) -> bytes:
+    return f"\x1b[{31 + rank % 6}m[{rank}]\x1b[0m ".encode() if coloured else f"[{rank}] ".encode()
+
+
+class Stream:
+    """One of two that a process writes to.
+
+    target: the file descriptor that its lines go to, with a prefix; log: a file for them without.
+    tail:   its last lines, if they are kept.
+    closed: set once its end has come, and all before was passed on.
+    """
+
+    def __init__(self, pipe: Any, target: int, rank: int, log: BinaryIO | None, keep: bool):
+        self.pipe, self.target, self.log = pipe, target, log
+        self.prefix = prefix(rank, is_coloured(target, os.environ))
+        self.tail: deque[bytes] = deque(maxlen=TAIL if keep else 0)
+        self.closed = threading.Event()
+        self._part = b""
+
+    def read(self) -> tuple[bytes, bool]:
+        """What is to be written of what has come, and whether more may come."""
+        try:
+            data = os.read(self.pipe.fileno(), CHUNK)
+        except OSError:
+            data = b""
+        *lines, self._part = (self._part + data).split(b"\n")
+        lines = [line + b"\n" for line in lines]
+        if self._part and (not data or len(self._part) > LONGEST):
+            lines.append(self._part)
+            self._part = b""
+        return self._shown(lines), bool(data)
+
+    def _shown(self, lines: list[bytes]) -> bytes:
+        shown = [line for line in lines if not is_of_transport(line)]
+        self.tail.extend(shown)
+        if self.log is not None:
+            try:
+                self.log.write(b"".join(shown))
+            except OSError as error:  # a full disk is no reason to stop
+                os.write(2, f"shardwise launch: {self.log.name}: {error.strerror}\n".encode())
+                self.log = None
+        whole = [line if line.endswith(b"\n") else line + b"\n" for line in shown]
+        return b"".join([self.prefix + line for line in whole])
+
+
+class Output:
+    """Passes streams on until all of them have ended.
+
+    broken: called once if nobody reads what is written to standard output any more.
+    """
+
+    def __init__(self, streams: list[Stream], broken: Callable[[], None]):
+        self._streams, self._broken = streams, broken
+        self._lost: set[int] = set()  # targets that nobody reads
+        self._last = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="shardwise-output", daemon=True)
+        self._thread.start()
+
+    def finish(self, give_up: Callable[[], bool]) -> None:
+        """Waits until all is passed on; no more of it comes. Whoever reads it may take time."""
+        self._last.set()
+        while self._thread.is_alive() and not give_up():
+            self._thread.join(0.1)
+
+    def _run(self) -> None:
+        quiet_since = time.monotonic()
+        with selectors.DefaultSelector() as selector:
+            for stream in self._streams:
+                selector.register(stream.pipe, selectors.EVENT_READ, stream)
+            while selector.get_map():
+                ready = selector.select(0.2)
+                for key, _ in ready:
+                    text, more = key.data.read()
+                    self._write(key.data.target, text)
+                    if not more:
+                        selector.unregister(key.fileobj)
+                        key.data.closed.set()
+                now = time.monotonic()
+                quiet_since = now if ready or not self._last.is_set() else quiet_since
+                if now - quiet_since > QUIET:
+                    break
+        for stream in self._streams:
+            stream.pipe.close()
+            stream.closed.set()
+
+    def _write(self, target: int, data: bytes) -> None:
+        if target in self._lost:
+            return
+        try:
+            write(target, data)
+        except OSError:
+            self._lost.add(target)
+            if target == 1:
+                self._broken()
+
+
+def write(target: int, data: bytes) -> None:
+    """Writes all of it, to a file that may not block, too."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(target, rest) :]
+        except BlockingIOError:
+            with suppress(OSError):
+                select.select([], [target], [], 1.0)

@@ -1,0 +1,200 @@
+"""The processes of a launch on this machine, and the end of all that they started."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardwise._src.distributed.guard import MARK, kill, kill_marked
+from shardwise._src.distributed.output import Output, Stream
+from shardwise._src.distributed.reports import Report, report
+
+LAST_WORDS = 0.5  # seconds to wait for the output of a process that has ended
+DEATH = 2.0  # seconds that the end of a killed process may take
+_SUBREAPER = 36  # of Linux's prctl
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is launched.
+
+    command:  the arguments of Python.
+    count:    of processes on this machine, with `devices` each; None leaves that open.
+    restarts: how often all are started again after a failure.
+    address:  host and port that the launchers of all nodes meet at; None on one machine.
+    grace:    seconds that processes have to end by themselves when they are told to.
+    heartbeat, arrival: seconds, as `initialize` has them.
+    """
+
+    command: tuple[str, ...]
+    count: int
+    devices: int | None = None
+    restarts: int = 0
+    log_dir: Path | None = None
+    address: tuple[str, int] | None = None
+    nodes: int = 1
+    node: int = 0
+    grace: float = 3.0
+    heartbeat: float = 20.0
+    arrival: float = 300.0
+
+    @property
+    def ranks(self) -> range:
+        return range(self.node * self.count, (self.node + 1) * self.count)
+
+
+def variables(
+    address: str, count: int, rank: int, local: int, devices: int | None
+) -> dict[str, str]:
+    """What tells a process of its place among others (`cluster`)."""
+    found = {
+        "SHARDWISE_COORDINATOR_ADDRESS": address,
+        "SHARDWISE_COORDINATOR_STARTED": "1",
+        "SHARDWISE_NUM_PROCESSES": str(count),
+        "SHARDWISE_PROCESS_ID": str(rank),
+        "SHARDWISE_LOCAL_PROCESS_ID": str(local),
+    }
+    if devices is not None:
+        found["SHARDWISE_NUM_CPU_DEVICES"] = str(devices)
+    return found
+
+
+class Worker:
+    """A process. ended: set once its status is known."""
+
+    def __init__(self, rank: int, process: subprocess.Popen[bytes], log: Any, ended: Any):
+        self.rank, self.process = rank, process
+        self.out = Stream(process.stdout, 1, rank, log, keep=False)
+        self.err = Stream(process.stderr, 2, rank, log, keep=True)
+        self.ended = threading.Event()
+        self._tell = ended
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        self.process.wait()
+        self.ended.set()
+        self._tell(self.rank)
+
+    def signal(self, number: int) -> None:
+        with suppress(OSError):
+            self.process.send_signal(number)
+
+
+class Crew:
+    """The processes of one generation on this machine.
+
+    ended: called with the rank of each that has ended, from another thread.
+    broken: likewise, if nobody reads the standard output any more.
+    """
+
+    def __init__(
+        self, plan: Plan, generation: int, address: str, mark: str,
+        ended: Callable[[int], None], broken: Callable[[], None],
+    ):
+        self.plan, self.generation, self._mark = plan, generation, mark
+        self._logs: list[Any] = []
+        self.workers: dict[int, Worker] = {}
+        try:
+            for local, rank in enumerate(plan.ranks):
+                process = self._start(local, rank, address)
+                self.workers[rank] = Worker(rank, process, self._log(rank), ended)
+        finally:  # if one cannot be started, the others are stopped with their output read
+            streams = [s for w in self.workers.values() for s in (w.out, w.err)]
+            self._output = Output(streams, broken)
+
+    def _start(self, local: int, rank: int, address: str) -> subprocess.Popen[bytes]:
+        plan = self.plan
+        own = variables(address, plan.nodes * plan.count, rank, local, plan.devices)
+        own |= {"SHARDWISE_GENERATION": str(self.generation), MARK: self._mark,
+                "SHARDWISE_INITIALIZATION_TIMEOUT": str(plan.arrival), "PYTHONUNBUFFERED": "1"}
+        if plan.devices is not None:
+            first = local * plan.devices
+            ids = range(first, first + plan.devices)
+            own["SHARDWISE_LOCAL_DEVICE_IDS"] = ",".join(map(str, ids))
+        return subprocess.Popen(
+            [sys.executable, *plan.command], env={**os.environ, **own}, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+
+    def _log(self, rank: int) -> Any:
+        if self.plan.log_dir is None:
+            return None
+        name = f"rank-{rank}.log"
+        if self.generation:
+            name = f"rank-{rank}.generation-{self.generation}.log"
+        self._logs.append(open(self.plan.log_dir / name, "wb", buffering=0))  # noqa: SIM115
+        return self._logs[-1]
+
+    # ------------------------------------------------------------------ how they end
+
+    def running(self) -> list[Worker]:
+        return [w for w in self.workers.values() if not w.ended.is_set()]
+
+    def report(self, rank: int) -> Report | None:
+        """Of a process that has ended; None if nothing is wrong."""
+        worker = self.workers[rank]
+        if worker.process.returncode == 0:
+            return None
+        worker.err.closed.wait(LAST_WORDS)
+        about = f"process {rank} (host {socket.gethostname()}, pid {worker.process.pid})"
+        return report(rank, about, worker.process.returncode, tuple(worker.err.tail))
+
+    def stop(self, number: int, urgent: Callable[[], bool], keep: Sequence[int] = ()) -> None:
+        """Ends what runs: by a signal first; after the plan's grace, or if urgent, by force.
+
+        keep: pids of children of this process that are no part of it.
+        """
+        for worker in self.running():
+            worker.signal(number)
+        self._await(self.plan.grace, urgent)
+        for worker in self.running():
+            kill(descendants(worker.process.pid))
+            worker.signal(signal.SIGKILL)
+        self._await(DEATH, lambda: False)
+        self._sweep(keep)
+        self._output.finish(urgent)
+        for log in self._logs:
+            log.close()
+
+    def _await(self, seconds: float, urgent: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + seconds
+        for worker in self.running():
+            while not worker.ended.wait(min(0.05, max(0.0, deadline - time.monotonic()))):
+                if urgent() or time.monotonic() > deadline:
+                    return
+
+    def _sweep(self, keep: Sequence[int]) -> None:
+        """Kills what processes have left behind."""
+        import psutil
+
+        known = {*keep, *[w.process.pid for w in self.workers.values()]}
+        left = [p for p in descendants(os.getpid()) if p.pid not in known]
+        kill(left)
+        kill_marked(self._mark, looks=1)
+        psutil.wait_procs(left, timeout=DEATH)
+
+
+def descendants(pid: int) -> list[Any]:
+    import psutil
+
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def adopt_orphans() -> None:
+    """Has orphans of this process's descendants become its own children, where the system can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)

@@ -1,0 +1,132 @@
+"""Runs of `shardwise launch` as a program of its own, and what they leave behind.
+
+    done = launch("-n", "2", source="print('here')")
+    assert done.out == ["[0] here", "[1] here"]
+
+A `Launch` kills all that it started when it is left, and says what had stayed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+TEST = "TESTED_LAUNCH"  # in the environment of all that a launch of a test starts
+
+
+class Done(NamedTuple):
+    """How a launch ended. out, err: its lines; left: the processes that were still there."""
+
+    status: int
+    out: list[str]
+    err: list[str]
+    seconds: float
+    left: list[str]
+
+
+class Launch:
+    """A running launch. source: of the program, which takes the place of {} in the arguments, or
+    follows them."""
+
+    def __init__(
+        self, *arguments: str, source: str = "", env: dict[str, str] | None = None, cwd: Any = None
+    ):
+        self.folder = tempfile.TemporaryDirectory(prefix="shardwise-launch-")
+        self.path = Path(self.folder.name)
+        program = self.path / "program.py"
+        program.write_text(textwrap.dedent(source))
+        words = [str(program) if word == "{}" else word for word in arguments]
+        if source and "{}" not in arguments:
+            words.append(str(program))
+        self.mark = self.folder.name
+        own = {TEST: self.mark, "SHARDWISE_ENABLE_COMPILATION_CACHE": "0", "XLA_FLAGS": ""}
+        self.files = [open(self.path / name, "w+b") for name in ("out", "err")]  # noqa: SIM115
+        self.begin = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shardwise", "launch", *words], cwd=cwd,
+            env={**os.environ, **own, **(env or {})}, stdin=subprocess.DEVNULL,
+            stdout=self.files[0], stderr=self.files[1],
+        )
+
+    def __enter__(self) -> Launch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.left():
+            process.kill()
+        self.process.wait(10)
+        for file in self.files:
+            file.close()
+        self.folder.cleanup()
+
+    def lines(self, which: str = "out") -> list[str]:
+        text = (self.path / which).read_text(errors="surrogateescape")
+        assert not text or text.endswith("\n"), text
+        return text.splitlines()
+
+    def until(self, condition: Callable[[], Any], seconds: float = 30) -> Any:
+        """Waits for something to be so; gives what the condition gives."""
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.lines('out')}\n" + "\n".join(self.lines("err")))
+            time.sleep(0.02)
+        return found
+
+    def said(self, text: str, which: str = "out") -> str:
+        """Waits for a line with a text in it."""
+        return self.until(lambda: next((w for w in self.lines(which) if text in w), ""))
+
+    def left(self) -> list[psutil.Process]:
+        """What runs of all that the launch started, itself included."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(TEST) == self.mark:
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def pid(self, rank: int) -> int:
+        """Of a worker."""
+        def find() -> int:
+            for process in self.left():
+                try:
+                    if process.environ().get("SHARDWISE_PROCESS_ID") == str(rank):
+                        return process.pid
+                except psutil.Error:
+                    continue
+            return 0
+
+        return self.until(find)
+
+    def done(self, seconds: float = 60) -> Done:
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(20)
+            told = "\n".join([*self.lines("out"), *self.lines("err")])
+            raise TimeoutError(f"the launch did not end within {seconds} s\n{told}") from None
+        took = time.monotonic() - self.begin
+        left = [f"{p.pid} {' '.join(p.cmdline())}" for p in self.left()]
+        return Done(status, self.lines("out"), self.lines("err"), took, left)
+
+
+def launch(*arguments: str, source: str = "", seconds: float = 60, **options: Any) -> Done:
+    with Launch(*arguments, source=source, **options) as running:
+        return running.done(seconds)
