@@ -15,6 +15,7 @@ from shardwise._src.api.placement import local_devices as local_devices
 from shardwise._src.api.placement import make_mesh as make_mesh
 from shardwise._src.api.placement import process_count as process_count
 from shardwise._src.api.placement import process_index as process_index
+from shardwise._src.api.placement import process_indices as process_indices
 from shardwise._src.api.placement import with_sharding_constraint as with_sharding_constraint
 from shardwise._src.api.shapes import ShapeDtypeStruct as ShapeDtypeStruct
 from shardwise._src.arrays.array import Array as Array

@@ -65,7 +65,12 @@ def process_index(backend: str | None = None) -> int:
 
 
 def process_count(backend: str | None = None) -> int:
-    return 1 + max(d.process_index for d in runtime.devices(backend))
+    return 1 + process_indices(backend)[-1]
+
+
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of the processes that have devices."""
+    return sorted({d.process_index for d in runtime.devices(backend)})
 
 
 def default_backend() -> str:
