@@ -193,7 +193,12 @@ def test_calls_of_the_host_that_are_pending_are_not_waited_for():
         gate = threading.Event()
         def wait(a):
             gate.wait(60)
-        sw.jit(lambda a: sw.debug.callback(wait, a))(x)
+        work, call = sw.jit(lambda a: a @ a), sw.jit(lambda a: sw.debug.callback(wait, a[0, 0]))
+        a = jnp.ones((2000, 2000))
+        work, call = work.lower(a).compile(), call.lower(a).compile()
+        begin = time.monotonic()
+        call(work(a))  # what is not there yet: the program does not run in the call
+        assert time.monotonic() - begin < 20
         def leave():
             pid = os.fork()
             if not pid:
