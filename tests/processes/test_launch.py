@@ -15,6 +15,7 @@ from shardwise._src.cli import launch as command
 from shardwise._src.distributed.output import prefix
 from shardwise._src.distributed.reports import Report, ending, first, last_words, report, verdict
 from tests.helpers.launching import Launch, launch
+from tests.helpers.sampling import sampled
 
 pytestmark = pytest.mark.processes
 
@@ -55,7 +56,7 @@ def test_colours():
     assert prefix(8, True) == b"\x1b[33m[8]\x1b[0m "
 
 
-def test_colours_are_for_terminals_that_want_them():
+def colours_are_for_terminals_that_want_them():
     line = [sys.executable, "-m", "shardwise", "launch", "-m", "this"]
     for env, coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
         ours, theirs = os.openpty()
@@ -91,7 +92,7 @@ def test_logs(tmp_path):
         ]
 
 
-def test_nobody_reads_the_output_any_more():
+def nobody_reads_the_output_any_more():
     source = "while True: print('a line of some length, again and again')"
     with Launch("-n", "2", source=source) as running:
         running.process.send_signal(signal.SIGKILL)  # only its program is wanted
@@ -117,7 +118,7 @@ PLACE = """
 """
 
 
-@pytest.mark.parametrize("separated", [False, True])
+@pytest.mark.parametrize("separated", sampled([False, True], 1))
 def test_processes_know_their_place_and_get_the_arguments(separated):
     words = ["--"] if separated else []
     done = launch(
@@ -129,7 +130,7 @@ def test_processes_know_their_place_and_get_the_arguments(separated):
     assert done.err == []
 
 
-@pytest.mark.parametrize("separated", [False, True])
+@pytest.mark.parametrize("separated", sampled([False, True], 1))
 def test_modules(tmp_path, separated):
     (tmp_path / "tool.py").write_text(textwrap.dedent(PLACE))
     words = ["--"] if separated else []
@@ -292,7 +293,7 @@ def ready(running, count):
     running.until(lambda: len(running.lines()) == count)
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", sampled(["SIGINT", "SIGTERM", "SIGHUP"], 1))
 def test_signals_end_the_whole_tree(name):
     with Launch("-n", "2", source=WAITS) as running:
         ready(running, 2)
@@ -304,7 +305,7 @@ def test_signals_end_the_whole_tree(name):
         assert done.err[-1] == f"shardwise launch: stopped by {name}"
 
 
-def test_a_second_signal_makes_it_quick():
+def a_second_signal_makes_it_quick():
     source = WAITS.replace("print(", "signal.signal(signal.SIGINT, signal.SIG_IGN); print(")
     with Launch("-n", "2", "--grace", "50", source=source) as running:
         ready(running, 2)
@@ -316,7 +317,7 @@ def test_a_second_signal_makes_it_quick():
         assert (done.status, done.left) == (130, [])
 
 
-def test_what_is_ignored_stays_so():
+def what_is_ignored_stays_so():
     with Launch("-n", "1", source="import time; print('ready'); time.sleep(1)") as running:
         line = [sys.executable, "-m", "shardwise", "launch", str(running.path / "program.py")]
         with subprocess.Popen(
@@ -356,7 +357,7 @@ def test_what_programs_leave_behind_is_ended():
     assert (done.status, sorted(done.out), done.left) == (0, ["[0] ended", "[1] ended"], [])
 
 
-def test_a_stopped_process_is_ended_with_the_others():
+def a_stopped_process_is_ended_with_the_others():
     with Launch("-n", "2", "--grace", "0.3", source=WAITS) as running:
         ready(running, 2)
         psutil.Process(running.pid(1)).suspend()
@@ -404,3 +405,17 @@ def test_help_names_all_options(capsys):
     out = capsys.readouterr().out
     for option in ("--devices-per-process", "--restarts", "--log-dir", "--coordinator", "-m "):
         assert option in out
+
+
+OTHERS = [
+    colours_are_for_terminals_that_want_them,
+    nobody_reads_the_output_any_more,
+    a_second_signal_makes_it_quick,
+    what_is_ignored_stays_so,
+    a_stopped_process_is_ended_with_the_others,
+]
+
+
+@pytest.mark.parametrize("case", sampled(OTHERS, 1 / 3), ids=lambda case: case.__name__)
+def test_others(case):
+    case()

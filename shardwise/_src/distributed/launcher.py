@@ -22,13 +22,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from shardwise._src.distributed.channel import Channel, connect
+from shardwise._src.distributed.channel import Channel, Refused, connect
 from shardwise._src.distributed.cluster import at
 from shardwise._src.distributed.guard import Guard
 from shardwise._src.distributed.nodes import Nodes, Problem, joining
 from shardwise._src.distributed.output import write
 from shardwise._src.distributed.reports import Report, signal_name, verdict
-from shardwise._src.distributed.start import listen_host, start_coordinator, warn_of_strangers
+from shardwise._src.distributed.start import (
+    Tls,
+    listen_host,
+    start_coordinator,
+    tls_context,
+    tls_files,
+    warn_of_strangers,
+)
 from shardwise._src.distributed.workers import Crew, Plan, adopt_orphans, descendants
 from shardwise._src.runtime import coordinator, processes
 
@@ -46,9 +53,8 @@ def launch(plan: Plan) -> int:
     with events.signals():
         guard = Guard(mark)
         here = Here(plan, events, mark, (*before, guard.pid))
-        launcher = Lead(here) if plan.node == 0 else Follower(here)
         try:
-            return launcher.run()
+            return (Lead if plan.node == 0 else Follower)(here).run()
         except Stopped as stop:
             say(f"stopped by {signal_name(stop.number)}")
             return 128 + stop.number
@@ -161,6 +167,14 @@ class Here:
             crew.stop(number, lambda: len(stops) > known, (*self._keep, *keep))
 
 
+def _tls_files() -> Tls | None:
+    """By flags, as the processes themselves find them."""
+    try:
+        return tls_files()
+    except (ValueError, RuntimeError) as error:
+        raise Problem(str(error).removeprefix("initialize: ")) from None
+
+
 # ------------------------------------------------------------------------------- node 0
 
 
@@ -170,13 +184,15 @@ class Lead:
     def __init__(self, here: Here):
         self._here, self._plan, self._events = here, here.plan, here.events
         self._nodes: Nodes | None = None
+        self._tls = _tls_files()
         self._done: set[int] = set()  # ranks here, and -k for node k, that have ended well
 
     def run(self) -> int:
         status, text = 1, "node 0 has ended"
         try:
             if self._plan.nodes > 1:
-                self._nodes = Nodes(self._plan, self._listener(), self._said)
+                tls = coordinator.tls_context({"tls": self._tls and self._tls._asdict()})
+                self._nodes = Nodes(self._plan, self._listener(), tls, self._said)
             status, text = self._generations()
         except Stopped as stop:
             status, text = 128 + stop.number, f"node 0 was stopped by {signal_name(stop.number)}"
@@ -203,7 +219,8 @@ class Lead:
             listener = coordinator.listening(where, port)
         except OSError as error:
             raise Problem(_taken(where, port, error.strerror or str(error))) from None
-        warn_of_strangers("the launcher of node 0", where, port)
+        if self._tls is None:
+            warn_of_strangers("the launcher of node 0", where, port)
         return listener
 
     def _generations(self) -> tuple[int, str]:
@@ -262,7 +279,7 @@ class Lead:
             port = 0  # launchers meet at the given one
         try:
             return start_coordinator(
-                host, port, None, plan.nodes * plan.count, None, heartbeat=plan.heartbeat,
+                host, port, None, plan.nodes * plan.count, self._tls, heartbeat=plan.heartbeat,
                 arrival=plan.arrival,
             )
         except RuntimeError as error:
@@ -339,6 +356,7 @@ class Follower:
 
     def __init__(self, here: Here):
         self._here, self._plan, self._events = here, here.plan, here.events
+        self._tls = tls_context(_tls_files())
         self._channel: Channel | None = None
         self._left: set[int] = set()  # ranks that have not ended well
 
@@ -364,7 +382,10 @@ class Follower:
         host, port = self._plan.address
         deadline = time.monotonic() + self._plan.arrival
         try:
-            self._channel = channel = connect(host, port, deadline, None, host)
+            self._channel = channel = connect(host, port, deadline, self._tls, host)
+        except Refused as error:
+            self._post({"op": "refused", "why": f"node 0 was not joined: {error}."})
+            return
         except TimeoutError as error:
             self._post({"op": "refused", "why": (
                 f"node {self._plan.node} did not reach the launcher of node 0 at "
@@ -374,7 +395,7 @@ class Follower:
             return
         channel.keep_alive(self._plan.heartbeat)
         channel.send(joining(self._plan))
-        with suppress(ValueError):  # it is no launcher
+        with suppress(ValueError, OSError):  # it is no launcher; or this one has ended
             while (messages := channel.read(60.0)) is not None:
                 for message in messages:
                     self._post(message)

@@ -12,6 +12,7 @@ Each has one connection to it; messages are lines of JSON:
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -40,12 +41,16 @@ def joining(plan: Plan) -> dict[str, Any]:
 class Nodes:
     """The other launchers, as that of node 0 sees them.
 
+    tls:  what their connections are secured by, if they are.
     post: called with a node and a message of it, or with None once its connection is closed; from
       other threads.
     """
 
-    def __init__(self, plan: Plan, listener: socket.socket, post: Callable[[int, Any], None]):
-        self._plan, self._post = plan, post
+    def __init__(
+        self, plan: Plan, listener: socket.socket, tls: ssl.SSLContext | None,
+        post: Callable[[int, Any], None],
+    ):
+        self._plan, self._tls, self._post = plan, tls, post
         self._listener = listener
         self._channels: dict[int, Channel] = {}
         self._lock = threading.Lock()
@@ -63,7 +68,13 @@ class Nodes:
             self._spawn(self._serve, sock)
 
     def _serve(self, sock: socket.socket) -> None:
-        channel = Channel(sock)
+        try:
+            sock.settimeout(JOIN_WITHIN)
+            channel = Channel(self._tls.wrap_socket(sock, server_side=True) if self._tls else sock)
+            sock.settimeout(None)
+        except OSError:  # it is none of ours, or gone
+            sock.close()
+            return
         channel.keep_alive(self._plan.heartbeat)
         node = -1
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # strangers send anything

@@ -123,8 +123,10 @@ def initialize(
       TimeoutError: the coordinator, or some process, is not there in time.
     """
     _refuse_late()
-    tls = _tls(mtls_cert_file, mtls_key_file, mtls_ca_file, mtls_peer_uri_prefix,
-               verify_secure_credentials)
+    tls = tls_files(
+        mtls_cert_file, mtls_key_file, mtls_ca_file, mtls_peer_uri_prefix,
+        verify_secure_credentials,
+    )
     found = resolve(
         coordinator_address, num_processes, process_id, local_device_ids, cluster_detection_method
     )
@@ -185,7 +187,10 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _tls(cert: Any, key: Any, ca: Any, prefix: Any, demanded: bool | None) -> Tls | None:
+def tls_files(
+    cert: Any = None, key: Any = None, ca: Any = None, prefix: Any = None,
+    demanded: bool | None = None,
+) -> Tls | None:
     """The files for TLS, as given or by flags; None for none."""
     given = {
         "mtls_cert_file": cert or config.mtls_cert_file.value,
@@ -280,7 +285,7 @@ def _joined(
     where = f"the coordinator at {at(host, port)}"
     seconds = deadline - time.monotonic()
     try:
-        channel = connect(host, port, deadline, _context(tls), host)
+        channel = connect(host, port, deadline, tls_context(tls), host)
     except TimeoutError as error:
         raise TimeoutError(
             f"initialize: process {place.index} of {place.count} did not reach {where} within "
@@ -316,7 +321,7 @@ def _why_unreached(place: Place) -> str:
     return "Process 0 starts it there: is that running, and can this machine reach the address?"
 
 
-def _context(tls: Tls | None) -> ssl.SSLContext | None:
+def tls_context(tls: Tls | None) -> ssl.SSLContext | None:
     if tls is None:
         return None
     context = ssl.create_default_context(cafile=tls.ca)
