@@ -78,15 +78,19 @@ class LeakedTracerError(UnexpectedTracerError):
 class ProcessFailureError(Documented, RuntimeError):
     """Another process of the program is lost, or does not do what this one does.
 
-    processes: the indices of the processes that it is about.
+    processes: the indices of the processes that it is about. failed_devices: what `live_devices`
+    had given of theirs.
     """
 
-    def __init__(self, text: str, processes: Iterable[int] = ()):
+    def __init__(
+        self, text: str, processes: Iterable[int] = (), failed_devices: Iterable[object] = ()
+    ):
         super().__init__(text)
         self.processes = tuple(processes)
+        self.failed_devices = frozenset(failed_devices)
 
     def __reduce__(self) -> tuple:
-        return type(self), (str(self), self.processes)
+        return type(self), (str(self), self.processes, tuple(self.failed_devices))
 
 
 def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:

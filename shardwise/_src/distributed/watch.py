@@ -11,6 +11,7 @@ connections of its transport. If that does not help either, the thread ends the 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -50,6 +51,8 @@ class Meeting:
         self.lock = threading.Lock()
         self.lock.acquire()
         self.met = False
+        self.payloads: list[Any] = []  # what all came with, by rank
+        self.withdrawn = ""  # who did not come in time, in words
 
 
 class Launches:
@@ -80,6 +83,7 @@ class Watch:
         self._order = threading.RLock()  # of launches
         self._waits: dict[int, tuple[float, str, str]] = {}  # by thread: since, kind, for what
         self._meetings: dict[tuple[str, int], Meeting] = {}
+        self._censuses: dict[str, int] = {}  # how many there were, by set
         self._lock = threading.Lock()
         self._main = threading.main_thread().ident
         self._ended = False
@@ -117,35 +121,86 @@ class Watch:
             found = self._sets[span] = Launches(span)
         return found
 
-    def _refuse_failed(self, ranks: frozenset[int]) -> None:
-        for failure in self.failures:
+    def _refuse_failed(
+        self, ranks: frozenset[int], failures: Sequence[Failure] | None = None
+    ) -> None:
+        for failure in self.failures if failures is None else failures:
             if not ranks.isdisjoint(failure.ranks):
                 raise ProcessFailureError(failure.text, failure.ranks)
 
-    def meet(self, name: str, value: str = "", span: Sequence[int] | None = None) -> None:
-        """Waits until all processes of a set are here, with the same value, too."""
+    def meet(
+        self, name: str, value: str = "", span: Sequence[int] | None = None, *,
+        payload: str = "", timeout: float | None = None,
+    ) -> list[str]:
+        """Waits until all processes of a set are here, with the same name and value, too.
+
+        Gives the payloads that they came with, which may differ, in the order of the ranks; an
+        empty list if nobody has any.
+
+        Raises:
+          ProcessFailureError: another process comes to something else, or not at all.
+          TimeoutError: some are not here within `timeout` seconds; it names them. They and this
+            process may meet again.
+        """
         ranks = tuple(range(self.count)) if span is None else tuple(sorted(span))
         with self._order:
             here = self._set(ranks)
             self._refuse_failed(here.ranks)
-            self._meet(ranks, here, value, name)
+            return self._meet(ranks, here, f"{name} {value}", name, payload, timeout)
 
-    def _meet(self, span: tuple[int, ...], here: Launches, value: str, doing: str) -> None:
+    def _meet(
+        self, span: tuple[int, ...], here: Launches, value: str, doing: str, payload: str = "",
+        timeout: float | None = None,
+    ) -> list[str]:
         key, number = ",".join(map(str, span)), here.meetings
         here.meetings += 1
+        message = {"op": "meet", "value": f"{value} after {here.count}", "payload": payload}
+        refuse = functools.partial(self._refuse_failed, here.ranks)
+        meeting = self._come(key, number, message, doing, refuse, timeout)
+        if meeting.withdrawn:
+            here.meetings -= 1  # it is still to be met
+            raise TimeoutError(meeting.withdrawn)
+        if not meeting.met:
+            self._refuse_failed(here.ranks)
+        return meeting.payloads
+
+    def census(self, span: Sequence[int], doing: str) -> list[int]:
+        """Waits until all processes of a set that are alive are here, and gives these."""
+        ranks = tuple(sorted(span))
+        key = ",".join(map(str, ranks))
+        with self._order:
+            number = self._censuses[key] = self._censuses.get(key, 0) + 1
+            begin, everyone = time.monotonic(), frozenset(ranks)
+
+            def refuse() -> None:  # for somebody who is alive and does not come
+                late = [f for f in self.failures if f.kind == "timeout" and f.at > begin]
+                self._refuse_failed(everyone, late)
+
+            found = self._come(f"alive {key}", number, {"op": "census"}, doing, refuse, None)
+            return found.payloads
+
+    def _come(
+        self, key: str, number: int, message: dict[str, Any], doing: str,
+        refuse: Callable[[], None], timeout: float | None,
+    ) -> Meeting:
+        """Waits in a meeting. refuse: raises when there is nobody to wait for any more."""
         meeting = self._meetings[key, number] = Meeting()
         doing = f"{doing} at {user_line(threading.get_ident())}"
-        message = {"op": "meet", "set": key, "k": number, "doing": doing}
-        self._channel.send({**message, "value": f"{value} after {here.count}"})
+        self._channel.send({**message, "set": key, "k": number, "doing": doing})
         self._begin_wait("meet", doing)
+        end = None if timeout is None else time.monotonic() + timeout
         try:
-            while not meeting.lock.acquire(timeout=0.5):  # so that Ctrl-C gets through
-                self._refuse_failed(here.ranks)
+            while True:
+                left = 0.5 if end is None else min(0.5, max(0.0, end - time.monotonic()))
+                if meeting.lock.acquire(timeout=left):
+                    return meeting
+                refuse()
+                if end is not None and time.monotonic() >= end:
+                    end = None  # the coordinator has the last word: all may be there by now
+                    self._channel.send({"op": "withdraw", "set": key, "k": number})
         finally:
             self._end_wait()
             del self._meetings[key, number]
-        if not meeting.met:
-            self._refuse_failed(here.ranks)
 
     def wait(self, raw: Any) -> None:
         """Waits until a raw buffer is computed."""
@@ -217,6 +272,13 @@ class Watch:
         meeting = self._meetings.get((message["set"], message["k"]))
         if meeting is not None:
             meeting.met = True
+            meeting.payloads = message.get("payloads", [])
+            meeting.lock.release()
+
+    def _on_withdrawn(self, message: dict[str, Any]) -> None:
+        meeting = self._meetings.get((message["set"], message["k"]))
+        if meeting is not None:
+            meeting.withdrawn = message["text"]
             meeting.lock.release()
 
     def _on_fail(self, message: dict[str, Any]) -> None:

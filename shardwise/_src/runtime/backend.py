@@ -24,6 +24,7 @@ from jaxlib import xla_client as xc
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.runtime import cuda, forks, host, processes
+from shardwise._src.runtime.in_flight import CPU_WINDOW
 
 JAXLIB_VERSION: str = _version.__version__
 JAXLIB: tuple[int, ...] = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:2]])
@@ -452,6 +453,15 @@ def block_until_ready(raws: Sequence[Any]) -> None:
             processes.wait(raw)
         return
     _jax.batched_block_until_ready(list(raws))
+
+
+def finish_launches() -> None:
+    """Waits until all arrays of this process are computed, and collective programs have ended."""
+    CPU_WINDOW.finish()
+    for platform_client in list(_clients.values()):
+        for raw in platform_client.live_arrays():
+            if not (raw.is_deleted() or raw.is_ready()):
+                processes.wait(raw)
 
 
 forks.closed_by_fork(

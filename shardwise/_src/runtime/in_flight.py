@@ -40,6 +40,12 @@ class Window:
         """Notes a launch by one of its results, which is kept until the launch has ended."""
         self._pending.append(output)
 
+    def finish(self) -> None:
+        """Waits for what is in flight; what fails is an error here, if another process is why."""
+        for output in list(self._pending):
+            if not output.is_deleted():
+                processes.wait(output)
+
     def drain(self) -> None:
         """Waits for all that is in flight."""
         while self._pending:

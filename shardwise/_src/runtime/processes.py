@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from jaxlib import _jax
 
-from shardwise._src.runtime import transports
+from shardwise._src.runtime import preemption, transports
 
 RuntimeFailure = _jax.JaxRuntimeError
 HAS_TLS = "mtls_cert_file" in (_jax.get_distributed_runtime_client.__doc__ or "")
@@ -82,6 +82,7 @@ def part() -> None:
     _State.gate = None
     if _State.link is not None:
         here, _State.link = _State.link, None
+        preemption.end()
         here.client.shutdown()
 
 
@@ -97,6 +98,11 @@ def wait(raw: Any) -> None:
         raw.block_until_ready()
     else:
         _State.gate.wait(raw)
+
+
+def reached_preemption_sync_point(step: int) -> bool:
+    """Whether all processes are to save at this step, as one is about to be ended."""
+    return preemption.reached(None if _State.link is None else _State.link.client, step)
 
 
 def explained(error: BaseException) -> BaseException:

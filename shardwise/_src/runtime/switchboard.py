@@ -32,6 +32,7 @@ class Peer:
         self.secured = secured  # False while TLS shakes hands
         self.incoming = b""
         self.outgoing = b""
+        self.asked = 0  # whether the selector tells when more can be sent
         self.rank = -1  # until it joins
         self.about: dict[str, Any] = {}  # host, pid, the address that it comes from
         self.seen = time.monotonic()
@@ -57,6 +58,7 @@ class Meeting:
     def __init__(self) -> None:
         self.values: dict[int, str] = {}
         self.doing: dict[int, str] = {}
+        self.payloads: dict[int, str] = {}
         self.begin = time.monotonic()
 
 
@@ -76,6 +78,10 @@ def ranks_of(key: str) -> list[int]:
 def counted(ranks: list[int]) -> str:
     shown = ", ".join(map(str, ranks[:16])) + (", …" if len(ranks) > 16 else "")
     return f"process {shown}" if len(ranks) == 1 else f"processes {shown}"
+
+
+def encoded(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
 
 
 class Switchboard:
@@ -99,6 +105,7 @@ class Switchboard:
         self.empty_since = time.monotonic()
         self.first_arrival = 0.0
         self.meetings: dict[tuple[str, int], Meeting] = {}
+        self.censuses: dict[tuple[str, int], Meeting] = {}
         self.launches: dict[str, dict[int, tuple[str, int, str]]] = {}
         self.stalls: dict[int, Stall] = {}
         self.told: set[tuple[Any, str]] = set()  # what was reported once
@@ -107,6 +114,7 @@ class Switchboard:
     # ------------------------------------------------------------------ connections
 
     def run(self) -> None:
+        ticked = 0.0
         while not (self.orphaned and self._is_over()):
             for key, mask in self.selector.select(TICK):
                 if key.data is None:
@@ -115,7 +123,9 @@ class Switchboard:
                     self._read_parent(key.fileobj)
                 else:
                     self._serve(key.data, mask)
-            self._tick()
+            if not self.started or time.monotonic() - ticked > TICK:
+                ticked = time.monotonic()
+                self._tick()
 
     def _is_over(self) -> bool:
         open_ones = [p for p in (*self.peers.values(), *self.strangers) if p.sock is not None]
@@ -176,9 +186,12 @@ class Switchboard:
                 return
 
     def send(self, peer: Peer, message: dict[str, Any]) -> None:
+        self._send_line(peer, encoded(message))
+
+    def _send_line(self, peer: Peer, line: bytes) -> None:
         if peer.sock is None:
             return
-        peer.outgoing += json.dumps(message).encode() + b"\n"
+        peer.outgoing += line
         try:
             self._flush(peer)
         except (ssl.SSLWantWriteError, BlockingIOError):
@@ -192,8 +205,9 @@ class Switchboard:
                 sent = peer.sock.send(peer.outgoing)
                 peer.outgoing = peer.outgoing[sent:]
         finally:
-            if peer.sock is not None and peer.sock.fileno() >= 0:
-                more = selectors.EVENT_WRITE if peer.outgoing else 0
+            more = selectors.EVENT_WRITE if peer.outgoing else 0
+            if more != peer.asked and peer.sock is not None and peer.sock.fileno() >= 0:
+                peer.asked = more
                 self.selector.modify(peer.sock, selectors.EVENT_READ | more, peer)
 
     def _closed(self, peer: Peer) -> None:
@@ -283,6 +297,7 @@ class Switchboard:
         meeting = self.meetings.setdefault((key, number), Meeting())
         meeting.values[peer.rank] = message["value"]
         meeting.doing[peer.rank] = message["doing"]
+        meeting.payloads[peer.rank] = message["payload"]
         if len(set(meeting.values.values())) > 1:
             first = next(r for r, v in meeting.values.items() if v != message["value"])
             self._differ(key, {first: meeting.doing[first], peer.rank: message["doing"]}, "")
@@ -290,10 +305,47 @@ class Switchboard:
         ranks = ranks_of(key)
         if len(meeting.values) == len(ranks):
             del self.meetings[key, number]
-            for rank in ranks:
-                self.send(self.peers[rank], {"op": "met", "set": key, "k": number})
+            told = [meeting.payloads[r] for r in ranks]
+            self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
             return
         self._mind_absent(key, meeting)
+
+    def _met(self, ranks: list[int], about: dict[str, Any]) -> None:
+        line = encoded({"op": "met", **about})
+        for rank in ranks:
+            self._send_line(self.peers[rank], line)
+
+    def _on_withdraw(self, peer: Peer, message: dict[str, Any]) -> None:
+        """Lets one that does not wait any longer go, unless all are there by now."""
+        key, number = message["set"], message["k"]
+        meeting = self.meetings.get((key, number))
+        if meeting is None or peer.rank not in meeting.values:
+            return
+        missing = [self.peers[r] for r in ranks_of(key) if r not in meeting.values]
+        for held in (meeting.values, meeting.doing, meeting.payloads):
+            held.pop(peer.rank)
+        if not meeting.values:
+            del self.meetings[key, number]
+        late = " ".join(f"{p.name} did not come.{p.at()}" for p in missing[:16])
+        self.send(peer, {"op": "withdrawn", "set": key, "k": number, "text": late})
+
+    def _on_census(self, peer: Peer, message: dict[str, Any]) -> None:
+        meeting = self.censuses.setdefault((message["set"], message["k"]), Meeting())
+        meeting.values[peer.rank], meeting.doing[peer.rank] = "", message["doing"]
+        self._mind_censuses()
+
+    def _mind_censuses(self) -> None:
+        """Lets those go on who have waited for all that are alive."""
+        for (key, number), meeting in list(self.censuses.items()):
+            alive = [r for r in ranks_of(key.split()[1]) if not self.peers[r].gone]
+            if meeting.values.keys() >= set(alive):
+                del self.censuses[key, number]
+                self._met(alive, {"set": key, "k": number, "payloads": alive})
+                continue
+            missing = [r for r in alive if r not in meeting.values]
+            doing = next(iter(meeting.doing.values()))
+            waited = time.monotonic() - meeting.begin
+            self._mind_wait(list(meeting.values), missing, waited, doing, id(meeting))
 
     def _on_leave(self, peer: Peer, message: dict[str, Any]) -> None:
         peer.line = str(message["line"])[:500] or peer.line
@@ -361,6 +413,7 @@ class Switchboard:
                 self._lost(peer, f"there was no sign of life of it for {silent:.0f} s: it is "
                            "stopped, or its machine or network is down")
                 self.send(peer, {"op": "dropped"})
+        self._mind_censuses()
         for key in {key for key, _ in self.meetings}:
             self._mind_meetings(key, now)
         for key in list(self.launches):

@@ -1,0 +1,359 @@
+"""What programs of many processes do with host values: meeting, gathering, comparing.
+
+    sync_global_devices("data is there")            # all wait for all
+    process_allgather({"loss": 0.5})                # {"loss": array([0.5, 0.7])} in two processes
+    broadcast_one_to_all(np.random.rand(3))         # what process 0 has
+    assert_equal(params, "params")                  # or say which leaf differs, and where
+
+Each is called by all processes, in the same order. What does not fit together is an error in all of
+them, which names the argument, before anything is sent. In a program of one process they work too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array
+from shardwise._src.base.errors import ProcessFailureError
+from shardwise._src.distributed import exchange
+from shardwise._src.distributed.exchange import Leaf, here, named_leaves, on_host, result
+from shardwise._src.distributed.tiles import Tiles
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.words import brief, counted, shown
+from shardwise._src.runtime import backend, processes
+from shardwise._src.types.dtypes import is_inexact
+
+FEW = 8  # elements of values that messages show
+
+
+def _count() -> int:
+    at = here()
+    return 1 if at is None else at.count
+
+
+def _is_elsewhere(x: Any) -> bool:
+    """Whether it is an array of which parts are in other processes."""
+    return isinstance(x, Array) and not x.is_fully_addressable
+
+
+# ----------------------------------------------------------------------------------- gathering
+
+
+@hides_frames
+def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
+    """The values of all processes, in all processes, as NumPy arrays.
+
+    Args:
+      in_tree: a tree of values that each process has for itself, NumPy arrays, numbers or arrays on
+        its own devices, of the same shapes and dtypes in all; or of arrays over the devices of
+        several processes, which come out whole.
+      tiled: whether the values are joined along their first dimension. If not, they are stacked
+        along a new one, of the size of the processes. Numbers are stacked in both cases.
+
+    Returns:
+      The tree with NumPy arrays: of shape (processes, *shape), or (processes * n, ...) for values
+      of shape (n, ...) if tiled. Bits are as they were. Typed keys come out as an array of keys.
+
+    Raises:
+      ValueError: shapes, dtypes or structures differ between processes; or an array over several
+        processes is given without tiled=True.
+      TypeError: a value is neither an array nor a number.
+      UnexpectedTracerError: a value is traced.
+    """
+    what = "process_allgather"
+    named, tree = named_leaves(what, "in_tree", in_tree)
+    if not tiled:
+        for name, x in named:
+            if _is_elsewhere(x):
+                raise ValueError(
+                    f"{what}: {name} is {x.aval.str_short(True)} over the devices of several "
+                    "processes: one array, with nothing to stack. Pass tiled=True to get it whole."
+                )
+    if _count() == 1:
+        leaves = [on_host(what, name, x) for name, x in named]
+        return tree.unflatten([result(x, x.value if tiled else x.value[None]) for x in leaves])
+    whole = {i: Tiles(name, x) for i, (name, x) in enumerate(named) if _is_elsewhere(x)}
+    own = [whole[i].leaf if i in whole else on_host(what, *row) for i, row in enumerate(named)]
+    out: list[Any] = []
+    for i, (leaf, rows) in enumerate(zip(own, _gathered(what, tree, own), strict=True)):
+        if i in whole:
+            out.append(result(leaf, whole[i].joined(rows)))
+        elif tiled and leaf.shape:
+            out.append(result(leaf, rows.reshape(-1, *rows.shape[2:])))
+        else:
+            out.append(result(leaf, rows))
+    return tree.unflatten(out)
+
+
+def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
+    """The values of all processes stacked along a new first dimension, by leaf."""
+    count = _count()
+    little = _those_that_fit(leaves, exchange.LITTLE // count)
+    sent = b"".join([leaves[i].value.tobytes() for i in little])
+    said = exchange.told(what, tree, [(x.name, x.type) for x in leaves], exchange.as_text(sent))
+    rows = {i: np.empty((count, leaves[i].value.nbytes), np.uint8) for i in little}
+    for rank, text in enumerate(said):
+        data, at = exchange.as_bytes(text), 0
+        for i in little:
+            end = at + leaves[i].value.nbytes
+            rows[i][rank] = np.frombuffer(data[at:end], np.uint8)
+            at = end
+    stacked: list[np.ndarray] = []
+    for i, leaf in enumerate(leaves):
+        came = rows[i] if i in rows else exchange.all_rows(_bytes_of(leaf))
+        shape = (count, *leaf.value.shape)
+        stacked.append(came.reshape(-1).view(leaf.value.dtype).reshape(shape))
+    return stacked
+
+
+def _those_that_fit(leaves: Sequence[Leaf], room: int) -> list[int]:
+    """The smallest of the leaves, as many as there is room for; in their order."""
+    found: list[int] = []
+    for i in sorted(range(len(leaves)), key=lambda i: leaves[i].value.nbytes):
+        room -= leaves[i].value.nbytes
+        if room < 0:
+            break
+        found.append(i)
+    return sorted(found)
+
+
+def _bytes_of(leaf: Leaf) -> np.ndarray:
+    return leaf.value.reshape(-1).view(np.uint8)
+
+
+@hides_frames
+def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
+    """The values of one process, in all processes, as NumPy arrays.
+
+    Args:
+      in_tree: a tree of NumPy arrays, numbers, or arrays on the devices of this process, of the
+        same shapes and dtypes in all processes. Only the values of the source matter.
+      is_source: whether this process is the source, which one of them must be. By default process 0
+        is.
+
+    Returns:
+      The tree with NumPy arrays of the same shapes and dtypes. Bits are as they were. Typed keys
+      come out as an array of keys.
+
+    Raises:
+      ValueError: shapes, dtypes or structures differ between processes; or not one is the source.
+      TypeError: a value is neither an array nor a number.
+      UnexpectedTracerError: a value is traced.
+    """
+    what = "broadcast_one_to_all"
+    named, tree = named_leaves(what, "in_tree", in_tree)
+    for name, x in named:
+        if _is_elsewhere(x) and not x.is_fully_replicated:
+            raise ValueError(
+                f"{what}: {name} is {x.aval.str_short(True)} over the devices of several "
+                "processes, so that no process has all of it. Use process_allgather(tiled=True)."
+            )
+    leaves = [on_host(what, name, x) for name, x in named]
+    if _count() == 1:
+        _check_sources(what, [0] if is_source in (None, True) else [])
+        return tree.unflatten([result(x, x.value) for x in leaves])
+    mine = backend.process_index() == 0 if is_source is None else bool(is_source)
+    little = _those_that_fit(leaves, exchange.LITTLE)
+    sent = b"".join([leaves[i].value.tobytes() for i in little]) if mine else b""
+    note = exchange.as_text(sent) if mine else None
+    said = exchange.told(what, tree, [(x.name, x.type) for x in leaves], note)
+    sources = [rank for rank, text in enumerate(said) if text is not None]
+    _check_sources(what, sources)
+    data, at = exchange.as_bytes(said[sources[0]]), 0
+    out: list[Any] = []
+    for i, leaf in enumerate(leaves):
+        if i in little:
+            end = at + leaf.value.nbytes
+            came, at = np.frombuffer(bytearray(data[at:end]), np.uint8), end
+        else:
+            came = exchange.from_one(_bytes_of(leaf) if mine else None, leaf.value.nbytes)
+        out.append(result(leaf, came.view(leaf.value.dtype).reshape(leaf.value.shape)))
+    return tree.unflatten(out)
+
+
+def _check_sources(what: str, sources: Sequence[int]) -> None:
+    if len(sources) != 1:
+        who = f"the processes {', '.join(map(str, sources))} are" if sources else "no process is"
+        raise ValueError(f"{what}: {who} the source. Pass is_source=True in one of them.")
+
+
+# ------------------------------------------------------------------------------------- meeting
+
+
+@hides_frames
+def sync_global_devices(name: str, timeout: float | None = None) -> None:
+    """Waits until all processes are here, and programs in flight on the devices have ended.
+
+    Args:
+      name: of the place in the program, the same in all processes.
+      timeout: seconds; None for as long as `wait_timeout_secs` says.
+
+    Raises:
+      TimeoutError: some process did not come within `timeout`; it says which, and where it was.
+        They may still meet: call it again.
+      ProcessFailureError: another process is lost, or comes to another place.
+    """
+    at = here()
+    backend.finish_launches()
+    if at is not None:
+        what = f"sync_global_devices({name!r})"
+        try:
+            at.watch.meet(what, timeout=timeout)
+        except TimeoutError as error:
+            raise TimeoutError(f"{what}: within {timeout:g} s {error}") from None
+
+
+@hides_frames
+def assert_equal(in_tree: Any, fail_message: str = "") -> None:
+    """Raises, in all processes, if they do not have the same values.
+
+    Values are equal as numbers: 0.0 and -0.0 are, and so are two NaN. Of arrays over the devices of
+    several processes, the parts that more than one process has are compared.
+
+    Args:
+      in_tree: a tree of NumPy arrays, numbers or arrays.
+      fail_message: begins the message.
+
+    Raises:
+      AssertionError: trees, shapes, dtypes or values differ; it names the leaf and the processes.
+      UnexpectedTracerError: a value is traced.
+    """
+    what = "assert_equal"
+    named, treedef = named_leaves(what, "in_tree", in_tree)
+    if _count() == 1:
+        return
+    head = f"{fail_message}: " if fail_message else ""
+    types, digests = [], []
+    for name, x in named:
+        tiles = Tiles(name, x) if _is_elsewhere(x) else None
+        leaf = on_host(what, name, x) if tiles is None else tiles.leaf
+        types.append((name, leaf.type if tiles is None else f"{leaf.type} over {x.sharding}"))
+        held = {"": leaf.value} if tiles is None else tiles.held()
+        digests.append({index: _digest(part) for index, part in held.items()})
+    try:
+        said = exchange.told(what, treedef, types, digests)
+    except ValueError as error:
+        raise AssertionError(f"{head}{error}") from None
+    for i, (name, kind) in enumerate(types):
+        text = _unequal([row[i] for row in said])
+        if text:
+            raise AssertionError(
+                f"{head}{name} of type {kind} is not the same in all processes: {text}."
+            )
+
+
+def _digest(value: np.ndarray) -> str:
+    """What equal values have in common; with the value itself, if it is small."""
+    plain = value
+    if is_inexact(value.dtype):
+        plain = np.where(np.isnan(value), np.asarray(np.nan, value.dtype), value + 0)
+    digest = hashlib.sha256(np.asarray(plain, order="C").tobytes()).hexdigest()[:32]
+    return f"{digest} {brief(value.tolist())}" if value.size <= FEW else digest
+
+
+def _unequal(digests: Sequence[Mapping[str, str]]) -> str:
+    """Which processes have something else than others, in words; '' if none."""
+    for index in sorted({index for one in digests for index in one}):
+        groups: dict[str, list[int]] = {}
+        texts: dict[str, str] = {}
+        for rank, one in enumerate(digests):
+            if index in one:
+                digest, _, text = one[index].partition(" ")
+                groups.setdefault(digest, []).append(rank)
+                texts[digest] = text
+        if len(groups) > 1:
+            at = f"at {index}, " if index else ""
+            if not all(texts.values()):
+                return f"{at}{', '.join(map(_named, groups.values()))} differ"
+            has = [
+                f"{_named(ranks)} {'has' if len(ranks) == 1 else 'have'} {texts[d]}"
+                for d, ranks in groups.items()
+            ]
+            return at + ", ".join(has)
+    return ""
+
+
+def _named(ranks: Sequence[int]) -> str:
+    word = "process" if len(ranks) == 1 else "processes"
+    return f"{word} {', '.join(map(str, ranks[:16]))}{', …' if len(ranks) > 16 else ''}"
+
+
+# ----------------------------------------------------------------------------- who is there
+
+
+@contextlib.contextmanager
+def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
+    """The devices whose processes are alive, which the processes of these agree on.
+
+    All processes of `devices` that are alive must come to the `with` statement, and leave it; they
+    wait for each other at both ends.
+
+    Args:
+      devices: some of this process among them.
+
+    Yields:
+      Those of them that belong to processes that are alive, in the order of their ids.
+
+    Raises:
+      ValueError: no device, or none of this process, is given.
+      ProcessFailureError: when it is left, if a process of these devices was lost inside;
+        `failed_devices` has its devices.
+    """
+    chosen = sorted(devices, key=lambda d: d.id)
+    if all(d.process_index != backend.process_index() for d in chosen):
+        raise ValueError(
+            f"live_devices: {counted(len(chosen), 'device')} given, and none is of this process, "
+            f"{backend.process_index()}. Call it in the processes of the devices only."
+        )
+    before = _living(chosen)
+    error: Exception | None = None
+    try:
+        yield before
+    except Exception as found:
+        error = found
+    after = _living(chosen)
+    lost = [d for d in before if d not in after]
+    if lost:
+        ranks = sorted({d.process_index for d in lost})
+        raise ProcessFailureError(
+            f"live_devices: {_named(ranks)} failed, and with it the devices "
+            f"{[d.id for d in lost]}.", ranks, lost,
+        ) from error
+    if error is not None:
+        raise error
+
+
+def _living(devices: Sequence[Any]) -> list[Any]:
+    at = here()
+    ranks = {d.process_index for d in devices}
+    if at is None or len(ranks) == 1:
+        return list(devices)
+    alive = set(at.watch.census(sorted(ranks), "live_devices"))
+    return [d for d in devices if d.process_index in alive]
+
+
+@hides_frames
+def reached_preemption_sync_point(step_id: int) -> bool:
+    """Whether this is the step at which all processes are to save, as one is about to be ended.
+
+    Call it in every process at every step, with the step's number. From the first call on, SIGTERM
+    does not end a process: it is the notice that one will be ended soon. The processes then agree
+    on the next step that none has reached; in that step it is true.
+
+    In a program of one process it is the first step after the signal; there, and only in a main
+    thread that has set no handler of its own.
+
+    Raises:
+      TypeError: step_id is no integer.
+    """
+    if isinstance(step_id, bool) or not isinstance(step_id, int | np.integer):
+        raise TypeError(
+            f"reached_preemption_sync_point: step_id must be an integer; got {shown(step_id)}."
+        )
+    here()
+    return processes.reached_preemption_sync_point(int(step_id))

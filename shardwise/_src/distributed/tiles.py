@@ -1,0 +1,119 @@
+"""The parts of an array over the devices of several processes, as bytes that each can send.
+
+Each distinct tile is sent by one process: the first that holds it. All send as many, so that a
+collective can do it; those that have fewer send zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array
+from shardwise._src.arrays.interchange import NARROW, is_narrow
+from shardwise._src.core.ground import untraced
+from shardwise._src.distributed.exchange import Leaf, on_host
+from shardwise._src.moving import transfer
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.runtime import backend, memory
+
+
+class Tiles:
+    """leaf: what this process sends, of shape (tiles, *tile), with the type of the whole array."""
+
+    def __init__(self, name: str, x: Array):
+        self._dtype = None
+        with untraced():
+            if x.sharding.partial_axes[0]:  # addends: what is sent is their sum
+                spec = x.sharding.spec.update(unreduced=frozenset())
+                x = transfer.move(x, x.sharding.with_spec(spec))
+            if is_narrow(x):
+                self._dtype = x.dtype
+                x = convert_element_type(x, dtype=np.dtype(NARROW[x.dtype.name]))
+        self._array = x
+        self._stored = x._sig.stored
+        self._full = x.sharding.tile_shape(self._stored.shape)
+        self._owned: list[list[tuple[Any, int]]] = []  # by process: index and position
+        if x.is_fully_replicated:
+            value = np.empty(0, self._stored.dtype)
+        else:
+            self._find_owners()
+            value = self._block()
+        self.leaf = Leaf(name, value, self._dtype or x.dtype, x.shape)
+
+    def _find_owners(self) -> None:
+        here, shape = self._array.sharding, self._stored.shape
+        by_process: dict[int, list[tuple[Any, int]]] = {}
+        replicas = here.replica_ids(shape)
+        for position, index in enumerate(here.indices(shape)):
+            if not replicas[position]:
+                process = here.devices[position].process_index
+                by_process.setdefault(process, []).append((index, position))
+        for tiles in by_process.values():
+            tiles.sort(key=lambda tile: _starts(tile[0]))
+        self._owned = [by_process.get(i, []) for i in range(max(by_process) + 1)]
+
+    def _block(self) -> np.ndarray:
+        """The tiles of this process, one after the other."""
+        rank = backend.process_index()
+        mine = self._owned[rank] if rank < len(self._owned) else []
+        count = max(map(len, self._owned))
+        shape, dtype = (count, *self._full), self._stored.dtype
+        parts = self._array._host_parts([position for _, position in mine]) if mine else []
+        if len(parts) == count and all(part.shape == self._full for part in parts):
+            flat = memory.whole(parts, (count * self._full[0], *self._full[1:]), dtype)
+            if flat is not None:
+                return flat.reshape(shape)
+        (block,) = memory.blocks(1, shape, dtype)
+        pairs = []
+        for i in range(count):
+            part = parts[i] if i < len(parts) else None
+            if part is None or part.shape != self._full:
+                block[i] = np.zeros((), dtype)
+            if part is not None:
+                pairs.append((block[(i, *[slice(n) for n in part.shape])], part))
+        memory.copy_all(pairs)
+        return block
+
+    def joined(self, rows: np.ndarray) -> np.ndarray:
+        """The whole array, as stored, from what all processes have sent: (processes, *block)."""
+        if not self._owned:
+            value = on_host("process_allgather", self.leaf.name, self._array).value
+        elif self._is_in_order(rows):
+            value = rows.reshape(self._stored.shape)
+        else:
+            value = np.empty(self._stored.shape, self._stored.dtype)
+            pairs = []
+            for rank, tiles in enumerate(self._owned):
+                for i, (index, _) in enumerate(tiles):
+                    to = value[index]
+                    pairs.append((to, rows[(rank, i, *[slice(n) for n in to.shape])]))
+            memory.copy_all(pairs)
+        return value if self._dtype is None else value.astype(self._dtype)
+
+    def _is_in_order(self, rows: np.ndarray) -> bool:
+        """Whether the tiles lie in memory as the whole array does."""
+        if rows.size != self._stored.size or self._full[1:] != self._stored.shape[1:]:
+            return False
+        starts = [_starts(index) for tiles in self._owned for index, _ in tiles]
+        return starts == sorted(starts)
+
+    def held(self) -> dict[str, np.ndarray]:
+        """What this process has, by a text of its index."""
+        x = self._array
+        indices = x.sharding.addressable_devices_indices_map(self._stored.shape)
+        here = dict(zip(x.sharding.devices, range(len(x.sharding.devices)), strict=True))
+        found: dict[str, int] = {}
+        for device, index in indices.items():
+            found.setdefault(_text(index, self._stored.shape), here[device])
+        return dict(zip(found, x._host_parts(list(found.values())), strict=True)) if found else {}
+
+
+def _starts(index: Any) -> tuple[int, ...]:
+    return tuple([s.start or 0 for s in index])
+
+
+def _text(index: Any, shape: tuple[int, ...]) -> str:
+    bounds = [s.indices(n)[:2] for s, n in zip(index, shape, strict=True)]
+    return f"[{', '.join([f'{a}:{b}' for a, b in bounds])}]"

@@ -1,0 +1,18 @@
+"""What programs of many processes do with host values: gathering, broadcasting, meeting."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.base.errors import ProcessFailureError as ProcessFailureError
+    from shardwise._src.distributed.multihost import assert_equal as assert_equal
+    from shardwise._src.distributed.multihost import broadcast_one_to_all as broadcast_one_to_all
+    from shardwise._src.distributed.multihost import live_devices as live_devices
+    from shardwise._src.distributed.multihost import process_allgather as process_allgather
+    from shardwise._src.distributed.multihost import (
+        reached_preemption_sync_point as reached_preemption_sync_point,
+    )
+    from shardwise._src.distributed.multihost import sync_global_devices as sync_global_devices
+
+lazy_names(__name__)
