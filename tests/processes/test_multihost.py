@@ -47,7 +47,7 @@ GATHER = """
               (grid, P("y", "x")), (turned, P("x", "y")), (flat.update(), P("x"))]
     for i, (mesh, spec) in enumerate(places):
         for shape in ((8, 4), (13, 7), (3, 2), (256, 512)):
-            for dtype in (np.float32, ml_dtypes.bfloat16, bool):
+            for dtype in (np.float32, ml_dtypes.bfloat16, bool)[: 1 if shape[0] > 100 else 3]:
                 v = (np.arange(np.prod(shape)) * 7 % 251).reshape(shape).astype(dtype)
                 place = NamedSharding(mesh, spec)
                 x = sw.make_array_from_callback(shape, place, v.__getitem__, dtype)
@@ -85,7 +85,7 @@ GATHER = """
 
     # A barrier: what was launched before has ended; processes that were late are waited for.
     ones = np.ones((8, 8))
-    x = sw.make_array_from_callback((8, 8), NamedSharding(flat, P("x")), ones.__getitem__)
+    x = sw.make_array_from_callback((8, 8), NamedSharding(flat, P("x")), ones.__getitem__, "f")
     slow = sw.jit(lambda x: sw.lax.fori_loop(0, 300, lambda i, x: x @ x / 8, x))(x)
     m.sync_global_devices("after the loop")
     assert slow.is_ready()
@@ -102,7 +102,7 @@ GATHER = """
 """
 
 
-@pytest.mark.parametrize(("count", "devices"), sampled([(2, 2), (4, 1), (2, 1), (4, 2), (3, 2)], 1))
+@pytest.mark.parametrize(("count", "devices"), sampled([(2, 2), (4, 1), (2, 1), (3, 2)], 1))
 def test_values_go_round(count, devices):
     results = run_processes(GATHER, count, devices=devices, timeout=100)
     assert [r.out for r in results] == [f"done {count}\n"] * count

@@ -182,7 +182,9 @@ def put(
     The bytes are copied before the call returns: later writes to `shards` are not seen.
     apart: the caller knows that no shards share memory, or that all do.
     """
-    if not apart and len(on) > 1:
+    if len(on) > 1 and not placement._internal_device_list.is_fully_addressable:
+        shards = _apart(shards, not_all=True)
+    elif not apart and len(on) > 1:
         shards = _apart(shards)
     return _jax.batched_device_put(
         aval, placement, shards, on, True, False,
@@ -190,15 +192,16 @@ def put(
     )
 
 
-def _apart(shards: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+def _apart(shards: Sequence[np.ndarray], not_all: bool = False) -> Sequence[np.ndarray]:
     """The shards without shared memory, unless all share it.
 
-    jaxlib 0.10 to 0.12 fails ("bad_function_call") on shards of which some are the same memory.
+    jaxlib 0.10 to 0.12 fails ("bad_function_call") on shards of which some are the same memory, and
+    (not_all) on those of which all are, if the array has others in other processes.
     """
     if not shards[0].size:
         return [np.empty(s.shape, s.dtype) for s in shards]
     places = [s.__array_interface__["data"][0] for s in shards]
-    if len(set(places)) in (1, len(places)):
+    if len(set(places)) == len(places) or (len(set(places)) == 1 and not not_all):
         return shards
     seen: set[int] = set()
     out: list[np.ndarray] = []
