@@ -19,6 +19,8 @@ OF_ANY_TYPE = {
     "shardwise.device_put_replicated": "a tree of arrays",
     "shardwise.device_put_sharded": "a tree of arrays",
     "shardwise.pure_callback": "a tree like `result_shape_dtypes`",
+    "shardwise.experimental.multihost_utils.host_local_array_to_global_array": "a tree of arrays",
+    "shardwise.experimental.multihost_utils.global_array_to_host_local_array": "a tree of arrays",
     "shardwise.experimental.multihost_utils.process_allgather": "a tree with NumPy's arrays",
     "shardwise.experimental.multihost_utils.broadcast_one_to_all": "a tree with NumPy's arrays",
     "shardwise.experimental.io_callback": "a tree like `result_shape_dtypes`",

@@ -6,6 +6,12 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.base.errors import ProcessFailureError as ProcessFailureError
+    from shardwise._src.distributed.host_local import (
+        global_array_to_host_local_array as global_array_to_host_local_array,
+    )
+    from shardwise._src.distributed.host_local import (
+        host_local_array_to_global_array as host_local_array_to_global_array,
+    )
     from shardwise._src.distributed.multihost import assert_equal as assert_equal
     from shardwise._src.distributed.multihost import broadcast_one_to_all as broadcast_one_to_all
     from shardwise._src.distributed.multihost import live_devices as live_devices

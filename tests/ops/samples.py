@@ -42,6 +42,9 @@ UNSAMPLED: dict[str, str] = {
     "ordered_io_callback": "calls the user's function; tests/effects/test_callbacks.py",
     "debug_callback": "calls the user's function; tests/effects/test_callbacks.py",
     "ordered_debug_callback": "calls the user's function; tests/effects/test_callbacks.py",
+    **{name: "of values of one process; tests/processes/test_host_local.py" for name in (
+        "host_local_array_to_global_array", "global_array_to_host_local_array",
+    )},
     "device_put": "moves its operand; tests/api/test_device_put.py",
     "to_memory": "moves its operand; tests/api/test_layouts.py",
     "inspect_sharding": "has no results; tests/explain",

@@ -1,0 +1,224 @@
+"""Values that each process has for itself as parts of one array, and back: type casts.
+
+    x = host_local_array_to_global_array(batch, mesh, P("data"))      # the batches of all processes
+    y = global_array_to_host_local_array(x, mesh, P("data"))          # what this process has of it
+
+No element moves between processes, and a shard that is on its device already stays there. A
+dimension grows by as many times as the mesh axes that split it are longer than in the part of the
+mesh that is this process's own, `mesh.local_mesh`. Both are ops: they can be staged, differentiated
+(each is the other's transpose) and mapped. A compiled program is the same in all processes, so only
+the types of its values are cast there: where a shape would change, it cannot be compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.prefixes import broadcast_prefix
+from shardwise._src.arrays.array import Array, wrap
+from shardwise._src.arrays.signature import signature
+from shardwise._src.core.ground import untraced
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import leaf_paths
+from shardwise._src.messages.words import shown
+from shardwise._src.moving import transfer
+from shardwise._src.runtime import backend
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.array_type import ArrayType, with_sharding
+from shardwise._src.types.dtypes import float0
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
+
+Shape = tuple[int, ...]
+
+
+@functools.lru_cache(256)
+def _of_process(sharding: NamedSharding) -> NamedSharding:
+    """The same split over this process's part of the mesh."""
+    mesh: Any = sharding.mesh
+    return NamedSharding(mesh.process_mesh(backend.process_index()), sharding.spec)
+
+
+def _resized(shape: Shape, before: Any, after: Any) -> Shape:
+    """The shape under another sharding that has shards of the same size.
+
+    Raises:
+      ValueError: the shards would not be even.
+    """
+    tiles, others = before.tiling(len(shape)).dims, after.tiling(len(shape)).dims
+    for dim, (n, k) in enumerate(zip(shape, tiles, strict=True)):
+        if n % k:
+            raise ValueError(
+                f"dimension {dim} of size {n} is split over {k} devices under {before}, which does "
+                "not come out even, and each must have as many elements as the others. Pad it, or "
+                "use make_array_from_process_local_data with a global_shape."
+            )
+    return tuple([n // k * m for n, k, m in zip(shape, tiles, others, strict=True)])
+
+
+def _global_type(op: Op, x: ArrayType, *, sharding: NamedSharding) -> ArrayType:
+    shape = _resized(x.shape, _of_process(sharding), sharding)
+    return with_sharding(x.update(shape=shape, spec=None, mesh=None), sharding)
+
+
+def _local_type(op: Op, x: ArrayType, *, sharding: NamedSharding) -> ArrayType:
+    here = _of_process(sharding)
+    shape = _resized(x.shape, sharding, here)
+    return with_sharding(x.update(shape=shape, spec=None, mesh=None), here)
+
+
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: NamedSharding) -> str:
+    if ins[0].shape != outs[0].shape:
+        raise NotImplementedError(
+            f"{op.name}: {ins[0].str_short(True)} would become {outs[0].str_short(True)} in a "
+            "compiled program, which is one for all processes, and has no values of a single one. "
+            "Call it outside of jit: compile what comes before and after it."
+        )
+    return x
+
+
+def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    return op(x, **params), None if t is None else op(t, **params)
+
+
+def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) -> tuple[Any, int]:
+    """Each device has all of the hidden dimension."""
+    (x,), (d,) = args, dims
+    entries = [*sharding.spec, *[None] * (type_of(x).ndim - 1 - len(sharding.spec))]
+    entries.insert(d, None)
+    return op(x, sharding=sharding.with_spec(PartitionSpec(*entries))), d
+
+
+def _to_global(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
+    sharding = params["sharding"]
+    with untraced():
+        x = transfer.relayout(transfer.move(args[0], _of_process(sharding)), None)
+    return _relabelled(x, _global_type(op, x.aval, sharding=sharding), sharding)
+
+
+def _to_local(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
+    sharding = params["sharding"]
+    with untraced():
+        x = transfer.relayout(transfer.move(args[0], sharding), None)
+    return _relabelled(x, _local_type(op, x.aval, sharding=sharding), _of_process(sharding))
+
+
+def _relabelled(x: Array, t: ArrayType, sharding: Any) -> Array:
+    """The shards of this process as those of another array."""
+    if sharding is x.sharding:
+        return x
+    sig = signature(t, sharding, True)
+    raws = x._single_buffers(x.sharding.addressable_positions)
+    if len(sig.devices) == 1:
+        return wrap(backend.rewrap(raws[0], sig.physical, sig.placement), sig)
+    return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
+
+
+to_global = Op(
+    "host_local_array_to_global_array",
+    type_rule=_global_type,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=lambda op, ct, x, *, sharding: [to_local(ct, sharding=sharding)],
+    batch=_batch,
+    eager=_to_global,
+    shardings=("sharding",),
+    elements=Elements.MOVED,
+)
+to_local = Op(
+    "global_array_to_host_local_array",
+    type_rule=_local_type,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=lambda op, ct, x, *, sharding: [to_global(ct, sharding=sharding)],
+    batch=_batch,
+    eager=_to_local,
+    shardings=("sharding",),
+    elements=Elements.MOVED,
+)
+
+
+@hides_frames
+def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
+    """Arrays over the devices of all processes, of what each process has.
+
+    A type cast: nothing is sent. See also `make_array_from_process_local_data`, which takes uneven
+    shapes, and meshes in which the devices of a process are not next to each other.
+
+    Args:
+      local_inputs: a tree of arrays, NumPy arrays or numbers, of the same shapes in all processes;
+        along axes that a spec does not name, of the same values, too. Arrays that are over several
+        processes already are returned as they are.
+      global_mesh: the devices; those of each process are a block of it.
+      pspecs: a PartitionSpec, or a tree of them that is a prefix of local_inputs.
+
+    Returns:
+      The tree with arrays under NamedSharding(global_mesh, spec): of f32[4] in each of two
+      processes f32[8], if the spec splits it over both, and f32[4] under PartitionSpec().
+
+    Raises:
+      ValueError: a dimension is not divided by its number of devices; the mesh has no devices of
+        this process, or not in one block; a spec is None, or does not fit.
+    """
+    what = "host_local_array_to_global_array"
+    return _cast(what, "local_inputs", local_inputs, global_mesh, pspecs, to_global)
+
+
+@hides_frames
+def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
+    """What this process has of arrays that are over several: arrays on its devices.
+
+    A type cast, if the arrays are split as the specs say; others are resharded before.
+
+    Args:
+      global_inputs: a tree of arrays. Those on devices of this process alone are returned as they
+        are.
+      global_mesh, pspecs: as for `host_local_array_to_global_array`.
+
+    Returns:
+      The tree with arrays under NamedSharding(global_mesh.local_mesh, spec).
+
+    Raises:
+      ValueError: as `host_local_array_to_global_array`.
+    """
+    what = "global_array_to_host_local_array"
+    return _cast(what, "global_inputs", global_inputs, global_mesh, pspecs, to_local)
+
+
+def _cast(what: str, root: str, tree: Any, mesh: Any, pspecs: Any, op: Op) -> Any:
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"{what}: global_mesh must be a Mesh; got {shown(mesh)}.")
+    leaves, treedef = flatten(tree)
+    specs = broadcast_prefix(pspecs, tree, f"{what}: pspecs", _is_spec, root)
+    paths = leaf_paths(tree)
+    out: list[Any] = []
+    for path, x, spec in zip(paths, leaves, specs, strict=True):
+        if not _is_spec(spec):
+            raise ValueError(
+                f"{what}: the spec of {root}{path} is {shown(spec)}. It must be a PartitionSpec; "
+                "PartitionSpec() is for a value that is the same in all processes."
+            )
+        if x.__class__ is Array and x.is_fully_addressable == (op is to_local):
+            out.append(x)  # it is what it is to become
+            continue
+        if getattr(x, "dtype", None) == float0:
+            x = np.zeros(np.shape(x), np.bool_)
+        try:
+            sharding = NamedSharding(mesh, spec)
+            op.type_rule(op, type_of(x), sharding=sharding)
+        except ValueError as error:
+            t = type_of(x).str_short(True)
+            raise ValueError(f"{what}: {root}{path} of type {t}: {error}") from None
+        out.append(op(x, sharding=sharding))
+    return treedef.unflatten(out)
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, PartitionSpec)
