@@ -7,7 +7,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-matrix browser lint bench size clean
+.PHONY: help install demo test test-all test-matrix browser clusters lint bench size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test-matrix: install  ## smoke tests on every supported pair of Python and jaxli
 
 browser:           ## Chromium, in which tests look at pictures (on Debian, as root)
 	@sh tools/browser.sh
+
+clusters:          ## Slurm, Open MPI and MPICH, which tests start programs by (Debian, as root)
+	@sh tools/clusters.sh
 
 lint: install      ## ruff and pyright; pyright and mypy on programs of users
 	$(BIN)/ruff check .

@@ -48,6 +48,7 @@ AccountingStorageType=accounting_storage/none
 NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=500 State=UNKNOWN
 PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
 SlurmdParameters=config_overrides
+FirstJobId={first_job}
 """
 
 
@@ -67,7 +68,8 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
     controller, node = _free_ports(2)
     conf = folder / "slurm.conf"
     conf.write_text(CONFIGURATION.format(
-        host=socket.gethostname().partition(".")[0], folder=folder, controller=controller, node=node
+        host=socket.gethostname().partition(".")[0], folder=folder, controller=controller,
+        node=node, first_job=1 + secrets.randbelow(60_000),  # ports follow from it
     ))
     env = {"PATH": _PATH, "HOME": str(folder), "SLURM_CONF": str(conf), "LANG": "C.UTF-8"}
     started = []

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from shardwise._src.runtime.switchboard import is_of
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1  # seconds between attempts to connect
 
 
@@ -22,10 +24,12 @@ class Channel:
     """One connection. A thread of its own reads from it; any may send."""
 
     def __init__(self, sock: Any):
+        sock.settimeout(None)
         self._sock = sock
         self._lock = threading.Lock()
         self._left = b""
         self.closed = False
+        self.problem = ""  # why it closed
 
     def send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode() + b"\n"
@@ -45,8 +49,8 @@ class Channel:
             data = self._sock.recv(1 << 16)
         except (ssl.SSLWantReadError, BlockingIOError):
             return []
-        except OSError:
-            data = b""
+        except OSError as error:
+            data, self.problem = b"", said(error)
         if not data:
             self.closed = True
             return None
@@ -72,14 +76,17 @@ class Channel:
 
 
 def connect(
-    host: str, port: int, deadline: float, tls: ssl.SSLContext | None, name: str
+    host: str, port: int, deadline: float, tls: ssl.SSLContext | None, uri_prefix: str | None
 ) -> Channel:
     """Connects as soon as somebody listens at the address.
 
-    deadline: by `time.monotonic`. name: that the certificate at the other end must be for.
+    deadline: by `time.monotonic`.
+    uri_prefix: what a name in the certificate at the other end must begin with, if not None; else
+      it must be for the host.
 
     Raises:
       TimeoutError: nobody does until then; it says what went wrong last.
+      Refused: who listens there has no such certificate.
     """
     pause, problem = FIRST_PAUSE, "no attempt was made"
     while True:
@@ -89,15 +96,42 @@ def connect(
         try:
             sock = socket.create_connection((host, port), timeout=min(left, 10.0))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            secured = sock if tls is None else tls.wrap_socket(sock, server_hostname=name)
-            secured.settimeout(None)
-            return Channel(secured)
+            return Channel(sock if tls is None else _secured(sock, tls, host, uri_prefix))
         except ssl.SSLError as error:
-            raise Refused(f"TLS: {error.reason or error}") from error
+            raise Refused(said(error)) from error
         except OSError as error:
-            problem = error.strerror or str(error)
+            problem = said(error)
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _secured(
+    sock: socket.socket, tls: ssl.SSLContext, host: str, uri_prefix: str | None
+) -> ssl.SSLSocket:
+    secured = tls.wrap_socket(sock, server_hostname=host)
+    if uri_prefix is not None and not is_of(secured, uri_prefix):
+        secured.close()
+        raise Refused(f"TLS: its certificate has no URI that begins with {uri_prefix!r}")
+    return secured
+
+
+def said(error: OSError) -> str:
+    """What a failure of a connection was, in short."""
+    if isinstance(error, ssl.SSLError):
+        text = getattr(error, "verify_message", "") or error.reason or str(error)
+        return f"TLS: {text.replace('_', ' ').lower() if text.isupper() else text}"
+    return error.strerror or str(error)
+
+
+def _answers(channel: Channel) -> list[dict[str, Any]]:
+    try:
+        messages = channel.read(0.25) or []
+        return [{"op": message["op"], **message} for message in messages]
+    except (ValueError, TypeError, LookupError) as error:
+        line = str(getattr(error, "doc", "")).strip()
+        raise Refused(
+            "what listens there is no coordinator" + (f": it says {line[:60]!r}" if line else "")
+        ) from None
 
 
 def joined(
@@ -108,21 +142,25 @@ def joined(
     warn: called with the seconds that it has taken, each time a while has passed.
 
     Raises:
-      Refused: with the coordinator's reason.
+      Refused: with the coordinator's reason; or what answers is no coordinator.
       TimeoutError: there is no answer until the deadline.
     """
     channel.send({"op": "join", **about})
     begin = time.monotonic()
     noted = begin
     while True:
-        for message in channel.read(0.25) or ():
+        for message in _answers(channel):
             if message["op"] == "go":
                 return message
             if message["op"] == "refused":
                 raise Refused(message["why"])
         now = time.monotonic()
         if channel.closed:
-            raise Refused("the coordinator closed the connection: is something else at its port?")
+            why = f" ({channel.problem})" if channel.problem else ""
+            raise Refused(
+                f"what listens there closed the connection{why}: is it a coordinator, of the same "
+                "release, with TLS if this process has TLS, and without it otherwise?"
+            )
         if now > deadline:
             raise TimeoutError("the coordinator does not answer")
         if now - noted > 30:

@@ -139,6 +139,7 @@ def initialize(
     ):
         if not value > 0:
             raise ValueError(f"initialize: {name} must be positive; got {value!r}.")
+    processes.check_transport(config.cpu_collectives_implementation.value)
     part = partition(partition_index, slice_index, os.environ)
     deadline = time.monotonic() + initialization_timeout
     coordinator = None
@@ -285,14 +286,14 @@ def _joined(
     where = f"the coordinator at {at(host, port)}"
     seconds = deadline - time.monotonic()
     try:
-        channel = connect(host, port, deadline, tls_context(tls), host)
+        channel = connect(host, port, deadline, tls_context(tls), tls and tls.uri_prefix)
     except TimeoutError as error:
         raise TimeoutError(
             f"initialize: process {place.index} of {place.count} did not reach {where} within "
             f"{seconds:.0f} s (`initialization_timeout`): {error}. {_why_unreached(place)}"
         ) from None
     except Refused as error:
-        raise RuntimeError(f"initialize: {where} was not joined: {error}") from None
+        raise RuntimeError(f"initialize: {where}: {error}") from None
     about = {
         "rank": place.index, "count": place.count, "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -306,7 +307,13 @@ def _joined(
         return channel, joined(channel, about, deadline + 5, note)
     except Refused as error:
         channel.close()
-        raise RuntimeError(f"initialize: {error}") from None
+        raise RuntimeError(f"initialize: {where}: {error}") from None
+    except TimeoutError:
+        channel.close()
+        raise TimeoutError(
+            f"initialize: {where} does not answer within {seconds:.0f} s "
+            "(`initialization_timeout`): is something else at its port?"
+        ) from None
     except BaseException:
         channel.close()
         raise

@@ -220,6 +220,22 @@ def cpu_options() -> dict[str, Any]:
     }
 
 
+def check_transport(name: str) -> None:
+    """Whether CPU devices can be connected so.
+
+    Raises:
+      RuntimeError: says what is missing.
+    """
+    why = transports.why_no_mpi() if name == "mpi" else ""
+    if why:
+        raise RuntimeError(
+            f"initialize: cpu_collectives_implementation is 'mpi', but {why}. XLA calls MPI "
+            "through MPItrampoline: build MPIwrapper (https://github.com/eschnett/MPIwrapper) with the MPI "
+            "that starts this program, and have MPITRAMPOLINE_LIB name its libmpiwrapper.so; or "
+            "use 'gloo', which needs nothing."
+        )
+
+
 def plugin_options() -> dict[str, Any]:
     """The same for clients of plugins, which take the client of the service apart."""
     here = _State.link

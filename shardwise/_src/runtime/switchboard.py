@@ -19,6 +19,8 @@ import time
 from typing import Any
 
 LINE = 1 << 22  # bytes of a message at most
+FIRST_LINE = 1 << 12  # of one with which a process joins
+STRANGER = 20.0  # seconds in which who connects must join
 WINDOW = 4096  # launches that are remembered of each set of processes
 TICK = 0.25  # seconds
 GATHERING = 2.0  # seconds to wait for the stacks of all processes
@@ -35,7 +37,7 @@ class Peer:
         self.asked = 0  # whether the selector tells when more can be sent
         self.rank = -1  # until it joins
         self.about: dict[str, Any] = {}  # host, pid, the address that it comes from
-        self.seen = time.monotonic()
+        self.begin = self.seen = time.monotonic()
         self.line = ""  # the line of the user's program that it was at
         self.waiting = ""  # for what
         self.kind = ""  # of wait: for a "launch", in a "meet"
@@ -82,6 +84,12 @@ def counted(ranks: list[int]) -> str:
 
 def encoded(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
+
+
+def is_of(sock: ssl.SSLSocket, uri_prefix: str) -> bool:
+    """Whether a URI in the certificate of a peer begins so."""
+    names = (sock.getpeercert() or {}).get("subjectAltName", ())
+    return any(kind == "URI" and str(name).startswith(uri_prefix) for kind, name in names)
 
 
 class Switchboard:
@@ -155,6 +163,9 @@ class Switchboard:
         try:
             if not peer.secured:
                 peer.sock.do_handshake()
+                prefix = self.asked["tls"]["uri_prefix"]
+                if prefix and not is_of(peer.sock, prefix):
+                    raise ValueError("a certificate for something else")
                 peer.secured = True
             if mask & selectors.EVENT_READ:
                 self._receive(peer)
@@ -162,8 +173,8 @@ class Switchboard:
                 self._flush(peer)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
             return
-        except (OSError, ValueError):
-            self._closed(peer)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            self._closed(peer)  # what it sent is not one of our messages, or it is gone
 
     def _receive(self, peer: Peer) -> None:
         data = peer.sock.recv(1 << 16)
@@ -174,7 +185,7 @@ class Switchboard:
             return
         peer.seen = time.monotonic()
         *lines, peer.incoming = (peer.incoming + data).split(b"\n")
-        if len(peer.incoming) > LINE:
+        if len(peer.incoming) > (FIRST_LINE if peer.rank < 0 else LINE):
             raise ValueError("a message without end")
         for line in lines:
             message = json.loads(line)
@@ -227,10 +238,11 @@ class Switchboard:
     # ------------------------------------------------------------------ the start
 
     def _on_join(self, peer: Peer, message: dict[str, Any]) -> None:
-        rank, count = message["rank"], message["count"]
+        rank, count = int(message["rank"]), message["count"]
+        if peer.rank >= 0:
+            raise ValueError("it has joined already")
         peer.about = {k: str(message[k])[:200] for k in ("host", "pid", "versions")}
         peer.about["address"] = peer.sock.getpeername()[0].removeprefix("::ffff:")
-        self.strangers.discard(peer)
         peer.rank = rank
         other = self.peers.get(rank)
         if count != self.count:
@@ -247,11 +259,13 @@ class Switchboard:
                 "all processes must run the same"
             )
         else:
+            self.strangers.discard(peer)
             self.first_arrival = self.first_arrival or time.monotonic()
             self.peers[rank] = peer
             self._start()
             return
-        self.send(peer, {"op": "refused", "why": f"{peer.name} cannot join: {why}."})
+        name, peer.rank = peer.name, -1  # it stays a stranger
+        self.send(peer, {"op": "refused", "why": f"{name} cannot join: {why}."})
 
     def _of_other_versions(self, peer: Peer) -> list[Peer]:
         return [p for p in self.peers.values() if p.about["versions"] != peer.about["versions"]]
@@ -404,6 +418,8 @@ class Switchboard:
 
     def _tick(self) -> None:
         now = time.monotonic()
+        for peer in [p for p in self.strangers if now - p.begin > STRANGER]:
+            self._closed(peer)
         if not self.started:
             self._mind_arrival(now)
             return

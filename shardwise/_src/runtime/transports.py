@@ -37,6 +37,19 @@ def service(address: str, count: int, **options: Any) -> Any:
     return _jax.get_distributed_runtime_service(address, count, recoverable=True, **options)
 
 
+def why_no_mpi() -> str:
+    """What is missing for MPI between CPU devices; "" if nothing is known to be.
+
+    XLA calls MPI through MPItrampoline, which ends the process where it finds no library.
+    """
+    path = os.environ.get("MPITRAMPOLINE_LIB")
+    if not hasattr(_jax, "make_mpi_collectives"):
+        return "this jaxlib is built without MPI"
+    if not path:
+        return "the environment variable MPITRAMPOLINE_LIB is not set"
+    return "" if os.path.isfile(path) else f"MPITRAMPOLINE_LIB names {path!r}, which is no file"
+
+
 def mpi() -> Any:
     """MPI, of the library that `MPITRAMPOLINE_LIB` names."""
     collectives = _jax.make_mpi_collectives()
