@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.runtime.switchboard import is_of
+from shardwise._src.runtime.certificates import is_of
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1  # seconds between attempts to connect
 

@@ -230,9 +230,9 @@ def check_transport(name: str) -> None:
     if why:
         raise RuntimeError(
             f"initialize: cpu_collectives_implementation is 'mpi', but {why}. XLA calls MPI "
-            "through MPItrampoline: build MPIwrapper (https://github.com/eschnett/MPIwrapper) with the MPI "
-            "that starts this program, and have MPITRAMPOLINE_LIB name its libmpiwrapper.so; or "
-            "use 'gloo', which needs nothing."
+            "through MPItrampoline: build MPIwrapper (https://github.com/eschnett/MPIwrapper) with "
+            "the MPI that starts this program, and have MPITRAMPOLINE_LIB name its "
+            "libmpiwrapper.so; or use 'gloo', which needs nothing."
         )
 
 

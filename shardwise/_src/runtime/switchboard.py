@@ -18,6 +18,8 @@ import ssl
 import time
 from typing import Any
 
+from shardwise._src.runtime.certificates import is_of
+
 LINE = 1 << 22  # bytes of a message at most
 FIRST_LINE = 1 << 12  # of one with which a process joins
 STRANGER = 20.0  # seconds in which who connects must join
@@ -84,12 +86,6 @@ def counted(ranks: list[int]) -> str:
 
 def encoded(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
-
-
-def is_of(sock: ssl.SSLSocket, uri_prefix: str) -> bool:
-    """Whether a URI in the certificate of a peer begins so."""
-    names = (sock.getpeercert() or {}).get("subjectAltName", ())
-    return any(kind == "URI" and str(name).startswith(uri_prefix) for kind, name in names)
 
 
 class Switchboard:
