@@ -14,6 +14,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise._src.arrays.array import Array
 from shardwise._src.runtime import backend, host
+from tests.helpers.errors import fails
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, ROWS, placed
 
 EVERYWHERE = [(p, r) for p in PLACES for r in ROWS]
@@ -79,14 +80,25 @@ def test_on_cpu_each_distinct_index_is_read_once(monkeypatch):
 def test_what_this_process_cannot_read(monkeypatch):
     _, x = placed("sharded", "even")
     monkeypatch.setattr(Array, "is_fully_addressable", property(lambda self: False))
-    for use in (np.asarray, np.array, pickle.dumps, lambda v: v.tolist(), lambda v: v.item(0)):
+    for use in (np.asarray, np.array, lambda v: v.tolist(), lambda v: v.item(0)):
         with pytest.raises(RuntimeError) as caught:
             use(x)
         assert str(caught.value) == (
             "array of type f32[8,2] spans devices of other processes, so this process cannot read "
-            "its value. Use `process_allgather` to collect it, or `addressable_shards` for the "
-            "local parts."
+            "its value. Ways out: `shardwise.experimental.multihost_utils.process_allgather(x, "
+            "tiled=True)` gives all of it to each process, `shardwise.device_put(x, sharding)` "
+            "with a replicated sharding over the same devices makes it readable, and "
+            "`x.addressable_shards` are the parts that are here. The first two are called in all "
+            "of these processes."
         )
+    fails(
+        TypeError,
+        "cannot pickle an array of type f32[8,2] that spans devices of other processes: a pickle "
+        "holds a value, and this process has a part. Pickle the data of its `addressable_shards` "
+        "in each process, or collect it first with `shardwise.experimental.multihost_utils."
+        "process_allgather(x, tiled=True)`.",
+        pickle.dumps, x,
+    )
     for text in (repr(x), str(x), f"{x}"):
         assert text.startswith("Array(shape=(8, 2), dtype=float32) sharded as NamedSharding(")
     _, y = placed("replicated", "even")

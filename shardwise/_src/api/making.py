@@ -60,7 +60,8 @@ def make_array_from_callback(
       data_callback: gets a tuple of slices and gives that part of the array: a NumPy array, an
         `Array` (no copy if it is on the right device), or what `numpy.asarray` takes. It is called
         once for each distinct index that this process holds, replicas share the result; not for
-        empty parts, unless the whole array is empty.
+        empty parts, unless the whole array is empty, or this process has no other parts and
+        `dtype` is not given.
       dtype: of the result, to which parts are converted; by default that of the parts.
 
     Raises:
@@ -69,9 +70,9 @@ def make_array_from_callback(
       UnexpectedTracerError: if a part is a traced value.
     """
     new = _Making("make_array_from_callback", shape, sharding, dtype)
-    for part in new.parts:
-        if all(part.shape) or not all(new.shape):
-            new.put(part, part.devices, data_callback(part.index))
+    full = [part for part in new.parts if all(part.shape) or not all(new.shape)]
+    for part in full or (new.parts[:1] if dtype is None else ()):  # one tells the dtype
+        new.put(part, part.devices, data_callback(part.index))
     return new.finish()
 
 

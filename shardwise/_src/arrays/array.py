@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import slice_
 from shardwise._src.runtime import backend, forks, host, memory, processes
 from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.devices import processes_text
 from shardwise._src.types.layout import Format, Layout
 from shardwise._src.types.sharding import SingleDeviceSharding
 
@@ -217,8 +219,14 @@ class Array(Interchange, metaclass=_ArrayMeta):
         return self._live().is_ready()
 
     def on_device_size_in_bytes(self) -> int:
-        """Bytes on the devices of this process together: replicas and padding count."""
-        return self._live().on_device_size_in_bytes()
+        """Bytes on all its devices together, those of other processes too: replicas and padding
+        count."""
+        raw = self._live()
+        if not self._sig.sharding.has_addressable_devices:  # jaxlib does not say
+            t = self._sig.physical
+            tile = self._sig.sharding.tile_shape(t.shape)
+            return math.prod(tile) * t.dtype.itemsize * len(self._sig.devices)
+        return raw.on_device_size_in_bytes()
 
     # -- host --
 
@@ -259,7 +267,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
         usual = self._sig.layout is None or not self._is_on_cpu()
         if len(devices) == 1 and usual:
             return [backend.fetch_one(impl, dtype)]
-        if self._is_on_cpu() and self.is_fully_addressable:
+        if self._is_on_cpu():
             kind = self._sig.sharding.memory_kind
             return [host.shard_view(impl, devices, p, dtype, kind) for p in positions]
         raws = self._single_buffers(positions)
@@ -277,11 +285,21 @@ class Array(Interchange, metaclass=_ArrayMeta):
 
     def _fetch(self) -> np.ndarray:
         self._live()
+        if not self._sig.sharding.has_addressable_devices:
+            owners = processes_text(sorted({d.process_index for d in self._sig.devices}))
+            raise RuntimeError(
+                f"array of type {self.aval.str_short(True)} is on devices of {owners}, and this "
+                "process cannot read its value. Put it on devices of this process, with "
+                "`shardwise.device_put(x, sharding)` in all of these processes and in this one."
+            )
         if not (self.is_fully_addressable or self.is_fully_replicated):
             raise RuntimeError(
                 f"array of type {self.aval.str_short(True)} spans devices of other processes, so "
-                "this process cannot read its value. Use `process_allgather` to collect it, or "
-                "`addressable_shards` for the local parts."
+                "this process cannot read its value. Ways out: `shardwise.experimental."
+                "multihost_utils.process_allgather(x, tiled=True)` gives all of it to each "
+                "process, `shardwise.device_put(x, sharding)` with a replicated sharding over the "
+                "same devices makes it readable, and `x.addressable_shards` are the parts that are "
+                "here. The first two are called in all of these processes."
             )
         if self._sig.sharding.partial_axes[0]:
             spec = self._sig.sharding.spec.update(unreduced=set())
@@ -363,7 +381,7 @@ def _part(array: Array, position: int, without: int | None = None) -> Array:
     sig = signature(t, there, committed, layout)  # of what shares the memory
     if len(array._sig.devices) == 1 and without is None:
         return wrap(backend.rewrap(array._live(), sig.physical, sig.placement), sig)
-    if not (array._is_on_cpu() and array.is_fully_addressable):
+    if not array._is_on_cpu() or (is_narrow(array) and not array.is_fully_addressable):
         return _device_part(array, position, sig)
     sig = signature(t, there, committed)
     t = sig.physical

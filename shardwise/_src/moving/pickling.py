@@ -1,7 +1,8 @@
 """Pickled and copied arrays: value, dtype and weak type survive, the place does not.
 
 A pickle may be read where those devices are not, so the result is uncommitted on the default
-device. `copy.copy` and `copy.deepcopy` give the same, by way of the devices.
+device. `copy.copy` and `copy.deepcopy` give the same, by way of the devices. An array with parts in
+other processes is copied in place, and cannot be pickled.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from shardwise._src.types.sharding import SingleDeviceSharding
 
 
 def copied(x: Array) -> Array:
-    """The same value in memory of its own, uncommitted on the default device."""
+    """The same value in memory of its own, uncommitted on the default device.
+
+    An array that spans processes stays where it is.
+    """
+    if not x.is_fully_addressable:
+        return transfer.copy(x)
     there = SingleDeviceSharding(transfer.default_single())
     y = transfer.move(x, Format(None, there))
     if x._sig.devices == there.devices:  # then `move` shares the memory
@@ -33,6 +39,14 @@ def copied(x: Array) -> Array:
 
 
 def _reduced(x: Array) -> tuple[Any, ...]:
+    readable = x.is_fully_addressable or x.is_fully_replicated
+    if not (readable and x.sharding.has_addressable_devices):
+        raise TypeError(
+            f"cannot pickle an array of type {x.aval.str_short(True)} that spans devices of other "
+            "processes: a pickle holds a value, and this process has a part. Pickle the data of "
+            "its `addressable_shards` in each process, or collect it first with `shardwise."
+            "experimental.multihost_utils.process_allgather(x, tiled=True)`."
+        )
     return reduced("array", x._value(), x.dtype, x.shape, x.aval.weak_type)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array, Gone, wrap
-from shardwise._src.arrays.interchange import is_narrow
+from shardwise._src.arrays.interchange import NARROW, is_narrow
 from shardwise._src.arrays.signature import Signature, kept_near, signature
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.config import default_device
@@ -25,9 +25,11 @@ from shardwise._src.core.program import Program, Var
 from shardwise._src.lowering.module import module_text
 from shardwise._src.lowering.storage import order_of, stated_kind, storage_of
 from shardwise._src.moving.between_devices import by_pieces
+from shardwise._src.moving.between_processes import between_processes, handle
 from shardwise._src.moving.from_host import by_host, from_host, is_large
 from shardwise._src.moving.from_host import put_parts as put_parts
 from shardwise._src.moving.regions import within_processes
+from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharding import reshard
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
@@ -67,6 +69,8 @@ def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = N
         sig, indices, apart = _plan(value.shape, value.dtype, sharding, committed, current().key)
     else:
         sig, indices, apart = _plan_of(t or type_of(value), sharding, committed)
+    if indices is not None and not indices:
+        return handle(sig)
     if indices is not None and value.__class__ is np.ndarray and is_large(sig):
         return from_host(sig, value)
     try:
@@ -100,7 +104,7 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
             f"for. Put it as a whole, and use `shardwise.sharding.reshard(x, {sharding.spec})`."
         )
     sig = signature(t, sharding, committed)
-    if len(sig.devices) == 1:
+    if len(sig.devices) == 1 and sharding.addressable_positions:
         return sig, None, True
     indices = sharding.addressable_devices_indices_map(t.shape)
     distinct = {tuple((s.start, s.stop) for s in index) for index in indices.values()}
@@ -180,7 +184,13 @@ def move(x: Any, target: Any) -> Array:
         return move(_by_op(x, _without_addends(sig.sharding)), target)
     if target.partial_axes[0]:
         return _by_op(move(x, _without_addends(target)), target)
-    return PLANS[strategy(x, target)](x, target)
+    way = strategy(x, target)
+    if is_narrow(x) and (way == "between" or (way == "host" and not x.is_fully_addressable)):
+        wide = move(_converted(x, np.dtype(NARROW[x.dtype.name])), target)
+        return _converted(wide, x.dtype)
+    if way != "between" and not target.has_addressable_devices:
+        return handle(signature(x.aval, target, True))
+    return PLANS[way](x, target)
 
 
 def _by_op(x: Array, target: Any) -> Array:
@@ -209,9 +219,11 @@ def strategy(x: Array, target: Any) -> str:
     if same_platform and _same_tiles(x, target):
         return "copy"
     if here.is_fully_addressable and not target.is_fully_addressable:
+        if sig.committed and _processes(here).isdisjoint(_processes(target)):
+            return "between"
         return "host"  # each process has the value, as with one from the host
     if not within_processes(here, target, sig.stored.shape):
-        return "gather"
+        return "between"
     return "host" if x._is_on_cpu() or not same_platform else "pieces"
 
 
@@ -326,8 +338,28 @@ def _copy(x: Array, target: Any) -> Array:
     """In the default layout: on CPU jaxlib copies others wrongly."""
     assert x._sig.layout is None
     sig = signature(x.aval, target, True)
+    if not x.is_fully_addressable:
+        return _copied_here(x, sig)
     impl = backend.copy_to_devices(x._live(), backend.device_list(target.devices), sig.placement)
     return wrap(backend.rewrap(impl, sig.physical, sig.placement), sig)
+
+
+def _copied_here(x: Array, sig: Signature) -> Array:
+    """The copies of the shards in this process; jaxlib copies no array that spans several."""
+    positions, tile = x.sharding.addressable_positions, sig.sharding.tile_shape(sig.stored.shape)
+    kind, t = sig.sharding.memory_kind, array_type(tile, sig.stored.dtype)
+    ones = [
+        signature(t, SingleDeviceSharding(sig.devices[p], kind), True) for p in positions
+    ]
+    if x._is_on_cpu() and not is_narrow(x):
+        pairs = zip(ones, x._raw_parts(positions), strict=True)
+        raws = [backend.put(s.physical, s.placement, (part,), s.devices) for s, part in pairs]
+    else:
+        raws = backend.copy_each(
+            x._single_buffers(positions),
+            [backend.device_list(s.devices) for s in ones], [s.placement for s in ones],
+        )
+    return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
 
 
 def _by_pieces(x: Array, target: Any) -> Array:
@@ -339,17 +371,28 @@ def _by_pieces(x: Array, target: Any) -> Array:
     return _copy(by_pieces(x, target.with_memory_kind(None)), target)
 
 
-def _gathered(x: Array, target: Any) -> Array:
-    """By way of a copy of all in each process that holds a part."""
-    whole = GSPMDSharding.get_replicated(x._sig.devices)
-    if within_processes(whole, target, x._sig.stored.shape):
-        return move(_on_same_devices(x, whole), target)
-    theirs, ours = [{d.process_index for d in s.devices} for s in (whole, target)]
-    raise RuntimeError(
-        f"array of type {x.aval.str_short(True)} is on devices of the processes {sorted(theirs)}; "
-        f"the target needs it in the processes {sorted(ours - theirs)}, too, which hold nothing of "
-        "it. Put it on devices of all of them when it is made, or use `broadcast_one_to_all`."
-    )
+def _between(x: Array, target: Any) -> Array:
+    theirs, ours = _processes(x.sharding), _processes(target)
+    if len(theirs) == 1 and not x.sharding.addressable_positions and theirs < ours:
+        (owner,) = theirs
+        raise RuntimeError(
+            f"array of type {x.aval.str_short(True)} is on devices of process {owner} alone, which "
+            f"takes it for a value that each of the processes {sorted(ours)} has. This process "
+            "has none: use `broadcast_one_to_all` there and here, or put it on devices of all of "
+            "them when it is made."
+        )
+    return between_processes(x, target, move)
+
+
+def _converted(x: Array, dtype: np.dtype[Any]) -> Array:
+    if not x.sharding.has_addressable_devices:
+        return handle(signature(array_type(x.shape, dtype), x.sharding, True))
+    with untraced():
+        return convert_element_type(x, dtype=dtype)
+
+
+def _processes(sharding: Any) -> set[int]:
+    return {d.process_index for d in sharding.devices}
 
 
 PLANS: dict[str, Callable[[Array, Any], Array]] = {
@@ -357,7 +400,7 @@ PLANS: dict[str, Callable[[Array, Any], Array]] = {
     "copy": _copy,
     "host": by_host,
     "pieces": _by_pieces,
-    "gather": _gathered,
+    "between": _between,
 }
 
 

@@ -18,9 +18,15 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import derived, walk
 from shardwise._src.lowering.storage import bare, order_in
 from shardwise._src.moving.transfer import aligned, default_place
-from shardwise._src.runtime import shardings
+from shardwise._src.runtime import processes, shardings
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.devices import (
+    is_addressable,
+    process_of,
+    process_of_client,
+    processes_text,
+)
 from shardwise._src.types.layout import AutoLayout
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -62,6 +68,7 @@ def places_for(
     wanted, outs = list(ins), list(outs)
     held = [c._sig for c in constants if c.__class__ is Array]
     devices, committed = _choose_devices(program, sigs, names, wanted, outs, held)
+    _check_here(program, devices)
     shardings = [s.sharding for s in (*sigs, *held)]
     named = [*wanted, *shardings, *outs, *constraint_shardings(program)]
     meshes = _meshes_of([getattr(s, "mesh", None) for s in named], devices)
@@ -73,6 +80,20 @@ def places_for(
     arguments = [_target_of(s, w, devices, mesh) for s, w in zip(sigs, wanted, strict=True)]
     hidden = [_place_of(c, devices, mesh) for c in constants]
     return Places(devices, committed, meshes, hidden, arguments, results)
+
+
+def _check_here(program: Program, devices: tuple) -> None:
+    """Raises where this process has none of a program's devices."""
+    if processes.link() is None or any(map(is_addressable, devices)):
+        return
+    owners = sorted({process_of(d) for d in devices})
+    several = len(owners) > 1
+    raise RuntimeError(
+        f"{program.name} would run on devices of {processes_text(owners)}, and this process, "
+        f"{process_of_client(devices[0])}, has none of them. Call it in "
+        f"{'those processes' if several else 'that process'} only, or put its arguments on devices "
+        "of all processes that call it."
+    )
 
 
 def check_committed(

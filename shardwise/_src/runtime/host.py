@@ -35,7 +35,7 @@ def shard_view(
 ) -> NDArray[Any]:
     """What `devices[position]` holds, read-only. Waits until it is computed.
 
-    devices: all devices of the buffer, in its order; all of them of this process.
+    devices: all devices of the buffer, in its order; this one is of this process.
     dtype:   of whole bytes.
     memory_kind: of the buffer; None for the default one.
     """

@@ -6,6 +6,7 @@ where the device has them; without them it is a device of this process with no k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
 from shardwise._src.messages.words import listed
@@ -25,6 +26,11 @@ def process_of_client(device: Device) -> int:
         return 0
     index: Any = client.process_index
     return cast(int, index() if callable(index) else index)
+
+
+def processes_text(numbers: Sequence[int]) -> str:
+    """`process 1`, `the processes [0, 1]`."""
+    return f"process {numbers[0]}" if len(numbers) == 1 else f"the processes {list(numbers)}"
 
 
 def is_addressable(device: Device) -> bool:

@@ -1,0 +1,180 @@
+"""Resharding where processes lack what their devices need: what they have none of is sent to them.
+
+The only ways between processes are those of programs, which run on all of their devices. So the
+tiles of an array are stacked, one on each device of both sides, with zeros where there is none; and
+a program that only changes the order of the devices moves each tile to where it is wanted, by a
+collective permutation of bytes:
+
+    f32[6] on 2 devices of process 0 → 2 devices of process 1
+        f32[12] on all 4, tiles [a, b, 0, 0]; in the order [2, 3, 0, 1]: [0, 0, a, b]
+
+Both sides get the same tiles first, by resharding among their own devices. A tile that several
+devices want is sent on by those who have it, so that n of them take log2(n) programs.
+
+An array with no part in this process is a *handle* here: shape, dtype and sharding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array, wrap
+from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.core.ground import untraced
+from shardwise._src.moving.regions import holders, within_processes
+from shardwise._src.ops.basis import reshape
+from shardwise._src.runtime import backend
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.devices import is_addressable
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
+from shardwise._src.types.tiling import Tiling
+
+Move = Callable[[Array, Any], Array]
+Step = dict[int, int]  # from → to, positions among all devices of both sides
+
+
+def handle(sig: Signature) -> Array:
+    """An array none of whose devices are in this process."""
+    return wrap(backend.put(sig.physical, sig.placement, (), ()), sig)
+
+
+def between_processes(x: Array, target: Any, move: Move) -> Array:
+    """`x` under a sharding of which some processes do not hold what their devices get.
+
+    Called in all processes that have devices of either. move: from one sharding to another, where
+    the devices are the same or each process holds what it needs.
+    """
+    if isinstance(x.dtype, ExtendedDType):
+        return _as_stored(x, target, move)
+    ndim, shape = x.ndim, x.shape
+    here = _tiled(x.sharding, _common_dims(x.sharding, target, ndim))
+    x = move(x, here)
+    if x.size and within_processes(here, target, shape):
+        return move(x, target)
+    there = _tiled(target, here.tiling(ndim).dims)
+    return move(_sent(x, there, move), target)
+
+
+def _as_stored(keys: Array, target: Any, move: Move) -> Array:
+    """The same of an array of keys, by way of the integers that they are stored as."""
+    t = keys._sig.stored
+    here, there = [GSPMDSharding(s.devices, s.tiling(t.ndim)) for s in (keys.sharding, target)]
+    plain, sig = signature(t, here, True), signature(keys.aval, target, True)
+    x = wrap(backend.rewrap(keys._live(), plain.physical, plain.placement), plain)
+    moved = between_processes(x, there, move)
+    return wrap(backend.rewrap(moved._live(), sig.physical, sig.placement), sig)
+
+
+def _common_dims(source: Any, target: Any, ndim: int) -> tuple[int, ...]:
+    """Numbers of tiles that both sides can have: the target's, the source's, or one."""
+    for one, other in ((target, source), (source, target)):
+        dims = one.tiling(ndim).dims
+        if other.num_devices % one.tiling(ndim).num_tiles == 0:
+            return dims
+    return (1,) * ndim
+
+
+def _tiled(sharding: Any, dims: tuple[int, ...]) -> Any:
+    """The sharding, if it has these numbers of tiles, or one that has, over the same devices."""
+    if sharding.tiling(len(dims)).dims == dims and sharding.memory_kind is None:
+        return sharding
+    n = sharding.num_devices
+    tiles = int(np.prod(dims))
+    tiling = Tiling(dims, (n,), (0,), tiles < n, assignment=tuple(range(n)))
+    return GSPMDSharding(sharding.devices, tiling)
+
+
+def _sent(x: Array, there: Any, move: Move) -> Array:
+    """`x` under a sharding over other devices that has the same tiles."""
+    t = x._sig.stored
+    sig = signature(x.aval, there, True)
+    shape = there.tile_shape(t.shape)
+    tile = array_type(shape or (1,), t.dtype)
+    devices = list(dict.fromkeys((*x._sig.devices, *there.devices)))
+    tiles = {d: _reshaped(part, tile.shape) for d, part in _tiles(x).items()}
+    if any(map(is_addressable, devices)) and t.size:
+        for step in _steps(devices, x, there):
+            tiles |= _permuted(tiles, step, devices, tile, move)
+    on = [there.devices[p] for p in there.addressable_positions]
+    if not on:
+        return handle(sig)
+    raws = [_reshaped(tiles[d] if d in tiles else _zeros(tile, d), shape)._live() for d in on]
+    if len(sig.devices) == 1:
+        return wrap(backend.rewrap(raws[0], sig.physical, sig.placement), sig)
+    return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
+
+
+def _steps(devices: Sequence[Any], x: Array, there: Any) -> list[Step]:
+    """Which tiles go where, until all that are wanted are there."""
+    number = {d: i for i, d in enumerate(devices)}
+    held, wanted = [holders(s, x._sig.stored.ndim) for s in (x.sharding, there)]
+    have = [[number[x._sig.devices[p]] for p in row] for row in held]
+    need = [
+        [i for i in (number[there.devices[p]] for p in row) if i not in has]
+        for row, has in zip(wanted, have, strict=True)
+    ]
+    steps: list[Step] = []
+    while any(need):
+        step: Step = {}
+        taken: dict[int, list[int]] = {}
+        for has, lacks in zip(have, need, strict=True):
+            pairs = list(zip(tuple(has), tuple(lacks), strict=False))
+            step.update(pairs)
+            del lacks[: len(pairs)]
+            has += [to for _, to in pairs]
+            taken |= dict.fromkeys([to for _, to in pairs], has)
+        for has in have:  # what arrived took the place of what was there
+            has[:] = [i for i in has if i not in taken or taken[i] is has]
+        steps.append(step)
+    return steps
+
+
+def _permuted(
+    tiles: Mapping[Any, Array], step: Step, devices: Sequence[Any], tile: Any, move: Move
+) -> dict[Any, Array]:
+    """The tiles that arrive in a step, by device: those of this process."""
+    count = len(devices)
+    idle = [i for i in range(count) if i not in step]
+    free = [i for i in range(count) if i not in set(step.values())]
+    order = {**step, **dict(zip(idle, free, strict=True))}  # from → to, for zeros, too
+    stacked = array_type((count * tile.shape[0], *tile.shape[1:]), tile.dtype)
+    before = _stack_over(devices)
+    after = _stack_over([devices[order[i]] for i in range(count)])
+    sig = signature(stacked, before, True)
+    here = [tiles[d] if d in tiles else _zeros(tile, d) for d in devices if is_addressable(d)]
+    raw = backend.assemble(sig.physical, sig.placement, [part._live() for part in here])
+    moved = move(wrap(raw, sig), after)
+    arrived = {devices[to] for to in step.values()}
+    return {s.device: s.data for s in moved.addressable_shards if s.device in arrived}
+
+
+def _stack_over(devices: Sequence[Any]) -> NamedSharding:
+    return NamedSharding(Mesh(np.array(devices, object), ("part",)), PartitionSpec("part"))
+
+
+def _tiles(x: Array) -> dict[Any, Array]:
+    """The tiles of an array in this process, with their padding, by device."""
+    if not x.sharding.has_addressable_devices:
+        return {}
+    sig = signature(x._sig.physical, x.sharding, True)
+    plain = wrap(backend.rewrap(x._live(), sig.physical, sig.placement), sig)
+    return {shard.device: shard.data for shard in plain.addressable_shards}
+
+
+def _zeros(tile: Any, device: Any) -> Array:
+    sig = signature(tile, SingleDeviceSharding(device), True)
+    none = np.zeros(tile.shape, tile.dtype)
+    return wrap(backend.put(sig.physical, sig.placement, (none,), (device,)), sig)
+
+
+def _reshaped(tile: Array, shape: tuple[int, ...]) -> Array:
+    if tile.shape == shape:
+        return tile
+    with untraced():
+        return reshape(tile, shape=shape)
