@@ -20,12 +20,12 @@ CHUNK = 1 << 16
 LONGEST = 1 << 20  # bytes of a line that are waited for
 TAIL = 200  # lines of the errors of each that are kept
 QUIET = 0.5  # seconds without output after which a pipe that stays open is left
-_TRANSPORT = b"[Gloo] Rank"
+_TRANSPORT = (b"[Gloo] Rank", b"Expected number of connected peer ranks is")
 
 
 def is_of_transport(line: bytes) -> bool:
-    """Whether Gloo printed a line when it connected."""
-    return line.startswith(_TRANSPORT)
+    """Whether Gloo printed a line when it connected; its threads mix theirs."""
+    return any(words in line for words in _TRANSPORT)
 
 
 def is_coloured(fd: int, env: Mapping[str, str]) -> bool:

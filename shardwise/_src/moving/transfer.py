@@ -210,7 +210,8 @@ def strategy(x: Array, target: Any) -> str:
     devices share the host's memory, shards are put together there in less time, and without a
     compilation ("host"), unless `x` is still being computed: a program waits, the caller does not.
     Other devices get whole shards ("copy") or what they need out of several ("pieces"; on CPU, and
-    between platforms, "host"). "gather" is for processes that do not hold what their devices need.
+    between platforms, "host"). "between" is for processes that do not hold what their devices need;
+    a committed array of one process is the same in all only where it goes to devices of others.
     """
     sig, here = x._sig, x._sig.sharding
     if sig.devices == target.devices or here.device_set == target.device_set:
