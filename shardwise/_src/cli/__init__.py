@@ -2,6 +2,7 @@
 
     shardwise demo [flags]           trains a small transformer over virtual devices
     shardwise launch -n 4 train.py   starts a program in several processes
+    shardwise doctor                 what is here of versions, devices, clusters; whether it works
     shardwise explain-error [NAME]   what an error means and what helps; without a name: a list
     shardwise --version
 """
@@ -12,7 +13,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from shardwise._src.cli import demo, explain_error, launch
+from shardwise._src.cli import demo, doctor, explain_error, launch
 from shardwise._version import __version__
 
 
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return demo.run(arguments[1:])
     if arguments[:1] == ["launch"]:
         return launch.run(arguments[1:])
+    if arguments[:1] == ["doctor"]:
+        return doctor.run(arguments[1:])
     return explain_error.run(_parser().parse_args(arguments or ["--help"]).name)
 
 
@@ -37,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "launch", help="start a program in several processes; `shardwise launch --help`"
     )
+    commands.add_parser("doctor", help="what is here of versions, devices, clusters; does it work")
     errors = commands.add_parser("explain-error", help="what an error means, and what helps")
     errors.add_argument("name", nargs="?", help="of the error class; without it, all are listed")
     return parser
