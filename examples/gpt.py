@@ -3,11 +3,12 @@
     python examples/gpt.py                  data parallel x4, tensor parallel x2
     python examples/gpt.py --mesh 8x1       data parallel only
     python examples/gpt.py --mesh 1x1       one device, the same numbers
+    shardwise launch -n 2 examples/gpt.py   two processes of four devices each, the same numbers
 
 It shows the mesh and a sharded weight, checks the first step against one device, lists the
 collectives of the compiled step, trains, and writes some text. Ctrl-C saves; running it again
-continues, on the same or another mesh. The model is in `gpt_model.py`, the text in `gpt_text.py`,
-saving in `gpt_state.py`.
+continues, on the same or another mesh. Of several processes, the first one prints and saves. The
+model is in `gpt_model.py`, the text in `gpt_text.py`, saving in `gpt_state.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ from shardwise.explain import collectives, summarize, table, visualize_mesh, vis
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
-SAVE_EVERY = 100  # steps
 TOLERANCE = 1e-4  # of sharded against one-device loss and gradients, relative to the largest
 SAMPLE_BYTES = 320
 console = Console()
@@ -66,12 +66,17 @@ class Run:
     corpus: Corpus
     mesh: Mesh
     path: Path
+    save_every: int
 
     def put_batch(self, windows: np.ndarray) -> Any:
         return sw.device_put(windows, NamedSharding(self.mesh, P("data", None)))
 
     def put_state(self, state: dict) -> dict:
         return sw.device_put(state, state_shardings(self.config, self.mesh))
+
+    def on_host(self, tree: Any) -> Any:
+        """NumPy values of arrays on the mesh, of which a process may hold only some shards."""
+        return sw.tree.map(np.asarray, sw.device_put(tree, NamedSharding(self.mesh, P())))
 
     def batch(self, step: int) -> np.ndarray:
         config = self.config
@@ -88,6 +93,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
         kind = float if field.name == "rate" else int
         parser.add_argument(f"--{field.name}", type=kind, help=f"default {field.default}")
     parser.add_argument("--save", type=Path, default=default_path(), help="default %(default)s")
+    parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
     parser.add_argument("--fresh", action="store_true", help="start over, ignore the saved run")
     return parser.parse_args(arguments)
 
@@ -135,8 +141,11 @@ def check_config(config: Config, data: int, model: int) -> None:
 
 
 def make_mesh(data: int, model: int) -> Mesh:
-    """A mesh over the first devices; on CPU as many virtual ones as it takes."""
-    sw.config.update("num_cpu_devices", data * model)
+    """A mesh over the first devices; on CPU as many virtual ones as it takes, over all processes."""
+    processes = int(os.environ.get("SHARDWISE_NUM_PROCESSES", "1"))
+    if data * model < processes:
+        raise SystemExit(f"--mesh {data}x{model} has fewer devices than there are processes")
+    sw.config.update("num_cpu_devices", math.ceil(data * model / processes))
     devices = sw.devices()
     if len(devices) < data * model:
         devices = sw.devices("cpu")
@@ -159,10 +168,11 @@ def check_against_one_device(run: Run, state: dict, step: int) -> None:
     if run.mesh.size == 1:
         console.print("\none device: nothing to compare the step with")
         return
-    single = replace(run, mesh=Mesh(run.mesh.devices[:1, :1], ("data", "model")))
+    own = next(d for d in run.mesh.devices.flat if d.process_index == sw.process_index())
+    single = replace(run, mesh=Mesh(np.array([[own]]), ("data", "model")))
     windows = run.batch(step)
     ours = loss_and_gradients(run, state["parameters"], windows)
-    host = sw.tree.map(np.asarray, state)
+    host = run.on_host(state)
     theirs = loss_and_gradients(single, single.put_state(host)["parameters"], windows)
     loss_gap, gradient_gap = max_gap(ours[0], theirs[0]), max_gap(ours[1], theirs[1])
     largest = max(float(np.abs(leaf).max()) for leaf in sw.tree.leaves(theirs[1]))
@@ -180,7 +190,7 @@ def check_against_one_device(run: Run, state: dict, step: int) -> None:
 def loss_and_gradients(run: Run, parameters: dict, windows: np.ndarray) -> Any:
     """NumPy values of the loss and its gradients on the run's mesh."""
     function = sw.jit(sw.value_and_grad(partial(loss, config=run.config, mesh=run.mesh)))
-    return sw.tree.map(np.asarray, function(parameters, run.put_batch(windows)))
+    return run.on_host(function(parameters, run.put_batch(windows)))
 
 
 def max_gap(ours: Any, theirs: Any) -> float:
@@ -208,7 +218,7 @@ def train(run: Run, state: dict, first_validation: float) -> dict | None:
     """Trains to the last step; None if Ctrl-C asked to stop, after saving."""
     config = run.config
     compiled = compile_step(run, state)
-    begin = int(state["step"])
+    begin, stop = int(state["step"]), False
     with Interrupt() as interrupt, progress_bar() as bar:
         task = bar.add_task("", total=config.steps, completed=begin, facts="")
         started = time.perf_counter()
@@ -223,14 +233,24 @@ def train(run: Run, state: dict, first_validation: float) -> dict | None:
                 raise RuntimeError(f"the loss became {now} at step {step}; try a lower --rate")
             if not console.is_terminal and (step + 1) % 50 == 0:
                 console.print(f"step {step + 1:4d}  {facts}")
-            if interrupt.asked or (step + 1) % SAVE_EVERY == 0 or step + 1 == config.steps:
+            stop = in_any_process(run, interrupt.asked)
+            if stop or (step + 1) % run.save_every == 0 or step + 1 == config.steps:
                 save_run(run, state, first_validation)
-            if interrupt.asked:
+            if stop:
                 break
-    if interrupt.asked:
+    if stop:
         say_how_to_resume(run, int(state["step"]))
         return None
     return state
+
+
+def in_any_process(run: Run, asked: bool) -> bool:
+    """Whether some process was asked to stop: signals arrive between other steps in each."""
+    if sw.process_count() == 1:
+        return asked
+    places = NamedSharding(run.mesh, P(("data", "model")))
+    flags = sw.make_array_from_callback((run.mesh.size,), places, lambda _: np.array([asked]))
+    return bool(run.on_host(flags).any())
 
 
 def progress_bar() -> Progress:
@@ -244,8 +264,9 @@ def progress_bar() -> Progress:
 
 
 def save_run(run: Run, state: dict, first_validation: float, finished: bool = False) -> None:
-    host = sw.tree.map(np.asarray, state)
-    save(run.path, Saved(host, run.config, first_validation, finished))
+    host = run.on_host(state)
+    if sw.process_index() == 0:
+        save(run.path, Saved(host, run.config, first_validation, finished))
 
 
 def say_how_to_resume(run: Run, step: int) -> None:
@@ -312,14 +333,16 @@ def start(run: Run, saved: Saved | None) -> tuple[dict, float]:
 
 def main(arguments: list[str] | None = None) -> int:
     flags = parse_flags(arguments)
-    saved = None if flags.fresh else load(flags.save)
+    again = os.environ.get("SHARDWISE_GENERATION", "0") != "0"  # the launcher's restart of a run
+    saved = load(flags.save) if again or not flags.fresh else None
     if saved and saved.finished:
         saved = None
     config = choose_config(flags, saved)
     data, model = parse_mesh(flags.mesh)
     check_config(config, data, model)
     started = time.perf_counter()
-    run = Run(config, read_corpus(), make_mesh(data, model), flags.save)
+    run = Run(config, read_corpus(), make_mesh(data, model), flags.save, flags.save_every)
+    console.quiet = sw.process_index() > 0
     state, before = start(run, saved)
     count = count_parameters(state["parameters"])
     console.print(f"{count:,} parameters, {run.corpus.size:,} bytes of text, {config}\n")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from shardwise._src.cli import launch as command
-from shardwise._src.distributed.output import prefix
+from shardwise._src.distributed.output import Transport, prefix
 from shardwise._src.distributed.reports import Report, ending, first, last_words, report, verdict
 from tests.helpers.launching import Launch, launch
 from tests.helpers.sampling import sampled
@@ -35,7 +35,8 @@ def test_lines_have_numbers_and_are_never_mixed():
             sys.stdout.write(f"{rank} line ")
             sys.stdout.write(f"{i} " + "x" * (i % 300) + "\\n")
         print("to stderr", rank, file=sys.stderr)
-        print("[Gloo] Rank 0 is connected to 1 peer ranks.", flush=True)
+        tail = "is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+        print("[Gloo] Rank 0", tail, "\\n[Gloo] Rank [Gloo] Rank 01", tail, flush=True)
         sys.stdout.buffer.write(b"\\xff\\x00\\xfe junk\\n")
         print("no end", end="")
     """
@@ -48,6 +49,18 @@ def test_lines_have_numbers_and_are_never_mixed():
         assert mine[2000:] == [f"[{rank}] \udcff\x00\udcfe junk", f"[{rank}] no end"]
     assert len(done.out) == 3 * 2002
     assert sorted(done.err) == [f"[{rank}] to stderr {rank}" for rank in range(3)]
+
+
+def test_lines_of_gloo():
+    transport = Transport()
+    tail = b"is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+    assert transport.wrote(b"[Gloo] Rank 0 " + tail + b"\n")
+    assert not transport.wrote(b"1\n")
+    assert transport.wrote(b"[Gloo] Rank [Gloo] Rank 01 " + tail + b" " + tail[:-1] + b"\n")
+    assert not transport.wrote(b"a line between\n")
+    assert transport.wrote(b"1\n")
+    for line in (b"1\n", b"\n", tail, b"I am [Gloo] Rank 1\n"):
+        assert not transport.wrote(line)
 
 
 def test_colours():
@@ -76,7 +89,7 @@ def test_logs(tmp_path):
         import os, sys
         print("out", os.environ["SHARDWISE_PROCESS_ID"], os.environ["SHARDWISE_GENERATION"])
         print("err", file=sys.stderr)
-        print("[Gloo] Rank 0 is connected")
+        print("[Gloo] Rank 0 is connected to 3 peer ranks.")
         sys.exit(os.environ["SHARDWISE_GENERATION"] == "0")
     """
     folder = tmp_path / "some" / "logs"

@@ -7,6 +7,7 @@ are passed on as they are.
 from __future__ import annotations
 
 import os
+import re
 import select
 import selectors
 import threading
@@ -20,12 +21,29 @@ CHUNK = 1 << 16
 LONGEST = 1 << 20  # bytes of a line that are waited for
 TAIL = 200  # lines of the errors of each that are kept
 QUIET = 0.5  # seconds without output after which a pipe that stays open is left
-_TRANSPORT = (b"[Gloo] Rank", b"Expected number of connected peer ranks is")
+_PIECES = re.compile(
+    rb"(\[Gloo\] Rank|is connected to|peer ranks\.|"
+    rb"Expected number of connected peer ranks is :|[\d\s])+"
+)
 
 
-def is_of_transport(line: bytes) -> bool:
-    """Whether Gloo printed a line when it connected; its threads mix theirs."""
-    return any(words in line for words in _TRANSPORT)
+class Transport:
+    """Knows the lines that Gloo prints when it connects, among those of a process in their order.
+
+    Its threads print in pieces, which may be mixed, also with the ends of their lines.
+    """
+
+    def __init__(self) -> None:
+        self._owed = 0  # ends of lines of which the beginning has come
+
+    def wrote(self, line: bytes) -> bool:
+        if _PIECES.fullmatch(line) is None:
+            return False
+        begun = line.count(b"[Gloo] Rank")
+        if not (begun or self._owed > 0):
+            return False
+        self._owed += begun - 1
+        return True
 
 
 def is_coloured(fd: int, env: Mapping[str, str]) -> bool:
@@ -51,6 +69,7 @@ class Stream:
         self.tail: deque[bytes] = deque(maxlen=TAIL if keep else 0)
         self.closed = threading.Event()
         self._part = b""
+        self._transport = Transport()
 
     def read(self) -> tuple[bytes, bool]:
         """What is to be written of what has come, and whether more may come."""
@@ -66,7 +85,7 @@ class Stream:
         return self._shown(lines), bool(data)
 
     def _shown(self, lines: list[bytes]) -> bytes:
-        shown = [line for line in lines if not is_of_transport(line)]
+        shown = [line for line in lines if not self._transport.wrote(line)]
         self.tail.extend(shown)
         if self.log is not None:
             try:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shardwise._src.distributed.output import is_of_transport
+from shardwise._src.distributed.output import Transport
 from shardwise._src.distributed.workers import variables
 from shardwise._src.runtime.processes import Coordinator
 
@@ -115,8 +115,9 @@ def run_processes(
 
 def without_transport(text: str) -> str:
     """Output without the lines that Gloo prints when it connects."""
+    transport = Transport()
     lines = text.splitlines(keepends=True)
-    return "".join([line for line in lines if not is_of_transport(line.encode())])
+    return "".join([line for line in lines if not transport.wrote(line.encode())])
 
 
 def _ends(running: Sequence[Any], begin: float, timeout: float) -> dict[int, float]:

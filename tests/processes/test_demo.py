@@ -1,0 +1,121 @@
+"""The demo in several processes: the numbers of one, also after a restart and after Ctrl-C."""
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.launching import Launch
+from tests.helpers.sampling import sampled
+
+pytestmark = pytest.mark.processes
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SMALL = "--layers 1 --width 16 --heads 2 --context 16 --batch 8 --steps 10 --save-every 4".split()
+PROGRAM = f"""
+    import os, signal, sys, time
+    sys.path.insert(0, {str(EXAMPLES)!r})
+    import gpt
+
+    gpt.SAMPLE_BYTES = 4
+    if "killed" in sys.argv:
+        gpt.check_against_one_device = lambda *args: None
+    validation, training = gpt.validation_windows, gpt.training_windows
+    gpt.validation_windows = lambda *args: list(validation(*args))[:2]
+
+    def windows(corpus, step, *rest):
+        if step == 6 and os.environ["SHARDWISE_GENERATION"] == "0":
+            if gpt.sw.process_index() == gpt.sw.process_count() - 1:
+                print("at step 6", flush=True)
+                DISTURB
+        return training(corpus, step, *rest)
+
+    gpt.training_windows = windows
+    sys.exit(gpt.main([word for word in sys.argv[1:] if word != "killed"]))
+"""
+
+
+def demo(path, *options, disturb="pass", words=()):
+    """A launch of the demo. disturb: what its last process does at step 6, once."""
+    words = [*options, "{}", *SMALL, *words, "--save", str(path)]
+    env = {
+        "SHARDWISE_ENABLE_COMPILATION_CACHE": "1",
+        "SHARDWISE_COMPILATION_CACHE_DIR": str(path.parents[1] / "compiled"),
+        "SHARDWISE_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "COLUMNS": "200",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    }
+    return Launch(*words, source=PROGRAM.replace("DISTURB", disturb), env=env)
+
+
+def state(path):
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files if name != "facts"}
+
+
+def same(path, other):
+    one, two = state(path), state(other)
+    assert one.keys() == two.keys() and int(one["step"]) == 10
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def losses(lines):
+    (line,) = [line for line in lines if "validation before" in line]
+    return line.partition("; entropy")[0]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """(losses, path of the state) of a run in one process over eight devices."""
+    path = tmp_path_factory.mktemp("alone") / "run.npz"
+    with demo(path, "-n", "1") as running:
+        done = running.done(100)
+    assert done.status == 0, done.err
+    return losses(done.out), path
+
+
+def test_one_process(alone):
+    assert int(state(alone[1])["step"]) == 10
+
+
+def unharmed(alone, path):
+    with demo(path, "-n", "2", "--devices-per-process", "4") as running:
+        done = running.done(100)
+    assert (done.status, done.err, done.left) == (0, [], [])
+    assert {line[:3] for line in done.out if "at step 6" not in line} == {"[0]"}
+    assert any("8 devices against one" in line for line in done.out)
+    assert losses(done.out) == alone[0]
+
+
+def killed(alone, path):
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    with demo(path, "-n", "2", "--restarts", "1", disturb=kill, words=["killed"]) as running:
+        done = running.done(100)
+    assert (done.status, done.left) == (0, [])
+    assert any(line.endswith("generation 1 starts (restart 1 of 1)") for line in done.err)
+    assert any("continuing at step 4 of 10" in line for line in done.out)
+    assert losses(done.out) == alone[0]
+
+
+def interrupted(alone, path):
+    """Ctrl-C in the middle of a step saves; one process goes on with what two have saved."""
+    with demo(path, "-n", "2", "--grace", "30", disturb="time.sleep(1)") as running:
+        running.said("at step 6")
+        running.signal(signal.SIGINT)
+        done = running.done(60)
+    assert (done.status, done.left) == (130, [])
+    assert any("stopped after step 7 of 10" in line for line in done.out)
+    with demo(path, "-n", "1") as running:
+        done = running.done(60)
+    assert any("continuing at step 7 of 10" in line for line in done.out)
+    assert losses(done.out) == alone[0]
+
+
+@pytest.mark.parametrize(
+    "case", sampled([killed, unharmed, interrupted], 1), ids=lambda case: case.__name__
+)
+def test_the_numbers_are_those_of_one_process(alone, tmp_path, case):
+    path = tmp_path / "run.npz"
+    case(alone, path)
+    same(alone[1], path)
