@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import explain_cache_misses as explain_cache_misses
     from shardwise._src.base.config import log_compiles as log_compiles
     from shardwise._src.base.config import make_user_context as make_user_context
+    from shardwise._src.base.config import thread_guard as thread_guard
     from shardwise._src.base.config import threefry_partitionable as threefry_partitionable
     from shardwise._src.custom.jvp import custom_jvp as custom_jvp
     from shardwise._src.custom.vjp import custom_vjp as custom_vjp

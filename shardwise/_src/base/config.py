@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import PurePath
@@ -144,6 +145,41 @@ class Flag(Generic[T]):
             yield
 
 
+class ThreadFlag(Flag[bool]):
+    """A switch that holds for all threads, and knows the one that turned it on, its `owner`."""
+
+    owner: int | None = None
+
+    def _own(self, value: bool) -> int | None:
+        """Makes this thread the owner, or nobody; gives who was before."""
+        before, me = self.owner, threading.get_ident()
+        if before not in (None, me):
+            raise RuntimeError(
+                f"{self.name} is on in another thread, {_name_of(before)!r}; only that one can "
+                "change it."
+            )
+        self.owner = me if value else None
+        return before
+
+    def set(self, value: bool) -> None:
+        self._own(self._checked(value))
+        super().set(value)
+
+    @contextmanager
+    def __call__(self, value: Any = True) -> Generator[None]:
+        """Turns it on inside a `with` block, for this thread and against all others."""
+        before = self._own(self._checked(value))
+        try:
+            with super().__call__(value):
+                yield
+        finally:
+            self.owner = before
+
+
+def _name_of(thread: int | None) -> str:
+    return next((t.name for t in threading.enumerate() if t.ident == thread), "?")
+
+
 class UserContext(Generic[T]):
     """A value of the user's that is a part of all keys of caches. Made by `make_user_context`."""
 
@@ -267,6 +303,20 @@ wait_report_secs = Flag(
 wait_timeout_secs = Flag(
     "wait_timeout_secs", 600.0,
     "Seconds of waiting for processes that have not come, after which it fails.", parse=float,
+)
+thread_guard = ThreadFlag(
+    "thread_guard", False,
+    "Programs over several processes are launched by the thread that sets this, and no other.",
+    parse=_parse_bool,
+)
+flight_recorder_size = Flag(
+    "flight_recorder_size", 1000,
+    "How many launches, meetings and waits over several processes are remembered.", parse=int,
+)
+flight_recorder_dir = Flag(
+    "flight_recorder_dir", None,
+    "Where they are written to when a process fails; None means the folder of temporary files.",
+    parse=str,
 )
 cpu_collectives_implementation = Flag(
     "cpu_collectives_implementation", "gloo",

@@ -20,7 +20,8 @@ from shardwise._src.base.warn import warn
 from shardwise._src.distributed.arguments import complete, partition, resolve, variable
 from shardwise._src.distributed.channel import Channel, Refused, connect, joined
 from shardwise._src.distributed.cluster import Place, at
-from shardwise._src.distributed.watch import Watch, line_raised, say
+from shardwise._src.distributed.stacks import line_raised, users_frames
+from shardwise._src.distributed.watch import Watch, say
 from shardwise._src.runtime import backend, processes
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._version import __version__
@@ -345,7 +346,10 @@ def _enter(
     partition: int | None,
 ) -> None:
     assert place.index is not None and place.count is not None
-    watch = Watch(channel, place.index, place.count, config.compare_programs.value)
+    watch = Watch(
+        channel, place.index, place.count, config.compare_programs.value, socket.gethostname(),
+        answer["heartbeat"],
+    )
     if proxies := processes.bypass_proxies(host):
         _log.info("the proxies of %s are not used for %s", ", ".join(proxies), host)
     client = processes.connected(
@@ -413,10 +417,12 @@ def _at_exit(seconds: float) -> None:
     before = sys.excepthook
 
     def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if isinstance(error, ProcessFailureError):
+            trace = users_frames(trace)
+            error.__traceback__ = trace
         before(kind, error, trace)
-        failure.append(f"{kind.__name__}: {error}")
-        consequence = isinstance(error, ProcessFailureError)
-        _announce(failure[0], trace, consequence)
+        failure.append(f"{kind.__name__}: {error}".removesuffix(": "))
+        _announce(failure[0], trace, _is_consequence(error))
 
     sys.excepthook = note
 
@@ -427,6 +433,13 @@ def _at_exit(seconds: float) -> None:
             if not failure and not state.watch.failures:
                 _finish_launches(seconds)
             _leave(state, bool(failure))
+
+
+def _is_consequence(error: BaseException | None) -> bool:
+    """Whether it is raised because of another process: of what failed there all know."""
+    while error is not None and not isinstance(error, ProcessFailureError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _finish_launches(seconds: float) -> None:

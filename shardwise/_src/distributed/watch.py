@@ -14,29 +14,36 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import sysconfig
 import threading
 import time
-import traceback
+import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+from shardwise._src.base.config import thread_guard
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.distributed.channel import Channel
-from shardwise._src.messages.source import is_own
+from shardwise._src.distributed.recorder import Recorder, record_of
+from shardwise._src.distributed.stacks import THREAD, stacks, user_line
+from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.runtime.processes import RuntimeFailure, break_connections
 
-BEAT = 1.0  # seconds
+BEAT = 0.25  # seconds
+CROWD = 64  # processes; where there are more, they beat once a second
 RECENT = 40  # launches that a beat tells of: more than may be in flight
-GRACE = 2.0  # seconds that a wait has to end by itself after a failure
+MARK = 64  # launches after which their order is told of as one number
+GRACE = 1.0  # seconds that a wait has to end by itself after a failure
 LAST_RESORT = 20.0  # seconds after which the process is ended
 EXIT_STATUS = 75  # of a process that was ended so: what sysexits.h calls a temporary failure
 EXPLAINED_WITHIN = 8.0  # seconds to learn why a program failed
 
 
 class Failure(NamedTuple):
-    """What the coordinator says of a failure. kind: lost, differ, absent or timeout."""
+    """What the coordinator says of a failure.
+
+    kind: lost, followed (by what failed before), differ, absent, timeout, broken, or coordinator.
+    """
 
     kind: str
     ranks: tuple[int, ...]
@@ -62,7 +69,8 @@ class Launches:
         self.ranks = frozenset(ranks)
         self.count = 0  # of launches
         self.meetings = 0
-        self.known: set[str] = set()  # digests of programs that all have launched
+        self.known: dict[str, int] = {}  # programs that all have launched, by digest; a number each
+        self.order = 0  # of all launches, as one number
         self.recent: deque[tuple[int, str, str]] = deque(maxlen=RECENT)
         self.sent = 0
 
@@ -71,13 +79,21 @@ class Watch:
     """The gate (`runtime.processes.Gate`) of a process, and its voice.
 
     compare: whether programs are compared before their first launch.
+    silence: seconds without a word of the coordinator after which it counts as lost.
     """
 
-    def __init__(self, channel: Channel, index: int, count: int, compare: bool):
+    def __init__(
+        self, channel: Channel, index: int, count: int, compare: bool, host: str, silence: float
+    ):
         self.index, self.count = index, count
         self.compare = compare
         self.failures: list[Failure] = []
-        self.guarded: int | None = None  # the one thread that may launch, if it is one
+        self.recorder = Recorder(index, count, host)
+        self._past: list[Failure] = []  # those that the program has gone on after
+        self._eras, self._era = 0, ""  # how often it has; what keys of sets end with then
+        self._silence = silence
+        self._heard = time.monotonic()
+        self._beat_every = BEAT if count <= CROWD else 1.0
         self._channel = channel
         self._sets: dict[tuple[int, ...], Launches] = {}
         self._order = threading.RLock()  # of launches
@@ -86,34 +102,50 @@ class Watch:
         self._censuses: dict[str, int] = {}  # how many there were, by set
         self._lock = threading.Lock()
         self._main = threading.main_thread().ident
+        self._site: Site | None = None  # of the last launch
         self._ended = False
         self._known = threading.Condition()
         self._gloo_broken = False
-        self._thread = threading.Thread(target=self._run, name="shardwise-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         self._thread.start()
 
     # ------------------------------------------------------------------ launches and waits
 
     def launch(self, module: Any, run: Callable[[], Any]) -> Any:
         """Runs `run`, which launches a module over several processes, in its turn."""
-        me = threading.get_ident()
-        if self.guarded is not None and self.guarded != me:
-            raise RuntimeError(
-                f"{module.name}: a program over several processes is launched by thread "
-                f"{threading.current_thread().name!r}, while `thread_guard` holds in another one. "
-                "All processes must launch the same programs in the same order, which threads do "
-                "not guarantee. Launch it from the thread of the guard, or after it."
-            )
+        if thread_guard.owner not in (None, threading.get_ident()):
+            self._refuse_thread(module.name)
         with self._order:
-            here = self._set(module.span)
-            self._refuse_failed(here.ranks)
-            doing = f"program {module.name!r}"
-            if self.compare and module.digest not in here.known:
-                self._meet(module.span, here, module.digest, doing)
-                here.known.add(module.digest)
-            here.count += 1
-            here.recent.append((here.count, module.digest, doing))
+            span = module.span
+            here = self._sets.get(span) or self._set(span)
+            if self.failures or self._past:
+                self._refuse_failed(here.ranks)
+            number = here.known.get(module.digest)
+            if number is None:
+                number = self._first_launch(span, here, module)
+            count = here.count = here.count + 1
+            here.order = order = (here.order * 31 + number) & 0xFFFFFFFFFFFF
+            here.recent.append((count, module.digest, module.name))
+            if count % MARK == 0:
+                here.recent.append((-count, str(order), module.name))
+            site = self._site = user_site()
+            self.recorder.add((time.monotonic(), "launch", module.name, count, span, site, 0.0))
             return run()
+
+    def _first_launch(self, span: tuple[int, ...], here: Launches, module: Any) -> int:
+        """Compares a program with what the other processes launch; gives its number."""
+        if self.compare:
+            self._meet(span, here, module.digest, f"program {module.name!r}")
+        number = here.known[module.digest] = zlib.crc32(module.digest.encode())
+        return number
+
+    def _refuse_thread(self, name: str) -> NoReturn:
+        raise RuntimeError(
+            f"{name}: a program over several processes is launched by thread "
+            f"{threading.current_thread().name!r}, while `thread_guard` holds for another one. "
+            "All processes must launch the same programs in the same order, which threads do "
+            "not guarantee. Launch it from the thread of the guard, or after it."
+        )
 
     def _set(self, span: tuple[int, ...]) -> Launches:
         found = self._sets.get(span)
@@ -121,10 +153,13 @@ class Watch:
             found = self._sets[span] = Launches(span)
         return found
 
+    def _key(self, span: Sequence[int]) -> str:
+        return ",".join(map(str, span)) + self._era
+
     def _refuse_failed(
         self, ranks: frozenset[int], failures: Sequence[Failure] | None = None
     ) -> None:
-        for failure in self.failures if failures is None else failures:
+        for failure in (*self.failures, *self._past) if failures is None else failures:
             if not ranks.isdisjoint(failure.ranks):
                 raise ProcessFailureError(failure.text, failure.ranks)
 
@@ -152,9 +187,12 @@ class Watch:
         self, span: tuple[int, ...], here: Launches, value: str, doing: str, payload: str = "",
         timeout: float | None = None,
     ) -> list[str]:
-        key, number = ",".join(map(str, span)), here.meetings
+        key, number = self._key(span), here.meetings
         here.meetings += 1
-        message = {"op": "meet", "value": f"{value} after {here.count}", "payload": payload}
+        message = {
+            "op": "meet", "value": f"{value} after {here.count}", "after": here.count,
+            "payload": payload,
+        }
         refuse = functools.partial(self._refuse_failed, here.ranks)
         meeting = self._come(key, number, message, doing, refuse, timeout)
         if meeting.withdrawn:
@@ -187,7 +225,7 @@ class Watch:
         meeting = self._meetings[key, number] = Meeting()
         doing = f"{doing} at {user_line(threading.get_ident())}"
         self._channel.send({**message, "set": key, "k": number, "doing": doing})
-        self._begin_wait("meet", doing)
+        begin = self._begin_wait("meet", doing)
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
@@ -200,36 +238,70 @@ class Watch:
                     self._channel.send({"op": "withdraw", "set": key, "k": number})
         finally:
             self._end_wait()
+            lasted = time.monotonic() - begin
+            self.recorder.add((begin, "meeting", doing, number, (), None, lasted))
             del self._meetings[key, number]
 
     def wait(self, raw: Any) -> None:
         """Waits until a raw buffer is computed."""
         if raw.is_deleted():
             raw.block_until_ready()  # it raises what it should
-        self._begin_wait("launch", "")
+        begin = 0.0
+        if not raw.is_ready():
+            begin = self._begin_wait("launch", "")
         try:
             raw.block_until_ready()
         except RuntimeFailure as error:
             raise self.explain(error) from None
         finally:
-            self._end_wait()
+            if begin:
+                self._end_wait()
+                lasted = time.monotonic() - begin
+                self.recorder.add((begin, "wait", "for a result", 0, (), user_site(), lasted))
 
-    def _begin_wait(self, kind: str, doing: str) -> None:
-        self._waits[threading.get_ident()] = (time.monotonic(), kind, doing)
+    def _begin_wait(self, kind: str, doing: str) -> float:
+        now = time.monotonic()
+        self._waits[threading.get_ident()] = (now, kind, doing)
+        return now
 
     def _end_wait(self) -> None:
         self._waits.pop(threading.get_ident(), None)
+
+    def waiting(self) -> list[tuple[float, str, str]]:
+        """Of each thread that waits: since when, in what, for what."""
+        return list(self._waits.values())
 
     def explain(self, error: BaseException) -> BaseException:
         """What a failure of the runtime was about: another process, or the error itself."""
         if not is_about_peers(error):
             return error
+        if not self.failures:
+            line = str(error).partition("\n")[0]
+            self._channel.send({"op": "broken", "text": line[:300]})
         with self._known:
             self._known.wait_for(lambda: self.failures, EXPLAINED_WITHIN)
         if not self.failures:
             return error
-        last = self.failures[0]
-        return ProcessFailureError(last.text, last.ranks)
+        first = self.failures[0]
+        return ProcessFailureError(first.text, first.ranks)
+
+    def go_on_without(self, lost: Sequence[int]) -> None:
+        """What has failed is in the past: only launches over lost processes are refused.
+
+        All that go on do so at one point of their programs.
+        """
+        with self._order:
+            told = {r for failure in (*self.failures, *self._past) for r in failure.ranks}
+            text = self.failures[0].text if self.failures else "it is lost"
+            gone = tuple([r for r in lost if r not in told])
+            kept = [f._replace(ranks=tuple(set(f.ranks) & set(lost))) for f in self.failures]
+            self._past += [*kept, Failure("lost", gone, text, time.monotonic())]
+            self.failures.clear()
+            self._sets.clear()
+            self._eras += 1
+            self._era = f"#{self._eras}"
+            self._gloo_broken = False
+            self._channel.send({"op": "era", "era": self._era})
 
     # ------------------------------------------------------------------ the thread
 
@@ -240,13 +312,16 @@ class Watch:
             if messages is None:
                 self._coordinator_lost()
                 return
+            now = time.monotonic()
+            if messages:
+                self._heard = now
             for message in messages:
                 getattr(self, f"_on_{message['op']}")(message)
-            now = time.monotonic()
             if now >= beat:
                 if beat and now - beat > 60:
-                    self._note_pause(now - beat)
-                beat = now + BEAT
+                    say(f"process {self.index} did nothing for {now - beat:.0f} s: was it stopped?")
+                    self._heard = now  # the words of the coordinator are read first
+                beat = now + self._beat_every
                 self._beat(now)
             self._mind_failures(now)
 
@@ -255,13 +330,13 @@ class Watch:
         since, kind, doing = max(waits, default=(0.0, "", ""))
         sets = {}
         for span, here in tuple(self._sets.items()):
+            recent = tuple(here.recent)
             if here.sent != here.count:
-                recent = tuple(here.recent)
-                sets[",".join(map(str, span))] = here.count, recent
+                sets[self._key(span)] = here.count, recent
                 here.sent = here.count
-                doing = doing or (recent[-1][2] if recent else "")
-            elif kind == "launch" and here.recent:
-                doing = doing or here.recent[-1][2]
+            elif kind != "launch":
+                continue
+            doing = doing or (f"program {recent[-1][2]!r}" if recent else "")
         line = user_line(self._main)
         self._channel.send(
             {"op": "beat", "line": line, "waiting": doing, "kind": kind, "since": since,
@@ -281,15 +356,26 @@ class Watch:
             meeting.withdrawn = message["text"]
             meeting.lock.release()
 
+    def _on_heard(self, message: dict[str, Any]) -> None:
+        """The coordinator is alive."""
+
     def _on_fail(self, message: dict[str, Any]) -> None:
-        ranks = tuple(message["ranks"])
-        failure = Failure(message["kind"], ranks, message["text"], time.monotonic())
-        say(failure.text)
+        self._failed(message["kind"], tuple(message["ranks"]), message["text"])
+
+    def _failed(self, kind: str, ranks: tuple[int, ...], text: str) -> None:
+        self.recorder.note("failure", text)
+        if kind != "followed" or not self.failures:  # else it was told what that follows from
+            say(f"{text}\nThe last launches and waits of this process: {self.write_record()}")
         with self._known:
-            self.failures.append(failure)
+            self.failures.append(Failure(kind, ranks, text, time.monotonic()))
             self._known.notify_all()
 
+    def write_record(self) -> str:
+        """Writes the flight record; gives its path."""
+        return self.recorder.write(record_of(self))
+
     def _on_report(self, message: dict[str, Any]) -> None:
+        self.recorder.note("report", message["text"].partition("\n")[0])
         say(message["text"])
 
     def _on_stacks(self, message: dict[str, Any]) -> None:
@@ -297,23 +383,27 @@ class Watch:
         self._channel.send({"op": "stacks", "number": message["number"], "text": text})
 
     def _on_dropped(self, message: dict[str, Any]) -> None:
-        self._end_process(
-            "the other processes have gone on without this one, which gave no sign of life"
-        )
-
-    def _note_pause(self, seconds: float) -> None:
-        say(f"process {self.index} did nothing for {seconds:.0f} s: was it stopped?")
+        self._end_process(f"the other processes have gone on without this one, {message['why']}")
 
     def _coordinator_lost(self) -> None:
         if not self._ended:
-            self._end_process("the coordinator is gone: its process ended, or its machine did")
+            self._end_process(
+                "its connection to the coordinator closed: that was killed, or its machine or the "
+                "network is down"
+            )
 
     def _mind_failures(self, now: float) -> None:
         """Ends waits for what cannot come any more."""
+        if now - self._heard > self._silence and not self.failures:
+            self._failed(
+                "coordinator", tuple(range(self.count)),
+                f"there was no word of the coordinator for {now - self._heard:.0f} s: it is "
+                "stopped, or its machine or the network is down.",
+            )
         if not self.failures:
             return
         begun = self.failures[0].at
-        stuck = [since for since, kind, _ in tuple(self._waits.values()) if kind == "launch"]
+        stuck = [since for since, kind, _ in self.waiting() if kind == "launch"]
         late = [since for since in stuck if now - max(since, begun) > GRACE]
         if late and not self._gloo_broken:
             self._gloo_broken = True
@@ -324,7 +414,11 @@ class Watch:
     def _end_process(self, why: str) -> None:
         if self._ended:
             return
-        say(f"process {self.index} ends with status {EXIT_STATUS}: {why}.\n{stacks(self._main)}")
+        self.recorder.note("failure", why)
+        say(
+            f"process {self.index} ends with status {EXIT_STATUS}: {why}.\n{stacks(self._main)}"
+            f"The last launches and waits of this process: {self.write_record()}"
+        )
         sys.stdout.flush()
         os._exit(EXIT_STATUS)
 
@@ -333,13 +427,15 @@ class Watch:
     def announce(self, failed: str, line: str, consequence: bool) -> None:
         """Tells the others that this process is failing, before its end."""
         how = "followed" if consequence else "failed"
+        self._beat(time.monotonic())  # with the last launches
         self._channel.send({"op": "leave", "how": how, "text": failed, "line": line})
 
     def leave(self, failed: bool) -> None:
         """Says good-bye, if it did not say already that it fails."""
         self._ended = True
         if not failed:
-            line = user_line(self._main)
+            line = user_line(self._main) or (describe(self._site) if self._site else "")
+            self._beat(time.monotonic())  # with the last launches
             self._channel.send({"op": "leave", "how": "finished", "text": "", "line": line})
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * BEAT)
@@ -357,41 +453,3 @@ def is_about_peers(error: BaseException) -> bool:
     text = str(error)
     return any(word in text for word in ("Gloo", "gloo", "NCCL", "MPI", "onnection", "peer"))
 
-
-_STDLIB = sysconfig.get_path("stdlib")
-
-
-def _is_users(file: str) -> bool:
-    inside = file.startswith((_STDLIB, "<frozen")) and "site-packages" not in file
-    return not (inside or is_own(file))
-
-
-def user_line(thread: int | None) -> str:
-    """The line of the user's program that a thread is at; "" before and after it."""
-    frame = sys._current_frames().get(thread or 0)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and not _is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    if frame is None:
-        return ""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
-
-
-def line_raised(trace: Any) -> str:
-    """The innermost line of the user's program in a traceback."""
-    entries = [e for e in traceback.extract_tb(trace) if _is_users(e.filename)]
-    return f"{entries[-1].filename}:{entries[-1].lineno} ({entries[-1].name})" if entries else ""
-
-
-def stacks(main: int | None) -> str:
-    """The Python stacks of the threads of this process, those of this library's thread left out."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
-    order = sorted(frames, key=lambda ident: ident != main)
-    parts = []
-    for ident in order:
-        name = names.get(ident, "?")
-        if name == "shardwise-watch":
-            continue
-        entries = traceback.extract_stack(frames[ident])[-30:]
-        parts.append(f"  thread {name}:\n" + "".join(traceback.format_list(entries)))
-    return "".join(parts)

@@ -224,4 +224,7 @@ class Executable(NamedTuple):
                 f"{self.program.name}: an array that it closes over has been deleted or donated. "
                 "Pass the array as an argument."
             ) from None
-        raise explained(error)
+        told = explained(error)
+        if told is error:
+            raise error
+        raise told from None

@@ -6,8 +6,10 @@ coordination service, through which XLA's own transports (Gloo, NCCL) find their
 `switchboard`, which knows who is alive.
 
 The first line of the standard input says what to do, and its end that the parent is gone: the
-coordinator ends with the last connection then. It has to be there in a moment, so of shardwise only
-what it needs is imported, and jaxlib while processes arrive already.
+coordinator ends with the last connection then. So it does after SIGTERM, since XLA's client aborts
+each process that is still there and may be about to save what it has. The coordinator has to be
+there in a moment, so of shardwise only what it needs is imported, and jaxlib while processes arrive
+already.
 """
 
 from __future__ import annotations
@@ -98,6 +100,7 @@ def main() -> None:
     print(json.dumps({"port": board.listener.getsockname()[1]}), flush=True)
     os.close(1)  # whoever reads the parent's output is not to wait for this process
     board.selector.register(parent, selectors.EVENT_READ, "parent")
+    signal.signal(signal.SIGTERM, board.orphan)
     threading.Thread(target=start_service, args=(board, asked), daemon=True).start()
     board.run()
     os._exit(0)  # without the service's long good-byes

@@ -1,6 +1,5 @@
 """The switchboard of a coordinator (`coordinator`): one connection to each process.
 
-A process that dies is known by its closed connection at once, one that is stopped by its silence.
 Processes meet here: at the start, before the first launch of a program, at barriers. Whatever they
 do there is compared, so that one that goes another way is named before anybody waits for it.
 
@@ -19,87 +18,30 @@ import time
 from typing import Any
 
 from shardwise._src.runtime.certificates import is_of
+from shardwise._src.runtime.judge import Judge, Meeting, Peer, counted, ranks_of
 
 LINE = 1 << 22  # bytes of a message at most
 FIRST_LINE = 1 << 12  # of one with which a process joins
 STRANGER = 20.0  # seconds in which who connects must join
 WINDOW = 4096  # launches that are remembered of each set of processes
 TICK = 0.25  # seconds
-GATHERING = 2.0  # seconds to wait for the stacks of all processes
-
-
-class Peer:
-    """One connection, and what is known of the process behind it."""
-
-    def __init__(self, sock: Any, secured: bool):
-        self.sock = sock
-        self.secured = secured  # False while TLS shakes hands
-        self.incoming = b""
-        self.outgoing = b""
-        self.asked = 0  # whether the selector tells when more can be sent
-        self.rank = -1  # until it joins
-        self.about: dict[str, Any] = {}  # host, pid, the address that it comes from
-        self.begin = self.seen = time.monotonic()
-        self.line = ""  # the line of the user's program that it was at
-        self.waiting = ""  # for what
-        self.kind = ""  # of wait: for a "launch", in a "meet"
-        self.since = 0.0  # seconds that it has waited
-        self.launched: dict[str, int] = {}  # by set of processes
-        self.gone: str = ""  # how it left: "finished", "lost"
-
-    @property
-    def name(self) -> str:
-        host, pid = self.about.get("host", "?"), self.about.get("pid", "?")
-        return f"process {self.rank} (host {host}, pid {pid})"
-
-    def at(self) -> str:
-        return f" Its last known line: {self.line}." if self.line else ""
-
-
-class Meeting:
-    """What the processes of a set do next, as those say that have come to it."""
-
-    def __init__(self) -> None:
-        self.values: dict[int, str] = {}
-        self.doing: dict[int, str] = {}
-        self.payloads: dict[int, str] = {}
-        self.begin = time.monotonic()
-
-
-class Stall:
-    """A wait that takes long: the stacks of all processes are gathered, once."""
-
-    def __init__(self, ranks: set[int], head: str):
-        self.ranks, self.head = ranks, head  # who is told, and what
-        self.begin = time.monotonic()
-        self.stacks: dict[int, str] = {}
-
-
-def ranks_of(key: str) -> list[int]:
-    return [int(r) for r in key.split(",")]
-
-
-def counted(ranks: list[int]) -> str:
-    shown = ", ".join(map(str, ranks[:16])) + (", …" if len(ranks) > 16 else "")
-    return f"process {shown}" if len(ranks) == 1 else f"processes {shown}"
 
 
 def encoded(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-class Switchboard:
+class Switchboard(Judge):
     """The connections of all processes, and what they wait for."""
 
     def __init__(self, asked: dict[str, Any], listener: Any, tls: ssl.SSLContext | None):
-        self.asked = asked
+        super().__init__(asked)
         self.count: int = asked["count"]
         self.selector = selectors.DefaultSelector()
         self.listener = listener
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, None)
         self.tls = tls
-        self.peers: dict[int, Peer] = {}
         self.strangers: set[Peer] = set()
         self.service: Any = None  # XLA's, once it is there, or the error
         self.service_port = 0
@@ -108,12 +50,7 @@ class Switchboard:
         self.orphaned = False
         self.empty_since = time.monotonic()
         self.first_arrival = 0.0
-        self.meetings: dict[tuple[str, int], Meeting] = {}
         self.censuses: dict[tuple[str, int], Meeting] = {}
-        self.launches: dict[str, dict[int, tuple[str, int, str]]] = {}
-        self.stalls: dict[int, Stall] = {}
-        self.told: set[tuple[Any, str]] = set()  # what was reported once
-        self.next_stall = 0
 
     # ------------------------------------------------------------------ connections
 
@@ -136,6 +73,10 @@ class Switchboard:
         if open_ones:
             self.empty_since = time.monotonic()
         return time.monotonic() - self.empty_since > 1.0
+
+    def orphan(self, *_: object) -> None:
+        """Has it end with the last connection. (A handler of signals.)"""
+        self.orphaned = True
 
     def _read_parent(self, stream: Any) -> None:
         if not os.read(stream.fileno(), 1 << 12):
@@ -229,7 +170,9 @@ class Switchboard:
         if not self.started:
             del self.peers[peer.rank]  # it may come again
         elif not peer.gone:
-            self._lost(peer, "its connection closed: it was killed, or its machine went down")
+            self._lost(
+                peer, "its connection closed: it was killed or crashed, or its machine went down"
+            )
 
     # ------------------------------------------------------------------ the start
 
@@ -279,7 +222,10 @@ class Switchboard:
         members = [self.peers[r].about for r in range(self.count)]
         for peer in self.peers.values():
             peer.seen = time.monotonic()
-            self.send(peer, {"op": "go", "port": self.service_port, "members": members})
+            self.send(peer, {
+                "op": "go", "port": self.service_port, "members": members,
+                "heartbeat": self.asked["heartbeat"],
+            })
 
     def _refuse(self, why: str) -> None:
         self.refusal = why
@@ -295,12 +241,32 @@ class Switchboard:
         for key, (number, recent) in message["sets"].items():
             peer.launched[key] = number
             seen = self.launches.setdefault(key, {})
-            for i, digest, doing in recent:
-                known = seen.setdefault(i, (digest, peer.rank, doing))
+            for i, digest, name in recent:
+                known = seen.setdefault(i, (digest, peer.rank, name))
                 if known[0] != digest:
-                    self._differ(key, {known[1]: known[2], peer.rank: doing}, f"launch {i}")
+                    at = f"launch {i}" if i > 0 else f"another order of launches before {-i}"
+                    doing = {known[1]: f"program {known[2]!r}", peer.rank: f"program {name!r}"}
+                    self._differ(key, doing, at)
             while len(seen) > WINDOW:
                 del seen[next(iter(seen))]
+            self._mind_passed(key)
+        now = time.monotonic()
+        if now - peer.answered > min(1.0, self.asked["heartbeat"] / 4):
+            peer.answered = now
+            self.send(peer, {"op": "heard"})
+
+    def _on_era(self, peer: Peer, message: dict[str, Any]) -> None:
+        """The program goes on after a failure: what was before it does not count any more."""
+        peer.launched.clear()
+        peer.told = False
+        for key in [k for k in self.meetings if not k[0].endswith(message["era"])]:
+            del self.meetings[key]
+        for key in [k for k in self.launches if not k.endswith(message["era"])]:
+            del self.launches[key]
+
+    def _on_broken(self, peer: Peer, message: dict[str, Any]) -> None:
+        """Connections between processes failed; it may be that one is lost, as is known soon."""
+        self.broken.append((peer, str(message["text"]), time.monotonic()))
 
     def _on_meet(self, peer: Peer, message: dict[str, Any]) -> None:
         key, number = message["set"], message["k"]
@@ -308,6 +274,7 @@ class Switchboard:
         meeting.values[peer.rank] = message["value"]
         meeting.doing[peer.rank] = message["doing"]
         meeting.payloads[peer.rank] = message["payload"]
+        meeting.after = max(meeting.after, message["after"])
         if len(set(meeting.values.values())) > 1:
             first = next(r for r, v in meeting.values.items() if v != message["value"])
             self._differ(key, {first: meeting.doing[first], peer.rank: message["doing"]}, "")
@@ -319,6 +286,7 @@ class Switchboard:
             self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
             return
         self._mind_absent(key, meeting)
+        self._mind_passed(key)
 
     def _met(self, ranks: list[int], about: dict[str, Any]) -> None:
         line = encoded({"op": "met", **about})
@@ -369,69 +337,18 @@ class Switchboard:
         if stall is not None:
             stall.stacks[peer.rank] = str(message["text"])
 
-    # ------------------------------------------------------------------ failures
-
-    def _fail(self, ranks: list[int], kind: str, culprits: list[int], text: str) -> None:
-        for rank in ranks:
-            peer = self.peers.get(rank)
-            if peer is not None and not peer.gone:
-                self.send(peer, {"op": "fail", "kind": kind, "ranks": culprits, "text": text})
-
-    def _lost(self, peer: Peer, how: str) -> None:
-        if peer.gone:
-            return
-        peer.gone = "lost"
-        others = [r for r in self.peers if r != peer.rank]
-        self._fail(others, "lost", [peer.rank], f"{peer.name} is lost: {how}.{peer.at()}")
-
-    def _differ(self, key: str, doing: dict[int, str], where: str) -> None:
-        if (key, "differ") in self.told:
-            return
-        self.told.add((key, "differ"))
-        (a, first), (b, second) = sorted(doing.items())
-        at = f" ({where})" if where else ""
-        text = (
-            f"the processes do not run the same program{at}: {self.peers[a].name} comes to "
-            f"{first}; {self.peers[b].name} to {second}. All processes must launch the same "
-            "programs over the same devices in the same order: look for an `if` on "
-            "process_index(), a set or dict in another order, data or flags that differ."
-        )
-        self._fail(ranks_of(key), "differ", [a, b], text)
-
-    def _mind_absent(self, key: str, meeting: Meeting) -> None:
-        """Fails a meeting to which one who has left will not come."""
-        ended = ("finished", "followed")  # what is lost was told of
-        gone = [
-            r for r in ranks_of(key) if r not in meeting.values and self.peers[r].gone in ended
-        ]
-        if not gone or (id(meeting), "absent") in self.told:
-            return
-        self.told.add((id(meeting), "absent"))
-        peer = self.peers[gone[0]]
-        doing = next(iter(meeting.doing.values()))
-        text = f"{peer.name} has ended, and never came to {doing}.{peer.at()}"
-        self._fail(list(meeting.values), "absent", gone, text)
+    # ------------------------------------------------------------------ time
 
     def _tick(self) -> None:
         now = time.monotonic()
+        now = time.monotonic()
         for peer in [p for p in self.strangers if now - p.begin > STRANGER]:
             self._closed(peer)
-        if not self.started:
+        if self.started:
+            self._mind_censuses()
+            self.mind(now)
+        else:
             self._mind_arrival(now)
-            return
-        for peer in list(self.peers.values()):
-            silent = now - peer.seen
-            if not peer.gone and silent > self.asked["heartbeat"]:
-                self._lost(peer, f"there was no sign of life of it for {silent:.0f} s: it is "
-                           "stopped, or its machine or network is down")
-                self.send(peer, {"op": "dropped"})
-        self._mind_censuses()
-        for key in {key for key, _ in self.meetings}:
-            self._mind_meetings(key, now)
-        for key in list(self.launches):
-            self._mind_launches(key)
-        for number, stall in list(self.stalls.items()):
-            self._mind_stall(number, stall, now)
 
     def _mind_arrival(self, now: float) -> None:
         self._start()
@@ -443,74 +360,3 @@ class Switchboard:
                 f"{counted(missing)} of {self.count} did not arrive within "
                 f"{self.asked['arrival']:.0f} s (`initialization_timeout`). Here are: {here}."
             )
-
-    def _mind_meetings(self, key: str, now: float) -> None:
-        for (other, _), meeting in list(self.meetings.items()):
-            if other != key:
-                continue
-            self._mind_absent(key, meeting)
-            missing = [r for r in ranks_of(key) if r not in meeting.values]
-            waited = now - meeting.begin
-            doing = next(iter(meeting.doing.values()))
-            self._mind_wait(list(meeting.values), missing, waited, doing, id(meeting))
-
-    def _mind_launches(self, key: str) -> None:
-        """Looks for processes that wait for what others have not launched."""
-        peers = [self.peers[r] for r in ranks_of(key)]
-        here = [p for p in peers if not p.gone]
-        waiting = [p for p in here if p.kind == "launch" and p.launched.get(key, 0)]
-        if not waiting:
-            return
-        ahead = max(waiting, key=lambda p: p.launched[key])
-        number = ahead.launched[key]
-        behind = [p for p in peers if p.launched.get(key, 0) < number and p.kind != "launch"]
-        doing = ahead.waiting
-        ended = [p for p in behind if p.gone == "finished"]
-        if ended and (key, "ended") not in self.told:
-            self.told.add((key, "ended"))
-            text = f"{ended[0].name} has ended, and never launched {doing}.{ended[0].at()}"
-            self._fail([p.rank for p in waiting], "absent", [p.rank for p in ended], text)
-        elif behind and not ended:
-            missing = [p.rank for p in behind if not p.gone]
-            waiters = [p.rank for p in waiting]
-            self._mind_wait(waiters, missing, ahead.since, doing, (key, number))
-
-    def _mind_wait(
-        self, waiters: list[int], missing: list[int], waited: float, doing: str, what: Any
-    ) -> None:
-        if not missing:
-            return
-        if waited > self.asked["patience"] and (what, "slow") not in self.told:
-            self.told.add((what, "slow"))
-            late = "; ".join(f"{self.peers[r].name} is at {self.peers[r].line or '?'}"
-                             for r in missing[:16])
-            head = f"waiting for {waited:.0f} s at {doing} for {counted(missing)}: {late}."
-            self._gather({*waiters}, head)
-        if waited > self.asked["deadline"] and (what, "late") not in self.told:
-            self.told.add((what, "late"))
-            text = (
-                f"{counted(missing)} did not come to {doing} within {waited:.0f} s "
-                "(`wait_timeout`). " + " ".join(
-                    f"{self.peers[r].name}:{self.peers[r].at()}" for r in missing[:16])
-            )
-            self._fail(waiters, "timeout", missing, text)
-
-    def _gather(self, ranks: set[int], head: str) -> None:
-        self.next_stall += 1
-        self.stalls[self.next_stall] = Stall(ranks, head)
-        for peer in self.peers.values():
-            if not peer.gone:
-                self.send(peer, {"op": "stacks", "number": self.next_stall})
-
-    def _mind_stall(self, number: int, stall: Stall, now: float) -> None:
-        wanted = [p.rank for p in self.peers.values() if not p.gone]
-        if len(stall.stacks) < len(wanted) and now - stall.begin < GATHERING:
-            return
-        del self.stalls[number]
-        parts = [stall.head]
-        for rank in sorted(self.peers):
-            text = stall.stacks.get(rank, "  it does not answer\n")
-            parts.append(f"{self.peers[rank].name}:\n{text}")
-        for rank in stall.ranks:
-            if not self.peers[rank].gone:
-                self.send(self.peers[rank], {"op": "report", "text": "\n".join(parts)})

@@ -81,6 +81,7 @@ def run_processes(
         try:
             for rank in range(count):
                 own = variables(address, count, rank, rank, devices) | dict(env or {})
+                own.setdefault("SHARDWISE_FLIGHT_RECORDER_DIR", folder)
                 files = [open(Path(folder, f"{rank}.{n}"), "wb") for n in FILES]  # noqa: SIM115
                 line = [sys.executable, str(path), *[a.format(rank=rank) for a in args]]
                 running.append(
