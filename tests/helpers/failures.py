@@ -136,8 +136,11 @@ class Kind:
 
 _AT = "Its last known line: program.py:{line} (fail)."
 _CLOSED = "its connection closed: it was killed or crashed, or its machine went down"
+
+
 def _line(text: str) -> int:
-    return 0 if not text else next(i for i, line in enumerate(PROGRAM.splitlines(), 1) if text in line)
+    lines = PROGRAM.splitlines()
+    return next(i for i, line in enumerate(lines, 1) if text in line)
 
 
 def _lost(how: str, at: str, rank: int = 1) -> str:

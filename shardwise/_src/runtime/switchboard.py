@@ -341,7 +341,6 @@ class Switchboard(Judge):
 
     def _tick(self) -> None:
         now = time.monotonic()
-        now = time.monotonic()
         for peer in [p for p in self.strangers if now - p.begin > STRANGER]:
             self._closed(peer)
         if self.started:
