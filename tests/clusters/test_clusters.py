@@ -4,6 +4,7 @@ clusters`). Each starts what it needs in a folder of its own, and leaves nothing
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -30,6 +31,11 @@ def environment(**more):
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "SHARDWISE_PLATFORMS": "cpu",
         "SHARDWISE_NUM_CPU_DEVICES": "2", **more,
     }
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return sock.getsockname()[1]
 
 
 def run(line, env):
@@ -73,25 +79,28 @@ def test_srun_with_pmi2(cluster):
 
 def batch(tmp_path, env, lines):
     """What a batch script of these lines prints."""
-    script, out = tmp_path / "job.sh", tmp_path / "job.out"
-    script.write_text(
-        "#!/bin/bash\n#SBATCH --ntasks=2\ntrap 'echo the end' EXIT\n" + "\n".join(lines) + "\n"
-    )
-    submit(script, out, env)
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --ntasks=2\n" + "\n".join(lines) + "\n")
+    return batch_file(script, tmp_path, env)
+
+
+def batch_file(script, tmp_path, env, *options):
+    """What a batch script prints."""
+    out = tmp_path / "job.out"
+    job = subprocess.run(
+        ["sbatch", "--parsable", f"--output={out}", *options, str(script)], env=env,
+        timeout=TIMEOUT, capture_output=True, text=True, check=True,
+    ).stdout.strip()
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
-        text = out.read_text() if out.exists() else ""
-        if "the end" in text:
-            return text
-        time.sleep(0.05)
-    raise TimeoutError(text)
-
-
-def submit(script, out, env):
-    subprocess.run(
-        ["sbatch", f"--output={out}", str(script)], env=env, timeout=TIMEOUT, capture_output=True,
-        check=True,
-    )
+        state = subprocess.run(
+            ["scontrol", "show", "job", "--oneliner", job], env=env, timeout=TIMEOUT,
+            capture_output=True, text=True, check=True,
+        ).stdout
+        if "JobState=COMPLETED" in state or "JobState=FAILED" in state:
+            return out.read_text()
+        time.sleep(0.1)
+    raise TimeoutError(f"{state}\n{out.read_text()}")
 
 
 def test_steps_of_a_batch_script(cluster, tmp_path):
