@@ -141,7 +141,7 @@ def check_config(config: Config, data: int, model: int) -> None:
 
 
 def make_mesh(data: int, model: int) -> Mesh:
-    """A mesh over the first devices; on CPU as many virtual ones as it takes, over all processes."""
+    """A mesh over the first devices of all processes; on CPU there are as many as it takes."""
     processes = int(os.environ.get("SHARDWISE_NUM_PROCESSES", "1"))
     if data * model < processes:
         raise SystemExit(f"--mesh {data}x{model} has fewer devices than there are processes")

@@ -244,7 +244,8 @@ class Watch:
 
     def wait(self, raw: Any) -> None:
         """Waits until a raw buffer is computed."""
-        if raw.is_deleted():
+        is_deleted = getattr(raw, "is_deleted", None)  # tokens have none
+        if is_deleted is not None and is_deleted():
             raw.block_until_ready()  # it raises what it should
         begin = 0.0
         if not raw.is_ready():

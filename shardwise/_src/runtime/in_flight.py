@@ -1,9 +1,10 @@
-"""Bounds the collective programs in flight on CPU.
+"""Bounds the programs over several devices that are in flight on CPU.
 
-XLA's CPU backend deadlocks, then aborts, when more than 32 un-awaited multi-device programs with
-collectives are queued (jaxlib 0.10 and 0.11). All devices share its threads, so the bound is one
-for the process, whichever devices the programs run on. A launch waits for the one that is `LIMIT`
-launches older.
+XLA's CPU backend runs the parts of all devices on as many threads as there are devices. A program
+with collectives needs all of them at once; and the launch of a program when 32 are in flight waits
+for one on such a thread. So un-awaited programs deadlock, and XLA ends the process after 40 s
+(jaxlib 0.10 and 0.11), if but one of them has collectives. The bound is one for the process,
+whichever devices the programs run on. A launch waits for the one that is `LIMIT` launches older.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from shardwise._src.runtime import processes
 LIMIT = 16
 
 
+def _has_ended(output: Any) -> bool:
+    """Whether it is known that the launch has ended."""
+    is_ready = getattr(output, "is_ready", None)
+    return is_ready is not None and (output.is_deleted() or is_ready())
+
+
 class Window:
     """The last launches."""
 
@@ -27,23 +34,24 @@ class Window:
         """Lets go of what has ended, and waits until another program may be launched."""
         pending = self._pending
         try:
-            while pending and (pending[0].is_deleted() or pending[0].is_ready()):
+            while pending and _has_ended(pending[0]):
                 pending.popleft()
             while len(pending) >= LIMIT:
                 oldest = pending.popleft()
-                if not oldest.is_deleted():
+                if not _has_ended(oldest):
                     processes.wait(oldest)
         except (IndexError, RuntimeError):
             return  # another thread took the last one, or its owner deleted it just now
 
     def record(self, output: Any) -> None:
-        """Notes a launch by one of its results, which is kept until the launch has ended."""
+        """Notes a launch by one of its results, which is kept until the launch has ended, or by
+        its token, which says only when asked to wait."""
         self._pending.append(output)
 
     def finish(self) -> None:
         """Waits for what is in flight; what fails is an error here, if another process is why."""
         for output in list(self._pending):
-            if not output.is_deleted():
+            if not _has_ended(output):
                 processes.wait(output)
 
     def drain(self) -> None:

@@ -24,6 +24,7 @@ from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
 from shardwise._src.runtime.shardy import parsed
 
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
+LARGE = 1 << 16  # bytes of a result that is not kept until its program has ended
 _SKIP_CHECKS: dict[str, Any] = {}
 
 
@@ -97,7 +98,7 @@ class LoadedModule:
         self.devices = devices
         self.span = processes.span_of(devices)
         self.name, self.digest = "", ""
-        self._smallest: int | None = None  # the result that the window holds
+        self._smallest: int | None = None  # the result that the window holds; -1: a token
         platform = devices[0].platform
         self.result_shapes: list[tuple[int, ...]] | None = None  # on each device, if just compiled
         if collectives is None:
@@ -105,7 +106,7 @@ class LoadedModule:
             collectives = _communicates(hlo)
             self.result_shapes = _result_shapes(hlo) if hlo else None
         self.has_collectives = collectives
-        self.window: Window | None = CPU_WINDOW if collectives and platform == "cpu" else None
+        self.window: Window | None = CPU_WINDOW if len(devices) > 1 and platform == "cpu" else None
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         """Starts the program; the results may still be computed when this returns."""
@@ -115,18 +116,24 @@ class LoadedModule:
         return gate.launch(self, lambda: self._launch(buffers, handlers))
 
     def _launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
-        if self.window is not None:
+        if self.has_collectives:
             refuse_inside()
+        if self.window is not None:
             self.window.admit()
         if self.calls is not None:
             return self.calls.launch(self.raw, buffers, handlers)
         if self.window is None:
             return self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
+        if self._smallest == -1:
+            started = self.raw.execute_sharded(buffers, with_tokens=True)
+            self.window.record(started.consume_token())
+            return started.consume_with_handlers(handlers)
         results = self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
-        if results:
-            if self._smallest is None:
-                sizes = [raw.on_device_size_in_bytes() for raw in results]
-                self._smallest = sizes.index(min(sizes))
+        if self._smallest is None:
+            sizes = [raw.on_device_size_in_bytes() for raw in results]
+            least = min(sizes, default=LARGE)
+            self._smallest = sizes.index(least) if least < LARGE else -1
+        if self._smallest >= 0:
             self.window.record(results[self._smallest])
         return results
 

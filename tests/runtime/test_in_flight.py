@@ -1,0 +1,53 @@
+"""Programs over several devices that nobody waits for do not block each other.
+
+Each runs in a process of its own: XLA ends one that is stuck.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PREAMBLE = """
+import numpy as np
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.sharding import NamedSharding, PartitionSpec as P
+
+mesh = sw.make_mesh((4, 2), ("x", "y"))
+x = sw.device_put(np.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("x", "y")))
+alone = [sw.jit(lambda x, k=k: jnp.sin(x) * k) for k in range(4)]
+"""
+PROGRAMS = {
+    # XLA counts all launches: one with collectives, and many without behind it, are too many.
+    "collectives_and_others": """
+        for _ in range(150):
+            rows = [x[i] for i in range(8)]
+            for k in range(48):
+                y = alone[k % 4](x)
+    """,
+    # What is large is not kept for that.
+    "large_results": """
+        big = sw.device_put(np.ones((512, 512), np.float32), NamedSharding(mesh, P("x", "y")))
+        turned = sw.jit(lambda x: x[::-1])
+        for _ in range(60):
+            z = turned(big)
+            for k in range(8):
+                y = alone[k % 4](big)
+        del y, z
+        assert len(sw.live_arrays()) < 8
+    """,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_launches_that_nobody_waits_for(name):
+    flags = "--xla_force_host_platform_device_count=8"
+    source = PREAMBLE + textwrap.dedent(PROGRAMS[name])
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=100,
+        env={**os.environ, "XLA_FLAGS": flags}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
