@@ -59,8 +59,8 @@ VARIABLES = {
     "one that is kept on disk.",
     "CUDA_VISIBLE_DEVICES": "Which GPUs there are; with an empty value, none is looked for.",
     "XDG_CACHE_HOME": "The folder of the user's caches, where `compilation_cache_dir` is not set.",
-    "MPITRAMPOLINE_LIB": "The library by which XLA calls MPI, where `cpu_collectives_implementation` "
-    "is mpi.",
+    "MPITRAMPOLINE_LIB": "The library by which XLA calls MPI where the option "
+    "`cpu_collectives_implementation` is mpi.",
     "SHARDWISE_INITIALIZATION_TIMEOUT": "Seconds that a process which `shardwise launch` started "
     "waits for the others.",
     "TF_CPP_MIN_LOG_LEVEL": "What XLA logs: 1 (from warnings on) where it is not set.",
