@@ -217,7 +217,7 @@ def main(measurement: str, library: str, address: str, count: str, rank: str) ->
         call()
     for _ in sys.stdin:
         utils(library).sync_global_devices("sample")
-        begin = time.perf_counter()
+        begin, out = time.perf_counter(), None
         for _ in range(times):
             out = call()
         lib.root.block_until_ready(out)

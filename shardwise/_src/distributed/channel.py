@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise._src.runtime.certificates import is_of
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1  # seconds between attempts to connect
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.2  # seconds between attempts to connect
 
 
 class Refused(Exception):
@@ -28,6 +28,7 @@ class Channel:
         self._sock = sock
         self._lock = threading.Lock()
         self._left = b""
+        self._unread: list[dict[str, Any]] = []
         self.closed = False
         self.problem = ""  # why it closed
 
@@ -42,6 +43,9 @@ class Channel:
 
     def read(self, seconds: float) -> list[dict[str, Any]] | None:
         """The messages that arrive within some seconds; None once the connection is closed."""
+        if self._unread:
+            found, self._unread = self._unread, []
+            return found
         pending = isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()
         if not pending and not select.select([self._sock], [], [], seconds)[0]:
             return []
@@ -56,6 +60,10 @@ class Channel:
             return None
         *lines, self._left = (self._left + data).split(b"\n")
         return [json.loads(line) for line in lines]
+
+    def unread(self, messages: list[dict[str, Any]]) -> None:
+        """Has the next `read` give these."""
+        self._unread = messages
 
     def keep_alive(self, seconds: float) -> None:
         """Has the connection break once the other machine has not answered for so long."""
@@ -88,7 +96,7 @@ def connect(
       TimeoutError: nobody does until then; it says what went wrong last.
       Refused: who listens there has no such certificate.
     """
-    pause, problem = FIRST_PAUSE, "no attempt was made"
+    begin, problem = time.monotonic(), "no attempt was made"
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
@@ -101,8 +109,9 @@ def connect(
             raise Refused(said(error)) from error
         except OSError as error:
             problem = said(error)
-        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-        pause = min(2 * pause, LONGEST_PAUSE)
+        now = time.monotonic()
+        pause = min(max(FIRST_PAUSE, (now - begin) / 20), LONGEST_PAUSE)
+        time.sleep(min(pause, max(0.0, deadline - now)))
 
 
 def _secured(
@@ -149,8 +158,10 @@ def joined(
     begin = time.monotonic()
     noted = begin
     while True:
-        for message in _answers(channel):
+        answers = _answers(channel)
+        for i, message in enumerate(answers):
             if message["op"] == "go":
+                channel.unread(answers[i + 1 :])
                 return message
             if message["op"] == "refused":
                 raise Refused(message["why"])

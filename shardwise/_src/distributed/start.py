@@ -27,6 +27,7 @@ from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._version import __version__
 
 _log = logging.getLogger("shardwise.distributed")
+SETTLED_WITHIN = 60.0  # seconds, at the end of a process that has hardly begun
 
 
 class Tls(NamedTuple):
@@ -352,14 +353,20 @@ def _enter(
     )
     if proxies := processes.bypass_proxies(host):
         _log.info("the proxies of %s are not used for %s", ", ".join(proxies), host)
-    client = processes.connected(
-        at(host, answer["port"]), place.index, seconds=deadline - time.monotonic(),
-        tls=None if tls is None else tls._asdict(),
-    )
+    if answer["port"]:
+        watch.service.put(answer)
+    index, files = place.index, None if tls is None else tls._asdict()
+
+    def connect() -> Any:
+        seconds = max(1.0, deadline - time.monotonic())
+        port = watch.service_port(seconds)
+        return processes.connected(at(host, port), index, seconds=seconds, tls=files)
+
+    connection = processes.Connection(connect)
     mine = _address_here(host, port, answer["members"])
     transport = config.cpu_collectives_implementation.value
     link = processes.Link(
-        client, place.index, place.count, mine, transport, place.local_devices, partition
+        connection, place.index, place.count, mine, transport, place.local_devices, partition
     )
     processes.join(link, watch)
     _State.here = Here(
@@ -402,10 +409,19 @@ def shutdown() -> None:
 
 
 def _leave(state: Here, failed: bool) -> None:
+    if not failed:
+        _settle(state)
     state.watch.leave(failed)
     processes.part()
     if state.coordinator is not None:
         state.coordinator.release()
+
+
+def _settle(state: Here) -> None:
+    """Waits until XLA's service has this process: others wait for it there."""
+    end = time.monotonic() + SETTLED_WITHIN
+    while not (state.watch.failures or processes.is_connected(0.1)) and time.monotonic() < end:
+        pass
 
 
 def _at_exit(seconds: float) -> None:

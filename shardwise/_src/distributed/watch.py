@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
+import queue
 import sys
 import threading
 import time
@@ -94,6 +95,7 @@ class Watch:
         self._silence = silence
         self._heard = time.monotonic()
         self._beat_every = BEAT if count <= CROWD else 1.0
+        self.service: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()  # XLA's, when there
         self._channel = channel
         self._sets: dict[tuple[int, ...], Launches] = {}
         self._order = threading.RLock()  # of launches
@@ -374,6 +376,21 @@ class Watch:
     def write_record(self) -> str:
         """Writes the flight record; gives its path."""
         return self.recorder.write(record_of(self))
+
+    def _on_service(self, message: dict[str, Any]) -> None:
+        self.service.put(message)
+
+    def service_port(self, seconds: float) -> int:
+        """The port of XLA's coordination service, once it is there."""
+        try:
+            message = self.service.get(timeout=seconds)
+        except queue.Empty:
+            raise RuntimeError(
+                f"XLA's coordination service is not there after {seconds:.0f} s."
+            ) from None
+        if message.get("error"):
+            raise RuntimeError(f"XLA's coordination service does not start: {message['error']}")
+        return message["port"]
 
     def _on_report(self, message: dict[str, Any]) -> None:
         self.recorder.note("report", message["text"].partition("\n")[0])

@@ -81,10 +81,10 @@ def start_service(board: Switchboard, asked: dict[str, Any]) -> None:
             heartbeat_timeout=asked["service_timeout"],
             cluster_register_timeout=asked["service_timeout"], **how,
         )
-        (board.service_port,) = transports.listening_ports() - before
-        board.service = service
+        (port,) = transports.listening_ports() - before
+        board.service_is(service, port)
     except BaseException as error:
-        board.service = error
+        board.service_is(error, 0)
 
 
 def main() -> None:

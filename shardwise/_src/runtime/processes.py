@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,23 +26,57 @@ RuntimeFailure = _jax.JaxRuntimeError
 HAS_TLS = "mtls_cert_file" in (_jax.get_distributed_runtime_client.__doc__ or "")
 
 
+class Connection:
+    """XLA's client of the service, which a thread of its own connects.
+
+    connect: gives the client.
+    """
+
+    def __init__(self, connect: Callable[[], Any]):
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(connect,), daemon=True)
+        self._thread.start()
+
+    def _run(self, connect: Callable[[], Any]) -> None:
+        try:
+            self._result = connect()
+        except BaseException as error:
+            self._error = error
+
+    def is_settled(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def client(self) -> Any:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
 @dataclass(frozen=True)
 class Link:
     """What joins this process to the others.
 
-    client:    XLA's, of the coordination service.
+    connection: with XLA's coordination service, which takes a moment to be there.
     host:      the address of this machine under which others find its transports.
     transport: of CPU devices: "gloo" or "mpi".
     devices:   the local device ids that this process may use; None for all.
     """
 
-    client: Any
+    connection: Connection
     index: int
     count: int
     host: str
     transport: str
     devices: tuple[int, ...] | None
     partition: int | None
+
+    @property
+    def client(self) -> Any:
+        """XLA's client of the service, once it is connected."""
+        return self.connection.client()
 
 
 class Gate(Protocol):
@@ -83,7 +118,14 @@ def part() -> None:
     if _State.link is not None:
         here, _State.link = _State.link, None
         preemption.end()
-        here.client.shutdown()
+        if here.connection.is_settled(0):
+            with suppress(RuntimeError):  # it never connected, which is told where devices start
+                here.client.shutdown()
+
+
+def is_connected(seconds: float) -> bool:
+    """Whether XLA's service has this process, or will not have it, within some seconds."""
+    return _State.link is None or _State.link.connection.is_settled(seconds)
 
 
 def break_connections() -> None:

@@ -41,6 +41,8 @@ class Switchboard(Judge):
         self.listener = listener
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, None)
+        self._waker, self._wakened = socket.socketpair()
+        self.selector.register(self._wakened, selectors.EVENT_READ, "wake")
         self.tls = tls
         self.strangers: set[Peer] = set()
         self.service: Any = None  # XLA's, once it is there, or the error
@@ -60,6 +62,8 @@ class Switchboard(Judge):
             for key, mask in self.selector.select(TICK):
                 if key.data is None:
                     self._accept()
+                elif key.data == "wake":
+                    self._on_wake()
                 elif key.data == "parent":
                     self._read_parent(key.fileobj)
                 else:
@@ -210,10 +214,8 @@ class Switchboard(Judge):
         return [p for p in self.peers.values() if p.about["versions"] != peer.about["versions"]]
 
     def _start(self) -> None:
-        """Lets all go on, once they are here and XLA's service is."""
+        """Lets all go on, once they are here. XLA's service may follow."""
         if self.started or self.refusal or len(self.peers) < self.count:
-            return
-        if self.service is None:
             return
         if isinstance(self.service, BaseException):
             self._refuse(f"XLA's coordination service does not start: {self.service}")
@@ -226,6 +228,20 @@ class Switchboard(Judge):
                 "op": "go", "port": self.service_port, "members": members,
                 "heartbeat": self.asked["heartbeat"],
             })
+
+    def service_is(self, service: Any, port: int) -> None:
+        """Takes XLA's service, or the error that it does not start with; from another thread."""
+        self.service, self.service_port = service, port
+        self._waker.send(b"!")
+
+    def _on_wake(self) -> None:
+        self._wakened.recv(16)
+        if self.started:
+            error = str(self.service) if isinstance(self.service, BaseException) else ""
+            for peer in list(self.peers.values()):
+                about = {"port": self.service_port, "error": error}
+                self.send(peer, {"op": "service", **about})
+        self._start()
 
     def _refuse(self, why: str) -> None:
         self.refusal = why
