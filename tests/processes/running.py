@@ -10,18 +10,24 @@ from tests.helpers.sampling import Choice, sampled
 PROGRAMS = Path(__file__).with_name("programs")
 DEVICES = 4  # in all
 
-counts = pytest.mark.parametrize("count", sampled([2, 4], 1))
+PARTS = 4  # of the checks of a program, one of which takes a few seconds
 
 
-def printed(name, count):
+def cases(name):
+    """Numbers of processes, and parts of a program: some of them, others each day."""
+    pairs = [(count, part) for count in (2, 4) for part in range(PARTS)]
+    return pytest.mark.parametrize(("count", "part"), sampled(pairs, 2, name))
+
+
+def printed(name, count, part):
     """What each of some processes prints, which is the same."""
-    args = ["all"] if Choice.sweep else []
+    args = [f"part={part}", f"parts={PARTS}", *["all"] * Choice.sweep]
     program = PROGRAMS / f"{name}.py"
     results = run_processes(program, count, devices=DEVICES // count, args=args, timeout=110)
     (out,) = {r.out for r in results}
     return out
 
 
-def agrees(name, count):
+def agrees(name, count, part):
     """A program checks its values in several processes; what it prints is what one prints."""
-    assert printed(name, count) == printed(name, 1)
+    assert printed(name, count, part) == printed(name, 1, part)

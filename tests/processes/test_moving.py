@@ -1,8 +1,8 @@
 """Arrays from any sharding to any other: the same devices, others, of other processes."""
 
-from tests.processes.running import agrees, counts
+from tests.processes.running import agrees, cases
 
 
-@counts
-def test_moving(count):
-    agrees("moving", count)
+@cases("moving")
+def test_moving(count, part):
+    agrees("moving", count, part)

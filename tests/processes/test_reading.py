@@ -1,8 +1,8 @@
 """Reading arrays that span processes: values, parts, text, and what is refused."""
 
-from tests.processes.running import agrees, counts
+from tests.processes.running import agrees, cases
 
 
-@counts
-def test_reading(count):
-    agrees("reading", count)
+@cases("reading")
+def test_reading(count, part):
+    agrees("reading", count, part)

@@ -29,7 +29,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.storage import bare
 from shardwise._src.messages.tracebacks import hide_frames, hides_frames
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.moving.targets import check_fit
+from shardwise._src.moving.targets import check_fit, check_global
 from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.running.eager import EAGER
@@ -237,6 +237,7 @@ class Jitted(Generic[P, R]):
         names = function.names(call.leaves, tree)
         if ins is not None:
             check_fit(ins, types, names, f"{function.what}: in_shardings")
+            check_global(sigs, ins, names, function.what)
             pairs = zip(types, map(bare, ins), strict=True)
             types = [t if s is None else with_sharding(t, s) for t, s in pairs]
         return _Inputs(sigs, tuple(types), names, ins)

@@ -29,6 +29,7 @@ from shardwise._src.messages.trees import leaf_paths, tree_text
 from shardwise._src.messages.words import shown
 from shardwise._src.moving import parts
 from shardwise._src.moving.parts import Part
+from shardwise._src.moving.replicas import agreed
 from shardwise._src.moving.targets import as_placement, as_sharding, is_sharding_leaf
 from shardwise._src.moving.transfer import put_host, relayout
 from shardwise._src.ops.placement import placed_over
@@ -202,7 +203,7 @@ def _from_local(
     except ValueError as error:
         raise ValueError(f"{what}: {name()} of shape {data.shape}: {error}") from None
     if data.__class__ is not Array and all(o is None for o in offsets):  # the global value
-        return put_host(data, sharding, True)
+        return agreed(put_host(data, sharding, True), what)
     new = _Making(what, shape, sharding, None)
     for part in new.parts:
         here = zip(part.index, offsets, shape, strict=True)
@@ -396,7 +397,7 @@ class _Making:
         return self.finish()
 
     def finish(self) -> Array:
-        whole = self._whole()
+        whole = agreed(self._whole(), self.what)
         return relayout(whole, self.place.layout) if self.place.__class__ is Format else whole
 
     def _whole(self) -> Array:

@@ -40,6 +40,7 @@ from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.shape import expand_dims
 from shardwise._src.refs.refs import is_ref, new_ref
 from shardwise._src.runtime import backend as runtime
+from shardwise._src.runtime import processes
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.mesh import Mesh
@@ -288,6 +289,15 @@ def _without(in_axes: Any, static: tuple[int, ...], count: int) -> Any:
 def _mesh(call: _Call) -> Mesh:
     own, size = call.own, call.size
     devices = own.devices
+    link = processes.link()
+    if devices is None and link is not None and link.count > 1:
+        raise ValueError(
+            f"{own.what}: this program runs in {link.count} processes, and arrays are global: say "
+            "which devices the axis is over. `devices=shardwise.devices()` is those of all "
+            "processes, each of which passes the whole axis, or a global array (`shardwise."
+            "experimental.multihost_utils.host_local_array_to_global_array` makes one of the rows "
+            "that each has); `devices=shardwise.local_devices()` is those of this process alone."
+        )
     found = devices if devices is not None else tuple(runtime.local_devices(own.backend))
     if not all([isinstance(d, runtime.Device) for d in found]):
         raise TypeError(f"{own.what}: devices must be a list of devices; got {shown(devices)}.")

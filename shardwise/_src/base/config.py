@@ -352,6 +352,12 @@ poison_padding = Flag(
     parse=_parse_bool, trace=True,
 )
 
+check_replicas = Flag(
+    "check_replicas", False,
+    "Compare what processes put where they hold the same part of an array, when it is made.",
+    parse=_parse_bool,
+)
+
 
 # What is compiled is kept on disk: see `compiling.disk_cache`.
 

@@ -84,6 +84,13 @@ class Ground(ABC):
     def copied(self, x: Any) -> Any:
         """An array in memory of its own, uncommitted on the default device."""
 
+    @abstractmethod
+    def readable(self, x: Any) -> Any:
+        """A value that decides about shapes, as every process can read it.
+
+        An array that spans processes is put whole on all of its devices; others stay as they are.
+        """
+
     # -- indexing --
 
     @abstractmethod

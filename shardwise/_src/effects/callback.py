@@ -26,7 +26,7 @@ from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.ordering import ORDERED, TOKEN
-from shardwise._src.core.program import Program
+from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.toolbox import walk
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.source import describe, user_site
@@ -245,12 +245,21 @@ def _dims(op: Op, *types: ArrayType, callback: Any, results: Any, token: bool) -
 def _eager(op: Op, args: Values, params: dict[str, Any]) -> list[Any]:
     callback, host = params["callback"], ground()
     arrays = host.arrays(args)
+    if not all(a.sharding.is_fully_addressable for a in arrays):
+        return _across_processes(op, arrays, params)
     token, arrays = arrays[: params["token"]], arrays[params["token"] :]
     outs = callback(arrays, params["results"])
     near = next((a for a in arrays if a.committed), None)
     if near is None:
         return [*token, *[host.new_array(x) for x in outs]]
     return [*token, *[host.beside(x, near) for x in outs]]
+
+
+def _across_processes(op: Op, args: Values, params: dict[str, Any]) -> list[Any]:
+    """The call by a program, as under `jit`: in one of the processes that hold the arguments."""
+    ins, outs = [Var(type_of(a)) for a in args], [Var(t) for t in _type(op, **params)]
+    called = Equation(op, ins, outs, params, user_site(3))
+    return ground().run(Program(ins, outs, [called], name=op.name), args)
 
 
 def _sequence(op: Op, params: dict[str, Any], with_token: Any) -> tuple[dict[str, Any], int, int]:

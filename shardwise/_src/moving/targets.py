@@ -9,8 +9,9 @@ from typing import Any
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.context import current
 from shardwise._src.lowering.storage import bare, order_of
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import counted, listed
 from shardwise._src.ops.memory import Space
+from shardwise._src.runtime import processes
 from shardwise._src.runtime.backend import Device
 from shardwise._src.types.layout import AUTO, AutoLayout, Format, Layout
 from shardwise._src.types.mesh import Mesh
@@ -99,6 +100,27 @@ def check_fit(
             order_of(sharding, t)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{what}: {name} of type {t.str_short(True)}: {error}") from None
+
+
+def check_global(
+    sigs: Sequence[Any], shardings: Sequence[Any], names: Sequence[str], what: str
+) -> None:
+    """Raises where a host value seems to be the part of this process, and is to be the whole."""
+    if processes.link() is None:
+        return
+    for sig, asked, name in zip(sigs, map(bare, shardings), names, strict=True):
+        if sig.sharding is not None or asked is None or asked.is_fully_addressable:
+            continue
+        shape = sig.type.shape
+        for dim, (size, tiles) in enumerate(zip(shape, asked.tiling(len(shape)).dims, strict=True)):
+            if 0 < size < tiles:
+                raise ValueError(
+                    f"{what}: {name} is a host value of shape {shape}: dimension {dim} has "
+                    f"{counted(size, 'element')} for {tiles} shards of {asked}, so it seems to be "
+                    "the part of this process. Inputs are global: pass the whole value, or make a "
+                    "global array of the parts with `shardwise.experimental.multihost_utils."
+                    "host_local_array_to_global_array(x, mesh, spec)`."
+                )
 
 
 def check_manual(sharding: Any) -> None:

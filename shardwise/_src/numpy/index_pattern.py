@@ -32,6 +32,7 @@ from shardwise._src.base.errors import (
     TracerArrayConversionError,
     UnexpectedTracerError,
 )
+from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.types.dtypes import is_bool, is_integer
 
@@ -257,7 +258,7 @@ def _array_entry(
 
 def _known_mask(mask: Any) -> np.ndarray:
     try:
-        return _host(mask)
+        return _host(ground().readable(mask))
     except TracerArrayConversionError as error:
         raise NonConcreteBooleanIndexError(
             f"a boolean index must be known, since the result's shape depends on it; got a traced "

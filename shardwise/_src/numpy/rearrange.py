@@ -37,7 +37,7 @@ MAX_RUNS = 16  # pieces that a rearrangement known beforehand is put together fr
 def known(x: Any, what: str) -> np.ndarray:
     """The value of an argument that decides about shapes."""
     try:
-        return np.asarray(x)
+        return np.asarray(ground().readable(x))
     except TracerArrayConversionError as error:
         raise ConcretizationTypeError(
             f"{what} must be known, since the result's shape depends on it; got a traced "

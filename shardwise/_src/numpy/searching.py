@@ -106,7 +106,7 @@ def nonzero(
 
 def _value(a: Any, name: str) -> np.ndarray:
     try:
-        return np.asarray(known(a))
+        return np.asarray(ground().readable(known(a)))
     except TracerArrayConversionError as error:
         about = f"{public_call() or name}: how many elements there are"
         raise unknown_count(about, a, "size") from error

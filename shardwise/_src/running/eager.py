@@ -242,6 +242,11 @@ class Eager(Interpreter, Indexing):
     def copied(self, x: Array) -> Array:
         return copied(x)
 
+    def readable(self, x: Any) -> Any:
+        if x.__class__ is not Array or x.is_fully_addressable or x.is_fully_replicated:
+            return x
+        return move(x, whole_on(x.sharding))
+
     def from_dlpack(self, x: Any, target: Any, copy: bool | None) -> Array:
         return from_dlpack(x, as_sharding(target, "device"), copy)
 

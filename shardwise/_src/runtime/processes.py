@@ -90,6 +90,10 @@ class Gate(Protocol):
         """Waits until a raw buffer is computed."""
         ...
 
+    def meet(self, name: str, value: str = "", span: Sequence[int] | None = None) -> None:
+        """Waits until all processes of a set are here, with the same value, too."""
+        ...
+
     def explain(self, error: BaseException) -> BaseException:
         """What a failure of the runtime was about: a process that is gone, or the error itself."""
         ...

@@ -1,0 +1,147 @@
+"""Maps over devices of several processes: shard_map, pmap, xmap, vmap, and what they run inside."""
+
+
+import numpy as np
+from checking import COUNT, DEVICES, PER, P, check, digest, finish, numbers, raises, same
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.experimental.maps import xmap
+from shardwise.sharding import Mesh, NamedSharding
+
+ORDER = [2, 0, 3, 1]
+MESH = Mesh(np.array([DEVICES[i] for i in ORDER]), ("x",))
+GRID = Mesh(np.array([DEVICES[i] for i in ORDER]).reshape(2, 2), ("x", "y"))
+X = numbers(8, 4)
+
+
+def on(mesh, *spec):
+    return sw.device_put(X, NamedSharding(mesh, P(*spec)))
+
+
+@check
+def collectives():
+    def run(f, out=None, x=X):
+        out = P("x") if out is None else out
+        mapped = sw.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=out)
+        value = sw.device_put(x, NamedSharding(MESH, P("x")))
+        eager, jitted = mapped(value), sw.jit(mapped)(value)
+        same(jitted, np.asarray(sw.device_put(eager, NamedSharding(MESH, P()))))
+        return jitted
+
+    parts = X.reshape(4, 2, 4)
+    same(run(lambda v: lax.psum(v, "x"), P()), parts.sum(0))
+    same(run(lambda v: lax.pmax(v, "x"), P()), parts.max(0))
+    same(run(lambda v: lax.pmin(v, "x"), P()), parts.min(0))
+    same(run(lambda v: lax.pmean(v, "x"), P()), parts.mean(0))
+    same(run(lambda v: lax.psum_scatter(v.T, "x", tiled=True)), parts.sum(0).T)
+    same(run(lambda v: lax.ppermute(v, "x", [(i, (i + 1) % 4) for i in range(4)])),
+         np.roll(parts, 1, 0).reshape(8, 4))
+    same(run(lambda v: lax.all_to_all(v, "x", 1, 0, tiled=True)),
+         parts.transpose(2, 0, 1).reshape(32, 1))
+    same(run(lambda v: lax.all_gather(v, "x").sum(0)), np.tile(parts.sum(0), (4, 1)))
+    index = np.repeat(np.arange(4, dtype=np.float32), 2)[:, None]
+    same(run(lambda v: v + lax.axis_index("x")), X + index)
+    same(run(lambda v: lax.psum(v, "x", axis_index_groups=[[0, 3], [1, 2]])),
+         np.concatenate([parts[list(pair)].sum(0) for pair in ((0, 3), (1, 2), (1, 2), (0, 3))]))
+    odd = X.copy()
+    odd[::3] = np.nan
+    same(run(lambda v: lax.pmax(v, "x"), P(), odd), odd.reshape(4, 2, 4).max(0))
+    bits = (X % 7).astype(np.int8)
+    same(run(lambda v: lax.psum(v, "x"), P(), bits), bits.reshape(4, 2, 4).sum(0).astype(np.int8))
+
+
+@check
+def ragged():
+    """Device i sends its first rows, i + 1 of them, to all places in turn."""
+    def f(v):
+        i = lax.axis_index("x")
+        each = jnp.ones((4,), jnp.int32)
+        out = jnp.zeros((4, 4), jnp.float32)
+        rows = jnp.tile(v[:1], (4, 1)) * (1 + jnp.arange(4)[:, None])
+        starts = jnp.arange(4, dtype=jnp.int32)
+        return lax.ragged_all_to_all(rows, out, starts, each, jnp.full((4,), i, jnp.int32), each,
+                                     axis_name="x")
+    got = sw.jit(sw.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=P("x")))(on(MESH, "x"))
+    first = X.reshape(4, 2, 4)[:, 0]
+    same(got, np.concatenate([first * (1 + j) for j in range(4)]))
+
+
+@check
+def partly_manual_and_gradients():
+    x = on(GRID, "x", "y")
+    f = sw.shard_map(lambda v: lax.psum((v * v).sum(), ("x", "y")), mesh=GRID,
+                     in_specs=P("x", "y"), out_specs=P())
+    same(f(x), (X * X).sum())
+    same(sw.grad(f)(x), 2 * X)
+    same(sw.jit(sw.grad(f))(x), 2 * X)
+    g = sw.shard_map(lambda v: v - lax.pmean(v, "x"), mesh=GRID, in_specs=P("x"),
+                     out_specs=P("x"), axis_names={"x"})
+    same(sw.jit(g)(x), X - np.tile(X.reshape(2, 4, 4).mean(0), (2, 1)), close=True)
+    loop = sw.shard_map(lambda v: lax.fori_loop(0, 3, lambda i, w: lax.ppermute(
+        w, "x", [(0, 1), (1, 0)]) + 1, v), mesh=GRID, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    same(loop(x), np.concatenate([X[4:], X[:4]]) + 3)
+    uneven = sw.device_put(numbers(7, 4), NamedSharding(GRID, P("x")))
+    try:
+        sw.shard_map(lambda v: v, mesh=GRID, in_specs=P("x"), out_specs=P("x"))(uneven)
+    except ValueError as error:
+        assert "7" in str(error), error
+    else:
+        raise AssertionError("a ragged dimension was taken")
+
+
+@check
+def pmaps():
+    f = sw.pmap(lambda v: v / lax.psum(v, "i"), axis_name="i", devices=list(MESH.flat_devices))
+    rows = numbers(4, 3, seed=1) + 1
+    stacked = sw.device_put(rows, NamedSharding(MESH, P("x")))
+    same(f(stacked), rows / rows.sum(0), close=True)
+    total = sw.pmap(lambda v: lax.psum(v, "i"), axis_name="i", out_axes=None, devices=DEVICES)
+    same(total(rows), rows.sum(0))  # the whole axis, in each process
+    mine = sw.pmap(lambda v: lax.psum(v, "i"), axis_name="i", devices=sw.local_devices())
+    same(mine(rows[:PER]), np.tile(rows[:PER].sum(0), (PER, 1)))
+    if COUNT > 1:
+        with raises(ValueError, f"pmap of <lambda>: this program runs in {COUNT} processes, and "
+                    "arrays are global: say which devices the axis is over. "
+                    "`devices=shardwise.devices()` is those of all processes, each of which passes "
+                    "the whole axis, or a global array (`shardwise.experimental.multihost_utils."
+                    "host_local_array_to_global_array` makes one of the rows that each has); "
+                    "`devices=shardwise.local_devices()` is those of this process alone."):
+            sw.pmap(lambda v: v)(rows)
+
+
+@check
+def xmaps():
+    x = on(GRID, "x", "y")
+    f = xmap(lambda v: lax.psum(v, "a"), in_axes=["a", ...], out_axes=[...],
+             axis_resources={"a": "x"})
+    with GRID:
+        same(f(x), X.sum(0))
+        g = xmap(jnp.dot, in_axes=({0: "a"}, {1: "b"}), out_axes={0: "a", 1: "b"},
+                 axis_resources={"a": "x", "b": "y"})
+        same(g(x, x.T), X @ X.T)
+        h = xmap(lambda v: v * 2 + lax.axis_index("a"), in_axes={0: "a"}, out_axes={0: "a"})
+        same(h(x), X * 2 + np.arange(8, dtype=np.float32)[:, None])
+
+
+@check
+def vmaps():
+    x = on(GRID, "x")
+
+    def twice(row):
+        return lax.with_sharding_constraint(row * 2, NamedSharding(GRID, P("y")))
+
+    same(sw.jit(sw.vmap(twice, spmd_axis_name="x"))(x), X * 2)
+    same(sw.vmap(lambda v: v - lax.pmean(v, "b"), axis_name="b")(x), X - X.mean(0), close=True)
+
+
+@check
+def printed():
+    x = on(GRID, "x", "y")
+    step = sw.shard_map(lambda v: lax.psum(jnp.sin(v), "x"), mesh=GRID, in_specs=P("x", "y"),
+                        out_specs=P(None, "y"))
+    print("maps", digest(step(x)))
+
+
+finish()
