@@ -49,7 +49,8 @@ class Launch:
         if source and "{}" not in arguments:
             words.append(str(program))
         self.mark = self.folder.name
-        own = {TEST: self.mark, "SHARDWISE_ENABLE_COMPILATION_CACHE": "0", "XLA_FLAGS": ""}
+        own = {TEST: self.mark, "SHARDWISE_ENABLE_COMPILATION_CACHE": "0", "XLA_FLAGS": "",
+               "SHARDWISE_FLIGHT_RECORDER_DIR": self.folder.name}
         self.files = [open(self.path / name, "w+b") for name in ("out", "err")]  # noqa: SIM115
         self.begin = time.monotonic()
         self.process = subprocess.Popen(

@@ -254,6 +254,41 @@ def test_the_culprit_is_the_one_that_the_others_name():
     )
 
 
+def one_that_is_stopped_is_named():
+    """It gives no sign of life; the other ends because of it."""
+    source = """
+        import os, signal
+        import shardwise as sw
+        import shardwise.numpy as snp
+        from shardwise.sharding import NamedSharding, PartitionSpec as P
+        split = NamedSharding(sw.make_mesh((2,), ("x",)), P("x"))
+        x = snp.ones(2, device=split)
+        if sw.process_index() == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        print(x.sum())
+    """
+    options = ["--heartbeat-timeout-seconds", "2", "--grace", "0.5"]
+    done = launch("-n", "2", *options, source=source)
+    assert (done.status, done.out, done.left) == (1, [], [])
+    (told,) = [line for line in without_pids(done.err) if line.startswith("shardwise launch: ")]
+    assert told == (
+        "shardwise launch: process 0 (HERE) failed with exit status 1, because of process 1. The "
+        "last that it wrote:"
+    )
+    why = "ProcessFailureError: sum: process 1 (HERE) is lost: there was no sign of life"
+    assert any(why in line for line in without_pids(done.err[-3:]))
+
+
+def a_process_that_cannot_be_started():
+    with Launch("-n", "2", "--log-dir", "/proc/self", source="print(1)") as running:
+        done = running.done()
+    assert (done.status, done.out, done.left) == (1, [], [])
+    assert done.err == [
+        "shardwise launch: a process cannot be started: [Errno 2] No such file or directory: "
+        "'/proc/self/rank-0.log'."
+    ]
+
+
 def test_which_failure_is_the_first():
     told = [b"Traceback (most recent call last):\n",
             b"shardwise.errors.ProcessFailureError: process 1 (host h, pid 5) is lost: so.\n"]
@@ -426,6 +461,8 @@ OTHERS = [
     a_second_signal_makes_it_quick,
     what_is_ignored_stays_so,
     a_stopped_process_is_ended_with_the_others,
+    one_that_is_stopped_is_named,
+    a_process_that_cannot_be_started,
 ]
 
 

@@ -41,9 +41,9 @@ def test_all_are_started_again():
     source = generations(2, end="os.kill(os.getpid(), 9)")
     done = launch("-n", "2", "--restarts", "2", source=source)
     assert (done.status, done.left) == (0, [])
-    assert sorted(done.out) == sorted(
-        f"[{rank}] generation {g} of 2" for rank in range(2) for g in range(3)
-    )
+    first = [line for line in done.out if line.startswith("[0]")]
+    assert first[-1] == "[0] generation 2 of 2"  # it may have been stopped before, early
+    assert [x for x in done.out if x not in first] == [f"[1] generation {g} of 2" for g in range(3)]
     how = "was killed by SIGKILL (the kernel does so when memory is short)"
     assert said_by_launcher(done.err) == [
         f"shardwise launch: process 1 (HERE) {how}; generation {g} starts (restart {g} of 2)"
@@ -155,7 +155,7 @@ def test_all_nodes_start_again():
     with Machines(2, "--restarts", "2", source=generations(2)) as machines:
         first, second = machines.done()
     assert (first.status, second.status, first.left, second.left) == (0, 0, [], [])
-    assert first.out == [f"[0] generation {g} of 2" for g in range(3)]
+    assert first.out[-1] == "[0] generation 2 of 2"  # it may have been stopped before, early
     assert second.out == [f"[1] generation {g} of 2" for g in range(3)]
     assert said_by_launcher(first.err) == [
         "shardwise launch: process 1 (HERE) failed with exit status 3; generation "

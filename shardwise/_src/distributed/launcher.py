@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from shardwise._src.distributed.channel import Channel, Refused, connect
 from shardwise._src.distributed.cluster import at
 from shardwise._src.distributed.guard import Guard
-from shardwise._src.distributed.nodes import Nodes, Problem, joining
+from shardwise._src.distributed.nodes import Nodes, Problem, Said, joining
 from shardwise._src.distributed.output import write
 from shardwise._src.distributed.reports import Report, signal_name, verdict
 from shardwise._src.distributed.start import (
@@ -54,15 +54,15 @@ def launch(plan: Plan) -> int:
         guard = Guard(mark)
         here = Here(plan, events, mark, (*before, guard.pid))
         try:
-            return (Lead if plan.node == 0 else Follower)(here).run()
+            status = (Lead if plan.node == 0 else Follower)(here).run()
         except Stopped as stop:
             say(f"stopped by {signal_name(stop.number)}")
-            return 128 + stop.number
+            status = 128 + stop.number
         except Problem as problem:
             say(str(problem))
-            return 1
-        finally:
-            guard.dismiss()
+            status = 1
+        guard.dismiss()  # after any other exception it looks after what is left
+        return status
 
 
 def say(text: str) -> None:
@@ -83,8 +83,8 @@ class Stopped(Exception):
 
 
 class Event(NamedTuple):
-    """kind: "signal" with its number, "ended" with generation and rank, "said" with a node and its
-    message, which is None if its launcher is gone."""
+    """kind: "signal" with its number, "ended" with generation and rank, "said" with what another
+    launcher says: a `Said` at node 0, elsewhere its message, or None if it is gone."""
 
     kind: str
     facts: tuple[Any, ...]
@@ -151,10 +151,11 @@ class Here:
         def broken() -> None:
             self.events.stop(signal.SIGPIPE)
 
+        self.crew = Crew(self.plan, generation, self._mark)
         try:
-            self.crew = Crew(self.plan, generation, address, self._mark, ended, broken)
+            self.crew.start(address, ended, broken)
         except OSError as error:
-            raise Problem(f"a process cannot be started: {error}") from None
+            raise Problem(f"a process cannot be started: {error}.") from None
         return self.crew
 
     def stop(self, *keep: int) -> None:
@@ -186,6 +187,7 @@ class Lead:
         self._nodes: Nodes | None = None
         self._tls = _tls_files()
         self._done: set[int] = set()  # ranks here, and -k for node k, that have ended well
+        self._others: set[Channel] = set()  # to the launchers that this generation runs at
 
     def run(self) -> int:
         status, text = 1, "node 0 has ended"
@@ -208,8 +210,8 @@ class Lead:
             say(text)
         return status
 
-    def _said(self, node: int, message: Any) -> None:
-        self._events.post("said", node, message)
+    def _said(self, said: Said) -> None:
+        self._events.post("said", said)
 
     def _listener(self) -> socket.socket:
         assert self._plan.address is not None
@@ -265,7 +267,7 @@ class Lead:
         self._done = set()
         try:
             if self._nodes is not None:
-                self._nodes.tell("start", generation=generation, port=started.port)
+                self._others = self._nodes.tell("start", generation=generation, port=started.port)
             crew = self._here.start(generation, at(host, started.port))
             return self._watch(crew)
         finally:
@@ -313,19 +315,17 @@ class Lead:
             if found is None:
                 self._done.add(rank)
             return found
-        node, message = event.facts
-        if message is None:
-            about = f"the launcher of node {node}"
+        (said,) = event.facts
+        if said.op == "gone" and said.channel in self._others:
+            about = f"the launcher of node {said.node}"
             return Report(-1, about, "is gone: it was stopped, or its machine went down", 1)
-        if message.get("generation") != crew.generation:
-            return None
-        if message["op"] == "finished":
-            self._done.add(-node)
-        return Report.from_dict(message["report"]) if message["op"] == "failed" else None
+        if said.op == "finished" and said.generation == crew.generation:
+            self._done.add(-said.node)
+        return said.report if said.generation == crew.generation else None
 
     def _stop(self, generation: int, pid: int) -> None:
         """Ends a generation on all nodes."""
-        waiting: set[int] = set()
+        waiting: set[Channel] = set()
         if self._nodes is not None:
             waiting = self._nodes.tell("stop", generation=generation)
         self._here.stop(pid)
@@ -336,9 +336,9 @@ class Lead:
             except Stopped:
                 continue  # it is in `stops`
             if event is not None and event.kind == "said":
-                node, message = event.facts
-                if message is None or message["op"] == "stopped":
-                    waiting.discard(node)
+                (said,) = event.facts
+                if said.op in ("stopped", "gone"):
+                    waiting.discard(said.channel)
 
 
 def _taken(host: str, port: int, why: str) -> str:
@@ -368,7 +368,7 @@ class Follower:
                 if event is not None and event.kind == "ended":
                     self._ended(*event.facts)
                 elif event is not None:
-                    end = self._follow(event.facts[1])
+                    end = self._follow(*event.facts)
                     if end is not None:
                         return end
         finally:
@@ -402,7 +402,7 @@ class Follower:
         self._post(None)
 
     def _post(self, message: Any) -> None:
-        self._events.post("said", 0, message)
+        self._events.post("said", message)
 
     def _send(self, op: str, **facts: Any) -> None:
         assert self._channel is not None

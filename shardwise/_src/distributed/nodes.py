@@ -17,9 +17,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwise._src.distributed.channel import Channel
+from shardwise._src.distributed.reports import Report
 from shardwise._src.distributed.workers import Plan
 from shardwise._version import __version__
 
@@ -38,17 +39,29 @@ def joining(plan: Plan) -> dict[str, Any]:
     }
 
 
+class Said(NamedTuple):
+    """What a launcher says: "failed", "finished" or "stopped"; or "came" and "gone", of itself.
+
+    channel: the connection that it is of.
+    """
+
+    node: int
+    op: str
+    channel: Channel
+    generation: int = -1
+    report: Report | None = None
+
+
 class Nodes:
     """The other launchers, as that of node 0 sees them.
 
     tls:  what their connections are secured by, if they are.
-    post: called with a node and a message of it, or with None once its connection is closed; from
-      other threads.
+    post: called with what they say, from other threads.
     """
 
     def __init__(
         self, plan: Plan, listener: socket.socket, tls: ssl.SSLContext | None,
-        post: Callable[[int, Any], None],
+        post: Callable[[Said], None],
     ):
         self._plan, self._tls, self._post = plan, tls, post
         self._listener = listener
@@ -81,12 +94,21 @@ class Nodes:
             node = self._admit(channel)
             while node >= 0 and (messages := channel.read(60.0)) is not None:
                 for message in messages:
-                    self._post(node, message)
+                    self._post(self._said(node, channel, message))
         channel.close()
         if node >= 0:
             with self._lock:
                 del self._channels[node]
-            self._post(node, None)
+            self._post(Said(node, "gone", channel))
+
+    def _said(self, node: int, channel: Channel, message: dict[str, Any]) -> Said:
+        """A message of a launcher. Whoever sends something else is none."""
+        op, report = message["op"], None
+        if op not in ("failed", "finished", "stopped"):
+            raise ValueError(op)
+        if op == "failed":
+            report = Report.from_dict(message["report"])
+        return Said(node, op, channel, int(message["generation"]), report)
 
     def _admit(self, channel: Channel) -> int:
         """The node that a connection is of; -1 if it is not let in."""
@@ -107,7 +129,7 @@ class Nodes:
         if why:
             channel.send({"op": "refused", "why": why})
             return -1
-        self._post(node, joining)
+        self._post(Said(node, "came", channel))
         return node
 
     def _refusal(self, node: int, message: dict[str, Any]) -> str:
@@ -130,12 +152,12 @@ class Nodes:
     def missing(self) -> list[int]:
         return [k for k in range(1, self._plan.nodes) if k not in self._channels]
 
-    def tell(self, op: str, **facts: Any) -> set[int]:
-        """Sends a message to all; gives those that it is sent to."""
-        channels = dict(self._channels)
-        for channel in channels.values():
+    def tell(self, op: str, **facts: Any) -> set[Channel]:
+        """Sends a message to all; gives the connections by which it is sent."""
+        channels = {*self._channels.values()}
+        for channel in channels:
             channel.send({"op": op, **facts})
-        return {*channels}
+        return channels
 
     def close(self) -> None:
         """Waits a moment until the others, who were told that this is the end, have left."""

@@ -22,6 +22,7 @@ from shardwise._src.distributed.reports import Report, report
 
 LAST_WORDS = 0.5  # seconds to wait for the output of a process that has ended
 DEATH = 2.0  # seconds that the end of a killed process may take
+RECORDS = "SHARDWISE_FLIGHT_RECORDER_DIR"
 _SUBREAPER = 36  # of Linux's prctl
 
 
@@ -92,32 +93,38 @@ class Worker:
 
 
 class Crew:
-    """The processes of one generation on this machine.
+    """The processes of one generation on this machine."""
 
-    ended: called with the rank of each that has ended, from another thread.
-    broken: likewise, if nobody reads the standard output any more.
-    """
-
-    def __init__(
-        self, plan: Plan, generation: int, address: str, mark: str,
-        ended: Callable[[int], None], broken: Callable[[], None],
-    ):
+    def __init__(self, plan: Plan, generation: int, mark: str):
         self.plan, self.generation, self._mark = plan, generation, mark
         self._logs: list[Any] = []
+        self._output: Output | None = None
         self.workers: dict[int, Worker] = {}
+
+    def start(
+        self, address: str, ended: Callable[[int], None], broken: Callable[[], None]
+    ) -> None:
+        """Starts them; even if one cannot be, `stop` is to be called.
+
+        ended: called with the rank of each that has ended, from another thread.
+        broken: likewise, if nobody reads the standard output any more.
+        """
         try:
-            for local, rank in enumerate(plan.ranks):
-                process = self._start(local, rank, address)
-                self.workers[rank] = Worker(rank, process, self._log(rank), ended)
-        finally:  # if one cannot be started, the others are stopped with their output read
+            for local, rank in enumerate(self.plan.ranks):
+                log = self._log(rank)
+                process = self._process(local, rank, address)
+                self.workers[rank] = Worker(rank, process, log, ended)
+        finally:
             streams = [s for w in self.workers.values() for s in (w.out, w.err)]
             self._output = Output(streams, broken)
 
-    def _start(self, local: int, rank: int, address: str) -> subprocess.Popen[bytes]:
+    def _process(self, local: int, rank: int, address: str) -> subprocess.Popen[bytes]:
         plan = self.plan
         own = variables(address, plan.nodes * plan.count, rank, local, plan.devices)
         own |= {"SHARDWISE_GENERATION": str(self.generation), MARK: self._mark,
                 "SHARDWISE_INITIALIZATION_TIMEOUT": str(plan.arrival), "PYTHONUNBUFFERED": "1"}
+        if plan.log_dir is not None:
+            own[RECORDS] = os.environ.get(RECORDS) or str(plan.log_dir.absolute())
         if plan.devices is not None:
             first = local * plan.devices
             ids = range(first, first + plan.devices)
@@ -163,7 +170,8 @@ class Crew:
             worker.signal(signal.SIGKILL)
         self._await(DEATH, lambda: False)
         self._sweep(keep)
-        self._output.finish(urgent)
+        if self._output is not None:
+            self._output.finish(urgent)
         for log in self._logs:
             log.close()
 

@@ -1,0 +1,84 @@
+"""Programs that start and end again and again leave no process, port, file or shared memory."""
+
+import signal
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.helpers.launching import Launch
+from tests.helpers.sampling import sampled
+
+pytestmark = pytest.mark.processes
+
+ENDS = ("well", "failing", "stopped", "killed")  # one after the other: 200 in a sweep
+JOINS = """
+    import os, sys, time
+    import shardwise as sw
+    print("joined", sw.process_index(), os.environ["SHARDWISE_COORDINATOR_ADDRESS"], flush=True)
+    how = sys.argv[1]
+    if how == "failing" and sw.process_index() == 1:
+        os._exit(5)
+    if how != "well":
+        time.sleep(100)
+"""
+
+
+def shared_memory():
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def of_others(names):
+    """Those names of shared memory that a process has open: none of ours is there any more."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            opened = {m.path for m in process.memory_maps()} | {
+                f.path for f in process.open_files()
+            }
+        except (psutil.Error, OSError):
+            continue
+        found |= {Path(path).name for path in opened if path.startswith("/dev/shm/")}
+    return names & found
+
+
+def listens(address):
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def cycle(how, folder):
+    """A launch that ends in one way; gives the addresses that it listened at."""
+    with Launch("-n", "2", "{}", how, source=JOINS, env={"TMPDIR": str(folder)}) as running:
+        running.until(lambda: len(running.lines()) == 2)
+        addresses = {line.split()[-1] for line in running.lines()}
+        ports = set()
+        for process in running.left():
+            try:
+                found = process.net_connections(kind="tcp")
+            except psutil.Error:
+                continue
+            ports |= {c.laddr.port for c in found if c.status == "LISTEN"}
+        if how in ("stopped", "killed"):
+            running.signal(signal.SIGTERM if how == "stopped" else signal.SIGKILL)
+        status = running.process.wait(30)
+        running.until(lambda: not running.left(), 15)
+    assert status == {"well": 0, "failing": 5, "stopped": 143, "killed": -9}[how]
+    return addresses | {f"127.0.0.1:{port}" for port in ports}
+
+
+@pytest.mark.parametrize("batch", sampled(range(50), 1))
+def test_nothing_is_left(tmp_path, batch):
+    before = shared_memory()
+    for how in ENDS:
+        addresses = cycle(how, tmp_path)
+        assert addresses
+        assert [a for a in addresses if listens(a)] == []
+        assert [p.name for p in tmp_path.iterdir()] == []
+    new = shared_memory() - before
+    assert new - of_others(new) == set()
