@@ -56,6 +56,19 @@ def test_shards_by_their_older_names():
     np.testing.assert_array_equal(x.local_data(2), x.addressable_data(2))
 
 
+def test_what_shards_are():
+    x = GlobalDeviceArray.from_callback((8, 8), MESH, ["x"], lambda i: VALUES[i])
+    assert x.mesh_axes == P("x")
+    indices = home.get_shard_indices([8, 8], MESH, ["x"])
+    assert indices == {s.device: s.index for s in x.global_shards}
+    assert home.get_shard_shape((8, 8), MESH, [("x", "y"), None]) == (1, 8)
+    assert (x == VALUES).all() and not (x != VALUES).any() and (x < VALUES + 1).all()
+    assert repr(x) == repr(sw.numpy.array(VALUES))
+    with pytest.raises(AttributeError) as caught:
+        _ = sw.numpy.ones(3).mesh_axes
+    assert str(caught.value).startswith("array of type f32[3] has no mesh_axes: it is not over a")
+
+
 def test_axes_are_a_sequence():
     with pytest.raises(TypeError) as caught:
         GlobalDeviceArray.from_callback((8, 8), MESH, "x", lambda i: VALUES[i])

@@ -168,6 +168,17 @@ class Array(Interchange, metaclass=_ArrayMeta):
     local_shards = addressable_shards  # their names on a GlobalDeviceArray
     local_data = addressable_data
 
+    @property
+    def mesh_axes(self) -> Any:
+        """The `PartitionSpec`, as GlobalDeviceArrays name it."""
+        spec = getattr(self._sig.sharding, "spec", None)
+        if spec is None:
+            raise AttributeError(
+                f"array of type {self.aval.str_short(True)} has no mesh_axes: it is not over a "
+                f"mesh, but under {self._sig.sharding}."
+            )
+        return spec
+
     # -- life --
 
     def _live(self) -> Any:

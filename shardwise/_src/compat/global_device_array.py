@@ -5,13 +5,14 @@
 
 All of these return an `Array` with `NamedSharding(mesh, P(*mesh_axes))`; `isinstance(x,
 GlobalDeviceArray)` asks whether x is one. An array knows the older names of its attributes, too:
-`local_shards` is `addressable_shards`, `local_data(i)` is `addressable_data(i)`, `global_shards` is
-as it was.
+`local_shards` is `addressable_shards`, `local_data(i)` is `addressable_data(i)`, `mesh_axes` is
+`sharding.spec`, `global_shards` is as it was. It is compared element by element and printed as
+arrays are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwise._src.api import making
@@ -72,6 +73,20 @@ class GlobalDeviceArray(metaclass=_Meta):
         """An older spelling of `make_array_from_batched_callback_with_devices`."""
         make = making.make_array_from_batched_callback_with_devices
         return make(global_shape, _place(global_mesh, mesh_axes), data_callback)
+
+
+def get_shard_indices(
+    global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any
+) -> Mapping[Any, tuple[slice, ...]]:
+    """What each device of a mesh has of an array: an older spelling of `devices_indices_map`."""
+    return _place(global_mesh, mesh_axes).devices_indices_map(tuple(global_shape))
+
+
+def get_shard_shape(
+    global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any
+) -> tuple[int, ...]:
+    """The shape of a shard: an older spelling of `shard_shape`."""
+    return _place(global_mesh, mesh_axes).shard_shape(tuple(global_shape))
 
 
 def _place(mesh: Mesh, axes: Any) -> NamedSharding:
