@@ -9,4 +9,6 @@
                 `reports`: which failed first; `guard`: that none of them stays behind
     nodes       the launchers of many machines
     multihost   what programs of several processes do with host values: barriers, gathering
+    exchange    how bytes go from process to process; tiles: those of arrays
+    host_local  values of one process as parts of arrays, and back
 """
