@@ -40,9 +40,11 @@ _COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 def _make_cpu() -> Any:
     count = num_cpu_devices.value
-    return xc.make_cpu_client(
+    made = xc.make_cpu_client(
         asynchronous=True, num_devices=count if count > 0 else None, **processes.cpu_options()
     )
+    processes.cpu_started()
+    return made
 
 
 _MAKERS = {"cpu": _make_cpu, "cuda": cuda.make_client}

@@ -135,7 +135,7 @@ def is_connected(seconds: float) -> bool:
 def break_connections() -> None:
     """Has what waits for other processes fail, where the transport can be broken."""
     if _State.link is not None and _State.link.transport == "gloo":
-        transports.break_connections(_State.link.client)
+        transports.break_connections()
 
 
 def wait(raw: Any) -> None:
@@ -280,6 +280,13 @@ def check_transport(name: str) -> None:
             "the MPI that starts this program, and have MPITRAMPOLINE_LIB name its "
             "libmpiwrapper.so; or use 'gloo', which needs nothing."
         )
+
+
+def cpu_started() -> None:
+    """To be called once this process has its CPU client: all others have theirs then."""
+    here = _State.link
+    if here is not None and here.transport == "gloo":
+        transports.learn_ports(here.client)
 
 
 def plugin_options() -> dict[str, Any]:

@@ -73,10 +73,12 @@ class Switchboard(Judge):
                 self._tick()
 
     def _is_over(self) -> bool:
-        open_ones = [p for p in (*self.peers.values(), *self.strangers) if p.sock is not None]
-        if open_ones:
-            self.empty_since = time.monotonic()
-        return time.monotonic() - self.empty_since > 1.0
+        """Whether nobody is connected any more, who is not beyond reach."""
+        now, long_ago = time.monotonic(), 2 * self.asked["heartbeat"]
+        peers = [p for p in (*self.peers.values(), *self.strangers) if p.sock is not None]
+        if any(not p.gone or now - p.seen < long_ago for p in peers):
+            self.empty_since = now
+        return now - self.empty_since > 1.0
 
     def orphan(self, *_: object) -> None:
         """Has it end with the last connection. (A handler of signals.)"""
@@ -86,6 +88,9 @@ class Switchboard(Judge):
         if not os.read(stream.fileno(), 1 << 12):
             self.selector.unregister(stream)
             self.orphaned = True
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 2)  # nobody who reads the parent's errors waits for this process
+            os.close(nowhere)
 
     def _accept(self) -> None:
         try:

@@ -18,8 +18,10 @@ from jaxlib import _jax
 _KEY = "shardwise/gloo/"
 
 
-class _Own:
-    port = 0
+class _Ports:
+    """Where Gloo listens, in all processes."""
+
+    known: frozenset[int] = frozenset()
 
 
 def gloo(client: Any, index: int, host: str) -> Any:
@@ -27,8 +29,8 @@ def gloo(client: Any, index: int, host: str) -> Any:
     before = listening_ports()
     collectives = _jax.make_gloo_tcp_collectives(distributed_client=client, hostname=host)
     new = listening_ports() - before
-    _Own.port = new.pop() if len(new) == 1 else 0
-    client.key_value_set(f"{_KEY}{index}", str(_Own.port))
+    port = new.pop() if len(new) == 1 else 0
+    client.key_value_set(f"{_KEY}{index}", str(port))
     return collectives
 
 
@@ -69,16 +71,24 @@ def listening_ports() -> set[int]:
     return {c.laddr.port for c in _connections() if c.status == "LISTEN"}
 
 
-def break_connections(client: Any) -> int:
+def learn_ports(client: Any) -> None:
+    """Asks where Gloo listens in other processes, once all have started their devices.
+
+    Later, when connections are to be broken, nobody may be there to ask.
+    """
+    found = {int(port) for _, port in client.key_value_dir_get(_KEY)}
+    _Ports.known = frozenset(found - {0})
+
+
+def break_connections() -> int:
     """Shuts down the connections of Gloo in this process, so that what waits on them fails.
 
     Gives their number.
     """
-    ports = {int(port) for _, port in client.key_value_dir_get(_KEY)} - {0}
     count = 0
     for c in _connections():
-        theirs = c.raddr.port if c.raddr else 0
-        if c.status != "LISTEN" and c.fd >= 0 and (c.laddr.port == _Own.port or theirs in ports):
+        ends = {c.laddr.port, c.raddr.port if c.raddr else 0}
+        if c.status != "LISTEN" and c.fd >= 0 and not ends.isdisjoint(_Ports.known):
             with suppress(OSError):
                 sock = socket.socket(fileno=os.dup(c.fd))
                 sock.shutdown(socket.SHUT_RDWR)
