@@ -90,6 +90,10 @@ GATHER = """
     m.sync_global_devices("after the loop")
     assert slow.is_ready()
     m.sync_global_devices("with a timeout", timeout=30)
+    for _ in range(20):  # large results count as launches by their tokens
+        large = m.process_allgather(np.full(1 << 21, me, np.float32))
+    m.sync_global_devices("after large ones")
+    assert large.shape == (n, 1 << 21) and large[-1, 0] == n - 1
 
     m.assert_equal({"a": np.ones(3), "b": "text", "big": np.zeros(10**6)}, "all alike")
     m.assert_equal([0.0 if me else -0.0, np.nan])

@@ -250,7 +250,7 @@ class Watch:
         if is_deleted is not None and is_deleted():
             raw.block_until_ready()  # it raises what it should
         begin = 0.0
-        if not raw.is_ready():
+        if not getattr(raw, "is_ready", bool)():  # a token is asked by waiting only
             begin = self._begin_wait("launch", "")
         try:
             raw.block_until_ready()
