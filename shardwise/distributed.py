@@ -8,5 +8,8 @@ if TYPE_CHECKING:
     from shardwise._src.distributed.start import initialize as initialize
     from shardwise._src.distributed.start import is_initialized as is_initialized
     from shardwise._src.distributed.start import shutdown as shutdown
+    from shardwise._src.distributed.survivors import Survivors as Survivors
+    from shardwise._src.distributed.survivors import flight_record as flight_record
+    from shardwise._src.distributed.survivors import survivors as survivors
 
 lazy_names(__name__)

@@ -435,7 +435,11 @@ def _at_exit(seconds: float) -> None:
     def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         if isinstance(error, ProcessFailureError):
             trace = users_frames(trace)
-            error.__traceback__ = trace
+        of: BaseException | None = error
+        while of is not None:
+            if isinstance(of, ProcessFailureError):
+                of.__traceback__ = users_frames(of.__traceback__)
+            of = of.__cause__ or of.__context__
         before(kind, error, trace)
         failure.append(f"{kind.__name__}: {error}".removesuffix(": "))
         _announce(failure[0], trace, _is_consequence(error))

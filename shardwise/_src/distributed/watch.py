@@ -107,7 +107,7 @@ class Watch:
         self._site: Site | None = None  # of the last launch
         self._ended = False
         self._known = threading.Condition()
-        self._gloo_broken = False
+        self._broken = 0.0  # when connections were
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         self._thread.start()
 
@@ -276,7 +276,7 @@ class Watch:
 
     def explain(self, error: BaseException) -> BaseException:
         """What a failure of the runtime was about: another process, or the error itself."""
-        if not is_about_peers(error):
+        if not isinstance(error, RuntimeFailure) or not is_about_peers(error):
             return error
         if not self.failures:
             line = str(error).partition("\n")[0]
@@ -303,7 +303,6 @@ class Watch:
             self._sets.clear()
             self._eras += 1
             self._era = f"#{self._eras}"
-            self._gloo_broken = False
             self._channel.send({"op": "era", "era": self._era})
 
     # ------------------------------------------------------------------ the thread
@@ -423,11 +422,11 @@ class Watch:
         begun = self.failures[0].at
         stuck = [since for since, kind, _ in self.waiting() if kind == "launch"]
         late = [since for since in stuck if now - max(since, begun) > GRACE]
-        if late and not self._gloo_broken:
-            self._gloo_broken = True
-            break_connections()
-        elif [since for since in late if now - max(since, begun) > LAST_RESORT]:
+        if [since for since in late if now - max(since, begun) > LAST_RESORT]:
             self._end_process("a wait for a result that cannot come does not end")
+        if late and now - self._broken > GRACE:  # again: programs in flight may open new ones
+            break_connections()
+            self._broken = time.monotonic()
 
     def _end_process(self, why: str) -> None:
         if self._ended:

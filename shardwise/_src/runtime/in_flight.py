@@ -58,7 +58,7 @@ class Window:
         """Waits for all that is in flight."""
         while self._pending:
             with suppress(IndexError, RuntimeError):
-                self._pending.popleft().block_until_ready()
+                processes.wait(self._pending.popleft())
 
 
 CPU_WINDOW = Window()
