@@ -40,8 +40,8 @@ def row(name: str, times: int) -> str:
 def main() -> None:
     times = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     table = (
-        f"{BEGIN}Process 1 of three (seconds, of {times} runs each; the defaults are heartbeat 20 s, "
-        "wait_timeout_secs 600 s):\n\n"
+        f"{BEGIN}Process 1 of three, in seconds of {times} runs each (the defaults are "
+        "heartbeat 20 s, wait_timeout_secs\n600 s; `tools/failure_times.py` measures it):\n\n"
         "| process 1 | message, median | max | error, median | max | exit statuses |\n"
         "|---|---|---|---|---|---|\n"
     )
