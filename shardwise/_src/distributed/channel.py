@@ -96,11 +96,9 @@ def connect(
       TimeoutError: nobody does until then; it says what went wrong last.
       Refused: who listens there has no such certificate.
     """
-    begin, problem = time.monotonic(), "no attempt was made"
+    begin = time.monotonic()
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(problem)
+        left = max(deadline - time.monotonic(), 1.0)  # one attempt is always made
         try:
             sock = socket.create_connection((host, port), timeout=min(left, 10.0))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -110,6 +108,8 @@ def connect(
         except OSError as error:
             problem = said(error)
         now = time.monotonic()
+        if now >= deadline:
+            raise TimeoutError(problem)
         pause = min(max(FIRST_PAUSE, (now - begin) / 20), LONGEST_PAUSE)
         time.sleep(min(pause, max(0.0, deadline - now)))
 

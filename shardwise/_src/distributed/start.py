@@ -151,7 +151,7 @@ def initialize(
             heartbeat=heartbeat_timeout_seconds, arrival=initialization_timeout,
         )
     try:
-        channel, answer = _joined(host, port, place, deadline, tls)
+        channel, answer = _joined(host, port, place, initialization_timeout, deadline, tls)
     except BaseException:
         if coordinator is not None:
             coordinator.release()
@@ -282,11 +282,10 @@ def start_coordinator(
 
 
 def _joined(
-    host: str, port: int, place: Place, deadline: float, tls: Tls | None
+    host: str, port: int, place: Place, seconds: float, deadline: float, tls: Tls | None
 ) -> tuple[Channel, dict[str, Any]]:
     """The connection to the coordinator, and what it says once all are there."""
     where = f"the coordinator at {at(host, port)}"
-    seconds = deadline - time.monotonic()
     try:
         channel = connect(host, port, deadline, tls_context(tls), tls and tls.uri_prefix)
     except TimeoutError as error:
