@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import time
 from pathlib import Path
 
 import psutil
@@ -26,7 +27,9 @@ JOINS = """
 
 
 def shared_memory():
-    return {path.name for path in Path("/dev/shm").iterdir()}
+    """Names, but for those of Open MPI, which other tests may use."""
+    names = {path.name for path in Path("/dev/shm").iterdir()}
+    return {name for name in names if not name.startswith("vader_segment")}
 
 
 def of_others(names):
@@ -78,7 +81,10 @@ def test_nothing_is_left(tmp_path, batch):
     for how in ENDS:
         addresses = cycle(how, tmp_path)
         assert addresses
-        assert [a for a in addresses if listens(a)] == []
+        deadline = time.monotonic() + 5  # the system closes what a killed process had open
+        while (open_ones := [a for a in addresses if listens(a)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert open_ones == []
         assert [p.name for p in tmp_path.iterdir()] == []
     new = shared_memory() - before
     assert new - of_others(new) == set()

@@ -356,7 +356,7 @@ class Follower:
 
     def __init__(self, here: Here):
         self._here, self._plan, self._events = here, here.plan, here.events
-        self._tls = tls_context(_tls_files())
+        self._tls = _tls_files()
         self._channel: Channel | None = None
         self._left: set[int] = set()  # ranks that have not ended well
 
@@ -382,7 +382,10 @@ class Follower:
         host, port = self._plan.address
         deadline = time.monotonic() + self._plan.arrival
         try:
-            self._channel = channel = connect(host, port, deadline, self._tls, host)
+            prefix = self._tls and self._tls.uri_prefix
+            self._channel = channel = connect(
+                host, port, deadline, tls_context(self._tls), prefix
+            )
         except Refused as error:
             self._post({"op": "refused", "why": f"node 0 was not joined: {error}."})
             return

@@ -83,8 +83,9 @@ class Nodes:
     def _serve(self, sock: socket.socket) -> None:
         try:
             sock.settimeout(JOIN_WITHIN)
-            channel = Channel(self._tls.wrap_socket(sock, server_side=True) if self._tls else sock)
-            sock.settimeout(None)
+            secured = self._tls.wrap_socket(sock, server_side=True) if self._tls else sock
+            secured.settimeout(None)
+            channel = Channel(secured)
         except OSError:  # it is none of ours, or gone
             sock.close()
             return
