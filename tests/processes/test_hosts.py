@@ -100,8 +100,9 @@ def test_two_hosts_compute_together(hosts, tmp_path):
 def test_a_cut_cable_is_told_of_by_both(hosts, tmp_path):
     names, ends = hosts
     running = started(tmp_path, names, "4", "on")
-    begin = time.monotonic()
-    while time.monotonic() - begin < 20 and running[1].stdout.readline() != "140.0\n":
+    begin, printed = time.monotonic(), running[1].stdout
+    assert printed is not None
+    while time.monotonic() - begin < 20 and printed.readline() != "140.0\n":
         pass
     ip("-n", names[1], "link", "set", ends[1], "down")
     cut = time.monotonic()
