@@ -89,7 +89,7 @@ class ProcessFailureError(Documented, RuntimeError):
         self.processes = tuple(processes)
         self.failed_devices = frozenset(failed_devices)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.processes, tuple(self.failed_devices))
 
 

@@ -65,9 +65,9 @@ def client(platform: str | None = None) -> Any:
         if name not in _clients:
             if name in _failures:
                 raise RuntimeError(_failures[name])
+            if before_start is not None:
+                before_start()
             try:
-                if before_start is not None:
-                    before_start()
                 _clients[name] = _MAKERS[name]()
                 forks.devices_started()
             except (RuntimeError, ImportError) as error:

@@ -90,7 +90,7 @@ class Gate(Protocol):
         """Waits until a raw buffer is computed."""
         ...
 
-    def meet(self, name: str, value: str = "", span: Sequence[int] | None = None) -> None:
+    def meet(self, name: str, value: str = "", span: Sequence[int] | None = None) -> Any:
         """Waits until all processes of a set are here, with the same value, too."""
         ...
 
