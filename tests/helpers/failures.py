@@ -301,6 +301,9 @@ def plain(text: str) -> str:
     text = re.sub(r" \(host [^,]+, pid \d+\)", "", text)
     text = re.sub(r"\S*/(program\.py|shardwise-flight)", r"\1", text)
     text = re.sub(r"flight-(\d)-\d+", r"flight-\1", text)
+    # Of two who do the same, who is heard first is named beside the one who does not.
+    pair = r"process 1 comes to (program .+?); process 2 to (program .+?)\. All"
+    text = re.sub(pair, r"process 0 comes to \2; process 1 to \1. All", text)
     return re.sub(r"\b\d+ s\b", "N s", text)
 
 

@@ -15,6 +15,9 @@ import math
 import random
 from collections.abc import Iterable
 from typing import TypeVar
+from zlib import crc32
+
+import pytest
 
 T = TypeVar("T")
 
@@ -50,3 +53,9 @@ def sampled(cases: Iterable[T], share: float, of: str = "") -> list[T]:
     first = Choice.day * int(count)
     turn = {shuffled[(first + i) % len(found)] for i in range(int(count))}
     return [case for i, case in enumerate(found) if i in turn]
+
+
+def by_day(days: int, name: str) -> pytest.MarkDecorator:
+    """Runs a test in a sweep, and otherwise every so many days; `name` is its own."""
+    turn = Choice.sweep or (Choice.day + crc32(name.encode())) % days == 0
+    return pytest.mark.skipif(not turn, reason="it has its turn on another day, and in sweeps")

@@ -10,7 +10,7 @@ from tests.helpers.sampling import Choice, sampled
 PROGRAMS = Path(__file__).with_name("programs")
 DEVICES = 4  # in all
 
-PARTS = 4  # of the checks of a program, one of which takes a few seconds
+PARTS = 10  # of the checks of a program, one of which takes a few seconds
 
 
 def cases(name):

@@ -145,6 +145,7 @@ class Flag(Generic[T]):
             yield
 
 
+@public("shardwise")
 class ThreadFlag(Flag[bool]):
     """A switch that holds for all threads, and knows the one that turned it on, its `owner`."""
 
