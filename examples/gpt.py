@@ -168,7 +168,7 @@ def check_against_one_device(run: Run, state: dict, step: int) -> None:
     if run.mesh.size == 1:
         console.print("\none device: nothing to compare the step with")
         return
-    own = next(d for d in run.mesh.devices.flat if d.process_index == sw.process_index())
+    own = run.mesh.local_devices[0]
     single = replace(run, mesh=Mesh(np.array([[own]]), ("data", "model")))
     windows = run.batch(step)
     ours = loss_and_gradients(run, state["parameters"], windows)
