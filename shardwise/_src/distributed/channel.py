@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import ssl
@@ -76,6 +77,11 @@ class Channel:
         ):
             if hasattr(socket, name):  # not on all systems
                 self._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def drop(self) -> None:
+        """Lets go of the connection, which stays that of the parent: for a child by `os.fork`."""
+        self.closed = True
+        os.close(self._sock.detach())
 
     def close(self) -> None:
         with self._lock:

@@ -61,6 +61,17 @@ class _State:
     hooked = False
 
 
+def _forget() -> None:
+    """In a child by `os.fork`, which is none of the processes and says nothing for its parent."""
+    state, _State.here = _State.here, None
+    if state is not None:
+        state.channel.drop()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget)
+
+
 def is_initialized() -> bool:
     """Whether this process has joined others (`initialize`)."""
     return _State.here is not None

@@ -1,0 +1,44 @@
+"""Children by `os.fork` of a process among several are none of these."""
+
+from shardwise.testing import run_processes
+
+PROGRAM = """
+import os, sys, time, warnings
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+warnings.simplefilter("ignore")
+x = jnp.arange(8.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+total = sw.jit(lambda x: x.sum())
+float(total(x))
+mode = sys.argv[1]
+if sw.process_index() == 1:
+    child = os.fork()
+    if not child:
+        if mode == "raises":
+            raise ValueError("of the child alone")
+        if mode == "stays":
+            time.sleep(20)
+        sys.exit(3)
+    if mode == "stays":
+        os.kill(os.getpid(), 9)
+    _, status = os.waitpid(child, 0)
+    print("the child", os.waitstatus_to_exitcode(status), sw.distributed.is_initialized())
+time.sleep(0.5)
+print(float(total(x)))
+"""
+
+
+def test_a_child_says_nothing_for_its_parent():
+    for mode, status in (("ends", 3), ("raises", 1)):
+        first, second = run_processes(PROGRAM, 2, args=[mode])
+        assert first.out == "28.0\n" and first.err == ""
+        assert second.out == f"the child {status} True\n28.0\n"
+
+
+def test_a_child_does_not_hide_that_its_parent_has_died():
+    first, second = run_processes(PROGRAM, 2, args=["stays"], expect=None, heartbeat=15)
+    assert (first.status, second.status) == (1, -9)
+    assert first.seconds < 10 and "process 1 (host " in first.err
+    assert "its connection closed: it was killed" in first.err
