@@ -59,6 +59,7 @@ class Here:
 class _State:
     here: Here | None = None
     hooked = False
+    patience = 300.0  # seconds to wait for programs in flight at the end
 
 
 def _forget() -> None:
@@ -168,7 +169,8 @@ def initialize(
             coordinator.release()
         raise
     _enter(found.cluster, place, host, port, channel, answer, coordinator, deadline, tls, part)
-    _at_exit(shutdown_timeout_seconds)
+    _State.patience = shutdown_timeout_seconds
+    _at_exit()
 
 
 def _refuse_late() -> None:
@@ -411,7 +413,11 @@ def _address_towards(host: str, port: int) -> str:
 
 
 def shutdown() -> None:
-    """Leaves the other processes. What they still need of this one must have been computed."""
+    """Leaves the other processes, when programs in flight, of which they need a part, have ended.
+
+    Raises:
+      RuntimeError: this process has not joined others.
+    """
     state, _State.here = _State.here, None
     if state is None:
         raise RuntimeError("shutdown: this process has not joined others (`initialize`).")
@@ -420,6 +426,8 @@ def shutdown() -> None:
 
 def _leave(state: Here, failed: bool) -> None:
     if not failed:
+        if not state.watch.failures:
+            _finish_launches(_State.patience)
         _settle(state)
     state.watch.leave(failed)
     processes.part()
@@ -434,7 +442,7 @@ def _settle(state: Here) -> None:
         pass
 
 
-def _at_exit(seconds: float) -> None:
+def _at_exit() -> None:
     """Says good-bye when the program ends, and says of what if it fails."""
     if _State.hooked:
         return
@@ -460,8 +468,6 @@ def _at_exit(seconds: float) -> None:
     def end() -> None:
         state, _State.here = _State.here, None
         if state is not None:
-            if not failure and not state.watch.failures:
-                _finish_launches(seconds)
             _leave(state, bool(failure))
 
 

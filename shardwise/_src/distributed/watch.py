@@ -2,7 +2,7 @@
 
 Each launch of a program over several processes, and each wait for a result, passes a `Watch`. The
 first launch of a program is a *meeting*: all processes of its devices come to it with what they are
-about to run, and go on if that is the same. Once a second a thread sends where this process is.
+about to run, and go on if that is the same. A thread sends where this process is, in beats.
 
 When a process has failed, the thread prints what is known of it. Whoever waits for something that
 cannot come any more gets a `ProcessFailureError`: in a meeting at once, in XLA by breaking the

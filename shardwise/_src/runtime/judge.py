@@ -159,9 +159,9 @@ class Judge:
         gone = [
             r for r in ranks_of(key) if r not in meeting.values and self.peers[r].gone in ENDED
         ]
-        if not gone or (id(meeting), "absent") in self.told:
+        if not gone or (meeting, "absent") in self.told:
             return
-        self.told.add((id(meeting), "absent"))
+        self.told.add((meeting, "absent"))
         peer = self.peers[gone[0]]
         doing = next(iter(meeting.doing.values()))
         text = f"{peer.name} has ended, and never came to {doing}.{peer.at()}"
@@ -197,7 +197,7 @@ class Judge:
             ]
             waited = now - meeting.begin
             doing = next(iter(meeting.doing.values()))
-            self._mind_wait(list(meeting.values), missing, waited, doing, id(meeting))
+            self._mind_wait(list(meeting.values), missing, waited, doing, meeting)
 
     def _mind_launches(self, key: str) -> None:
         """Looks for processes that wait for what others have not launched."""

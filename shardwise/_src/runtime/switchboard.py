@@ -344,7 +344,7 @@ class Switchboard(Judge):
             missing = [r for r in alive if r not in meeting.values]
             doing = next(iter(meeting.doing.values()))
             waited = time.monotonic() - meeting.begin
-            self._mind_wait(list(meeting.values), missing, waited, doing, id(meeting))
+            self._mind_wait(list(meeting.values), missing, waited, doing, meeting)
 
     def _on_leave(self, peer: Peer, message: dict[str, Any]) -> None:
         peer.line = str(message["line"])[:500] or peer.line

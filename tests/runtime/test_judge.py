@@ -1,0 +1,47 @@
+"""What a coordinator concludes, without connections: each meeting is told of on its own."""
+
+from shardwise._src.runtime.judge import Judge, Meeting, Peer
+
+
+class Listener(Judge):
+    """A judge who keeps what it says."""
+
+    def __init__(self):
+        super().__init__({"heartbeat": 1e9, "patience": 1e9, "deadline": 10.0})
+        self.said = []
+        for rank in range(2):
+            peer = self.peers[rank] = Peer(None, True)
+            peer.rank, peer.about = rank, {"host": "h", "pid": 10 + rank}
+
+    def send(self, peer, message):
+        self.said.append((peer.rank, message["op"], message.get("text", message.get("why"))))
+
+
+def meeting_of_0(judge, number):
+    meeting = judge.meetings["0,1", number] = Meeting()
+    meeting.values[0], meeting.doing[0] = "", f"barrier {number}"
+    return meeting.begin
+
+
+def test_each_meeting_that_takes_too_long_is_failed():
+    judge = Listener()
+    for number in range(20):  # memory of one that is over is that of a later one
+        judge.mind(meeting_of_0(judge, number) + 11)
+        del judge.meetings["0,1", number]
+    failed = [text for rank, op, text in judge.said if (rank, op) == (0, "fail")]
+    assert failed == [
+        f"process 1 (host h, pid 11) did not come to barrier {n} within 11 s (`wait_timeout_secs`)."
+        for n in range(20)
+    ]
+
+
+def test_each_meeting_without_one_who_has_ended_is_failed():
+    judge = Listener()
+    judge.peers[1].gone = "finished"
+    for number in range(20):
+        judge.mind(meeting_of_0(judge, number))
+        del judge.meetings["0,1", number]
+    assert judge.said == [
+        (0, "fail", f"process 1 (host h, pid 11) has ended, and never came to barrier {n}.")
+        for n in range(20)
+    ]
