@@ -32,6 +32,12 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+if kind == "starts no device":
+    sw.distributed.initialize()
+    if sys.argv[2] == "1":
+        print(time.time(), flush=True)
+        sys.exit(0)
+
 try:
     mesh = Mesh(sw.devices(), ("x",))
 except RuntimeError:
@@ -202,8 +208,8 @@ KINDS: dict[str, Kind] = {
     "sleeps": Kind(_late("time.sleep(100)  # f"), 75, options=_STALL),
     "waits for a lock": Kind(_late("lock.acquire()  # f"), 75, options=_STALL),
     "loses its connections": Kind(
-        "process 1 lost its connections to other processes, all of which are alive: the network "
-        "between them failed (GLOO). LINE", 1,
+        "SOME lost CONNECTIONS to other processes, all of which are alive: the network between "
+        "them failed (GLOO). LINE", 1,
     ),
     "loses the coordinator": Kind(_lost(_CLOSED, ""), 75),
     "coordinator killed": Kind(
@@ -214,8 +220,12 @@ KINDS: dict[str, Kind] = {
         "there was no word of the coordinator for N s: it is stopped, or its machine or the "
         "network is down.", 1, options={"heartbeat": 2},
     ),
+    "starts no device": Kind(
+        "process 1 has ended, and never came to the start of cpu devices at program.py:"
+        f"{_line('mesh = Mesh(')} (<module>).", 0,
+    ),
     "never arrives": Kind(
-        "platform 'cpu' could not be started: initialize: process 1 of 3 did not arrive within N s "
+        "initialize: the coordinator at ADDRESS: process 1 of 3 did not arrive within N s "
         "(`initialization_timeout`). Here are: process 0, process 2.", 0, options={"arrival": 2},
     ),
 }
@@ -240,7 +250,8 @@ class Run(NamedTuple):
     to_error: float
 
 
-def provoke(name: str) -> Run:
+def provoke(name: str, devices: int = 2) -> Run:
+    """devices: of each process; with one, XLA runs programs in the thread that launches them."""
     kind = KINDS[name]
 
     def resume(running: list[Any]) -> None:
@@ -257,7 +268,7 @@ def provoke(name: str) -> Run:
 
     with tempfile.TemporaryDirectory(prefix="shardwise-test-") as folder:
         results = run_processes(
-            PROGRAM, 3, devices=2, args=[name, "{rank}"], expect=None, timeout=60,
+            PROGRAM, 3, devices=devices, args=[name, "{rank}"], expect=None, timeout=60,
             during=resume if "stopped" in name else None,
             env={"SHARDWISE_FLIGHT_RECORDER_DIR": folder}, **kind.options,
         )
@@ -277,7 +288,12 @@ def provoke(name: str) -> Run:
 def normal(text: str) -> str:
     """What is said of a failure, without what depends on when it happened."""
     text = text.partition("\nThe last launches")[0].partition("\n  thread")[0]
+    if "start of cpu devices" in text:
+        text = text.partition(" Its last known")[0]
     text = re.sub(r"\(UNKNOWN: Gloo.*?\d\)", "(GLOO)", text)
+    text = re.sub(r"^([\w.]+: )?process \d(, process \d)* lost (its|their) connections",
+                  r"\1SOME lost CONNECTIONS", text)
+    text = re.sub(r"coordinator at [\d.]+:\d+", "coordinator at ADDRESS", text)
     if "GLOO" in text or re.search(r"machine went down\. .*<module>", text):
         text = re.sub(r"Its last known line: program\.py:\d+ \(\w*<?module>?\)\.", "LINE", text)
     text = re.sub(r"process \d (?=ends with)", "process R ", text)

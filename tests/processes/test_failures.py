@@ -5,7 +5,7 @@ import re
 import pytest
 
 from shardwise.testing import run_processes
-from tests.helpers.failures import KINDS, normal, provoke
+from tests.helpers.failures import KINDS, last_line, normal, provoke
 from tests.helpers.sampling import sampled
 
 ALWAYS = ("killed", "raises", "skips one", "sleeps")
@@ -14,10 +14,11 @@ OTHERS = sampled([kind for kind in KINDS if kind not in ALWAYS], 3)
 
 
 @pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("devices", sampled([1, 2], 1))
 @pytest.mark.parametrize("name", [*ALWAYS, *OTHERS])
-def test_all_others_name_who_failed(name, time):
+def test_all_others_name_who_failed(name, devices, time):
     kind = KINDS[name]
-    run = provoke(name)
+    run = provoke(name, devices)
     told = "\n".join(run.errors)
     expected = [kind.others] * 3
     expected[kind.culprit] = kind.status
@@ -78,3 +79,84 @@ def test_what_takes_long_does_not_fail():
     )
     assert [r.status for r in results] == [0, 0], results[0].err + results[1].err
     assert results[0].out == results[1].out
+
+
+PAIRS = """
+import threading
+import numpy as np
+import shardwise as sw, shardwise.numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+rank, one = sw.process_index(), sw.devices()
+def over(*pair):
+    mesh = Mesh([one[i] for i in pair], ("x",))
+    return sw.device_put(np.ones(2, "f4"), NamedSharding(mesh, P("x")))
+arrays = {pair: over(*pair) for pair in ((0, 1), (1, 2), (0, 2)) if rank in pair}
+total = sw.jit(lambda x: x.sum())
+for x in arrays.values():  # compared: all in one order
+    float(total(x))
+"""
+
+
+def test_orders_that_contradict_each_other_are_told_of():
+    results = run_processes(
+        PAIRS + """
+order = {0: [(0, 1), (0, 2)], 1: [(1, 2), (0, 1)], 2: [(0, 2), (1, 2)]}[rank]
+print([float(y) for y in [total(arrays[pair]) for pair in order]])
+        """,
+        3, patience=1, expect=None, timeout=60,
+    )
+    says = (
+        "the processes wait for each other: process 0 launches '_lambda_' (launch 2 of processes "
+        "0,1) before '_lambda_' (launch 2 of processes 0,2); process 2 launches '_lambda_' (launch "
+        "2 of processes 0,2) before '_lambda_' (launch 2 of processes 1,2); process 1 launches "
+        "'_lambda_' (launch 2 of processes 1,2) before '_lambda_' (launch 2 of processes 0,1). "
+        "Programs over several processes must be launched in one order, over whichever of them: "
+        "look for an `if` on process_index(), threads, or a set or dict in another order."
+    )
+    said = "\n".join(r.err for r in results)
+    assert [r.status for r in results] == [1, 1, 1], said
+    assert {last_line(r.err) for r in results} == {
+        f"shardwise.errors.ProcessFailureError: {says}"
+    }, said
+
+
+def test_another_order_just_before_the_end_is_told_of():
+    results = run_processes(
+        """
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+        x = jnp.arange(4.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+        first, second = (sw.jit(lambda x, n=n: (x + n).sum()) for n in range(2))
+        for n in range(20):
+            first(x), second(x)
+        found = (second(x), first(x)) if sw.process_index() else (first(x), second(x))
+        print([float(y) for y in found])
+        """,
+        2, expect=None, timeout=60,
+    )
+    said = "\n".join(r.err for r in results)
+    assert 75 in [r.status for r in results], said
+    assert "do not run the same program (launch 41)" in said
+    assert "ends with status 75: what it computed last may be wrong." in said
+
+
+def test_a_host_function_that_never_returns_is_shown():
+    results = run_processes(
+        """
+        import time
+        import numpy as np
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+        x = jnp.arange(4.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+        def host(total):
+            time.sleep(2.5)  # or for ever
+            return np.float32(total)
+        like = sw.ShapeDtypeStruct((), "f4")
+        print(float(sw.jit(lambda x: sw.pure_callback(host, like, x.sum()))(x)))
+        """,
+        2, patience=1, expect=None, timeout=60,
+    )
+    said = "\n".join(r.err for r in results)
+    assert [(r.status, r.out) for r in results] == [(0, "6.0\n")] * 2, said
+    assert "has waited for 1 s; all processes have launched it." in results[1].err
+    assert "(host): time.sleep(2.5)  # or for ever" in results[1].err

@@ -42,11 +42,13 @@ from shardwise._src.types.mesh import AxisType, Mesh
 from shardwise._src.types.sharding import SingleDeviceSharding
 
 
+@hides_frames
 def devices(backend: str | None = None) -> list[Any]:
     """All devices of a platform (`cpu`, `cuda`), by default of the preferred one."""
     return runtime.devices(backend)
 
 
+@hides_frames
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Any]:
     """The devices of a process, by default of this one."""
     if process_index is None:
@@ -54,27 +56,33 @@ def local_devices(process_index: int | None = None, backend: str | None = None) 
     return [d for d in runtime.devices(backend) if d.process_index == process_index]
 
 
+@hides_frames
 def device_count(backend: str | None = None) -> int:
     return len(runtime.devices(backend))
 
 
+@hides_frames
 def local_device_count(backend: str | None = None) -> int:
     return len(runtime.local_devices(backend))
 
 
+@hides_frames
 def process_index(backend: str | None = None) -> int:
     return runtime.process_index(backend)
 
 
+@hides_frames
 def process_count(backend: str | None = None) -> int:
     return 1 + process_indices(backend)[-1]
 
 
+@hides_frames
 def process_indices(backend: str | None = None) -> list[int]:
     """The numbers of the processes that have devices."""
     return sorted({d.process_index for d in runtime.devices(backend)})
 
 
+@hides_frames
 def default_backend() -> str:
     """The preferred platform's name."""
     return runtime.devices()[0].platform

@@ -22,6 +22,7 @@ from shardwise._src.distributed.channel import Channel, Refused, connect, joined
 from shardwise._src.distributed.cluster import Place, at
 from shardwise._src.distributed.stacks import line_raised, users_frames
 from shardwise._src.distributed.watch import Watch, say
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.runtime import backend, processes
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._version import __version__
@@ -83,6 +84,7 @@ def here() -> Here | None:
     return _State.here
 
 
+@hides_frames
 def initialize(
     coordinator_address: str | None = None,
     num_processes: int | None = None,
@@ -415,13 +417,11 @@ def _address_towards(host: str, port: int) -> str:
 def shutdown() -> None:
     """Leaves the other processes, when programs in flight, of which they need a part, have ended.
 
-    Raises:
-      RuntimeError: this process has not joined others.
+    Does nothing in a process that has not joined others.
     """
     state, _State.here = _State.here, None
-    if state is None:
-        raise RuntimeError("shutdown: this process has not joined others (`initialize`).")
-    _leave(state, False)
+    if state is not None:
+        _leave(state, False)
 
 
 def _leave(state: Here, failed: bool) -> None:

@@ -38,6 +38,10 @@ GRACE = 1.0  # seconds that a wait has to end by itself after a failure
 LAST_RESORT = 20.0  # seconds after which the process is ended
 EXIT_STATUS = 75  # of a process that was ended so: what sysexits.h calls a temporary failure
 EXPLAINED_WITHIN = 8.0  # seconds to learn why a program failed
+DISMISSED_WITHIN = 2.0  # seconds that the coordinator has to answer a good-bye
+
+
+Wait = tuple[float, str, str]  # since when, of which kind, for what
 
 
 class Failure(NamedTuple):
@@ -72,7 +76,8 @@ class Launches:
         self.meetings = 0
         self.known: dict[str, int] = {}  # programs that all have launched, by digest; a number each
         self.order = 0  # of all launches, as one number
-        self.recent: deque[tuple[int, str, str]] = deque(maxlen=RECENT)
+        # number, digest, name, turn among the launches of all sets
+        self.recent: deque[tuple[int, str, str, int]] = deque(maxlen=RECENT)
         self.sent = 0
 
 
@@ -99,13 +104,16 @@ class Watch:
         self._channel = channel
         self._sets: dict[tuple[int, ...], Launches] = {}
         self._order = threading.RLock()  # of launches
-        self._waits: dict[int, tuple[float, str, str]] = {}  # by thread: since, kind, for what
+        self._turn = 0  # launches of all sets
+        self._waits: dict[int, Wait] = {}  # by thread
         self._meetings: dict[tuple[str, int], Meeting] = {}
         self._censuses: dict[str, int] = {}  # how many there were, by set
         self._lock = threading.Lock()
         self._main = threading.main_thread().ident
         self._site: Site | None = None  # of the last launch
         self._ended = False
+        self._leaving = False
+        self._dismissed = threading.Event()  # the coordinator knows that this process ends
         self._known = threading.Condition()
         self._broken = 0.0  # when connections were
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
@@ -127,12 +135,20 @@ class Watch:
                 number = self._first_launch(span, here, module)
             count = here.count = here.count + 1
             here.order = order = (here.order * 31 + number) & 0xFFFFFFFFFFFF
-            here.recent.append((count, module.digest, module.name))
+            turn = self._turn = self._turn + 1
+            here.recent.append((count, module.digest, module.name, turn))
             if count % MARK == 0:
-                here.recent.append((-count, str(order), module.name))
+                here.recent.append((-count, str(order), module.name, turn))
             site = self._site = user_site()
-            self.recorder.add((time.monotonic(), "launch", module.name, count, span, site, 0.0))
-            return run()
+            now = time.monotonic()
+            self.recorder.add((now, "launch", module.name, count, span, site, 0.0))
+            # With one device of its own, a process runs the program here, and waits for others.
+            thread = threading.get_ident()
+            self._waits[thread] = (now, "launch", "")
+            try:
+                return run()
+            finally:
+                self._waits.pop(thread, None)
 
     def _first_launch(self, span: tuple[int, ...], here: Launches, module: Any) -> int:
         """Compares a program with what the other processes launch; gives its number."""
@@ -227,7 +243,7 @@ class Watch:
         meeting = self._meetings[key, number] = Meeting()
         doing = f"{doing} at {user_line(threading.get_ident())}"
         self._channel.send({**message, "set": key, "k": number, "doing": doing})
-        begin = self._begin_wait("meet", doing)
+        before, begin = self._begin_wait("meet", doing)
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
@@ -239,7 +255,7 @@ class Watch:
                     end = None  # the coordinator has the last word: all may be there by now
                     self._channel.send({"op": "withdraw", "set": key, "k": number})
         finally:
-            self._end_wait()
+            self._end_wait(before)
             lasted = time.monotonic() - begin
             self.recorder.add((begin, "meeting", doing, number, (), None, lasted))
             del self._meetings[key, number]
@@ -249,29 +265,33 @@ class Watch:
         is_deleted = getattr(raw, "is_deleted", None)  # tokens have none
         if is_deleted is not None and is_deleted():
             raw.block_until_ready()  # it raises what it should
-        begin = 0.0
+        before, begin = None, 0.0
         if not getattr(raw, "is_ready", bool)():  # a token is asked by waiting only
-            begin = self._begin_wait("launch", "")
+            before, begin = self._begin_wait("launch", "")
         try:
             raw.block_until_ready()
         except RuntimeFailure as error:
             raise self.explain(error) from None
         finally:
             if begin:
-                self._end_wait()
+                self._end_wait(before)
                 lasted = time.monotonic() - begin
                 self.recorder.add((begin, "wait", "for a result", 0, (), user_site(), lasted))
 
-    def _begin_wait(self, kind: str, doing: str) -> float:
-        now = time.monotonic()
-        self._waits[threading.get_ident()] = (now, kind, doing)
-        return now
+    def _begin_wait(self, kind: str, doing: str) -> tuple[Wait | None, float]:
+        """Gives the wait that this one is part of, and the time."""
+        now, thread = time.monotonic(), threading.get_ident()
+        before, self._waits[thread] = self._waits.get(thread), (now, kind, doing)
+        return before, now
 
-    def _end_wait(self) -> None:
-        self._waits.pop(threading.get_ident(), None)
+    def _end_wait(self, before: Wait | None) -> None:
+        if before is None:
+            self._waits.pop(threading.get_ident(), None)
+        else:
+            self._waits[threading.get_ident()] = before
 
-    def waiting(self) -> list[tuple[float, str, str]]:
-        """Of each thread that waits: since when, in what, for what."""
+    def waiting(self) -> list[Wait]:
+        """Of each thread that waits."""
         return list(self._waits.values())
 
     def explain(self, error: BaseException) -> BaseException:
@@ -358,6 +378,9 @@ class Watch:
             meeting.withdrawn = message["text"]
             meeting.lock.release()
 
+    def _on_bye(self, message: dict[str, Any]) -> None:
+        self._dismissed.set()
+
     def _on_heard(self, message: dict[str, Any]) -> None:
         """The coordinator is alive."""
 
@@ -403,7 +426,9 @@ class Watch:
         self._end_process(f"the other processes have gone on without this one, {message['why']}")
 
     def _coordinator_lost(self) -> None:
-        if not self._ended:
+        if self._leaving:
+            self._dismissed.set()
+        elif not self._ended:
             self._end_process(
                 "its connection to the coordinator closed: that was killed, or its machine or the "
                 "network is down"
@@ -448,12 +473,20 @@ class Watch:
         self._channel.send({"op": "leave", "how": how, "text": failed, "line": line})
 
     def leave(self, failed: bool) -> None:
-        """Says good-bye, if it did not say already that it fails."""
-        self._ended = True
+        """Says good-bye, if it did not say already that it fails.
+
+        Ends the process if its last launches were not those of the others.
+        """
         if not failed:
+            before = len(self.failures)
             line = user_line(self._main) or (describe(self._site) if self._site else "")
+            self._leaving = True
             self._beat(time.monotonic())  # with the last launches
             self._channel.send({"op": "leave", "how": "finished", "text": "", "line": line})
+            self._dismissed.wait(DISMISSED_WITHIN)
+            if any(failure.kind == "differ" for failure in self.failures[before:]):
+                self._end_process("what it computed last may be wrong")
+        self._ended = True
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * BEAT)
         self._channel.close()

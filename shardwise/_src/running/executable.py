@@ -87,15 +87,16 @@ class Executable(NamedTuple):
         return watched(self.program, run, self.eager) if watching() else run
 
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
-        """A short function, where a call needs nothing special."""
+        """A short function, where no memory is donated."""
         tree, module = self.out_tree, self.module
-        if not (self.donated or module.window or module.calls or module.span):
+        if self.donated:
+            return lambda args: self(args)[0] if tree is None else tree.unflatten(self(args))
+        if module.window or module.calls or module.span:
+            run = self._waiting_runner()
+        else:
             run = self._short_runner() if tree is None else self._tree_runner()
-            moved, moves = self._moved_for_good, self.moves
-            return (lambda args: run(moved(args, moves))) if moves else run
-        if tree is None:
-            return lambda args: self(args)[0]
-        return lambda args: tree.unflatten(self(args))
+        moved, moves = self._moved_for_good, self.moves
+        return (lambda args: run(moved(args, moves))) if moves else run
 
     def _short_runner(self) -> Callable[[Sequence[Any]], Array]:
         execute, handlers = self.module.raw.execute_sharded, self.handlers
@@ -139,6 +140,30 @@ class Executable(NamedTuple):
                 array._host = None
                 raws[i] = array
             return unflatten(raws)
+
+        return run
+
+    def _waiting_runner(self) -> Callable[[Sequence[Any]], Any]:
+        """Where a launch may wait: over several devices, or with calls of host functions."""
+        launch, handlers = self.module.launch, self.handlers
+        sigs, new = self.out_sigs, new_array
+        tree, hidden = self.out_tree, self.hidden
+
+        def run(args: Sequence[Any]) -> Any:
+            try:
+                buffers = [a._impl for a in args]
+                if hidden:
+                    buffers = hidden + buffers
+                raws = launch(buffers, handlers)
+            except Exception as error:
+                self.explain(args, error)
+            for i, sig in enumerate(sigs):
+                array = new()
+                array._impl = raws[i]
+                array._sig = sig
+                array._host = None
+                raws[i] = array
+            return raws[0] if tree is None else tree.unflatten(raws)
 
         return run
 

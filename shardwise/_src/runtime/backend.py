@@ -67,6 +67,7 @@ def client(platform: str | None = None) -> Any:
                 raise RuntimeError(_failures[name])
             if before_start is not None:
                 before_start()
+            processes.meet_to_start(name)
             try:
                 _clients[name] = _MAKERS[name]()
                 forks.devices_started()

@@ -11,6 +11,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from shardwise._src.runtime import orders
+
 ENDED = ("finished", "followed")  # what is lost was told of
 GATHERING = 2.0  # seconds to wait for the stacks of all processes, and for why connections broke
 
@@ -32,6 +34,7 @@ class Peer:
         self.kind = ""  # of wait: for a "launch", in a "meet"
         self.since = 0.0  # seconds that it has waited
         self.launched: dict[str, int] = {}  # by set of processes
+        self.order: dict[int, tuple[str, int, str]] = {}  # by turn: set, number, program
         self.gone: str = ""  # how it left: "finished", "lost", "followed" (another's failure)
         self.answered = 0.0  # when it heard of the coordinator
         self.told = False  # of a failure, which it may follow
@@ -86,7 +89,7 @@ class Judge:
         self.launches: dict[str, dict[int, tuple[str, int, str]]] = {}
         self.broken: list[tuple[Peer, str, float]] = []  # who lost connections to others, when
         self.stalls: dict[int, Stall] = {}
-        self.told: set[tuple[Any, str]] = set()  # what was reported once
+        self.told: set[tuple[Any, ...]] = set()  # what was reported once
         self.next_stall = 0
 
     def send(self, peer: Peer, message: dict[str, Any]) -> None:
@@ -181,10 +184,13 @@ class Judge:
             if peer.gone or peer.told:
                 self.broken.remove(entry)
             elif now - since > GATHERING:
+                found = sorted({p.rank for p, _, _ in self.broken})
+                names = ", ".join(self.peers[r].name for r in found[:16])
+                whose = "their connections" if len(found) > 1 else "its connections"
                 self._fail(
-                    list(self.peers), "broken", [peer.rank],
-                    f"{peer.name} lost its connections to other processes, all of which are alive: "
-                    f"the network between them failed ({text}).{peer.at()}",
+                    list(self.peers), "broken", found,
+                    f"{names} lost {whose} to other processes, all of which are alive: the network "
+                    f"between them failed ({text}).{peer.at()}",
                 )
 
     def _mind_meetings(self, key: str, now: float) -> None:
@@ -213,10 +219,54 @@ class Judge:
         ended = [p for p in behind if p.gone in ENDED]
         if ended:
             self._tell_ended(key, ended, doing)
-        else:
-            missing = [p.rank for p in behind if not p.gone]
-            waiters = [p.rank for p in waiting]
+            return
+        missing = [p.rank for p in behind if not p.gone]
+        waiters = [p.rank for p in waiting]
+        if missing:
             self._mind_wait(waiters, missing, ahead.since, doing, (key, number))
+        elif ahead.since > self.asked["patience"] and (key, doing, "long") not in self.told:
+            self.told.add((key, doing, "long"))
+            self._mind_long(waiters, doing, ahead.since, [p.rank for p in here if
+                                                          p.launched.get(key, 0) < number])
+
+    def _later(self, peer: Peer) -> list[orders.Launch]:
+        """What others have launched that a process is needed for, and has not launched."""
+        return [
+            (key, number, name)
+            for key, seen in self.launches.items() if peer.rank in ranks_of(key)
+            for number, (_, _, name) in seen.items() if number > peer.launched.get(key, 0)
+        ]
+
+    def _mind_long(
+        self, waiters: list[int], doing: str, since: float, behind: list[int]
+    ) -> None:
+        """Tells of what takes long though nobody is elsewhere, or why it cannot end.
+
+        behind: those that wait for another program, before they come to this one.
+        """
+        later = {p.rank: self._later(p) for p in self.peers.values() if p.kind == "launch"}
+        launched = {p.rank: p.order for p in self.peers.values()}
+        contradiction = orders.contradiction(launched, later)
+        if not contradiction:
+            why = "all processes have launched it"
+            if behind:
+                why = f"{counted(behind)} will come to it after other programs"
+            self._gather({*waiters}, waiters, f"{doing} has waited for {since:.0f} s; {why}.")
+            return
+        if ("orders", *sorted(contradiction)) in self.told:
+            return
+        self.told.add(("orders", *sorted(contradiction)))
+        said = "; ".join(
+            f"{self.peers[rank].name} launches {first} before {second}"
+            for rank, first, second in contradiction
+        )
+        everyone = sorted(self.peers)
+        self._fail(
+            everyone, "differ", sorted({rank for rank, _, _ in contradiction}),
+            f"the processes wait for each other: {said}. Programs over several processes must be "
+            "launched in one order, over whichever of them: look for an `if` on process_index(), "
+            "threads, or a set or dict in another order.",
+        )
 
     def _tell_ended(self, key: str, ended: list[Peer], doing: str) -> None:
         """Tells those who have launched something of one who has ended without it."""

@@ -156,6 +156,15 @@ def explained(error: BaseException) -> BaseException:
     return error if _State.gate is None else _State.gate.explain(error)
 
 
+def meet_to_start(platform: str) -> None:
+    """Waits until all processes are about to start the devices of a platform.
+
+    XLA waits for them too, but cannot be told of one that does not come.
+    """
+    if _State.gate is not None:
+        _State.gate.meet(f"the start of {platform} devices")
+
+
 def span_of(devices: Sequence[Any]) -> tuple[int, ...] | None:
     """The processes that devices belong to; None where it is one."""
     if _State.link is None:

@@ -262,7 +262,8 @@ class Switchboard(Judge):
         for key, (number, recent) in message["sets"].items():
             peer.launched[key] = number
             seen = self.launches.setdefault(key, {})
-            for i, digest, name in recent:
+            peer.order.update({turn: (key, i, name) for i, _, name, turn in recent if i > 0})
+            for i, digest, name, _ in recent:
                 known = seen.setdefault(i, (digest, peer.rank, name))
                 if known[0] != digest:
                     at = f"launch {i}" if i > 0 else f"another order of launches before {-i}"
@@ -271,6 +272,8 @@ class Switchboard(Judge):
             while len(seen) > WINDOW:
                 del seen[next(iter(seen))]
             self._mind_passed(key)
+        while len(peer.order) > WINDOW:
+            del peer.order[next(iter(peer.order))]
         now = time.monotonic()
         if now - peer.answered > min(1.0, self.asked["heartbeat"] / 4):
             peer.answered = now
@@ -279,6 +282,7 @@ class Switchboard(Judge):
     def _on_era(self, peer: Peer, message: dict[str, Any]) -> None:
         """The program goes on after a failure: what was before it does not count any more."""
         peer.launched.clear()
+        peer.order.clear()
         peer.told = False
         for key in [k for k in self.meetings if not k[0].endswith(message["era"])]:
             del self.meetings[key]
@@ -352,6 +356,7 @@ class Switchboard(Judge):
             self._lost(peer, f"it failed with {message['text']}")
         else:
             peer.gone = message["how"]  # "finished", or "followed": another's failure
+            self.send(peer, {"op": "bye"})
 
     def _on_stacks(self, peer: Peer, message: dict[str, Any]) -> None:
         stall = self.stalls.get(message["number"])
