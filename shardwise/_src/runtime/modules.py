@@ -68,12 +68,24 @@ def compile_options(
     if len(devices) > 1:
         build.allow_spmd_sharding_propagation_to_parameters = list(free_parameters) or [False]
         build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
-    if quick and platform == "cpu" and JAXLIB < (0, 12):
-        build.debug_options.xla_disable_hlo_passes = "fusion-wrapper"
+    if platform == "cpu" and (left_out := _passes_left_out(quick, devices)):
+        build.debug_options.xla_disable_hlo_passes = ",".join(left_out)
     flags = {**(_UNOPTIMISED if small and platform == "cpu" else {}), **(overrides or {})}
     if flags:
         options.env_option_overrides = list(flags.items())
     return options
+
+
+def _passes_left_out(quick: bool, devices: Sequence[Any]) -> list[str]:
+    """XLA's passes for CPU that a program goes without."""
+    out: list[str] = []
+    if quick and JAXLIB < (0, 12):
+        out.append("fusion-wrapper")
+    if processes.span_of(devices):
+        # Gloo reduces several arrays one after the other anyway, and one that fails among them,
+        # because a process is gone, leaves others waiting for ever: nothing can break that.
+        out += ["all-reduce-combiner", "cpu-all-reduce-combiner"]
+    return out
 
 
 class LoadedModule:
