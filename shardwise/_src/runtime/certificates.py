@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import ssl
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
 
 
 def is_of(sock: ssl.SSLSocket, uri_prefix: str) -> bool:

@@ -20,18 +20,21 @@ import os
 import selectors
 import signal
 import socket
-import ssl
 import sys
 import threading
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+    from typing import Any
 
 PACKAGE = "shardwise._src.runtime"
 
 if __name__ == "__main__":  # without the public names, whose homes take their time
-    package = sys.modules[PACKAGE.partition(".")[0]] = ModuleType("shardwise")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+    package = sys.modules[PACKAGE.partition(".")[0]] = type(sys)("shardwise")
+    here = os.path.realpath(__file__)
+    package.__path__ = [os.path.dirname(os.path.dirname(os.path.dirname(here)))]
 
 from shardwise._src.runtime.switchboard import Switchboard  # noqa: E402
 
@@ -56,6 +59,8 @@ def tls_context(asked: dict[str, Any]) -> ssl.SSLContext | None:
     files = asked.get("tls")
     if not files:
         return None
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(files["cert"], files["key"])
@@ -87,6 +92,15 @@ def start_service(board: Switchboard, asked: dict[str, Any]) -> None:
         board.service_is(error, 0)
 
 
+def starter(board: Switchboard, asked: dict[str, Any]) -> Callable[[], None]:
+    """What starts the service in a thread."""
+
+    def start() -> None:
+        threading.Thread(target=start_service, args=(board, asked), daemon=True).start()
+
+    return start
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; this ends after it
     parent = open(0, "rb", buffering=0)  # noqa: SIM115 (unbuffered: the selector looks at it)
@@ -101,7 +115,7 @@ def main() -> None:
     os.close(1)  # whoever reads the parent's output is not to wait for this process
     board.selector.register(parent, selectors.EVENT_READ, "parent")
     signal.signal(signal.SIGTERM, board.orphan)
-    threading.Thread(target=start_service, args=(board, asked), daemon=True).start()
+    board.start_service = starter(board, asked)
     board.run()
     os._exit(0)  # without the service's long good-byes
 

@@ -9,9 +9,12 @@ because of another process is not a failure of its own.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from shardwise._src.runtime import orders
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ENDED = ("finished", "followed")  # what is lost was told of
 GATHERING = 2.0  # seconds to wait for the stacks of all processes, and for why connections broke

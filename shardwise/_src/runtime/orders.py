@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import graphlib
 import itertools
-from collections.abc import Mapping, Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 Launch = tuple[str, int, str]  # the set of processes, the number among its launches, the program
 

@@ -4,7 +4,7 @@ Processes meet here: at the start, before the first launch of a program, at barr
 do there is compared, so that one that goes another way is named before anybody waits for it.
 
 Messages are lines of JSON; nothing that arrives is executed or unpickled. Only the standard library
-is imported.
+is imported, and of that little: all processes wait until the coordinator is there.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ import json
 import os
 import selectors
 import socket
-import ssl
 import time
-from typing import Any
 
 from shardwise._src.runtime.certificates import is_of
 from shardwise._src.runtime.judge import Judge, Meeting, Peer, counted, ranks_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+    from typing import Any
+
 LINE = 1 << 22  # bytes of a message at most
 FIRST_LINE = 1 << 12  # of one with which a process joins
+ALONE = 0.05  # seconds after which XLA's service is started, if not all processes are here by then
 STRANGER = 20.0  # seconds in which who connects must join
 WINDOW = 4096  # launches that are remembered of each set of processes
 TICK = 0.25  # seconds
@@ -29,6 +34,10 @@ TICK = 0.25  # seconds
 
 def encoded(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
+
+
+def _nothing() -> None:
+    """Starts no service."""
 
 
 class Switchboard(Judge):
@@ -44,13 +53,19 @@ class Switchboard(Judge):
         self._waker, self._wakened = socket.socketpair()
         self.selector.register(self._wakened, selectors.EVENT_READ, "wake")
         self.tls = tls
+        self.later: tuple[type[OSError], ...] = (BlockingIOError,)  # it is to be tried again
+        if tls is not None:
+            import ssl
+
+            self.later += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
         self.strangers: set[Peer] = set()
         self.service: Any = None  # XLA's, once it is there, or the error
+        self.start_service: Callable[[], None] = _nothing
         self.service_port = 0
         self.started = False
         self.refusal = ""
         self.orphaned = False
-        self.empty_since = time.monotonic()
+        self.begin = self.empty_since = time.monotonic()
         self.first_arrival = 0.0
         self.censuses: dict[tuple[str, int], Meeting] = {}
 
@@ -59,7 +74,7 @@ class Switchboard(Judge):
     def run(self) -> None:
         ticked = 0.0
         while not (self.orphaned and self._is_over()):
-            for key, mask in self.selector.select(TICK):
+            for key, mask in self.selector.select(TICK if self.started else ALONE):
                 if key.data is None:
                     self._accept()
                 elif key.data == "wake":
@@ -117,7 +132,7 @@ class Switchboard(Judge):
                 self._receive(peer)
             if peer.sock is not None and peer.outgoing:
                 self._flush(peer)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+        except self.later:
             return
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             self._closed(peer)  # what it sent is not one of our messages, or it is gone
@@ -151,7 +166,7 @@ class Switchboard(Judge):
         peer.outgoing += line
         try:
             self._flush(peer)
-        except (ssl.SSLWantWriteError, BlockingIOError):
+        except self.later:
             return
         except OSError:
             self._closed(peer)
@@ -226,6 +241,7 @@ class Switchboard(Judge):
             self._refuse(f"XLA's coordination service does not start: {self.service}")
             return
         self.started = True
+        self._start_service()
         members = [self.peers[r].about for r in range(self.count)]
         for peer in self.peers.values():
             peer.seen = time.monotonic()
@@ -233,6 +249,11 @@ class Switchboard(Judge):
                 "op": "go", "port": self.service_port, "members": members,
                 "heartbeat": self.asked["heartbeat"],
             })
+
+    def _start_service(self) -> None:
+        """Has XLA's service start, in a thread: that takes a moment, in which all else is slow."""
+        start, self.start_service = self.start_service, _nothing
+        start()
 
     def service_is(self, service: Any, port: int) -> None:
         """Takes XLA's service, or the error that it does not start with; from another thread."""
@@ -377,6 +398,8 @@ class Switchboard(Judge):
 
     def _mind_arrival(self, now: float) -> None:
         self._start()
+        if now - self.begin > ALONE:
+            self._start_service()
         late = self.first_arrival and now - self.first_arrival > self.asked["arrival"]
         if late and not self.refusal:
             missing = [r for r in range(self.count) if r not in self.peers]
