@@ -37,6 +37,7 @@ def test_lines_have_numbers_and_are_never_mixed():
         print("to stderr", rank, file=sys.stderr)
         tail = "is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
         print("[Gloo] Rank 0", tail, "\\n[Gloo] Rank [Gloo] Rank 01", tail, flush=True)
+        print("half", "[Gloo] Rank 0", tail, "\\nof a line", flush=True)
         sys.stdout.buffer.write(b"\\xff\\x00\\xfe junk\\n")
         print("no end", end="")
     """
@@ -46,21 +47,32 @@ def test_lines_have_numbers_and_are_never_mixed():
         mine = [line for line in done.out if line.startswith(f"[{rank}] ")]
         wanted = [f"[{rank}] {rank} line {i} " + "x" * (i % 300) for i in range(2000)]
         assert mine[:2000] == wanted
-        assert mine[2000:] == [f"[{rank}] \udcff\x00\udcfe junk", f"[{rank}] no end"]
-    assert len(done.out) == 3 * 2002
+        assert mine[2000:] == [
+            f"[{rank}] {text}" for text in ("half of a line", "\udcff\x00\udcfe junk", "no end")
+        ]
+    assert len(done.out) == 3 * 2003
     assert sorted(done.err) == [f"[{rank}] to stderr {rank}" for rank in range(3)]
 
 
 def test_lines_of_gloo():
-    transport = Transport()
     tail = b"is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
-    assert transport.wrote(b"[Gloo] Rank 0 " + tail + b"\n")
-    assert not transport.wrote(b"1\n")
-    assert transport.wrote(b"[Gloo] Rank [Gloo] Rank 01 " + tail + b" " + tail[:-1] + b"\n")
-    assert not transport.wrote(b"a line between\n")
-    assert transport.wrote(b"1\n")
-    for line in (b"1\n", b"\n", tail, b"I am [Gloo] Rank 1\n"):
-        assert not transport.wrote(line)
+    line = b"[Gloo] Rank 0 " + tail + b"\n"
+    transport = Transport()
+    for came, shown in (
+        ([line, b"1\n"], [b"1\n"]),
+        ([b"[Gloo] Rank [Gloo] Rank 01 " + tail + b" " + tail[:-1] + b"\n"], []),
+        ([b"a line between\n"], [b"a line between\n"]),
+        ([b"1\n"], []),  # the other end
+        ([b"the sum is " + line, line], []),  # print waits between its arguments
+        ([b"1\n", b"2\n"], [b"the sum is 1\n", b"2\n"]),
+        ([b"a [Gloo] Rank [Gloo] Rank 01 " + tail + b" " + tail[:-1] + b"\n"], []),
+        ([b"1\n"], []),
+        ([b"and\rb\n"], [b"a and\rb\n"]),
+    ):
+        assert transport.without(came, last=False) == shown
+    told = [b"1\n", b"\n", tail, b"I am [Gloo] Rank 1\n", b"x" * 9]
+    assert transport.without(told, last=False) == told
+    assert transport.without([b"no end " + line], last=True) == [b"no end "]
 
 
 def test_colours():

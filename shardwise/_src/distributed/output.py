@@ -13,7 +13,7 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -21,29 +21,43 @@ CHUNK = 1 << 16
 LONGEST = 1 << 20  # bytes of a line that are waited for
 TAIL = 200  # lines of the errors of each that are kept
 QUIET = 0.5  # seconds without output after which a pipe that stays open is left
-_PIECES = re.compile(
-    rb"(\[Gloo\] Rank|is connected to|peer ranks\.|"
-    rb"Expected number of connected peer ranks is :|[\d\s])+"
-)
+_BEGIN, _END = b"[Gloo] Rank", b"Expected number of connected peer ranks is :"
+_PIECES = re.compile(rb"(\[Gloo\] Rank|is connected to|peer ranks\.|" + _END + rb"|[\d\s])+")
 
 
 class Transport:
     """Knows the lines that Gloo prints when it connects, among those of a process in their order.
 
-    Its threads print in pieces, which may be mixed, also with the ends of their lines.
+    Its threads print in pieces, which may be mixed, also with the ends of their lines. What the
+    program has written of a line until then goes on in the next one.
     """
 
     def __init__(self) -> None:
         self._owed = 0  # ends of lines of which the beginning has come
+        self._begun = b""  # of a line of the program
 
-    def wrote(self, line: bytes) -> bool:
-        if _PIECES.fullmatch(line) is None:
-            return False
-        begun = line.count(b"[Gloo] Rank")
-        if not (begun or self._owed > 0):
-            return False
+    def without(self, lines: Iterable[bytes], last: bool) -> list[bytes]:
+        """Those of the program. last: whether no more lines come."""
+        found: list[bytes] = []
+        for line in lines:
+            own = self._own(line)
+            if own is not None:
+                found.append(self._begun + own)
+                self._begun = b""
+        if last and self._begun:
+            found.append(self._begun)
+        return found
+
+    def _own(self, line: bytes) -> bytes | None:
+        at = max(line.find(_BEGIN), 0)
+        if at and _END not in line:  # somebody tells of it
+            return line
+        begun = line.count(_BEGIN)
+        if not (begun or self._owed > 0) or _PIECES.fullmatch(line, at) is None:
+            return line
         self._owed += begun - 1
-        return True
+        self._begun += line[:at]
+        return None
 
 
 def is_coloured(fd: int, env: Mapping[str, str]) -> bool:
@@ -82,10 +96,9 @@ class Stream:
         if self._part and (not data or len(self._part) > LONGEST):
             lines.append(self._part)
             self._part = b""
-        return self._shown(lines), bool(data)
+        return self._shown(self._transport.without(lines, not data)), bool(data)
 
-    def _shown(self, lines: list[bytes]) -> bytes:
-        shown = [line for line in lines if not self._transport.wrote(line)]
+    def _shown(self, shown: list[bytes]) -> bytes:
         self.tail.extend(shown)
         if self.log is not None:
             try:

@@ -116,9 +116,8 @@ def run_processes(
 
 def without_transport(text: str) -> str:
     """Output without the lines that Gloo prints when it connects."""
-    transport = Transport()
-    lines = text.splitlines(keepends=True)
-    return "".join([line for line in lines if not transport.wrote(line.encode())])
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    return b"".join(Transport().without(lines, last=True)).decode()
 
 
 def _ends(running: Sequence[Any], begin: float, timeout: float) -> dict[int, float]:
