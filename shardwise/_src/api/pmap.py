@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from shardwise._src.api.jit import jit
-from shardwise._src.api.mapped_axes import axis_of, size_of
 from shardwise._src.api.options import FromProgram
-from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
+from shardwise._src.api.own_rows import joined, own_part
+from shardwise._src.api.pmap_calls import Call, Options, check_apart, checked, numbers
+from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.api.shard_map import over_parts
 from shardwise._src.api.signatures import called, check_function
 from shardwise._src.api.stages import Lowered
-from shardwise._src.api.statics import unhashable
 from shardwise._src.api.values import as_input
 from shardwise._src.api.vmap import vmap
 from shardwise._src.arrays.array import Array
@@ -31,7 +31,7 @@ from shardwise._src.base.positions import join, split
 from shardwise._src.control.shard_map import result_specs
 from shardwise._src.core.infer import known, type_of
 from shardwise._src.core.program import Program
-from shardwise._src.messages.arguments import argument_names, name_of, names_of
+from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in
 from shardwise._src.messages.words import counted, shown
@@ -68,8 +68,9 @@ def pmap(
         device, where all are the same), or a prefix of their tree.
       static_broadcasted_argnums: arguments that are no arrays, and part of the program; hashable.
       devices: those that are used, one for each index; by default the first of this process's.
-        Inside of another map they are taken already: there it maps as `vmap` does, and devices
-        may not be given.
+        Of several processes, by default those of all: each passes and gets the indices of its own
+        devices, all of them, and collectives are over all. Inside of another map they are taken
+        already: there it maps as `vmap` does, and devices may not be given.
       backend: the platform whose devices are used.
       axis_size: the size of the axis, where no argument says it.
       donate_argnums: arguments whose memory may be reused.
@@ -87,14 +88,14 @@ def pmap(
     if axis_size is not None and not isinstance(axis_size, int | np.integer):
         raise TypeError(f"pmap: axis_size must be an int or None; got {shown(axis_size)}.")
     what = f"pmap of {name_of(fun)}"
-    own = _Options(
+    own = Options(
         what, fun, axis_name, in_axes, out_axes,
-        _numbers(f"{what}: static_broadcasted_argnums", static_broadcasted_argnums),
+        numbers(f"{what}: static_broadcasted_argnums", static_broadcasted_argnums),
         None if devices is None else tuple(devices), backend, axis_size,
-        _numbers(f"{what}: donate_argnums", donate_argnums), global_arg_shapes,
-        {}, {},
+        numbers(f"{what}: donate_argnums", donate_argnums), global_arg_shapes,
+        {}, {}, [],
     )
-    _check_apart(own)
+    check_apart(own)
 
     @functools.wraps(fun)
     @hides_frames
@@ -104,76 +105,20 @@ def pmap(
     @hides_frames
     def lower(*args: Any, **kwargs: Any) -> Lowered:
         """The program for these arguments, lowered to StableHLO."""
-        call = _call(own, args, kwargs)
+        call = checked(own, args, kwargs)
+        if _is_of_all(own):
+            call = _of_all(call)
+            everything, kwargs = call.arguments(call.leaves)
+            args = tuple(everything)
         mesh = _mesh(call)
-        given, named = _brought(own, _places(call, mesh), args, kwargs)
+        given, named = _brought(call.own, _places(call, mesh), args, kwargs)
         return _run(call, mesh).lower(*given, **named)
 
     mapped.__dict__["lower"] = lower
     return mapped
 
 
-class _Options(NamedTuple):
-    """The arguments of `pmap`. static, donated: numbers, which may count from the end.
-
-    runs:  the jitted functions, for each form of arguments.
-    ready: by kinds of arguments: what runs a call, and where they are brought (see `_places`).
-    """
-
-    what: str
-    fun: Callable[..., Any]
-    axis_name: Any
-    in_axes: Any
-    out_axes: Any
-    static: tuple[int, ...]
-    devices: tuple[Any, ...] | None
-    backend: str | None
-    axis_size: int | None
-    donated: tuple[int, ...]
-    global_arg_shapes: Any
-    runs: dict[Any, Any]
-    ready: dict[Any, tuple[Any, Any]]
-
-    def numbers(self, args: Sequence[Any]) -> tuple[int, ...]:
-        """The static arguments of a call, in order."""
-        return self._placed("static_broadcasted_argnums", self.static, len(args))
-
-    def donating(self, args: Sequence[Any]) -> tuple[int, ...]:
-        return self._placed("donate_argnums", self.donated, len(args))
-
-    def _placed(self, option: str, given: tuple[int, ...], count: int) -> tuple[int, ...]:
-        found = sorted({n + count if n < 0 else n for n in given})
-        if found and (found[0] < 0 or found[-1] >= count):
-            raise ValueError(
-                f"{self.what}: {option} is {given}, but the call has "
-                f"{counted(count, 'positional argument')}. They are numbers of such."
-            )
-        return tuple(found)
-
-
-class _Call(NamedTuple):
-    """A call that is checked.
-
-    static, donated: numbers of arguments; fixed: the values of static ones.
-    leaves, names, dims: the others' arrays, and the axis of each that is mapped; tree: of these.
-    """
-
-    own: _Options
-    static: tuple[int, ...]
-    donated: tuple[int, ...]
-    fixed: tuple[Any, ...]
-    leaves: list[Any]
-    names: list[str]
-    dims: tuple[int | None, ...]
-    tree: Any
-    size: int
-
-    def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        args, kwargs = self.tree.unflatten(leaves)
-        return join(self.static, self.fixed, args), kwargs
-
-
-def _called(own: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _called(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     kind = found = None
     try:
         fixed, rest = split(args, own.numbers(args)) if own.static else ((), args)
@@ -185,7 +130,7 @@ def _called(own: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     except Exception:  # not arrays, or what a `==` raises
         kind = None
     if found is None:
-        call = _call(own, args, kwargs)
+        call = checked(own, args, kwargs)
         if current().mapped_axes:
             if own.devices is not None:
                 raise ValueError(
@@ -193,6 +138,8 @@ def _called(own: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
                     "`devices`."
                 )
             return _as_vmap(call)
+        if _is_of_all(own):
+            return _called_of_all(call)
         mesh = _mesh(call)
         if disable_jit.value and eager_pmap.value:
             return _as_vmap(call, mesh)
@@ -207,97 +154,9 @@ def _called(own: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return run(*given, **named)
 
 
-def _call(own: _Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
-    what, parameters = own.what, names_of(own.fun)
-    static = own.numbers(args)
-    fixed, rest = split(args, static)
-    try:
-        hash(fixed)
-    except Exception as error:
-        rows = tuple([(i, None, v) for i, v in zip(static, fixed, strict=True)])
-        raise unhashable(what, parameters, (rows, ()), error) from None
-    dynamic = tuple(rest)
-    leaves, tree = flatten((dynamic, kwargs))
-    others = [p for i, p in enumerate(parameters) if i not in static]
-    names = argument_names(dynamic, kwargs, others)
-    axes = _without(own.in_axes, static, len(args))
-    dims = broadcast_to_arguments(axes, dynamic, f"{what}: in_axes", others)
-    dims += [0] * (len(leaves) - len(dims))
-    values = [_value(x, what, lambda i=i: names[i]) for i, x in enumerate(leaves)]
-    dims = [axis_of(what, lambda: names, i, x, d)
-            for i, (x, d) in enumerate(zip(values, dims, strict=True))]
-    size = size_of(what, lambda: names, values, dims, own.axis_size)
-    values = [x if is_ref(x) else v for x, v in zip(leaves, values, strict=True)]
-    call = _Call(own, static, own.donating(args), fixed, values, names, tuple(dims), tree, size)
-    if own.global_arg_shapes is not None:
-        _check_shapes(call)
-    return call
-
-
-def _value(x: Any, what: str, path: Callable[[], str]) -> Any:
-    """A leaf of the arguments. What is on the host stays there, to go to all devices at once."""
-    if is_ref(x):
-        return x.get()
-    return x if x.__class__ is np.ndarray and x.dtype.kind in "biufc" else as_input(x, what, path)
-
-
-def _check_shapes(call: _Call) -> None:
-    what, given = call.own.what, call.own.global_arg_shapes
-    if not isinstance(given, tuple | list) or len(given) != len(call.leaves):
-        raise ValueError(
-            f"{what}: global_arg_shapes must have a shape or None for each of the "
-            f"{counted(len(call.leaves), 'array')} of the call; got {shown(given)}. It may be left "
-            "out: arrays know their shapes."
-        )
-    for name, x, d, shape in zip(call.names, call.leaves, call.dims, given, strict=True):
-        if shape is None or is_ref(x):
-            continue
-        found = type_of(x).shape
-        inner = found if d is None else found[:d] + found[d + 1 :]
-        if tuple(shape) != inner:
-            raise ValueError(
-                f"{what}: global_arg_shapes has {tuple(shape)} for {name}, which is of type "
-                f"{type_of(x).str_short(True)}: {inner} without the mapped axis. It may be left "
-                "out: arrays know their shapes."
-            )
-
-
-def _numbers(what: str, given: Any) -> tuple[int, ...]:
-    found = (given,) if isinstance(given, int) else given
-    if not isinstance(found, tuple | list) or not all([type(n) is int for n in found]):
-        raise TypeError(f"{what} takes ints; got {shown(given)}.")
-    return tuple(found)
-
-
-def _check_apart(own: _Options) -> None:
-    if both := sorted({*own.static} & {*own.donated}):
-        raise ValueError(
-            f"{own.what}: argument {', '.join(map(str, both))} cannot be both static and donated; "
-            "a static argument has no memory on a device."
-        )
-
-
-def _without(in_axes: Any, static: tuple[int, ...], count: int) -> Any:
-    """The axes of the arguments that are not static. count: of all positional ones."""
-    if not isinstance(in_axes, tuple | list):
-        return in_axes
-    if len(in_axes) != count:  # refused later, by their numbers
-        return tuple(in_axes)
-    return tuple([a for i, a in enumerate(in_axes) if i not in static])
-
-
-def _mesh(call: _Call) -> Mesh:
+def _mesh(call: Call) -> Mesh:
     own, size = call.own, call.size
     devices = own.devices
-    link = processes.link()
-    if devices is None and link is not None and link.count > 1:
-        raise ValueError(
-            f"{own.what}: this program runs in {link.count} processes, and arrays are global: say "
-            "which devices the axis is over. `devices=shardwise.devices()` is those of all "
-            "processes, each of which passes the whole axis, or a global array (`shardwise."
-            "experimental.multihost_utils.host_local_array_to_global_array` makes one of the rows "
-            "that each has); `devices=shardwise.local_devices()` is those of this process alone."
-        )
     found = devices if devices is not None else tuple(runtime.local_devices(own.backend))
     if not all([isinstance(d, runtime.Device) for d in found]):
         raise TypeError(f"{own.what}: devices must be a list of devices; got {shown(devices)}.")
@@ -316,6 +175,49 @@ def _mesh(call: _Call) -> Mesh:
     return Mesh(np.array(found[:size], object), (_name(own.axis_name),))
 
 
+def _is_of_all(own: Options) -> bool:
+    """Whether the map is over the devices of all processes, of which each passes its own rows."""
+    link = processes.link()
+    return own.devices is None and link is not None and link.count > 1
+
+
+def _called_of_all(call: Call) -> Any:
+    own = tuple(runtime.local_devices(call.own.backend))
+    whole = _of_all(call)
+    args, kwargs = whole.arguments(whole.leaves)
+    results, tree = flatten(_called(whole.own, tuple(args), kwargs))
+    return tree.unflatten([own_part(y, own) for y in results])
+
+
+def _of_all(call: Call) -> Call:
+    """The same call over the devices of all processes, with arrays of the rows of all."""
+    own, refs = call.own, [n for x, n in zip(call.leaves, call.names, strict=True) if is_ref(x)]
+    if refs or not current().interpreter.eager:
+        why = f"{refs[0]} is a Ref" if refs else "it is inside of a transformation"
+        raise ValueError(
+            f"{own.what}: over the devices of several processes each passes rows of its own, which "
+            f"are joined before the call, but {why}. Say which devices it is over: "
+            "`devices=shardwise.devices()`, to which all pass the whole axis, or "
+            "`devices=shardwise.local_devices()`."
+        )
+    mine = tuple(runtime.local_devices(own.backend))
+    if call.size != len(mine):
+        raise ValueError(
+            f"{own.what}: the mapped axis has size {call.size}, and this process has "
+            f"{counted(len(mine), 'device')}. Of several processes each passes an index for each "
+            "device of its own; `devices=` says which devices, of all or of this process."
+        )
+    everyone = tuple(runtime.devices(own.backend))
+    if not own.of_all:
+        size = None if own.axis_size is None else len(everyone)
+        own.of_all.append(own._replace(
+            devices=everyone, axis_size=size, runs={}, ready={}, of_all=[],
+        ))
+    rows = zip(call.leaves, call.dims, strict=True)
+    leaves = [x if d is None else joined(x, d, mine, everyone) for x, d in rows]
+    return call._replace(own=own.of_all[0], leaves=leaves, size=len(everyone))
+
+
 def _kind(x: Any) -> Any:
     """What stands in a key for an argument that is no array yet."""
     if x.__class__ is not np.ndarray:
@@ -323,7 +225,7 @@ def _kind(x: Any) -> Any:
     return x.shape, x.dtype
 
 
-def _places(call: _Call, mesh: Mesh) -> list[Any] | None:
+def _places(call: Call, mesh: Mesh) -> list[Any] | None:
     """The sharding that each argument is brought to, or None; None where all stay."""
     if not current().interpreter.eager:
         return None
@@ -347,7 +249,7 @@ def _place(x: Any, d: int | None, devices: tuple[Any, ...]) -> Any:
 
 
 def _brought(
-    own: _Options, places: list[Any] | None, args: Sequence[Any], kwargs: dict[str, Any]
+    own: Options, places: list[Any] | None, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]]:
     """The arguments with arrays at their places."""
     if places is None:
@@ -360,7 +262,7 @@ def _brought(
     return join(static, fixed, given), named
 
 
-def _run(call: _Call, mesh: Mesh) -> Any:
+def _run(call: Call, mesh: Mesh) -> Any:
     """The jitted function for calls of this form."""
     runs = call.own.runs
     key = call.size, call.tree, call.static, call.donated, call.dims
@@ -397,7 +299,7 @@ _AS_MAPPED = FromProgram(_result_shardings)
 class _OnDevices:
     """The function of whole arrays that maps `fun` over a mesh, for calls of one form."""
 
-    def __init__(self, call: _Call, mesh: Mesh):
+    def __init__(self, call: Call, mesh: Mesh):
         functools.update_wrapper(self, call.own.fun)
         self.own, self.names, self.mesh = call.own, call.names, mesh
         self.static, self.dims = call.static, call.dims
@@ -439,7 +341,7 @@ class _OnDevices:
 
 
 def _results(
-    own: _Options, args: Sequence[Any], kwargs: dict[str, Any]
+    own: Options, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[list[Any], Any, list[int | None]]:
     """The results for an example, their tree, and where the mapped axis goes in each."""
     outs, tree = flatten(called(own.what, own.fun, args, kwargs))
@@ -472,7 +374,7 @@ def _out_axis(what: str, path: str, x: Any, axis: Any) -> int | None:
     return axis % ndim
 
 
-def _as_vmap(call: _Call, mesh: Mesh | None = None) -> Any:
+def _as_vmap(call: Call, mesh: Mesh | None = None) -> Any:
     """The map inside of another one, where the devices are taken; or op by op, for debugging, with
     results on the devices of a mesh.
     """

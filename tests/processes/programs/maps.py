@@ -1,6 +1,8 @@
 """Maps over devices of several processes: shard_map, pmap, xmap, vmap, and what they run inside."""
 
 
+import functools
+
 import numpy as np
 from checking import COUNT, DEVICES, PER, P, check, digest, finish, numbers, raises, same
 
@@ -101,14 +103,42 @@ def pmaps():
     same(total(rows), rows.sum(0))  # the whole axis, in each process
     mine = sw.pmap(lambda v: lax.psum(v, "i"), axis_name="i", devices=sw.local_devices())
     same(mine(rows[:PER]), np.tile(rows[:PER].sum(0), (PER, 1)))
+
+
+@check
+def pmaps_of_own_rows():
+    """Without `devices`, each process passes and gets the rows of its own devices."""
+    rank, rows = sw.process_index(), numbers(4, 3, seed=1) + 1
+    own = slice(rank * PER, (rank + 1) * PER)
+
+    @functools.partial(sw.pmap, axis_name="i", in_axes=(0, None, 1), out_axes=(0, None, 1))
+    def f(v, scale, w):
+        return v * scale / lax.psum(v, "i"), lax.psum(v, "i"), w + lax.axis_index("i")
+
+    for _ in range(2):  # the second finds all there
+        share, total, there = f(rows[own], np.float32(2), rows[own].T)
+        assert share.shape == (PER, 3) and share.is_fully_addressable
+        np.testing.assert_allclose(share, (rows * 2 / rows.sum(0))[own], rtol=1e-6)
+        np.testing.assert_array_equal(total, rows.sum(0))
+        np.testing.assert_array_equal(there, (rows + np.arange(4, dtype="f4")[:, None])[own].T)
+    again, _, _ = f(share, 1.0, there)  # what it gave
+    np.testing.assert_allclose(np.asarray(again).sum(1), (
+        (rows / rows.sum(0)) / (rows / rows.sum(0)).sum(0))[own].sum(1), rtol=1e-5)
+    replicas = sw.device_put_replicated(np.float32(3), sw.local_devices())
+    np.testing.assert_array_equal(sw.pmap(lambda v: lax.psum(v, "i"), "i")(replicas), [12] * PER)
     if COUNT > 1:
-        with raises(ValueError, f"pmap of <lambda>: this program runs in {COUNT} processes, and "
-                    "arrays are global: say which devices the axis is over. "
-                    "`devices=shardwise.devices()` is those of all processes, each of which passes "
-                    "the whole axis, or a global array (`shardwise.experimental.multihost_utils."
-                    "host_local_array_to_global_array` makes one of the rows that each has); "
-                    "`devices=shardwise.local_devices()` is those of this process alone."):
+        assert "num_partitions = 4" in f.lower(rows[own], 1.0, rows[own].T).as_text()
+        with raises(ValueError, "pmap of <lambda>: the mapped axis has size 4, and this process "
+                    f"has {PER} device{'s' * (PER > 1)}. Of several processes each passes an index "
+                    "for each device of its own; `devices=` says which devices, of all or of this "
+                    "process."):
             sw.pmap(lambda v: v)(rows)
+        with raises(ValueError, "pmap of <lambda>: over the devices of several processes each "
+                    "passes rows of its own, which are joined before the call, but it is inside "
+                    "of a transformation. Say which devices it is over: "
+                    "`devices=shardwise.devices()`, to which all pass the whole axis, or "
+                    "`devices=shardwise.local_devices()`."):
+            sw.grad(lambda v: sw.pmap(lambda v: v)(v).sum())(rows[own])
 
 
 @check
