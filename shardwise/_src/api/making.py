@@ -219,8 +219,9 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
     """Trees of values, one for each device, stacked: an argument of `pmap`.
 
     Args:
-      shards: a tree for each of the devices, all alike.
-      devices: as many devices.
+      shards: a tree for each of the devices, all alike. Those for devices of other processes say
+        no more than their types here.
+      devices: as many devices, of one process or of several, all of which make the call.
 
     Returns:
       The tree with arrays of shape (number of devices, *shape) under a `PmapSharding`: element i is
@@ -252,6 +253,8 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
 @hides_frames
 def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:
     """A tree on each of some devices, with a new leading dimension: an argument of `pmap`.
+
+    Where the devices are of several processes, all of these make the call.
 
     Returns:
       The tree `x` with arrays of shape (number of devices, *shape) under a `PmapSharding`: each
@@ -293,9 +296,12 @@ def _stacked(what: str, values: Sequence[Any], devices: tuple[Any, ...]) -> Arra
                 f"{_dtype_of(values[0])}. All must be alike."
             )
     whole = (len(devices), *shape)
-    new = _Making(what, whole, PmapSharding.default(whole, 0, devices), None)
-    for part, value in zip(new.parts, values, strict=True):
-        new.put(part, part.devices, value[None] if np.ndim(value) else np.asarray(value)[None])
+    dtype = _as_dtype(_dtype_of(values[0]))
+    new = _Making(what, whole, PmapSharding.default(whole, 0, devices), dtype)
+    for part in new.parts:  # on the devices of this process
+        value = values[part.index[0].start or 0]
+        value = value if value.__class__ is Array else np.asarray(value)
+        new.put(part, part.devices, value[None])
     return new.finish()
 
 

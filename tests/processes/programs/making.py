@@ -4,6 +4,8 @@ import ml_dtypes
 import numpy as np
 from checking import (
     COUNT,
+    DEVICES,
+    HERE,
     PER,
     P,
     check,
@@ -122,6 +124,29 @@ def put():
         same(new["a"], tree["a"]), same(new["b"][0], tree["b"][0]), same(new["b"][1], tree["b"][1])
         new = sw.device_put(tree, {"a": s, "b": NamedSharding(mesh, P())})
         assert new["b"][0].is_fully_replicated and not new["a"].is_fully_replicated
+
+
+@check
+def put_on_each():
+    for order in [0, 1, 2, 3], [2, 0, 3, 1]:
+        there = [DEVICES[i] for i in order]
+        for x in numbers(4, 3), numbers(4), numbers(4).astype(np.float64):
+            made = sw.device_put_sharded(list(x), there)
+            same(made, x.astype(np.float32))
+            assert [s.index[0].start for s in made.addressable_shards] == [
+                i for i, d in enumerate(there) if d.process_index == HERE
+            ]
+            same(sw.device_put_replicated(x, there), np.stack([x.astype(np.float32)] * 4))
+        same(sw.device_put_replicated(2.5, there), np.full(4, 2.5, np.float32))
+    one = [d for d in DEVICES if d.process_index == COUNT - 1]  # elsewhere it is a handle
+    made = sw.device_put_replicated(numbers(3), one)
+    assert made.shape == (PER, 3) and made.dtype == np.float32
+    if HERE == COUNT - 1:
+        equal(np.asarray(made), np.stack([numbers(3)] * PER))
+    key = random.key(3)
+    keys = sw.device_put_replicated(key, DEVICES)
+    for shard in keys.addressable_shards:
+        equal(np.asarray(random.key_data(shard.data))[0], np.asarray(random.key_data(key)))
 
 
 @check
