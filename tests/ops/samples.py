@@ -7,6 +7,7 @@ from tests.ops import (
     samples_arrays,
     samples_basis,
     samples_elementwise,
+    samples_matrices,
     samples_random,
     samples_reduce,
 )
@@ -17,6 +18,7 @@ SAMPLES: dict[str, list[Sample]] = {
     **samples_arrays.SAMPLES,
     **samples_reduce.SAMPLES,
     **samples_random.SAMPLES,
+    **samples_matrices.SAMPLES,
 }
 
 # Ops that cannot be checked alone, with the reason.

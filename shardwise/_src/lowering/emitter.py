@@ -25,6 +25,7 @@ from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.toolbox import derived, programs_in
 from shardwise._src.lowering.extended import on_buffers
 from shardwise._src.lowering.instructions import Instructions
+from shardwise._src.lowering.kernels import Kernels
 from shardwise._src.lowering.manual import Manual, ManualAxes
 from shardwise._src.lowering.text import constant_text, literal_text, return_text, tensor_text
 from shardwise._src.messages.source import line_of
@@ -37,7 +38,7 @@ from shardwise._src.types.extended import ExtendedDType
 MAX_DENSE = 64  # elements of a constant that lowering may write as text
 
 
-class Emitter(Manual, Instructions):
+class Emitter(Manual, Instructions, Kernels):
     """Collects the lines of one module: the current function's body, and other functions."""
 
     def __init__(self, meshes: Any = None, devices: int = 1, located: bool = False):

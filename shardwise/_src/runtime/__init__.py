@@ -6,6 +6,7 @@ come out. One module for each concern:
     backend      clients, devices, put and fetch
     host         host values as buffers, and buffers as host values
     memory       memory of large arrays on CPU
+    lapack       kernels of linear algebra on CPU
     modules      compile, execute, statistics, serialisation
     shardy       propagation of shardings
     shardings    our tilings as jaxlib shardings

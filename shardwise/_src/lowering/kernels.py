@@ -1,0 +1,100 @@
+"""Calls of kernels that are no instructions of XLA: LAPACK's on CPU.
+
+    lu, pivots, info = e.lapack("getrf", [x], ins, outs, batch=1)
+
+Leading dimensions are batches, and are split over devices without any communication: each device
+calls the kernel on its own. The others are whole on each device, and matrices lie column by column
+there, as LAPACK has them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.lowering.text import tensor_text
+from shardwise._src.runtime import lapack
+from shardwise._src.types.array_type import ArrayType
+
+_LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+
+
+class Kernels:
+    """Writers of calls of kernels."""
+
+    devices: int
+    constant: Callable[[Any, ArrayType], str]
+    lets: Callable[[str, int], list[str]]
+
+    def lapack(
+        self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType], *,
+        batch: int, config: dict[str, str | int | bool] | None = None,
+        aliases: dict[int, int] | None = None,
+    ) -> list[str]:
+        """Calls a function of LAPACK, by its name without the letter of the dtype.
+
+        batch:   how many leading dimensions all operands and results share.
+        config:  its flags: a letter, a number or a bool each.
+        aliases: operands whose memory a result may take, by number.
+        """
+        if 0 in [t.size for t in outs]:
+            return [self.constant(0, t) for t in outs]
+        lapack.register()
+        flags = ", ".join(f"{k} = {_flag(v)}" for k, v in (config or {}).items())
+        several = len(outs) > 1
+        taken = ", ".join(
+            f"#stablehlo.output_operand_alias<output_tuple_indices = [{out if several else ''}], "
+            f"operand_index = {x}, operand_tuple_indices = []>"
+            for x, out in (aliases or {}).items()
+        )
+        split = ""
+        if self.devices > 1 and batch:
+            split = (
+                f', mhlo.frontend_attributes = {{num_batch_dims = "{batch}"}}'
+                f", sdy.sharding_rule = {_rule(ins, outs, batch)}"
+            )
+        types = ", ".join(map(tensor_text, ins)), ", ".join(map(tensor_text, outs))
+        target = f"lapack_{_LETTERS[ins[0].dtype.name]}{name}_ffi"
+        return self.lets(
+            f"stablehlo.custom_call @{target}({', '.join(xs)}) "
+            f"{{api_version = 4 : i32, backend_config = {{{flags}}}, "
+            f"operand_layouts = [{_layouts(ins, batch)}], "
+            f"result_layouts = [{_layouts(outs, batch)}], "
+            f"output_operand_aliases = [{taken}]{split}}} : ({types[0]}) -> ({types[1]})",
+            len(outs),
+        )
+
+
+def _flag(value: str | int | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{ord(value)} : ui8" if isinstance(value, str) else f"{value} : i64"
+
+
+def _layouts(types: Sequence[ArrayType], batch: int) -> str:
+    """Of each value, its dimensions from the one that changes first: of matrices, the rows."""
+    rows: list[str] = []
+    for t in types:
+        order = [*reversed(range(t.ndim))]
+        if t.ndim == batch + 2:
+            order[:2] = order[1], order[0]
+        rows.append(f"dense<{order}> : tensor<{t.ndim}xindex>")
+    return ", ".join(rows)
+
+
+def _rule(ins: Sequence[ArrayType], outs: Sequence[ArrayType], batch: int) -> str:
+    """Shardy's words for: the leading dimensions go together, and the others are whole."""
+    names = (f"{c}{n}" for n in itertools.chain([""], itertools.count(1))
+             for c in (f"{x}_" if n else x for x in "ijklmnopqrstuvwxyz"))
+    leading = [next(names) for _ in range(batch)]
+    sizes = dict(zip(leading, ins[0].shape, strict=False))
+
+    def dims(t: ArrayType) -> str:
+        own = [next(names) for _ in range(t.ndim - batch)]
+        sizes.update(zip(own, t.shape[batch:], strict=True))
+        return f"[{', '.join([*leading, *own])}]"
+
+    sides = [", ".join([dims(t) for t in types]) for types in (ins, outs)]
+    counts = ", ".join(f"{name}={n}" for name, n in sizes.items())
+    return f"#sdy.op_sharding_rule<({sides[0]})->({sides[1]}) {{{counts}}}, custom>"

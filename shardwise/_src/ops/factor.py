@@ -1,0 +1,104 @@
+"""Factors of matrices, by LAPACK's kernels on CPU.
+
+    cholesky(x)          # f32[*, n, n] → the lower triangular l with l lᴴ = x
+
+Only the lower triangle of `x` is read. Where a matrix has no such factors, they are NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.logical import select_n
+from shardwise._src.ops.triangular import (
+    INT32,
+    adjoint,
+    batch_dims,
+    check_matrices,
+    product,
+    triangle,
+    triangular_solve,
+)
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims
+
+
+def nan_where_failed(x: Any, info: Any, batch: int) -> Any:
+    """NaN for results of which LAPACK says that it failed. info: i32[*batch]."""
+    shape = type_of(x).shape
+    failed = ew.ne(info, np.int32(0))
+    failed = broadcast_in_dim(failed, shape=shape, dims=tuple(range(batch)))
+    return select_n(failed, x, lit(np.nan, x))
+
+
+def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:
+    """Matrices are the last two dimensions; what is mapped goes first."""
+    return op(move_axis(args[0], ds[0], 0), **p), 0
+
+
+def _cholesky_type(op: Op, x: ArrayType) -> ArrayType:
+    check_matrices(op.name, x)
+    return array_type(x.shape, x.dtype, x.weak_type)
+
+
+def _cholesky_dims(op: Op, x: ArrayType) -> Dims:
+    names = batch_dims(x)
+    return Dims(names, names)
+
+
+def _cholesky_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
+    (t,) = ins
+    if e.platform != "cpu":
+        full = e.let(f"stablehlo.cholesky {x}, lower = true : {e.ty(t)}")
+        return e.via(_lower_triangle, (t,), full)[0]
+    batch = t.ndim - 2
+    info = array_type(t.shape[:-2], INT32)
+    found = e.lapack("potrf", [x], ins, (t, info), batch=batch, config={"uplo": "L"},
+                     aliases={0: 0})
+    return e.via(_checked_triangle, (t, info), *found)[0]
+
+
+def _lower_triangle(x: Any) -> Any:
+    return triangle(x, True)
+
+
+def _checked_triangle(x: Any, info: Any) -> Any:
+    return triangle(nan_where_failed(x, info, type_of(x).ndim - 2), True)
+
+
+def _cholesky_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """dl = l φ(l⁻¹ dx l⁻ᴴ), where φ takes the lower triangle with half of the diagonal.
+
+    Source: Murray, "Differentiation of the Cholesky decomposition" (2016), section 3.
+    """
+    (x,), (dx,) = primals, tangents
+    factor = op(x)
+    dx = _half(dx)
+    dx = ew.add(dx, adjoint(dx))  # what is read of it
+    kind = {"lower": True, "unit_diagonal": False}
+    change = triangular_solve(factor, dx, left_side=True, form="N", **kind)
+    change = triangular_solve(factor, change, left_side=False, form="C", **kind)
+    return factor, product(factor, _half(change))
+
+
+def _half(x: Any) -> Any:
+    """The lower triangle with half of the diagonal."""
+    return ew.mul(lit(0.5, x), ew.add(triangle(x, True), triangle(x, True, True)))
+
+
+cholesky = Op(
+    "cholesky",
+    long=True,
+    type_rule=_cholesky_type,
+    dims=_cholesky_dims,
+    lower=_cholesky_lower,
+    jvp=_cholesky_jvp,
+    batch=_batch,
+)

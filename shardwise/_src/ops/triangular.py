@@ -1,0 +1,181 @@
+"""Systems of equations with a triangular matrix, and what ops on matrices share.
+
+    triangular_solve(a, b, left_side=True, lower=True, form="N", unit_diagonal=False)   # a⁻¹ b
+
+`form` says what stands for the matrix: "N" itself, "T" its transpose, "C" its adjoint. On CPU it is
+LAPACK's `trsm`, elsewhere XLA's instruction. A matrix with a zero on its diagonal gives infinities
+or NaN, as there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op, is_linear
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import batch_first, move_axis, reshape, transpose
+from shardwise._src.ops.contract import Precision, dot
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.logical import select_n
+from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dtypes import is_complex
+
+INT32 = np.dtype(np.int32)
+KERNEL_DTYPES = ("float32", "float64", "complex64", "complex128")
+
+# -- what ops on matrices share: the last two dimensions are the matrix, the others a batch --
+
+
+def check_matrices(name: str, *types: ArrayType, square: bool = True) -> None:
+    """Refuses what LAPACK has no kernels for."""
+    x = types[0]
+    if any(t.dtype.name not in KERNEL_DTYPES for t in types) or len({t.dtype for t in types}) > 1:
+        raise TypeError(
+            f"[{name}] takes operands of one dtype, float32, float64, complex64 or complex128; got "
+            f"{in_words(types)}. Convert what has another one with `astype`."
+        )
+    if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
+        kind = "a square matrix" if square else "a matrix"
+        raise ValueError(f"[{name}] takes {kind}, or a batch of such; got {x.str_short(True)}.")
+
+
+def batch_dims(*types: ArrayType) -> tuple[tuple[Any, ...], ...]:
+    """The factors of dimensions: batches go together, matrices must be whole."""
+    count = types[0].ndim - 2
+    names = letters(count)
+    return tuple([(*names, *[None] * (t.ndim - count)) for t in types])
+
+
+def conjugate(x: Any) -> Any:
+    return ew.conj(x) if is_complex(type_of(x).dtype) else x
+
+
+def adjoint(x: Any) -> Any:
+    return turned(conjugate(x))
+
+
+def turned(x: Any) -> Any:
+    n = type_of(x).ndim
+    return transpose(x, perm=(*range(n - 2), n - 1, n - 2))
+
+
+def product(a: Any, b: Any) -> Any:
+    """The products of batches of matrices."""
+    n = type_of(a).ndim
+    batch = tuple(range(n - 2))
+    return dot(a, b, (((n - 1,), (n - 2,)), (batch, batch)), Precision.HIGHEST)
+
+
+def triangle(x: Any, lower: bool, strict: bool = False) -> Any:
+    """Zeros outside of a triangle; strict: on its diagonal, too."""
+    shape = type_of(x).shape
+    n = len(shape)
+    row, column = (iota(dtype=INT32, shape=shape, dimension=d) for d in (n - 2, n - 1))
+    if not lower:
+        row, column = column, row
+    keep = ew.gt(row, column) if strict else ew.ge(row, column)
+    return select_n(keep, lit(0, x), x)
+
+
+# -- triangular_solve --
+
+
+def _type(op: Op, a: ArrayType, b: ArrayType, *, left_side: bool, **_: Any) -> ArrayType:
+    check_matrices(op.name, a, b)
+    side = -2 if left_side else -1
+    if b.ndim != a.ndim or a.shape[:-2] != b.shape[:-2] or b.shape[side] != a.shape[-1]:
+        wanted = "rows" if left_side else "columns"
+        raise ValueError(
+            f"[triangular_solve] b must have a's batch dimensions, and as many {wanted} as a has; "
+            f"got {in_words((a, b))}."
+        )
+    return array_type(b.shape, b.dtype, a.weak_type and b.weak_type)
+
+
+def _dims(op: Op, a: ArrayType, b: ArrayType, **_: Any) -> Dims:
+    ins = batch_dims(a, b)
+    return Dims(ins, ins[1:])
+
+
+def _lower(
+    op: Op, e: Any, ins: Any, outs: Any, a: str, b: str, *, left_side: bool, lower: bool, form: str,
+    unit_diagonal: bool,
+) -> str:
+    if e.platform == "cpu":
+        config = {
+            "side": "L" if left_side else "R", "uplo": "L" if lower else "U",
+            "trans_x": form, "diag": "U" if unit_diagonal else "N",
+        }
+        batch = ins[0].ndim - 2
+        return e.lapack("trsm", [a, b], ins, outs, batch=batch, config=config, aliases={1: 0})[0]
+    flags = ", ".join(
+        f"{name} = {'true' if value else 'false'}"
+        for name, value in (("left_side", left_side), ("lower", lower),
+                            ("unit_diagonal", unit_diagonal))
+    )
+    kind = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[form]
+    return e.let(
+        f'"stablehlo.triangular_solve"({a}, {b}) <{{{flags}, '
+        f"transpose_a = #stablehlo<transpose {kind}>}}> : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> "
+        f"{e.ty(outs[0])}"
+    )
+
+
+def _standing(a: Any, form: str) -> Any:
+    """The matrix that stands in the equations."""
+    return {"N": lambda x: x, "T": turned, "C": adjoint}[form](a)
+
+
+def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    (a, b), (da, db) = primals, tangents
+    x = op(a, b, **p)
+    change = db
+    if da is not None:
+        da = triangle(da, p["lower"], p["unit_diagonal"])
+        da = _standing(da, p["form"])
+        moved = ew.neg(product(da, x) if p["left_side"] else product(x, da))
+        change = moved if change is None else ew.add(change, moved)
+    return x, op(a, change, **p)
+
+
+def _transpose(op: Op, ct: Any, a: Any, b: Any, *, form: str, **p: Any) -> list[Any]:
+    if not is_linear(b) or is_linear(a):
+        raise ValueError("[triangular_solve] is linear in its second operand only.")
+    if form == "C":
+        return [None, op(conjugate(a), ct, form="N", **p)]
+    return [None, op(a, ct, form="T" if form == "N" else "N", **p)]
+
+
+def _batch(op: Op, mapped: Any, args: Any, ds: Any, *, left_side: bool, **p: Any) -> tuple:
+    (a, b), (da, db) = args, ds
+    if da is not None:
+        pair = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
+        return op(*pair, left_side=left_side, **p), 0
+    # One matrix for all: their right-hand sides are one, beside or below each other.
+    n = type_of(b).ndim
+    at = n - 1 if left_side else n - 2  # of the mapped dimension: after the columns, or the rows
+    b = move_axis(b, db, at)
+    shape = type_of(b).shape
+    first = at - 1
+    joint = (*shape[:first], shape[first] * shape[at], *shape[at + 1 :])
+    if not left_side:
+        first = at - 1
+    out = op(a, reshape(b, shape=joint), left_side=left_side, **p)
+    return reshape(out, shape=shape), at
+
+
+triangular_solve = Op(
+    "triangular_solve",
+    long=True,
+    type_rule=_type,
+    dims=_dims,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+)

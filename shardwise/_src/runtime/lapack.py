@@ -1,0 +1,23 @@
+"""LAPACK's kernels for CPU, which jaxlib ships: known to XLA once a program needs one."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from jaxlib import _jax
+from jaxlib import xla_client as xc
+
+
+@functools.cache
+def register() -> None:
+    """Makes them known. They call SciPy's LAPACK."""
+    from jaxlib import lapack
+    from jaxlib.cpu import _lapack
+
+    for name, kernel, version in lapack.registrations()["cpu"]:
+        xc.register_custom_call_target(name, kernel, platform="cpu", api_version=version)
+    for name in lapack.batch_partitionable_targets():
+        _jax.register_custom_call_as_batch_partitionable(name)
+    own: Any = _lapack
+    own.initialize()
