@@ -81,7 +81,7 @@ def _identified(module: LoadedModule, text: str, overrides: tuple) -> LoadedModu
     """The module, with what other processes know it by if it is to run in them, too."""
     if module.span is not None:
         ids = [d.id for d in module.devices]
-        module.name = _name_in(text)
+        module.name, module.text = _name_in(text), text
         module.digest = key_of([text.encode(), repr(overrides).encode(), repr(ids).encode()])
     return module
 

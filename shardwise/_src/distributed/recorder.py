@@ -42,10 +42,10 @@ class Recorder:
         lines = [_line(entry, ahead) for entry in tuple(self._entries)]
         return head + "".join([*lines, *(f"now           waiting {wait}\n" for wait in waits)])
 
-    def write(self, text: str) -> str:
+    def write(self, text: str, kind: str = "flight") -> str:
         """Writes a record to a file; gives its path, or why it could not be written."""
         folder = config.flight_recorder_dir.value or tempfile.gettempdir()
-        path = os.path.join(folder, f"shardwise-flight-{self.index}-{os.getpid()}.txt")
+        path = os.path.join(folder, f"shardwise-{kind}-{self.index}-{os.getpid()}.txt")
         try:
             os.makedirs(folder, exist_ok=True)
             with open(path, "w") as file:

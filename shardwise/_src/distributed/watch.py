@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, NoReturn
 from shardwise._src.base.config import thread_guard
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.distributed.channel import Channel
+from shardwise._src.distributed.differences import program_text, program_types
 from shardwise._src.distributed.recorder import Recorder, record_of
 from shardwise._src.distributed.stacks import THREAD, stacks, user_line
 from shardwise._src.messages.source import Site, describe, user_site
@@ -111,6 +112,7 @@ class Watch:
         self._lock = threading.Lock()
         self._main = threading.main_thread().ident
         self._site: Site | None = None  # of the last launch
+        self._compared: Any = None  # the module that this process meets the others for
         self._ended = False
         self._leaving = False
         self._dismissed = threading.Event()  # the coordinator knows that this process ends
@@ -153,7 +155,11 @@ class Watch:
     def _first_launch(self, span: tuple[int, ...], here: Launches, module: Any) -> int:
         """Compares a program with what the other processes launch; gives its number."""
         if self.compare:
-            self._meet(span, here, module.digest, f"program {module.name!r}")
+            self._compared, about = module, program_types(module.text)
+            try:
+                self._meet(span, here, module.digest, f"program {module.name!r}", about=about)
+            finally:
+                self._compared = None
         number = here.known[module.digest] = zlib.crc32(module.digest.encode())
         return number
 
@@ -203,13 +209,13 @@ class Watch:
 
     def _meet(
         self, span: tuple[int, ...], here: Launches, value: str, doing: str, payload: str = "",
-        timeout: float | None = None,
+        timeout: float | None = None, about: str = "",
     ) -> list[str]:
         key, number = self._key(span), here.meetings
         here.meetings += 1
         message = {
             "op": "meet", "value": f"{value} after {here.count}", "after": here.count,
-            "payload": payload,
+            "payload": payload, "about": about,
         }
         refuse = functools.partial(self._refuse_failed, here.ranks)
         meeting = self._come(key, number, message, doing, refuse, timeout)
@@ -390,7 +396,12 @@ class Watch:
     def _failed(self, kind: str, ranks: tuple[int, ...], text: str) -> None:
         self.recorder.note("failure", text)
         if kind != "followed" or not self.failures:  # else it was told what that follows from
-            say(f"{text}\nThe last launches and waits of this process: {self.write_record()}")
+            record = f"\nThe last launches and waits of this process: {self.write_record()}"
+            module = self._compared if kind == "differ" else None
+            if module is not None:
+                path = self.recorder.write(program_text(module), "program")
+                record += f"\nIts program, for a comparison with that of the other process: {path}"
+            say(text + record)
         with self._known:
             self.failures.append(Failure(kind, ranks, text, time.monotonic()))
             self._known.notify_all()

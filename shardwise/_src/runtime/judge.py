@@ -58,6 +58,7 @@ class Meeting:
         self.values: dict[int, str] = {}
         self.doing: dict[int, str] = {}
         self.payloads: dict[int, str] = {}
+        self.about: dict[int, str] = {}  # of programs: their types
         self.after = 0  # launches
         self.begin = time.monotonic()
 
@@ -130,7 +131,21 @@ class Judge:
         others = [r for r in self.peers if r != peer.rank]
         self._fail(others, kind, [peer.rank], f"{peer.name} is lost: {how}.{peer.at()}")
 
-    def _differ(self, key: str, doing: dict[int, str], where: str) -> None:
+    def _differ_in(self, key: str, meeting: Meeting, ranks: tuple[int, int]) -> None:
+        """Tells of two processes that come to a meeting with different things."""
+        doing = {r: meeting.doing[r] for r in ranks}
+        first, second = (meeting.about.get(r, "") for r in ranks)
+        why = ""
+        if first != second:
+            doing = {r: f"{doing[r]}, of type {meeting.about[r] or '?'}" for r in ranks}
+        elif first and len({*doing.values()}) == 1:
+            why = (
+                f" Both are of type {first}: constants, static arguments, options or the order "
+                "of devices differ."
+            )
+        self._differ(key, doing, "", why)
+
+    def _differ(self, key: str, doing: dict[int, str], where: str, why: str = "") -> None:
         if (key, "differ") in self.told:
             return
         self.told.add((key, "differ"))
@@ -138,7 +153,7 @@ class Judge:
         at = f" ({where})" if where else ""
         text = (
             f"the processes do not run the same program{at}: {self.peers[a].name} comes to "
-            f"{first}; {self.peers[b].name} to {second}. All processes must launch the same "
+            f"{first}; {self.peers[b].name} to {second}.{why} All processes must launch the same "
             "programs over the same devices in the same order: look for an `if` on "
             "process_index(), a set or dict in another order, data or flags that differ."
         )

@@ -93,12 +93,12 @@ class LoadedModule:
 
     collectives: whether its devices talk to each other, where that is known already.
     span:        the processes of its devices, if there are several; name, digest: what tells it
-                 from other modules in these, then.
+                 from other modules in these, then, and text: what it was compiled from.
     """
 
     __slots__ = (
         "raw", "devices", "result_shapes", "has_collectives", "window", "calls", "_smallest",
-        "span", "name", "digest",
+        "span", "name", "digest", "text",
     )
 
     def __init__(
@@ -109,7 +109,7 @@ class LoadedModule:
         self.calls = calls  # of host functions
         self.devices = devices
         self.span = processes.span_of(devices)
-        self.name, self.digest = "", ""
+        self.name, self.digest, self.text = "", "", ""
         self._smallest: int | None = None  # the result that the window holds; -1: a token
         platform = devices[0].platform
         self.result_shapes: list[tuple[int, ...]] | None = None  # on each device, if just compiled

@@ -27,7 +27,7 @@ def contradiction(
     graph: graphlib.TopologicalSorter[tuple[str, int]] = graphlib.TopologicalSorter()
     names: dict[tuple[str, int], str] = {}
     ranks: dict[tuple[tuple[str, int], tuple[str, int]], list[int]] = {}  # who does both so
-    for rank, order in orders.items():
+    for rank, order in sorted(orders.items()):  # not as they have joined
         launches = [order[turn] for turn in sorted(order)]
         names.update({launch[:2]: _words(launch) for launch in (*launches, *later.get(rank, ()))})
         pairs = [*itertools.pairwise(launches)]

@@ -320,10 +320,11 @@ class Switchboard(Judge):
         meeting.values[peer.rank] = message["value"]
         meeting.doing[peer.rank] = message["doing"]
         meeting.payloads[peer.rank] = message["payload"]
+        meeting.about[peer.rank] = str(message["about"])[:500]
         meeting.after = max(meeting.after, message["after"])
         if len(set(meeting.values.values())) > 1:
             first = next(r for r, v in meeting.values.items() if v != message["value"])
-            self._differ(key, {first: meeting.doing[first], peer.rank: message["doing"]}, "")
+            self._differ_in(key, meeting, (first, peer.rank))
             return
         ranks = ranks_of(key)
         if len(meeting.values) == len(ranks):
@@ -346,7 +347,7 @@ class Switchboard(Judge):
         if meeting is None or peer.rank not in meeting.values:
             return
         missing = [self.peers[r] for r in ranks_of(key) if r not in meeting.values]
-        for held in (meeting.values, meeting.doing, meeting.payloads):
+        for held in (meeting.values, meeting.doing, meeting.payloads, meeting.about):
             held.pop(peer.rank)
         if not meeting.values:
             del self.meetings[key, number]
