@@ -543,6 +543,9 @@ def test_device_put_replicated_gives_all_to_each():
     assert np.asarray(x["b"]).tolist() == [2.5] * 3
     assert [s.device for s in x["a"].addressable_shards] == devices
     assert x["a"].addressable_data(1).shape == (1, 2, 3)
+    key = sw.random.key(3)
+    keys = sw.random.key_data(sw.device_put_replicated(key, devices))
+    np.testing.assert_array_equal(keys, np.stack([sw.random.key_data(key)] * 3))
 
 
 # ------------------------------------------------------------------------------------- all of them

@@ -1,0 +1,135 @@
+"""The programs of the documents give the same in 1, 2 and 4 processes, from the same source.
+
+Each runs as it stands, with eight devices in all. What a block prints is compared with what it
+prints in one process: all of it in process 0, and in the others unless `ONLY_IN_FIRST` says why not.
+Devices of other processes have other names in pictures, and boxes have room for them.
+"""
+
+import re
+import textwrap
+
+import pytest
+
+from shardwise.testing import run_processes
+from tests.docs.test_docs import DOCUMENTS, ERRORS, MARK, ROOT, execute, program_of
+from tests.helpers.sampling import Choice, sampled
+
+DEVICES = 8
+OVER_FEW = "values.md"  # its programs are over two devices, say, which one process has
+NAMES = sorted(
+    str(path.relative_to(ROOT)) for path in DOCUMENTS
+    if "```python\n" in path.read_text() and path.parent != ERRORS and path.name != OVER_FEW
+)  # fmt: skip
+LONG = "docs/manual_parallelism.md"  # half a minute of compiling
+SHORT = [(name, count) for name in NAMES if name != LONG for count in (2, 4)]
+CASES = sampled(SHORT, 2) + [(LONG, count) for count in (2, 4) if Choice.sweep]
+
+# Blocks, by a line of theirs, that raise a ValueError where there are several processes.
+REFUSED = {
+    ("docs/maps.md", "y = scaled(np.arange(8, dtype=np.float32), 28.0)"):
+        "pmap of <lambda>: the mapped axis has size 8, and this process has {own} devices. Of "
+        "several processes each passes an index for each device of its own; `devices=` says which "
+        "devices, of all or of this process.\n",
+}  # fmt: skip
+# Blocks that tell of a process or of its connections, and print something else.
+OTHERWISE = {
+    # Gloo sums one array after the other.
+    ("README.md", "from shardwise.explain import collectives"): lambda count, rank: (
+        "all-reduce(f32[]) over 2 devices\nall-reduce(f32[]) over 4 devices\n"
+        "all-reduce(f32[16,16]) over 4 devices\n"
+    ),
+    # The shards that are here: of five that have two rows each, and three that have none.
+    ("README.md", "print(rows.nbytes, rows.on_device_size_in_bytes())"): lambda count, rank: (
+        f"(10,) 45.0 {[2, 2, 2, 2, 2, 0, 0, 0][rank * 8 // count :][: 8 // count]}\n40 64\n"
+    ),
+}  # fmt: skip
+# Blocks that print something in the process of the first device alone, and why.
+ONLY_IN_FIRST = {
+    ("docs/effects.md", 'sw.debug.print("{}", x)'): "a function of the host is called once",
+    ("docs/shardings.md", "print(np.asarray(x.addressable_shards[0].data)"): "the first shard here",
+}
+
+
+def found(table, name, block):
+    """What a table says of a block of a document."""
+    return next((said for (of, line), said in table.items() if of == name and line in block), None)
+
+
+def blocks_of(name):
+    text = (ROOT / name).read_text()
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def source_of(name):
+    """The program of a document, which goes on behind what is refused."""
+    text = (ROOT / name).read_text()
+    for block in blocks_of(name):
+        if found(REFUSED, name, block):
+            body = textwrap.indent(block, "    ")
+            text = text.replace(
+                block, f"try:\n{body}except ValueError as error:\n    print(error)\n"
+            )
+    return program_of(text)[0]
+
+
+def unnamed(printed, count):
+    """A text in which devices have their position for a name, and boxes of pictures no width."""
+
+    if "┌" not in printed:
+        return printed
+
+    def position(id):
+        process, place = divmod(int(id[0]), 2048)
+        return str(process * DEVICES // count + place)
+
+    printed = re.sub(r"^p\d.*: devices of .*process.*\n", "", printed, flags=re.MULTILINE)
+    return re.sub(r"CPU|p\d+:|[ ─]", "", re.sub(r"\d{4,}", position, printed))
+
+
+def test_pictures_are_compared_without_names():
+    one = "┌─────────────┬─────┐\n│ CPU 0,2,4,6 │ CPU 1 │\n"
+    two = "┌────────┬─────┐\n│ CPU 0,2, p1:2048,2050 │ CPU 1 │\np1: devices of another process; …\n"
+    assert unnamed(one, 1) == unnamed(two, 2) == "┌┬┐\n│0,2,4,6│1│\n"
+    assert unnamed(two, 4) != unnamed(one, 1)
+
+
+@pytest.fixture(scope="module")
+def in_one(tmp_path_factory):
+    """The program of a document, and what each block of it prints in one process."""
+    kept = {}
+
+    def program(name):
+        if name not in kept:
+            path = tmp_path_factory.mktemp("document") / "program.py"
+            path.write_text(source_of(name))
+            kept[name] = path, execute(path.read_text(), str(path)).split(MARK)
+        return kept[name]
+
+    return program
+
+
+@pytest.mark.parametrize(("name", "count"), CASES)
+def test_a_document_gives_the_same_in_several_processes(name, count, in_one):
+    path, printed_in_one = in_one(name)
+    results = run_processes(
+        path, count, devices=DEVICES // count, timeout=100,
+        env={"PYTHONWARNINGS": "error", "COLUMNS": "80"},
+    )
+    blocks = [*blocks_of(name), ""]
+    for result in results:
+        printed = result.out.split(MARK)
+        for block, got, one in zip(blocks, printed, printed_in_one, strict=True):
+            if refused := found(REFUSED, name, block):
+                assert got == refused.format(own=DEVICES // count)
+            elif otherwise := found(OTHERWISE, name, block):
+                assert got == otherwise(count, result.rank) != one
+            elif result.rank and found(ONLY_IN_FIRST, name, block):
+                assert got != one
+            else:
+                assert unnamed(got, count) == unnamed(one, 1), (result.rank, block)
+
+
+def test_exceptions_are_those_of_blocks():
+    for table in (REFUSED, OTHERWISE, ONLY_IN_FIRST):
+        for name, line in table:
+            assert len([block for block in blocks_of(name) if line in block]) == 1, line
