@@ -1,8 +1,8 @@
 """The programs of the documents give the same in 1, 2 and 4 processes, from the same source.
 
 Each runs as it stands, with eight devices in all. What a block prints is compared with what it
-prints in one process: all of it in process 0, and in the others unless `ONLY_IN_FIRST` says why not.
-Devices of other processes have other names in pictures, and boxes have room for them.
+prints in one process: all of it in process 0, and in the others, too, unless `ONLY_IN_FIRST` says
+why not. Devices of other processes have other names in pictures, and boxes have room for them.
 """
 
 import re
