@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise._src.core.program import Literal, Program
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.lowering.text import element_text, literal_text, tensor_text
@@ -202,3 +203,15 @@ def test_functions_inside_functions():
     assert [re.search(r"@(\w+)", f).group(1) for f in e.functions] == [  # type: ignore[union-attr]
         "inner", "outer",
     ]
+
+
+def test_functions_may_have_names_in_any_letters():
+    @sw.jit
+    def größe(x):
+        return sw.jit(lambda x: x.sum(), inline=False)(x) + λ(x)
+
+    @sw.jit
+    def λ(x):
+        return x.max()
+
+    assert float(größe(np.arange(3, dtype=F32))) == 5

@@ -1,7 +1,11 @@
 """Processes that fail: what the others say of it, within which time, and how all end."""
 
+import os
 import re
+import signal
+import time
 
+import psutil
 import pytest
 
 from shardwise.testing import run_processes
@@ -159,3 +163,115 @@ def test_a_host_function_that_never_returns_is_shown():
     assert [(r.status, r.out) for r in results] == [(0, "6.0\n")] * 2, said
     assert "has waited for 1 s; all processes have launched it." in results[1].err
     assert "(host): time.sleep(2.5)  # or for ever" in results[1].err
+
+
+def test_a_failure_is_heard_of_where_nobody_reads_what_is_said():
+    """Process 0 writes its errors to nobody, process 2 has names that its locale cannot write."""
+    results = run_processes(
+        """
+        import os, signal
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+        rank = sw.process_index()
+        if rank == 0:
+            end, begin = os.pipe()
+            os.close(end), os.dup2(begin, 2)
+        x = jnp.arange(6.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+        f = sw.jit(lambda x: x.sum())
+        def größe():
+            return float(f(x))
+        größe()
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            größe()
+        except sw.errors.ProcessFailureError as error:
+            print(error.processes)
+        """,
+        3, expect=None, timeout=30,
+        env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    )
+    said = "\n".join(r.err for r in results)
+    assert [(r.status, r.out) for r in results] == [(0, "(1,)\n"), (-9, ""), (0, "(1,)\n")], said
+
+
+def test_all_may_be_stopped_and_go_on(tmp_path):
+    """As by Ctrl-Z and `fg`, or where Slurm suspends a job."""
+    begun = tmp_path / "begun"
+
+    def suspend(running):
+        while not begun.exists() and running[0].poll() is None:
+            time.sleep(0.02)
+        children = psutil.Process().children()
+        pids = [p.pid for p in children if "coordinator.py" in p.cmdline()[-1]]
+        pids += [p.pid for p in running]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(4)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    results = run_processes(
+        """
+        import pathlib, sys, time
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+        x = jnp.arange(4.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+        f = sw.jit(lambda x: x.sum())
+        for n in range(20):
+            print(float(f(x)))
+            pathlib.Path(sys.argv[1]).touch()
+            time.sleep(0.1)
+        """,
+        2, during=suspend, args=[str(begun)], heartbeat=2.5, timeout=30, expect=None,
+    )
+    said = "\n".join(r.err for r in results)
+    assert [(r.status, r.out) for r in results] == [(0, "6.0\n" * 20)] * 2, said
+
+
+def test_who_comes_to_the_same_after_other_launches_is_told_so():
+    results = run_processes(
+        """
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+        x = jnp.arange(6.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+        f, g = sw.jit(lambda x: x + 1), sw.jit(lambda x: x.max()).lower(x).compile()
+        f(x).block_until_ready()
+        if sw.process_index() == 1:
+            f(x)
+        g(x)
+        """,
+        2, expect=None, timeout=30,
+    )
+    says = (
+        r"shardwise.errors.ProcessFailureError: the processes do not run the same program: process "
+        r"0 comes to program '_lambda_' at program.py:9 \(<module>\) after 1 launches; process 1 "
+        r"to program '_lambda_' at program.py:9 \(<module>\) after 2 launches. All processes must "
+    )
+    assert all(re.match(says, last_line(r.err)) for r in results), results
+
+
+def test_a_line_that_somebody_types_fails_alone():
+    results = run_processes(
+        """
+        import sys, time
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+        x = jnp.arange(6.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+        f = sw.jit(lambda x: x.sum())
+        print(float(f(x)))
+        if sw.process_index() == 0:
+            time.sleep(0.5)
+        else:
+            sys.ps1 = ">>> "  # what tells that a program is interactive
+            try:
+                nmae
+            except NameError:
+                sys.excepthook(*sys.exc_info())
+        print(float(f(x)))
+        """,
+        2, expect=None, timeout=30,
+    )
+    said = "\n".join(r.err for r in results)
+    assert [(r.status, r.out) for r in results] == [(0, "15.0\n15.0\n")] * 2, said
+    assert last_line(results[1].err).startswith("NameError: name 'nmae' is not defined")

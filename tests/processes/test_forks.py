@@ -1,5 +1,13 @@
 """Children by `os.fork` of a process among several are none of these."""
 
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+
 from shardwise.testing import run_processes
 
 PROGRAM = """
@@ -42,3 +50,36 @@ def test_a_child_does_not_hide_that_its_parent_has_died():
     assert (first.status, second.status) == (1, -9)
     assert first.seconds < 10 and "process 1 (host " in first.err
     assert "its connection closed: it was killed" in first.err
+
+
+def test_a_child_does_not_keep_the_coordinator():
+    program = f"""
+import os, sys, time, warnings
+import psutil
+import shardwise as sw
+warnings.simplefilter("ignore")
+sw.distributed.initialize("127.0.0.1:{free_port()}", 1, 0)
+[coordinator] = psutil.Process().children()
+child = os.fork()
+if not child:
+    os.close(1)
+    time.sleep(20)
+print(coordinator.pid, child, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=30, text=True,
+        start_new_session=True,
+    )
+    coordinator, child = map(int, ended.stdout.split())
+    deadline = time.monotonic() + 8
+    while psutil.pid_exists(coordinator) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    is_left = psutil.pid_exists(coordinator)
+    os.kill(child, 9)
+    assert not is_left
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return sock.getsockname()[1]

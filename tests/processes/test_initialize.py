@@ -1,5 +1,6 @@
 """`initialize` in real processes: what it refuses, what it waits for, and what it says."""
 
+import json
 import os
 import re
 import socket
@@ -343,7 +344,8 @@ def test_who_contradicts_the_others_is_refused_and_may_come_again():
     texts[2] = texts[2].replace("but process 1 ", "but process 0 ")  # whoever was there
     assert texts == [
         f"{where}process 1 (host {host}, pid N) cannot join: process 1 (host {host}, pid N) has "
-        "joined as process 1 already.",
+        "joined as process 1 already. What a process starts inherits its variables: for a program "
+        "of its own, unset SHARDWISE_COORDINATOR_ADDRESS.",
         f"{where}process 3 (host {host}, pid N) cannot join: it says that there are 4 processes; "
         "the coordinator expects 3.",
         f"{where}process 2 (host {host}, pid N) cannot join: it runs shardwise 0.0 on jaxlib "
@@ -369,12 +371,91 @@ def test_a_process_that_never_arrives_is_named_by_the_others():
         )
 
 
+def test_who_waits_less_than_the_others_is_told_who_is_missing():
+    port = free_port()
+    first, second = run(HEAD + f"""
+    attempt("127.0.0.1:{port}", 3, 0, initialization_timeout=6)
+    """, HEAD + f"""
+    import time
+    begin = time.monotonic()
+    attempt("127.0.0.1:{port}", 3, 1, initialization_timeout=2)
+    assert time.monotonic() - begin < 5
+    """)
+    host = socket.gethostname()
+    where = f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: "
+    texts = [re.sub(r"pid \d+", "pid N", line) for line in (*lines(first), *lines(second))]
+    here = [f"process {rank} (host {host}, pid N)" for rank in (0, 1)]
+    assert texts == [
+        f"{where}process 2 of 3 did not arrive within {n} s (`initialization_timeout`). Here are: "
+        f"{here[0]}, {here[1]}." for n in (6, 2)
+    ]
+
+
+def test_who_comes_when_the_others_have_given_up_is_told_so():
+    coordinator = Coordinator(
+        "127.0.0.1", 0, 2, heartbeat=20, arrival=1, patience=30, deadline=60
+    )
+    place = {
+        "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{coordinator.port}",
+        "SHARDWISE_COORDINATOR_STARTED": "1", "SHARDWISE_NUM_PROCESSES": "2",
+    }
+    with socket.create_connection(("127.0.0.1", coordinator.port)) as first:
+        about = {"rank": 0, "count": 2, "host": "h", "pid": 7, "versions": "v"}
+        about |= {"left": 9, "timeout": 9}
+        first.sendall(json.dumps({"op": "join", **about}).encode() + b"\n")
+        refused = json.loads(first.makefile().readline())
+        text = (
+            "process 1 of 2 did not arrive within 1 s (`initialization_timeout`). Here are: "
+            "process 0 (host h, pid 7)."
+        )
+        assert refused == {"op": "refused", "why": text}
+        [late] = run(HEAD + """
+    attempt()
+    """, env=place | {"SHARDWISE_PROCESS_ID": "1"})
+    coordinator.stop()
+    host = socket.gethostname()
+    assert re.sub(r"pid \d+\) cannot", "pid N) cannot", lines(late)[0]) == (
+        f"RuntimeError: initialize: the coordinator at 127.0.0.1:{coordinator.port}: process 1 "
+        f"(host {host}, pid N) cannot join: the others have given up: {text}"
+    )
+
+
+def test_a_time_of_heartbeats_that_does_not_count_is_told_of():
+    port = free_port()
+    program = """
+    attempt("127.0.0.1:{0}", 2, {1}, heartbeat_timeout_seconds={2})
+    """
+    (_, first), (out, second) = run(
+        HEAD + program.format(port, 0, 30), HEAD + program.format(port, 1, 60)
+    )
+    assert "joined" in out and first == ""
+    assert (
+        "UserWarning: initialize: heartbeat_timeout_seconds=60 does not count: process 0 has "
+        "started the coordinator with 30. Pass it there." in second
+    )
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_addresses_of_ipv6():
+    port = free_port()
+    program = """
+    attempt("[::1]:{}", 2, {})
+    mesh = sw.make_mesh((2,), ("x",))
+    x = sw.device_put(sw.numpy.arange(1.0, 3.0), sw.NamedSharding(mesh, sw.P("x")))
+    print(float(sw.jit(lambda x: x.sum())(x)))
+    """
+    results = run(*[HEAD + program.format(port, rank) for rank in (0, 1)])
+    assert [lines(result) for result in results] == [["joined", "3.0"]] * 2
+
+
 GARBAGE = (
     b"GET / HTTP/1.1\r\n\r\n", b"\n", b"[]\n", b"1\n", b"null\n", b"{}\n",
     b'{"op": "join"}\n', b'{"op": "join", "rank": "x", "count": 2}\n',
     b'{"op": "join", "rank": [], "count": 2, "host": 1, "pid": 2, "versions": 3}\n',
     b'{"op": "join", "rank": -1, "count": 2, "host": 1, "pid": 2, "versions": 3}\n',
-    b'{"op": "join", "rank": 0, "count": 2, "host": 1, "pid": 2, "versions": 3}\n'
+    b'{"op": "join", "rank": 1, "count": 2, "host": 1, "pid": 2, "versions": 3, "left": []}\n',
+    b'{"op": "join", "rank": 0, "count": 2, "host": 1, "pid": 2, "versions": 3, "left": 1, '
+    b'"timeout": 1}\n'
     b'{"op": "leave", "how": "failed", "text": "?", "line": ""}\n',
     b'{"op": "leave", "how": "failed", "text": "?", "line": ""}\n', b'{"op": "_closed"}\n',
     b"[" * 100_000 + b"\n", b"\xff\xfe\x00\n", b"x" * (1 << 16), os.urandom(1000) + b"\n",

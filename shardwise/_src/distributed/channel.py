@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import socket
 import ssl
 import threading
@@ -22,12 +22,18 @@ class Refused(Exception):
 
 
 class Channel:
-    """One connection. A thread of its own reads from it; any may send."""
+    """One connection. A thread of its own reads from it; any may send.
+
+    The lock is for a single use at a time, which TLS needs of reading and sending together.
+    """
 
     def __init__(self, sock: Any):
         sock.settimeout(None)
         self._sock = sock
         self._lock = threading.Lock()
+        # Numbers of files may be large: `select` does not know those.
+        self._selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
+        self._selector.register(sock, selectors.EVENT_READ)
         self._left = b""
         self._unread: list[dict[str, Any]] = []
         self.closed = False
@@ -48,11 +54,12 @@ class Channel:
             found, self._unread = self._unread, []
             return found
         pending = isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()
-        if not pending and not select.select([self._sock], [], [], seconds)[0]:
+        if not pending and not self._selector.select(seconds):
             return []
         try:
-            data = self._sock.recv(1 << 16)
-        except (ssl.SSLWantReadError, BlockingIOError):
+            with self._lock:
+                data = self._sock.recv(1 << 16)
+        except (ssl.SSLWantReadError, BlockingIOError, TimeoutError):
             return []
         except OSError as error:
             data, self.problem = b"", said(error)
@@ -65,6 +72,10 @@ class Channel:
     def unread(self, messages: list[dict[str, Any]]) -> None:
         """Has the next `read` give these."""
         self._unread = messages
+
+    def limit(self, seconds: float) -> None:
+        """Has it count as closed once the other end has taken nothing for so long."""
+        self._sock.settimeout(seconds)
 
     def keep_alive(self, seconds: float) -> None:
         """Has the connection break once the other machine has not answered for so long."""

@@ -48,7 +48,7 @@ class Recorder:
         path = os.path.join(folder, f"shardwise-{kind}-{self.index}-{os.getpid()}.txt")
         try:
             os.makedirs(folder, exist_ok=True)
-            with open(path, "w") as file:
+            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
         except OSError as error:
             return f"not written: {error}"

@@ -20,14 +20,16 @@ from shardwise._src.base.warn import warn
 from shardwise._src.distributed.arguments import complete, partition, resolve, variable
 from shardwise._src.distributed.channel import Channel, Refused, connect, joined
 from shardwise._src.distributed.cluster import Place, at
+from shardwise._src.distributed.speech import say
 from shardwise._src.distributed.stacks import line_raised, users_frames
-from shardwise._src.distributed.watch import Watch, say
+from shardwise._src.distributed.watch import Watch
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.runtime import backend, processes
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._version import __version__
 
 _log = logging.getLogger("shardwise.distributed")
+HEARTBEAT = 20  # seconds, by default
 SETTLED_WITHIN = 60.0  # seconds, at the end of a process that has hardly begun
 
 
@@ -68,6 +70,8 @@ def _forget() -> None:
     state, _State.here = _State.here, None
     if state is not None:
         state.channel.drop()
+        if state.coordinator is not None:
+            state.coordinator.release()  # it ends with the parent, not with this child
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
@@ -92,7 +96,7 @@ def initialize(
     local_device_ids: int | Sequence[int] | None = None,
     cluster_detection_method: str | None = None,
     initialization_timeout: float = 300,
-    heartbeat_timeout_seconds: float = 20,
+    heartbeat_timeout_seconds: float = HEARTBEAT,
     shutdown_timeout_seconds: float = 300,
     coordinator_bind_address: str | None = None,
     slice_index: int | None = None,
@@ -121,6 +125,7 @@ def initialize(
         or mpi4py; "deactivate" for none.
       initialization_timeout: seconds to wait for the coordinator and for all processes.
       heartbeat_timeout_seconds: a process that gives no sign of life for so long counts as lost.
+        What the coordinator was started with counts, by process 0 or by `shardwise launch`.
       shutdown_timeout_seconds: how long to wait for programs in flight at the end.
       coordinator_bind_address: host:port where the coordinator listens; by default at loopback if
         coordinator_address is there, and else at that port of all addresses. Also
@@ -170,6 +175,12 @@ def initialize(
         if coordinator is not None:
             coordinator.release()
         raise
+    if heartbeat_timeout_seconds not in (HEARTBEAT, answer["heartbeat"]):
+        starter = "`shardwise launch`" if place.started else "process 0"
+        warn(
+            f"initialize: heartbeat_timeout_seconds={heartbeat_timeout_seconds:g} does not count: "
+            f"{starter} has started the coordinator with {answer['heartbeat']:g}. Pass it there."
+        )
     _enter(found.cluster, place, host, port, channel, answer, coordinator, deadline, tls, part)
     _State.patience = shutdown_timeout_seconds
     _at_exit()
@@ -312,7 +323,7 @@ def _joined(
         raise RuntimeError(f"initialize: {where}: {error}") from None
     about = {
         "rank": place.index, "count": place.count, "host": socket.gethostname(),
-        "pid": os.getpid(),
+        "pid": os.getpid(), "left": deadline - time.monotonic(), "timeout": seconds,
         "versions": f"shardwise {__version__} on jaxlib {backend.JAXLIB_VERSION}",
     }
 
@@ -361,6 +372,7 @@ def _enter(
     partition: int | None,
 ) -> None:
     assert place.index is not None and place.count is not None
+    channel.limit(answer["heartbeat"] / 2)
     watch = Watch(
         channel, place.index, place.count, config.compare_programs.value, socket.gethostname(),
         answer["heartbeat"],
@@ -459,6 +471,8 @@ def _at_exit() -> None:
                 of.__traceback__ = users_frames(of.__traceback__)
             of = of.__cause__ or of.__context__
         before(kind, error, trace)
+        if sys.flags.interactive or hasattr(sys, "ps1"):
+            return  # of a line that somebody has typed, who may type another
         failure.append(f"{kind.__name__}: {error}".removesuffix(": "))
         _announce(failure[0], trace, _is_consequence(error))
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import os
 import queue
-import sys
 import threading
 import time
 import zlib
@@ -27,14 +26,16 @@ from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.differences import program_text, program_types
 from shardwise._src.distributed.recorder import Recorder, record_of
+from shardwise._src.distributed.speech import flush, say
 from shardwise._src.distributed.stacks import THREAD, stacks, user_line
 from shardwise._src.messages.source import Site, describe, user_site
-from shardwise._src.runtime.processes import RuntimeFailure, break_connections
+from shardwise._src.runtime.processes import RuntimeFailure, break_connections, is_about_peers
 
 BEAT = 0.25  # seconds
 CROWD = 64  # processes; where there are more, they beat once a second
 RECENT = 40  # launches that a beat tells of: more than may be in flight
 MARK = 64  # launches after which their order is told of as one number
+PAUSED = 2.0  # seconds after which this process was not just busy
 GRACE = 1.0  # seconds that a wait has to end by itself after a failure
 LAST_RESORT = 20.0  # seconds after which the process is ended
 EXIT_STATUS = 75  # of a process that was ended so: what sysexits.h calls a temporary failure
@@ -334,7 +335,13 @@ class Watch:
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        beat = 0.0
+        try:
+            self._watch()
+        except Exception as error:  # nobody would hear of failures any more
+            self._end_process(f"what watches over it failed: {type(error).__name__}: {error}")
+
+    def _watch(self) -> None:
+        beat, looked = 0.0, time.monotonic()
         while not self._ended:
             messages = self._channel.read(max(0.0, min(BEAT, beat - time.monotonic())))
             if messages is None:
@@ -345,10 +352,12 @@ class Watch:
                 self._heard = now
             for message in messages:
                 getattr(self, f"_on_{message['op']}")(message)
+            if now - looked > PAUSED:  # as the coordinator may have been: it is given its time
+                self._heard = min(now, self._heard + now - looked)
+            looked = now
             if now >= beat:
                 if beat and now - beat > 60:
                     say(f"process {self.index} did nothing for {now - beat:.0f} s: was it stopped?")
-                    self._heard = now  # the words of the coordinator are read first
                 beat = now + self._beat_every
                 self._beat(now)
             self._mind_failures(now)
@@ -472,7 +481,7 @@ class Watch:
             f"process {self.index} ends with status {EXIT_STATUS}: {why}.\n{stacks(self._main)}"
             f"The last launches and waits of this process: {self.write_record()}"
         )
-        sys.stdout.flush()
+        flush()
         os._exit(EXIT_STATUS)
 
     # ------------------------------------------------------------------ the end
@@ -501,16 +510,3 @@ class Watch:
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * BEAT)
         self._channel.close()
-
-
-def say(text: str) -> None:
-    """Prints for people, in one piece."""
-    sys.stderr.write(f"\nshardwise: {text}\n")
-    sys.stderr.flush()
-
-
-def is_about_peers(error: BaseException) -> bool:
-    """Whether a failure of the runtime may come from a process that is gone."""
-    text = str(error)
-    return any(word in text for word in ("Gloo", "gloo", "NCCL", "MPI", "onnection", "peer"))
-

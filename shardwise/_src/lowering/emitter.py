@@ -27,7 +27,13 @@ from shardwise._src.lowering.extended import on_buffers
 from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.lowering.kernels import Kernels
 from shardwise._src.lowering.manual import Manual, ManualAxes
-from shardwise._src.lowering.text import constant_text, literal_text, return_text, tensor_text
+from shardwise._src.lowering.text import (
+    constant_text,
+    literal_text,
+    return_text,
+    symbol_text,
+    tensor_text,
+)
 from shardwise._src.messages.source import line_of
 from shardwise._src.runtime.callbacks import bits_of
 from shardwise._src.transforms.batch import axes_in
@@ -219,7 +225,7 @@ class Emitter(Manual, Instructions, Kernels):
         return all(self.divides(n) for t in types for n in t.shape)
 
     def _symbol(self, name: str) -> str:
-        safe = "".join(c if c.isalnum() else "_" for c in name) or "f"
+        safe = symbol_text(name) or "f"
         symbol, number = safe, 0
         while symbol in self._taken:
             number += 1

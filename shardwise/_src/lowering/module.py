@@ -21,6 +21,7 @@ from shardwise._src.lowering.text import (
     axis_text,
     return_text,
     sharding_dims,
+    symbol_text,
     tensor_text,
     turned,
 )
@@ -285,10 +286,9 @@ def _module(
         for p, s, slot in zip(held, out_shardings, given, strict=True)
     )
     body = "\n".join([*emitter.lines, return_text("func.return", results, held)])
-    safe = "".join(c if c.isalnum() else "_" for c in program.name)
     head = (
-        f"module @jit_{safe} attributes {{mhlo.num_partitions = {len(devices)} : i32, "
-        "mhlo.num_replicas = 1 : i32} {"
+        f"module @jit_{symbol_text(program.name)} attributes "
+        f"{{mhlo.num_partitions = {len(devices)} : i32, mhlo.num_replicas = 1 : i32}} {{"
     )
     main = f"func.func public @main({ins}) -> ({outs}) {{\n{body}\n}}"
     parts = [head, meshes.text(), main, *emitter.functions, "}"]

@@ -75,6 +75,11 @@ def constant_text(value: Any, t: ArrayType, mark: Any) -> str:
     return f"stablehlo.constant dense<{literal_text(value, t.dtype)}> : {tensor_text(t)}"
 
 
+def symbol_text(name: str) -> str:
+    """A name as a symbol, of which MLIR knows those in ASCII only."""
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+
+
 def turned(sharding: NamedSharding, ndim: int) -> list[tuple[Any, ...]] | None:
     """XLA error `turned-axes`: a dimension that is split over axes out of the mesh's order.
 

@@ -114,7 +114,9 @@ def main() -> None:
     print(json.dumps({"port": board.listener.getsockname()[1]}), flush=True)
     os.close(1)  # whoever reads the parent's output is not to wait for this process
     board.selector.register(parent, selectors.EVENT_READ, "parent")
-    signal.signal(signal.SIGTERM, board.orphan)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # not on all systems
+            signal.signal(getattr(signal, name), board.orphan)
     board.start_service = starter(board, asked)
     board.run()
     os._exit(0)  # without the service's long good-byes

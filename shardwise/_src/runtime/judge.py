@@ -32,6 +32,7 @@ class Peer:
         self.rank = -1  # until it joins
         self.about: dict[str, Any] = {}  # host, pid, the address that it comes from
         self.begin = self.seen = time.monotonic()
+        self.timeout = self.left = 0.0  # seconds that it waits for others to arrive, in all and yet
         self.line = ""  # the line of the user's program that it was at
         self.waiting = ""  # for what
         self.kind = ""  # of wait: for a "launch", in a "meet"
@@ -59,7 +60,7 @@ class Meeting:
         self.doing: dict[int, str] = {}
         self.payloads: dict[int, str] = {}
         self.about: dict[int, str] = {}  # of programs: their types
-        self.after = 0  # launches
+        self.after: dict[int, int] = {}  # how many launches
         self.begin = time.monotonic()
 
 
@@ -138,6 +139,8 @@ class Judge:
         why = ""
         if first != second:
             doing = {r: f"{doing[r]}, of type {meeting.about[r] or '?'}" for r in ranks}
+        elif meeting.after[ranks[0]] != meeting.after[ranks[1]]:
+            doing = {r: f"{doing[r]} after {meeting.after[r]} launches" for r in ranks}
         elif first and len({*doing.values()}) == 1:
             why = (
                 f" Both are of type {first}: constants, static arguments, options or the order "
@@ -164,12 +167,13 @@ class Judge:
         for (other, _), meeting in list(self.meetings.items()):
             if other != key or not meeting.doing:
                 continue
+            after = max(meeting.after.values())
             passed = [
                 p for p in map(self.peers.__getitem__, ranks_of(key))
-                if p.rank not in meeting.values and p.launched.get(key, 0) > meeting.after
+                if p.rank not in meeting.values and p.launched.get(key, 0) > after
             ]
             if passed:
-                peer, number = passed[0], meeting.after + 1
+                peer, number = passed[0], after + 1
                 name = self.launches.get(key, {}).get(number, ("", 0, "?"))[2]
                 rank, doing = next(iter(meeting.doing.items()))
                 here = {peer.rank: f"program {name!r}", rank: doing}

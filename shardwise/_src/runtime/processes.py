@@ -156,6 +156,12 @@ def explained(error: BaseException) -> BaseException:
     return error if _State.gate is None else _State.gate.explain(error)
 
 
+def is_about_peers(error: BaseException) -> bool:
+    """Whether a failure of the runtime may come from a process that is gone."""
+    text = str(error)
+    return any(word in text for word in ("Gloo", "gloo", "NCCL", "MPI", "onnection", "peer"))
+
+
 def meet_to_start(platform: str) -> None:
     """Waits until all processes are about to start the devices of a platform.
 

@@ -13,6 +13,7 @@ import json
 import os
 import selectors
 import socket
+import sys
 import time
 
 from shardwise._src.runtime.certificates import is_of
@@ -29,7 +30,9 @@ FIRST_LINE = 1 << 12  # of one with which a process joins
 ALONE = 0.05  # seconds after which XLA's service is started, if not all processes are here by then
 STRANGER = 20.0  # seconds in which who connects must join
 WINDOW = 4096  # launches that are remembered of each set of processes
+ORDER = 128  # of each process: more than it can have in flight
 TICK = 0.25  # seconds
+PAUSED = 2.0  # seconds after which this process was not just busy
 
 
 def encoded(message: dict[str, Any]) -> bytes:
@@ -67,12 +70,13 @@ class Switchboard(Judge):
         self.orphaned = False
         self.begin = self.empty_since = time.monotonic()
         self.first_arrival = 0.0
+        self.impatient: dict[int, str] = {}  # those that came, and did not wait for all
         self.censuses: dict[tuple[str, int], Meeting] = {}
 
     # ------------------------------------------------------------------ connections
 
     def run(self) -> None:
-        ticked = 0.0
+        ticked, looked = 0.0, time.monotonic()
         while not (self.orphaned and self._is_over()):
             for key, mask in self.selector.select(TICK if self.started else ALONE):
                 if key.data is None:
@@ -83,9 +87,20 @@ class Switchboard(Judge):
                     self._read_parent(key.fileobj)
                 else:
                     self._serve(key.data, mask)
-            if not self.started or time.monotonic() - ticked > TICK:
-                ticked = time.monotonic()
+            now = time.monotonic()
+            if now - looked > PAUSED:
+                self._go_on(now, now - looked)
+            looked = now
+            if not self.started or now - ticked > TICK:
+                ticked = now
                 self._tick()
+
+    def _go_on(self, now: float, pause: float) -> None:
+        """After this process was stopped, as by Ctrl-Z: it has heard nobody, and nobody is late."""
+        for peer in self.peers.values():
+            peer.seen = min(now, peer.seen + pause)
+        for meeting in (*self.meetings.values(), *self.censuses.values()):
+            meeting.begin = min(now, meeting.begin + pause)
 
     def _is_over(self) -> bool:
         """Whether nobody is connected any more, who is not beyond reach."""
@@ -202,6 +217,7 @@ class Switchboard(Judge):
 
     def _on_join(self, peer: Peer, message: dict[str, Any]) -> None:
         rank, count = int(message["rank"]), message["count"]
+        peer.left, peer.timeout = float(message["left"]), float(message["timeout"])
         if peer.rank >= 0:
             raise ValueError("it has joined already")
         peer.about = {k: str(message[k])[:200] for k in ("host", "pid", "versions")}
@@ -213,9 +229,15 @@ class Switchboard(Judge):
         elif not 0 <= rank < self.count:
             why = f"its process_id must be from 0 to {self.count - 1}"
         elif other is not None:
-            why = f"{other.name} has joined as process {rank} already"
+            why = (
+                f"{other.name} has joined as process {rank} already. What a process starts "
+                "inherits its variables: for a program of its own, unset "
+                "SHARDWISE_COORDINATOR_ADDRESS"
+            )
         elif self.started:
             why = "the program has started without it"
+        elif self.refusal:
+            why = f"the others have given up: {self.refusal.removesuffix('.')}"
         elif odd := self._of_other_versions(peer):
             why = (
                 f"it runs {peer.about['versions']}, but {odd[0].name} {odd[0].about['versions']}: "
@@ -227,8 +249,12 @@ class Switchboard(Judge):
             self.peers[rank] = peer
             self._start()
             return
-        name, peer.rank = peer.name, -1  # it stays a stranger
-        self.send(peer, {"op": "refused", "why": f"{name} cannot join: {why}."})
+        self._turn_away(peer, f"{peer.name} cannot join: {why}.")
+
+    def _turn_away(self, peer: Peer, why: str) -> None:
+        peer.rank = -1  # it is a stranger
+        self.strangers.add(peer)
+        self.send(peer, {"op": "refused", "why": why})
 
     def _of_other_versions(self, peer: Peer) -> list[Peer]:
         return [p for p in self.peers.values() if p.about["versions"] != peer.about["versions"]]
@@ -280,7 +306,8 @@ class Switchboard(Judge):
         peer.line = str(message["line"])[:500] or peer.line
         peer.waiting, peer.since = str(message["waiting"])[:500], message["since"]
         peer.kind = message["kind"]
-        for key, (number, recent) in message["sets"].items():
+        for text, (number, recent) in message["sets"].items():
+            key = sys.intern(text)  # it is long where there are many processes
             peer.launched[key] = number
             seen = self.launches.setdefault(key, {})
             peer.order.update({turn: (key, i, name) for i, _, name, turn in recent if i > 0})
@@ -293,7 +320,7 @@ class Switchboard(Judge):
             while len(seen) > WINDOW:
                 del seen[next(iter(seen))]
             self._mind_passed(key)
-        while len(peer.order) > WINDOW:
+        while len(peer.order) > ORDER:
             del peer.order[next(iter(peer.order))]
         now = time.monotonic()
         if now - peer.answered > min(1.0, self.asked["heartbeat"] / 4):
@@ -321,7 +348,7 @@ class Switchboard(Judge):
         meeting.doing[peer.rank] = message["doing"]
         meeting.payloads[peer.rank] = message["payload"]
         meeting.about[peer.rank] = str(message["about"])[:500]
-        meeting.after = max(meeting.after, message["after"])
+        meeting.after[peer.rank] = message["after"]
         if len(set(meeting.values.values())) > 1:
             first = next(r for r, v in meeting.values.items() if v != message["value"])
             self._differ_in(key, meeting, (first, peer.rank))
@@ -347,7 +374,9 @@ class Switchboard(Judge):
         if meeting is None or peer.rank not in meeting.values:
             return
         missing = [self.peers[r] for r in ranks_of(key) if r not in meeting.values]
-        for held in (meeting.values, meeting.doing, meeting.payloads, meeting.about):
+        for held in (
+            meeting.values, meeting.doing, meeting.payloads, meeting.about, meeting.after
+        ):
             held.pop(peer.rank)
         if not meeting.values:
             del self.meetings[key, number]
@@ -401,11 +430,23 @@ class Switchboard(Judge):
         self._start()
         if now - self.begin > ALONE:
             self._start_service()
-        late = self.first_arrival and now - self.first_arrival > self.asked["arrival"]
-        if late and not self.refusal:
-            missing = [r for r in range(self.count) if r not in self.peers]
-            here = ", ".join(p.name for _, p in sorted(self.peers.items())[:16])
-            self._refuse(
-                f"{counted(missing)} of {self.count} did not arrive within "
-                f"{self.asked['arrival']:.0f} s (`initialization_timeout`). Here are: {here}."
-            )
+        if self.started or self.refusal:
+            return
+        if self.first_arrival and now - self.first_arrival > self.asked["arrival"]:
+            self._refuse(self._who_is_missing(self.asked["arrival"]))
+            return
+        for peer in [p for p in self.peers.values() if now - p.begin > p.left + 1]:
+            why = self._who_is_missing(peer.timeout)
+            self.impatient[peer.rank] = peer.name
+            del self.peers[peer.rank]  # the others may still wait
+            self._turn_away(peer, why)
+
+    def _who_is_missing(self, seconds: float) -> str:
+        came = {**self.impatient, **{rank: peer.name for rank, peer in self.peers.items()}}
+        known = came if len(came) < self.count else self.peers
+        missing = [r for r in range(self.count) if r not in known]
+        here = ", ".join(name for _, name in sorted(came.items())[:16])
+        return (
+            f"{counted(missing)} of {self.count} did not arrive within {seconds:.0f} s "
+            f"(`initialization_timeout`). Here are: {here}."
+        )

@@ -1,0 +1,44 @@
+"""The switchboard, with as many processes as a machine for tests does not run."""
+
+import tracemalloc
+
+from shardwise._src.runtime.coordinator import listening
+from shardwise._src.runtime.judge import Peer
+from shardwise._src.runtime.switchboard import Switchboard
+
+COUNT = 128
+
+
+def many():
+    board = Switchboard(
+        {"count": COUNT, "heartbeat": 20, "patience": 1, "deadline": 600},
+        listening("127.0.0.1", 0), None,
+    )
+    for rank in range(COUNT):
+        peer = board.peers[rank] = Peer(None, True)
+        peer.rank, peer.about = rank, {"host": "h", "pid": rank}
+    return board
+
+
+def beats(board, until):
+    """One of each process after each launch, as of a program whose steps take a second."""
+    ranks = ",".join(map(str, range(COUNT)))
+    for n in range(1, until):
+        for peer in board.peers.values():
+            key = (ranks + "#")[:-1]  # as it arrives: another text each time
+            recent = [(i, "digest", "step", i) for i in range(max(1, n - 1), n + 1)]
+            board._on_beat(peer, {
+                "line": "", "waiting": "program 'step'", "since": 2.0, "kind": "launch",
+                "sets": {key: (n, recent)},
+            })
+
+
+def test_long_programs_of_many_processes_are_little_to_remember():
+    board = many()
+    tracemalloc.start()
+    beats(board, 300)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    for open_one in (board.listener, board.selector, board._waker, board._wakened):
+        open_one.close()
+    assert used < 8 << 20, f"{used / 2**20:.0f} MiB"
