@@ -94,6 +94,35 @@ def partly_manual_and_gradients():
 
 
 @check
+def smaps():
+    """One axis of the mesh in scope after the other, over values of hosts and placed ones."""
+    w = numbers(4, 3, seed=2)
+
+    def part(v, w):
+        return lax.psum(v @ w, "y"), (v - lax.axis_index("y")).T
+
+    def outer(v, w):
+        total, turned = sw.smap(part, in_axes=(1, 0), out_axes=(None, 0), axis_name="y")(v, w)
+        return lax.psum(total, "x"), turned * lax.axis_index("x")
+
+    f = sw.smap(outer, in_axes=(0, None), out_axes=(None, -1), axis_name="x")
+    wide = X - np.repeat(np.arange(2, dtype=np.float32), 2)
+    turned = wide.T * np.repeat(np.arange(2, dtype=np.float32), 4)
+    with sw.set_mesh(GRID):
+        for x in (X, on(GRID, "x", "y"), on(GRID, "y"), on(MESH, "x")):
+            for run in (f, sw.jit(f)):
+                total, there = run(x, w)
+                same(total, (X @ w).reshape(2, 4, 3).sum(0)), same(there, turned)
+                assert total.is_fully_replicated and there.sharding.spec == P("y", "x")
+        slope = sw.jit(sw.grad(lambda v: f(v, w)[0].sum()))(on(GRID, "x", "y"))
+        same(slope, np.tile(w.sum(1), (8, 1)))
+        rows = sw.smap(lambda v: v / lax.psum(v, "y"), in_axes=-1, out_axes=-1, axis_name="y")
+        halves = X.reshape(8, 2, 2)
+        same(rows(X + 1), ((halves + 1) / (halves + 1).sum(1, keepdims=True)).reshape(8, 4))
+        print("smap", digest(sw.jit(rows)(on(GRID, "x") + 1)))
+
+
+@check
 def pmaps():
     f = sw.pmap(lambda v: v / lax.psum(v, "i"), axis_name="i", devices=list(MESH.flat_devices))
     rows = numbers(4, 3, seed=1) + 1
