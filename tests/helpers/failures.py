@@ -141,6 +141,10 @@ class Kind:
 
 
 _AT = "Its last known line: program.py:{line} (fail)."
+_MISSED = (
+    "All processes must do this: look for an `if` on process_index() around it, for an early end, "
+    "or for data of another length."
+)
 _CLOSED = "its connection closed: it was killed or crashed, or its machine went down"
 
 
@@ -158,7 +162,7 @@ def _ended(doing: str) -> str:
     line = _line("float(double(x)), float(triple(x))")  # the last launch
     return (
         f"process 1 has ended, and never launched program {doing!r}. Its last known line: "
-        f"program.py:{line} (<module>)."
+        f"program.py:{line} (<module>). {_MISSED}"
     )
 
 
@@ -222,7 +226,7 @@ KINDS: dict[str, Kind] = {
     ),
     "starts no device": Kind(
         "process 1 has ended, and never came to the start of cpu devices at program.py:"
-        f"{_line('mesh = Mesh(')} (<module>).", 0,
+        f"{_line('mesh = Mesh(')} (<module>). {_MISSED}", 0,
     ),
     "never arrives": Kind(
         "initialize: the coordinator at ADDRESS: process 1 of 3 did not arrive within N s "
@@ -289,7 +293,7 @@ def normal(text: str) -> str:
     """What is said of a failure, without what depends on when it happened."""
     text = text.partition("\nThe last launches")[0].partition("\n  thread")[0]
     if "start of cpu devices" in text:
-        text = text.partition(" Its last known")[0]
+        text = re.sub(r" Its last known line: \S+ \(\S+\)\.", "", text)
     text = re.sub(r"\(UNKNOWN: Gloo.*?\d\)", "(GLOO)", text)
     text = re.sub(r"^([\w.]+: )?process \d(, process \d)* lost (its|their) connections",
                   r"\1SOME lost CONNECTIONS", text)

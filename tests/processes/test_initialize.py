@@ -315,6 +315,25 @@ def test_a_coordinator_beyond_loopback_without_tls_warns_once():
 # ---------------------------------------------------------------------------- in several processes
 
 
+def test_those_who_are_here_are_told_who_was_refused():
+    port = free_port()
+    [right, wrong] = run(*[HEAD + f"""
+    attempt("127.0.0.1:{port}", {count}, {rank}, initialization_timeout=3)
+    """ for count, rank in [(2, 0), (3, 1)]])
+    host = socket.gethostname()
+    where = f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: "
+    why = (
+        f"process 1 (host {host}, pid N) cannot join: it says that there are 3 processes; the "
+        "coordinator expects 2."
+    )
+    said = [re.sub(r"pid \d+", "pid N", line) for found in (right, wrong) for line in lines(found)]
+    assert said == [
+        f"{where}process 1 of 2 did not arrive within 3 s (`initialization_timeout`). Here are: "
+        f"process 0 (host {host}, pid N). But {why}",
+        f"{where}{why}",
+    ]
+
+
 def test_who_contradicts_the_others_is_refused_and_may_come_again():
     port = free_port()
     head = HEAD + f"    at = '127.0.0.1:{port}'"

@@ -434,6 +434,15 @@ def a_stopped_process_is_ended_with_the_others():
     [
         ([], "no program: name a script.py, or a module by -m."),
         (["-n", "2", "nowhere.py"], "there is no file 'nowhere.py'."),
+        (["-n", "2", "python3.11", "x.py"],
+         "there is no file 'python3.11'. Python is started by the launcher: name the script "
+         "alone."),
+        (["--device_per_process", "2", "x.py"],
+         "there is no option '--device_per_process'. Did you mean '--devices-per-process'?"),
+        (["--nproc_per_node=2", "x.py"],
+         "there is no option '--nproc_per_node'. Did you mean '-n'?"),
+        (["--nnodes", "2", "x.py"], "there is no option '--nnodes'. Did you mean '--nodes'?"),
+        (["--quite-another", "x.py"], "there is no option '--quite-another'."),
         (["-n", "0", "x.py"], "argument -n/--processes: it must be 1 or more; got 0."),
         (["-n", "two", "x.py"], "argument -n/--processes: it must be a whole number; got 'two'."),
         (["--restarts", "-1"], "argument --restarts: it must be a whole number; got '-1'."),

@@ -42,6 +42,17 @@ def test_each_meeting_without_one_who_has_ended_is_failed():
         judge.mind(meeting_of_0(judge, number))
         del judge.meetings["0,1", number]
     assert judge.said == [
-        (0, "fail", f"process 1 (host h, pid 11) has ended, and never came to barrier {n}.")
+        (0, "fail", f"process 1 (host h, pid 11) has ended, and never came to barrier {n}. All "
+                    "processes must do this: look for an `if` on process_index() around it, for an "
+                    "early end, or for data of another length.")
         for n in range(20)
+    ]
+
+
+def test_a_full_stop_is_said_once():
+    judge = Listener()
+    judge._lost(judge.peers[1], "it failed with ValueError: give fewer.")
+    judge._lost(judge.peers[0], "its connection closed")
+    assert judge.said == [
+        (0, "fail", "process 1 (host h, pid 11) is lost: it failed with ValueError: give fewer."),
     ]

@@ -203,7 +203,7 @@ def _from_local(
     except ValueError as error:
         raise ValueError(f"{what}: {name()} of shape {data.shape}: {error}") from None
     if data.__class__ is not Array and all(o is None for o in offsets):  # the global value
-        return agreed(put_host(data, sharding, True), what)
+        return put_host(data, sharding, True, what=what)
     new = _Making(what, shape, sharding, None)
     for part in new.parts:
         here = zip(part.index, offsets, shape, strict=True)

@@ -11,13 +11,11 @@ import numpy as np
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.api.values import as_value
 from shardwise._src.arrays.array import Array, Gone, wrap
-from shardwise._src.base.config import check_replicas
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.infer import known
 from shardwise._src.messages.tracebacks import hides_frames, pass_on
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.moving import parts, transfer
-from shardwise._src.moving.replicas import agreed
 from shardwise._src.moving.targets import (
     as_placement,
     as_sharding,
@@ -145,9 +143,8 @@ def device_put(
                 try:
                     committed = target is not None
                     there = placed_over(target, None) if committed else _default()
-                    placed = [transfer.put_host(v, there, committed) for v in leaves]
-                    if check_replicas.value:
-                        placed = [agreed(v, "device_put") for v in placed]
+                    what = "device_put"
+                    placed = [transfer.put_host(v, there, committed, what=what) for v in leaves]
                     return placed[0] if leaves and leaves[0] is x else tree.unflatten(placed)
                 except (ValueError, TypeError):
                     pass  # raised again below, with the name of the leaf
@@ -288,7 +285,7 @@ def _from_host(x: Any, plan: _Plan) -> Any:
     if plan.may_alias and isinstance(x, np.ndarray):
         return parts.aliased(x, there, committed)
     if isinstance(x, np.ndarray | np.generic | int | float | complex):
-        return agreed(transfer.put_host(x, there, committed), "device_put")
+        return transfer.put_host(x, there, committed, what="device_put")
     return transfer.move(EAGER.array(x), there)  # raises for what is no array
 
 

@@ -298,12 +298,15 @@ compare_programs = Flag(
 )
 wait_report_secs = Flag(
     "wait_report_secs", 30.0,
-    "Seconds of waiting for other processes after which it is said for whom, with their stacks.",
+    "Seconds of waiting for other processes after which it is said for whom, with their stacks. "
+    "Set before they join.",
     parse=float,
 )
 wait_timeout_secs = Flag(
     "wait_timeout_secs", 600.0,
-    "Seconds of waiting for processes that have not come, after which it fails.", parse=float,
+    "Seconds of waiting for processes that have not come, after which it fails. Set before they "
+    "join.",
+    parse=float,
 )
 thread_guard = ThreadFlag(
     "thread_guard", False,
@@ -355,7 +358,8 @@ poison_padding = Flag(
 
 check_replicas = Flag(
     "check_replicas", False,
-    "Compare what processes put where they hold the same part of an array, when it is made.",
+    "Compare what processes put where they hold the same part of an array, and values of hosts "
+    "that their programs take; for debugging.",
     parse=_parse_bool,
 )
 

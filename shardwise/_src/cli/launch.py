@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from shardwise._src.base.config import wait_report_secs, wait_timeout_secs
+from shardwise._src.base.errors import did_you_mean
 from shardwise._src.distributed.launcher import launch
 from shardwise._src.distributed.start import address_of
 from shardwise._src.distributed.workers import Plan
 
+OF_OTHERS = {  # options of torchrun, mpirun and srun
+    "nproc-per-node": "-n", "nprocs": "-n", "np": "-n", "ntasks": "-n", "num-processes": "-n",
+    "nnodes": "--nodes", "max-restarts": "--restarts", "master-addr": "--coordinator",
+    "rdzv-endpoint": "--coordinator", "coordinator-address": "--coordinator", "module": "-m",
+}
 USAGE = "%(prog)s [options] (script.py | -m module) [arguments of the program]"
 ABOUT = """Starts a program in several processes that know of each other, passes on what they write,
 line by line with their numbers, and ends with the exit status of the one that failed first. On many
@@ -21,7 +28,9 @@ machines the same command is run on each, with its --node-rank."""
 def run(arguments: Sequence[str]) -> int:
     """Runs a program; returns its exit status."""
     parser = _parser()
-    asked = parser.parse_args(list(arguments))
+    asked, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        _refuse_option(parser, unknown[0].partition("=")[0])
     plan = _plan(parser, asked)
     for flag, seconds in (
         (wait_report_secs, asked.wait_report_secs), (wait_timeout_secs, asked.wait_timeout_secs)
@@ -69,6 +78,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _refuse_option(parser: argparse.ArgumentParser, name: str) -> NoReturn:
+    plain = name.strip("-").replace("_", "-")
+    known = re.findall(r"--[a-z-]+", parser.format_help())
+    hint = did_you_mean(OF_OTHERS.get(plain, f"--{plain}"), ("-n", "-m", *known))
+    parser.error(f"there is no option {name!r}.{hint}")
+
+
 def _plan(parser: argparse.ArgumentParser, asked: Any) -> Plan:
     address = None
     if asked.coordinator is not None:
@@ -109,7 +125,9 @@ def _command(parser: argparse.ArgumentParser, asked: Any) -> tuple[str, ...]:
     if not words:
         parser.error("no program: name a script.py, or a module by -m.")
     if not Path(words[0]).exists():
-        parser.error(f"there is no file {words[0]!r}.")
+        python = re.fullmatch(r"python[\d.]*", words[0])
+        hint = " Python is started by the launcher: name the script alone." if python else ""
+        parser.error(f"there is no file {words[0]!r}.{hint}")
     return tuple(words)
 
 

@@ -29,6 +29,7 @@ from shardwise._src.moving.between_processes import between_processes, handle
 from shardwise._src.moving.from_host import by_host, from_host, is_large
 from shardwise._src.moving.from_host import put_parts as put_parts
 from shardwise._src.moving.regions import within_processes
+from shardwise._src.moving.replicas import agreed
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharding import reshard
 from shardwise._src.runtime import backend
@@ -63,8 +64,13 @@ def default_place() -> Any:
     return SingleDeviceSharding(default_single())
 
 
-def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = None) -> Array:
-    """A NumPy array or scalar on devices. Each addressable device gets its own slice."""
+def put_host(
+    value: Any, sharding: Any, committed: bool, t: ArrayType | None = None, what: str = "a value"
+) -> Array:
+    """A NumPy array or scalar on devices. Each addressable device gets its own slice.
+
+    what: for messages, the function that puts it.
+    """
     if t is None and value.__class__ is np.ndarray:
         sig, indices, apart = _plan(value.shape, value.dtype, sharding, committed, current().key)
     else:
@@ -72,14 +78,15 @@ def put_host(value: Any, sharding: Any, committed: bool, t: ArrayType | None = N
     if indices is not None and not indices:
         return handle(sig)
     if indices is not None and value.__class__ is np.ndarray and is_large(sig):
-        return from_host(sig, value)
+        return agreed(from_host(sig, value), what)
     try:
         host = np.asarray(value, dtype=sig.physical.dtype, order="C")
     except OverflowError:
         raise too_large(value, sig.physical.dtype) from None
     if indices is None:
         return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
-    return put_parts(sig, [host[index] for index in indices.values()], list(indices), apart)
+    parts = [host[index] for index in indices.values()]
+    return agreed(put_parts(sig, parts, list(indices), apart), what)
 
 
 @functools.lru_cache(4096)
@@ -190,7 +197,8 @@ def move(x: Any, target: Any) -> Array:
         return _converted(wide, x.dtype)
     if way != "between" and not target.has_addressable_devices:
         return handle(signature(x.aval, target, True))
-    return PLANS[way](x, target)
+    new = PLANS[way](x, target)
+    return agreed(new, "a value") if way == "host" and x.is_fully_addressable else new
 
 
 def _by_op(x: Array, target: Any) -> Array:

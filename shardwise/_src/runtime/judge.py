@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 ENDED = ("finished", "followed")  # what is lost was told of
+MISSED = (
+    " All processes must do this: look for an `if` on process_index() around it, for an early end, "
+    "or for data of another length."
+)
 GATHERING = 2.0  # seconds to wait for the stacks of all processes, and for why connections broke
 
 
@@ -130,7 +134,8 @@ class Judge:
             return
         kind = peer.gone = "followed" if peer.told else "lost"
         others = [r for r in self.peers if r != peer.rank]
-        self._fail(others, kind, [peer.rank], f"{peer.name} is lost: {how}.{peer.at()}")
+        said = how if how.endswith(".") else f"{how}."
+        self._fail(others, kind, [peer.rank], f"{peer.name} is lost: {said}{peer.at()}")
 
     def _differ_in(self, key: str, meeting: Meeting, ranks: tuple[int, int]) -> None:
         """Tells of two processes that come to a meeting with different things."""
@@ -191,6 +196,7 @@ class Judge:
         doing = next(iter(meeting.doing.values()))
         text = f"{peer.name} has ended, and never came to {doing}.{peer.at()}"
         kind = "followed" if peer.gone == "followed" else "absent"
+        text += "" if kind == "followed" else MISSED
         self._fail(list(meeting.values), kind, gone, text)
 
     def _mind_broken(self, now: float) -> None:
@@ -299,6 +305,7 @@ class Judge:
         self.told.update([((key, r), "ended") for r in ahead])
         kind = "followed" if peer.gone == "followed" else "absent"
         text = f"{peer.name} has ended, and never launched {doing}.{peer.at()}"
+        text += "" if kind == "followed" else MISSED
         self._fail(ahead, kind, [p.rank for p in ended], text)
 
     def _mind_wait(

@@ -67,6 +67,7 @@ class Switchboard(Judge):
         self.service_port = 0
         self.started = False
         self.refusal = ""
+        self.turned_away: list[str] = []  # who could not join, and why
         self.orphaned = False
         self.begin = self.empty_since = time.monotonic()
         self.first_arrival = 0.0
@@ -249,7 +250,9 @@ class Switchboard(Judge):
             self.peers[rank] = peer
             self._start()
             return
-        self._turn_away(peer, f"{peer.name} cannot join: {why}.")
+        why = f"{peer.name} cannot join: {why}."
+        self.turned_away = [*self.turned_away[-3:], why]
+        self._turn_away(peer, why)
 
     def _turn_away(self, peer: Peer, why: str) -> None:
         peer.rank = -1  # it is a stranger
@@ -449,4 +452,5 @@ class Switchboard(Judge):
         return (
             f"{counted(missing)} of {self.count} did not arrive within {seconds:.0f} s "
             f"(`initialization_timeout`). Here are: {here}."
+            + "".join([f" But {why}" for why in self.turned_away])
         )
