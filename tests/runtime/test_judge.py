@@ -1,6 +1,6 @@
 """What a coordinator concludes, without connections: each meeting is told of on its own."""
 
-from shardwise._src.runtime.judge import Judge, Meeting, Peer
+from shardwise._src.runtime.judge import MISSED, Judge, Meeting, Peer
 
 
 class Listener(Judge):
@@ -56,3 +56,17 @@ def test_a_full_stop_is_said_once():
     assert judge.said == [
         (0, "fail", "process 1 (host h, pid 11) is lost: it failed with ValueError: give fewer."),
     ]
+
+
+def test_who_comes_later_to_what_one_who_has_ended_never_comes_to_is_told_so():
+    judge = Listener()
+    peer = judge.peers[2] = Peer(None, True)
+    peer.rank, peer.about = 2, {"host": "h", "pid": 12}
+    judge.peers[1].gone = "finished"
+    meeting = judge.meetings["0,1,2", 0] = Meeting()
+    for rank in (0, 2):
+        meeting.values[rank], meeting.doing[rank] = "", "barrier"
+        judge.mind(meeting.begin)
+        judge.mind(meeting.begin)
+    text = "process 1 (host h, pid 11) has ended, and never came to barrier." + MISSED
+    assert judge.said == [(0, "fail", text), (2, "fail", text)]

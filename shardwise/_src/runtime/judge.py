@@ -8,12 +8,14 @@ because of another process is not a failure of its own.
 
 from __future__ import annotations
 
+import functools
 import time
 
 from shardwise._src.runtime import orders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 ENDED = ("finished", "followed")  # what is lost was told of
@@ -78,9 +80,10 @@ class Stall:
         self.stacks: dict[int, str] = {}
 
 
-def ranks_of(key: str) -> list[int]:
-    """Of a set's key: its ranks, and after failures the era of the program."""
-    return [int(r) for r in key.partition("#")[0].split(",")]
+@functools.lru_cache(256)
+def ranks_of(key: str) -> tuple[int, ...]:
+    """Of a set's key, which has its ranks, and after failures the era of the program."""
+    return tuple([int(r) for r in key.partition("#")[0].split(",")])
 
 
 def counted(ranks: list[int]) -> str:
@@ -122,7 +125,7 @@ class Judge:
                        "or its machine or network is down")
             self.send(peer, {"op": "dropped", "why": "which gave no sign of life"})
 
-    def _fail(self, ranks: list[int], kind: str, culprits: list[int], text: str) -> None:
+    def _fail(self, ranks: Sequence[int], kind: str, culprits: list[int], text: str) -> None:
         for rank in ranks:
             peer = self.peers.get(rank)
             if peer is not None and not peer.gone:
@@ -167,14 +170,14 @@ class Judge:
         )
         self._fail(ranks_of(key), "differ", [a, b], text)
 
-    def _mind_passed(self, key: str) -> None:
-        """Fails a meeting that another process cannot come to: it has launched something since."""
+    def _mind_passed(self, key: str, ranks: Sequence[int]) -> None:
+        """Fails a meeting that one of some cannot come to: it has launched something since."""
         for (other, _), meeting in list(self.meetings.items()):
             if other != key or not meeting.doing:
                 continue
             after = max(meeting.after.values())
             passed = [
-                p for p in map(self.peers.__getitem__, ranks_of(key))
+                p for p in map(self.peers.__getitem__, ranks)
                 if p.rank not in meeting.values and p.launched.get(key, 0) > after
             ]
             if passed:
@@ -189,15 +192,16 @@ class Judge:
         gone = [
             r for r in ranks_of(key) if r not in meeting.values and self.peers[r].gone in ENDED
         ]
-        if not gone or (meeting, "absent") in self.told:
+        waiters = [r for r in meeting.values if (meeting, "absent", r) not in self.told]
+        if not gone or not waiters:
             return
-        self.told.add((meeting, "absent"))
+        self.told.update([(meeting, "absent", r) for r in waiters])
         peer = self.peers[gone[0]]
         doing = next(iter(meeting.doing.values()))
         text = f"{peer.name} has ended, and never came to {doing}.{peer.at()}"
         kind = "followed" if peer.gone == "followed" else "absent"
         text += "" if kind == "followed" else MISSED
-        self._fail(list(meeting.values), kind, gone, text)
+        self._fail(waiters, kind, gone, text)
 
     def _mind_broken(self, now: float) -> None:
         """Tells of connections between processes that failed, though all of them are alive."""

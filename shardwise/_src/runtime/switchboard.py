@@ -22,7 +22,7 @@ from shardwise._src.runtime.judge import Judge, Meeting, Peer, counted, ranks_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 LINE = 1 << 22  # bytes of a message at most
@@ -322,7 +322,7 @@ class Switchboard(Judge):
                     self._differ(key, doing, at)
             while len(seen) > WINDOW:
                 del seen[next(iter(seen))]
-            self._mind_passed(key)
+            self._mind_passed(key, [peer.rank])
         while len(peer.order) > ORDER:
             del peer.order[next(iter(peer.order))]
         now = time.monotonic()
@@ -352,8 +352,8 @@ class Switchboard(Judge):
         meeting.payloads[peer.rank] = message["payload"]
         meeting.about[peer.rank] = str(message["about"])[:500]
         meeting.after[peer.rank] = message["after"]
-        if len(set(meeting.values.values())) > 1:
-            first = next(r for r, v in meeting.values.items() if v != message["value"])
+        first = next(iter(meeting.values))
+        if meeting.values[first] != message["value"]:
             self._differ_in(key, meeting, (first, peer.rank))
             return
         ranks = ranks_of(key)
@@ -363,9 +363,10 @@ class Switchboard(Judge):
             self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
             return
         self._mind_absent(key, meeting)
-        self._mind_passed(key)
+        if first == peer.rank:
+            self._mind_passed(key, ranks)
 
-    def _met(self, ranks: list[int], about: dict[str, Any]) -> None:
+    def _met(self, ranks: Sequence[int], about: dict[str, Any]) -> None:
         line = encoded({"op": "met", **about})
         for rank in ranks:
             self._send_line(self.peers[rank], line)
