@@ -61,6 +61,19 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"shardwise: the cases of a day; again with --seed={config.option.seed}"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out tests that take turns and have theirs on another day, unless they are named."""
+    named = any("::" in arg for arg in config.args)
+    idle: list[pytest.Item] = []
+    for item in items:
+        turns = item.get_closest_marker("turns")
+        if turns and not named and not sampling.has_its_turn(turns.args[0], item.nodeid):
+            idle.append(item)
+    if idle:
+        config.hook.pytest_deselected(items=idle)
+        items[:] = [item for item in items if item not in {*idle}]
+
+
 def pytest_collection_finish() -> None:
     """What is there now stays: the garbage collector need not look at it again and again."""
     gc.collect()

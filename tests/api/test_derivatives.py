@@ -15,6 +15,8 @@ from tests.helpers.beside_jax import assert_same, ours
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 V = np.array([0.5, -1.2, 2.0], np.float32)
 RNG = np.random.RandomState(0)
 M = (RNG.standard_normal((3, 3)) + 1j * RNG.standard_normal((3, 3))).astype(np.complex64)

@@ -12,6 +12,8 @@ import shardwise.numpy as jnp
 from tests.helpers.beside_jax import assert_same, ours, sharding, theirs
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 V = np.array([0.5, -1.0, 2.0], np.float32)
 Z = np.array([1 + 2j, -0.5 + 1j, 3 - 1j], np.complex64)

@@ -11,6 +11,8 @@ from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 
+pytestmark = pytest.mark.turns(2)
+
 DEVICES = np.array(sw.devices())
 GRID = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
 LINE = Mesh(DEVICES, ("z",))

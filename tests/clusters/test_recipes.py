@@ -11,7 +11,6 @@ from shardwise._src.distributed import arguments
 from shardwise._src.distributed.cluster import KUBERNETES_PORT, NAMES, Surroundings
 from tests.clusters import test_clusters
 from tests.clusters.test_clusters import TIMEOUT, batch_file, environment, free_port, needs
-from tests.helpers.sampling import by_day
 
 cluster = test_clusters.cluster
 
@@ -44,7 +43,7 @@ def test_the_program_alone():
     assert ended.stdout == f"1 processes, 2 devices: {LEARNED}\n", ended.stderr
 
 
-@by_day(3, "test_slurm")
+@pytest.mark.turns(3)
 def test_slurm(cluster, tmp_path):
     text = batch_file(
         RECIPES / "slurm.sh", tmp_path, cluster | {"PATH": with_python(tmp_path, cluster["PATH"])},
@@ -61,7 +60,7 @@ def with_python(folder, path):
 
 
 @needs("mpirun.openmpi")
-@by_day(3, "test_open_mpi")
+@pytest.mark.turns(3)
 def test_open_mpi():
     line = commands("mpirun.md")[0]
     assert line.startswith("mpirun -n 4 python")
@@ -70,13 +69,13 @@ def test_open_mpi():
 
 
 @needs("mpiexec.hydra")
-@by_day(3, "test_hydra")
+@pytest.mark.turns(3)
 def test_hydra():
     assert f"2 processes, 4 devices: {LEARNED}\n" in started(commands("mpirun.md")[2], 2)
 
 
 @needs("mpiexec.hydra")
-@by_day(3, "test_hydra_with_an_address")
+@pytest.mark.turns(3)
 def test_hydra_with_an_address():
     """As for several machines, on this one."""
     several = commands("mpirun.md")[3].replace("-f hosts ", "")

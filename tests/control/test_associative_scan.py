@@ -14,6 +14,8 @@ from tests.helpers.errors import message
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 MATRICES = np.random.default_rng(0).normal(size=(2, 4, 2, 2)).astype(np.float32)
 
 

@@ -29,6 +29,8 @@ from tests.helpers.eager import array, total
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 
 def close(got, wanted, tol=1e-5):
     got_leaves, wanted_leaves = jax.tree.leaves(got), jax.tree.leaves(wanted)

@@ -18,6 +18,8 @@ from tests.helpers.errors import message
 from tests.helpers.same_as_jax import JAX, OURS, close
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 GRID = np.array(sw.devices()).reshape(4, 2)
 MESH = Mesh(GRID, ("x", "y"))
 X = np.arange(16, dtype=np.float32).reshape(8, 2)

@@ -24,6 +24,8 @@ from shardwise._src.transforms import stage
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
+pytestmark = pytest.mark.turns(2)
+
 THREADS, ROUNDS = 8, 12
 V = np.linspace(0.1, 1.0, 5, dtype=np.float32)
 

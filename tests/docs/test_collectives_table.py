@@ -18,6 +18,8 @@ from tests.helpers.contexts import CONTEXTS, KINDS, REFUSED, XS
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 CELLS = [
     (c, f, k, i) for f in dict.fromkeys(form.name for form in FORMS) for c in CONTEXTS
     for k in KINDS for i in range(sum(form.name == f for form in FORMS))

@@ -23,6 +23,8 @@ from tests.docs.test_docs import ROOT, program_of
 from tests.helpers.meshes import mesh_of
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 DOCUMENT = ROOT / "docs" / "manual_parallelism.md"
 ROWS, ALL = P("x"), P()
 COUNTS = [1, 2, 4, 8]

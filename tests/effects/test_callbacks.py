@@ -25,6 +25,8 @@ from shardwise._src.runtime.callbacks import CallbackError
 from shardwise.experimental import io_callback
 from tests.helpers.beside_jax import ours, theirs
 
+pytestmark = pytest.mark.turns(2)
+
 SCALAR = sw.ShapeDtypeStruct((), np.float32)
 SECONDS = 60
 

@@ -16,6 +16,8 @@ from shardwise.explain import collectives
 from shardwise.sharding import AxisType, Mesh
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEVICES = np.array(sw.devices()[:8])
 BOTH = {"batch": "data", "heads": "model", "mlp": "model", "embed": named.stored("data")}

@@ -2,6 +2,7 @@
 
     @pytest.mark.parametrize("name", sampled(NAMES, 1 / 3))
     @pytest.mark.parametrize("group", sampled(range(8), 2))     # of examples: see `searched`
+    @pytest.mark.turns(3)                                       # runs every third day
 
 What each run must see is not `sampled`. The choice walks through a fixed shuffle of the cases: of n
 cases, k a day, each has its turn within n / k days. The day is read once, when pytest starts, and
@@ -16,8 +17,6 @@ import random
 from collections.abc import Iterable
 from typing import TypeVar
 from zlib import crc32
-
-import pytest
 
 T = TypeVar("T")
 
@@ -55,7 +54,7 @@ def sampled(cases: Iterable[T], share: float, of: str = "") -> list[T]:
     return [case for i, case in enumerate(found) if i in turn]
 
 
-def by_day(days: int, name: str) -> pytest.MarkDecorator:
-    """Runs a test in a sweep, and otherwise every so many days; `name` is its own."""
-    turn = Choice.sweep or (Choice.day + crc32(name.encode())) % days == 0
-    return pytest.mark.skipif(not turn, reason="it has its turn on another day, and in sweeps")
+def has_its_turn(days: int, name: str) -> bool:
+    """Whether a test (`pytest.mark.turns(days)`) runs: in a sweep, and otherwise every so many
+    days."""
+    return Choice.sweep or (Choice.day + crc32(name.encode())) % days == 0

@@ -14,6 +14,8 @@ from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(0)
 SIZES = {"i": 2, "j": 3}
 X = np.arange(1, 5, dtype=np.float32)

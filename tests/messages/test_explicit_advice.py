@@ -21,6 +21,8 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 MESH = sw.make_mesh((4, 2), ("x", "y"))
 SQUARE = np.arange(64, dtype=np.float32).reshape(8, 8)
 

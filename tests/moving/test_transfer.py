@@ -19,6 +19,8 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.meshes import BACK, DEVICES, HALF, MESH, OTHER, REVERSED, SHUFFLED
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 THREE = Mesh(DEVICES[[6, 1, 3]], ("t",))
 
 PLACES = {

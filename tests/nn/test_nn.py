@@ -17,6 +17,8 @@ from shardwise.testing import check_grads
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 F32 = np.float32
 EDGES = np.array(
     [-100, -20, -6, -3, -1.5, -1, -0.5, -0.0, 0, 1e-8, 0.5, 1, 2, 3, 6, 7, 20, 100], F32

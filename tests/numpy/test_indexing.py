@@ -22,6 +22,8 @@ from shardwise._src.types.sharding import NamedSharding
 from tests.helpers.sampling import sampled
 from tests.helpers.searched import searched
 
+pytestmark = pytest.mark.turns(2)
+
 
 def array(x):
     return EAGER.array(np.asarray(x))

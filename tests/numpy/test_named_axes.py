@@ -13,6 +13,8 @@ from tests.helpers.errors import fails
 from tests.helpers.same_as_jax import JAX, OURS, close
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(0)
 LINE = Mesh(np.array(sw.devices()[:4]), ("i",))
 GRID = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "j"))

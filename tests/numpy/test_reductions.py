@@ -15,6 +15,8 @@ from shardwise._src.base.config import enable_x64
 from tests.helpers.oracle import cases
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(3)
 NAN = np.nan
 VALUES = {

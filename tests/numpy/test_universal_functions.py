@@ -13,6 +13,8 @@ from tests.helpers.errors import message
 from tests.helpers.oracle import compare
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 MODULES = (unary, floats, binary)
 
 

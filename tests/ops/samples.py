@@ -7,6 +7,7 @@ from tests.ops import (
     samples_arrays,
     samples_basis,
     samples_elementwise,
+    samples_fourier,
     samples_matrices,
     samples_random,
     samples_reduce,
@@ -19,6 +20,7 @@ SAMPLES: dict[str, list[Sample]] = {
     **samples_reduce.SAMPLES,
     **samples_random.SAMPLES,
     **samples_matrices.SAMPLES,
+    **samples_fourier.SAMPLES,
 }
 
 # Ops that cannot be checked alone, with the reason.

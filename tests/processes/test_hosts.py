@@ -9,8 +9,6 @@ import uuid
 
 import pytest
 
-from tests.helpers.sampling import by_day
-
 PORT = 23456
 PROGRAM = """
 import sys, time
@@ -18,7 +16,6 @@ import numpy as np
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
-from tests.helpers.sampling import by_day
 
 rank, beat = int(sys.argv[1]), float(sys.argv[2])
 sw.config.update("num_cpu_devices", 2)
@@ -93,7 +90,7 @@ def ended(running, seconds=40):
     return results
 
 
-@by_day(3, "test_two_hosts_compute_together")
+@pytest.mark.turns(3)
 def test_two_hosts_compute_together(hosts, tmp_path):
     first, second = ended(started(tmp_path, hosts[0], "20"))
     assert first[0] == second[0] == 0, first[2] + second[2]

@@ -19,7 +19,6 @@ from shardwise._src.runtime.backend import JAXLIB_VERSION
 from shardwise._src.runtime.processes import HAS_TLS, Coordinator
 from shardwise._version import __version__
 from shardwise.testing import run_processes
-from tests.helpers.sampling import by_day
 
 pytestmark = pytest.mark.processes
 CLEAN = {
@@ -209,7 +208,7 @@ def test_twice_and_too_late():
     ]
 
 
-@by_day(2, "test_a_port_that_is_taken_and_an_address_where_nobody_is")
+@pytest.mark.turns(2)
 def test_a_port_that_is_taken_and_an_address_where_nobody_is():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port, free = taken.getsockname()[1], free_port()
@@ -247,7 +246,7 @@ class Page(BaseHTTPRequestHandler):
         pass
 
 
-@by_day(2, "test_a_stranger_at_the_port")
+@pytest.mark.turns(2)
 def test_a_stranger_at_the_port():
     """A web server answers with a page; others close the connection, or say nothing."""
     server = HTTPServer(("127.0.0.1", 0), Page)
@@ -515,7 +514,7 @@ def test_garbage_does_not_disturb_the_coordinator():
     assert len(counted) > len(GARBAGE)
 
 
-@by_day(2, "test_a_worker_connects_as_soon_as_its_coordinator_is_there")
+@pytest.mark.turns(2)
 def test_a_worker_connects_as_soon_as_its_coordinator_is_there():
     port = free_port()
     began = []

@@ -26,6 +26,8 @@ from shardwise._src.types.sharding import NamedSharding
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 F32 = np.float32
 N = (300,)
 LOGITS = np.random.default_rng(0).normal(size=(5, 7)).astype(F32)

@@ -17,6 +17,8 @@ from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 KEY = random.key(7)
 SAMPLERS = {
     "bits": random.bits,

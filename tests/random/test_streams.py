@@ -17,6 +17,8 @@ from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 SHAPES = [(), (0,), (1,), (3,), (101,), (4, 5), (0, 3), (2, 3, 7)]
 FORMS = pytest.mark.parametrize("partitionable", [True, False])
 

@@ -21,6 +21,8 @@ from shardwise import lax
 from shardwise.ad_checkpoint import saved_residuals
 from shardwise.experimental.state import run_state
 
+pytestmark = pytest.mark.turns(2)
+
 X = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
 
 

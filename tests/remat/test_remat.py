@@ -18,6 +18,8 @@ from tests.helpers.errors import message
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 W = np.random.RandomState(0).standard_normal((3, 3)).astype(np.float32)
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 

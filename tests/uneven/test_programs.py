@@ -17,6 +17,8 @@ from tests.helpers.meshes import mesh_of
 from tests.helpers.sampling import sampled
 from tests.helpers.searched import searched
 
+pytestmark = pytest.mark.turns(2)
+
 MESHES = [(1, 3), (5, 1), (7, 1), (8, 1), (2, 2), (2, 3), (4, 2), (2, 4)]
 SPECS = [P("a"), P("b"), P(None, "a"), P("a", "b"), P("b", "a"), P(("a", "b")), P(None, ("b", "a"))]
 

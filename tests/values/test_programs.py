@@ -9,6 +9,8 @@ import pytest
 from tests.helpers.sampling import sampled
 from tests.values.programs.sweep import sweep
 
+pytestmark = pytest.mark.turns(2)
+
 EACH = 25
 GROUPS = 120
 

@@ -8,6 +8,8 @@ from tests.helpers.sampling import sampled
 from tests.values.structure import Case, Input, sweep
 from tests.values.structure_families import PARTS, part
 
+pytestmark = pytest.mark.turns(2)
+
 
 @pytest.mark.parametrize("number", sampled(range(PARTS), 3))
 def test_values_are_those_of_one_device(number):

@@ -1,6 +1,7 @@
-"""Calls of kernels that are no instructions of XLA: LAPACK's on CPU.
+"""Calls of kernels that are no instructions of XLA, and of instructions that it does not split.
 
     lu, pivots, info = e.lapack("getrf", [x], ins, outs, batch=1)
+    (y,) = e.batches("stablehlo.fft %0, type = FFT, length = [8]", [x], ins, outs, batch=1)
 
 Leading dimensions are batches, and are split over devices without any communication: each device
 calls the kernel on its own. The others are whole on each device, and matrices lie column by column
@@ -10,11 +11,13 @@ there, as LAPACK has them.
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.lowering.text import tensor_text
-from shardwise._src.runtime import lapack
+from shardwise._src.lowering.text import element_text, tensor_text
+from shardwise._src.runtime import batches, lapack
 from shardwise._src.types.array_type import ArrayType
 
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
@@ -26,6 +29,31 @@ class Kernels:
     devices: int
     constant: Callable[[Any, ArrayType], str]
     lets: Callable[[str, int], list[str]]
+    whole: Callable[[str, ArrayType, Sequence[int]], str]
+    platform: str
+
+    def batches(
+        self, text: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType], *,
+        batch: int,
+    ) -> list[str]:
+        """An instruction each of whose leading dimensions is split as it comes.
+
+        text: with operands %0, %1, …, without types. batch: how many leading dimensions all
+        operands and results share; the others are whole on each device.
+        """
+        types = f"({', '.join(map(tensor_text, ins))}) -> ({', '.join(map(tensor_text, outs))})"
+        xs = [self.whole(x, t, range(batch, t.ndim)) for x, t in zip(xs, ins, strict=True)]
+        if self.devices == 1 or not batch or self.platform != "cpu":
+            written = re.sub(r"%(\d+)", lambda found: xs[int(found[1])], text)
+            return self.lets(f"{written} : {types}", len(outs))
+        batches.register()
+        elements = [[element_text(t.dtype) for t in side] for side in (ins, outs)]
+        config = json.dumps(batches.config(text, *elements))
+        return self.lets(
+            f"stablehlo.custom_call @{batches.TARGET}({', '.join(xs)}) {{api_version = 2 : i32, "
+            f"backend_config = {config}, sdy.sharding_rule = {_rule(ins, outs, batch)}}} : {types}",
+            len(outs),
+        )
 
     def lapack(
         self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType], *,

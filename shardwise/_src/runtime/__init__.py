@@ -7,6 +7,7 @@ come out. One module for each concern:
     host         host values as buffers, and buffers as host values
     memory       memory of large arrays on CPU
     lapack       kernels of linear algebra on CPU
+    batches      instructions that XLA does not split along batches
     modules      compile, execute, statistics, serialisation
     shardy       propagation of shardings
     shardings    our tilings as jaxlib shardings
