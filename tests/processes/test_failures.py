@@ -143,6 +143,26 @@ def test_another_order_just_before_the_end_is_told_of():
     assert "ends with status 75: what it computed last may be wrong." in said
 
 
+def test_an_interrupt_shows_the_lines_of_the_program():
+    results = run_processes(
+        """
+        import shardwise as sw
+        def step(x):
+            raise KeyboardInterrupt
+        if sw.process_index() == 1:
+            sw.jit(step)(1.0)
+        """,
+        2, expect=None, timeout=60,
+    )
+    trace = re.fullmatch(
+        r"Traceback \(most recent call last\):\n  File \S+program\.py\", line 6, in <module>\n"
+        r"    sw\.jit\(step\)\(1\.0\)\n  File \S+program\.py\", line 4, in step\n"
+        r"    raise KeyboardInterrupt\nKeyboardInterrupt\n",
+        re.sub(r"(?m)^ +[\^~]+\n", "", results[1].err),
+    )
+    assert trace, results[1].err
+
+
 def test_a_host_function_that_never_returns_is_shown():
     results = run_processes(
         """

@@ -228,7 +228,8 @@ def test_a_port_that_is_taken_and_an_address_where_nobody_is():
     )
     assert found[0] == (
         f"RuntimeError: initialize: the coordinator cannot listen at 127.0.0.1:{port}: Address "
-        "already in use. Is another program at this port, or the address not of this machine?"
+        "already in use. Is another program at this port, or a process that takes itself for "
+        "process 0, too, or is the address not of this machine?"
     )
     assert found[1] == nobody.format(f"127.0.0.1:{free}", "Connection refused")
     unknown = ("Name or service not known", "Temporary failure in name resolution")

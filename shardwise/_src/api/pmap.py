@@ -170,9 +170,17 @@ def _mesh(call: Call) -> Mesh:
             f"{own.what}: the mapped axis has size {size}, and there "
             f"{'is' if len(found) == 1 else 'are'} {counted(len(found), 'device')}. Each index has "
             "a device of its own: give fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
-            "shardings."
+            f"shardings.{_of_own_rows(size, found)}"
         )
     return Mesh(np.array(found[:size], object), (_name(own.axis_name),))
+
+
+def _of_own_rows(size: int, devices: Sequence[Any]) -> str:
+    """Of rows of this process, where those of all were asked for: how to pass them."""
+    mine = {d for d in devices if d.process_index == runtime.process_index()}
+    if size != len(mine) or len(mine) == len(devices):
+        return ""
+    return " Of several processes each passes the indices of its own devices without `devices`."
 
 
 def _is_of_all(own: Options) -> bool:

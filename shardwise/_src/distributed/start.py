@@ -303,7 +303,8 @@ def start_coordinator(
     except OSError as error:
         raise RuntimeError(
             f"initialize: the coordinator cannot listen at {at(listen_at, listen_port)}: {error}. "
-            "Is another program at this port, or the address not of this machine?"
+            "Is another program at this port, or a process that takes itself for process 0, too, "
+            "or is the address not of this machine?"
         ) from None
 
 
@@ -463,11 +464,11 @@ def _at_exit() -> None:
     before = sys.excepthook
 
     def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if isinstance(error, ProcessFailureError):
+        if isinstance(error, ProcessFailureError | KeyboardInterrupt):
             trace = users_frames(trace)
         of: BaseException | None = error
         while of is not None:
-            if isinstance(of, ProcessFailureError):
+            if isinstance(of, ProcessFailureError | KeyboardInterrupt):
                 of.__traceback__ = users_frames(of.__traceback__)
             of = of.__cause__ or of.__context__
         before(kind, error, trace)

@@ -162,6 +162,11 @@ def pmaps_of_own_rows():
                     "for each device of its own; `devices=` says which devices, of all or of this "
                     "process."):
             sw.pmap(lambda v: v)(rows)
+        with raises(ValueError, f"pmap of <lambda>: the mapped axis has size {PER}, and there are "
+                    "4 devices. Each index has a device of its own: give fewer, or use "
+                    "`shardwise.vmap`, or `shardwise.jit` with shardings. Of several processes "
+                    "each passes the indices of its own devices without `devices`."):
+            sw.pmap(lambda v: v, devices=DEVICES)(rows[own])
         with raises(ValueError, "pmap of <lambda>: over the devices of several processes each "
                     "passes rows of its own, which are joined before the call, but it is inside "
                     "of a transformation. Say which devices it is over: "
