@@ -170,7 +170,8 @@ def _differ(first: str, second: str) -> str:
     return (
         f"the processes do not run the same program (launch 3): process {first}; process {second}. "
         "All processes must launch the same programs over the same devices in the same order: look "
-        "for an `if` on process_index(), a set or dict in another order, data or flags that differ."
+        "for an `if` on process_index(), threads, a set or dict in another order, data or flags "
+        "that differ."
     )
 
 

@@ -29,6 +29,7 @@ from shardwise._src.distributed.recorder import Recorder, record_of
 from shardwise._src.distributed.speech import flush, say
 from shardwise._src.distributed.stacks import THREAD, stacks, user_line
 from shardwise._src.messages.source import Site, describe, user_site
+from shardwise._src.runtime.callbacks import CallbackError
 from shardwise._src.runtime.processes import RuntimeFailure, break_connections, is_about_peers
 
 BEAT = 0.25  # seconds
@@ -303,7 +304,8 @@ class Watch:
 
     def explain(self, error: BaseException) -> BaseException:
         """What a failure of the runtime was about: another process, or the error itself."""
-        if not isinstance(error, RuntimeFailure) or not is_about_peers(error):
+        own = not isinstance(error, RuntimeFailure) or isinstance(error, CallbackError)
+        if own or not is_about_peers(error):
             return error
         if not self.failures:
             line = str(error).partition("\n")[0]

@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,7 @@ import numpy as np
 from jaxlib import _jax
 
 from shardwise._src.base.errors import Documented
+from shardwise._src.runtime import processes
 from shardwise._src.runtime.forks import forgotten_by_fork
 
 LIMIT = 32  # launches whose calls need not be over
@@ -81,15 +82,20 @@ def _bits(x: np.ndarray) -> np.ndarray:
 class HostCalls:
     """The host functions of one compiled program.
 
-    functions: called with NumPy arrays, for a tuple of such; with `title`, for messages; and
-               `blank(n)`, results of no meaning, where there are several devices.
+    functions: called with NumPy arrays, for a tuple of such; with `title`, for messages; `results`;
+               and `blank(n)`, results of no meaning, where there are several devices.
+    devices:   of the program, by number.
+    span:      their processes, if there are several.
     ordered:   whether some calls come after all those of programs launched before.
     """
 
-    __slots__ = ("entries", "_ordered", "_lock", "_failure", "_blanks", "_end")
+    __slots__ = ("entries", "_span", "_ordered", "_lock", "_failure", "_blanks", "_end")
 
-    def __init__(self, functions: Sequence[Callable[..., Any]], devices: int, ordered: bool):
+    def __init__(
+        self, functions: Sequence[Any], devices: int, span: tuple[int, ...] | None, ordered: bool
+    ):
         guard = self._alone if devices == 1 else functools.partial(self._among, devices)
+        self._span = span if any([f.results for f in functions]) else None
         self.entries = [functools.partial(guard, f) for f in functions]
         self._ordered = ordered
         self._lock = None if devices == 1 else threading.Lock()
@@ -138,8 +144,11 @@ class HostCalls:
             results, token = _launched(raw, buffers, handlers)
             token.block_until_ready()
             failure, self._failure = self._failure, None
+        told = [] if self._span is None else _told(self._span, failure)
         if failure is not None:
             raise failure
+        for text in filter(None, told):
+            raise CallbackError(text)
         return results
 
     def _start(self, raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
@@ -150,6 +159,16 @@ class HostCalls:
             raise known from known.__cause__
         _pending.add(token, self._ordered)
         return results
+
+
+def _told(span: tuple[int, ...], failure: CallbackError | None) -> list[str]:
+    """What failed in each of the processes of a program that all have run."""
+    gate = processes.gate()
+    if gate is None:
+        return []
+    link = processes.link()
+    own = "" if failure is None or link is None else f"{failure} (in process {link.index})"
+    return gate.meet("the end of host functions", span=span, payload=own)
 
 
 def _launched(raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> tuple[list[Any], Any]:

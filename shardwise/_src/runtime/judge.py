@@ -166,7 +166,7 @@ class Judge:
             f"the processes do not run the same program{at}: {self.peers[a].name} comes to "
             f"{first}; {self.peers[b].name} to {second}.{why} All processes must launch the same "
             "programs over the same devices in the same order: look for an `if` on "
-            "process_index(), a set or dict in another order, data or flags that differ."
+            "process_index(), threads, a set or dict in another order, data or flags that differ."
         )
         self._fail(ranks_of(key), "differ", [a, b], text)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -191,11 +191,13 @@ def _result_shapes(hlo: str) -> list[tuple[int, ...]]:
 
 def compile_text(
     client: Any, text: str, devices: tuple[Any, ...], options: Any,
-    callbacks: Sequence[Callable[..., Any]] = (), ordered: bool = False,
+    callbacks: Sequence[Any] = (), ordered: bool = False,
 ) -> LoadedModule:
     """Compiles a module; `callbacks` are the host functions that it calls, by number."""
     where = _jax.DeviceList(devices)
-    calls = HostCalls(callbacks, len(devices), ordered) if callbacks else None
+    calls = None
+    if callbacks:
+        calls = HostCalls(callbacks, len(devices), processes.span_of(devices), ordered)
     try:
         if calls is not None:  # jaxlib takes them with a parsed module only
             module = parsed(text)

@@ -90,8 +90,10 @@ class Gate(Protocol):
         """Waits until a raw buffer is computed."""
         ...
 
-    def meet(self, name: str, value: str = "", span: Sequence[int] | None = None) -> Any:
-        """Waits until all processes of a set are here, with the same value, too."""
+    def meet(
+        self, name: str, value: str = "", span: Sequence[int] | None = None, *, payload: str = ""
+    ) -> Any:
+        """Waits until all processes of a set are here, with the same value; gives the payloads."""
         ...
 
     def explain(self, error: BaseException) -> BaseException:
