@@ -406,6 +406,7 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.windows import hamming as hamming
     from shardwise._src.numpy.windows import hanning as hanning
     from shardwise._src.numpy.windows import kaiser as kaiser
+    from shardwise.numpy import fft as fft
     from shardwise.numpy import linalg as linalg
 
 lazy_names(__name__)

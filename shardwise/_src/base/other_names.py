@@ -46,7 +46,7 @@ _OTHER = {
 }
 # What JAX has, and this library not yet; the first ones are in NumPy or SciPy, too.
 _ON_THE_HOST = frozenset((
-    "apply_along_axis apply_over_axes cholesky det eig eigh eigvals eigvalsh fft frompyfunc inv "
+    "apply_along_axis apply_over_axes cholesky det eig eigh eigvals eigvalsh frompyfunc inv "
     "lstsq matrix_rank packbits pinv polydiv polyfit qr roots scipy slogdet solve svd svdvals "
     "tensorinv tensorsolve unpackbits vectorize"
 ).split())

@@ -24,7 +24,7 @@ def config(text: str, ins: list[str], outs: list[str]) -> str:
     return json.dumps({"text": text, "ins": ins, "outs": outs})
 
 
-@functools.cache
+@functools.lru_cache(1)
 def register() -> None:
     """Makes the call known to XLA's partitioner, for CPU."""
     xc.register_custom_call_partitioner(TARGET, _of_users, _part, _of_operands, True)

@@ -9,7 +9,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 
-@functools.cache
+@functools.lru_cache(1)
 def register() -> None:
     """Makes them known. They call SciPy's LAPACK."""
     from jaxlib import lapack
