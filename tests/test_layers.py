@@ -33,7 +33,7 @@ ON_FIRST_USE = {
     *("absl", "click", "hashlib", "hypothesis", "IPython", "jaxlib", "matplotlib", "ml_dtypes"),
     "mpi4py",
     "opt_einsum",
-    *("psutil", "pytest", "rich", "scipy", "ssl", "tensorstore", "typer", "zarr"),
+    *("psutil", "pytest", "resource", "rich", "scipy", "ssl", "tensorstore", "typer", "zarr"),
 }
 
 SEAM = "shardwise._src.runtime"

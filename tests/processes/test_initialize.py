@@ -454,6 +454,36 @@ def test_a_time_of_heartbeats_that_does_not_count_is_told_of():
     )
 
 
+def test_options_that_are_set_too_late():
+    port = free_port()
+    [(out, _)] = run(HEAD + f"""
+    sw.config.update("wait_timeout_secs", 50.0)
+    attempt("127.0.0.1:{port}", 1, 0)
+    sw.config.update("wait_timeout_secs", 50.0)
+    for name, value in {{"wait_timeout_secs": 5.0, "compare_programs": False}}.items():
+        try:
+            sw.config.update(name, value)
+        except RuntimeError as error:
+            print(error)
+    """)
+    text = (
+        "{} cannot be set to {} any more: this process has joined others already. Set it before "
+        "`initialize` and the first use of a device, or by the environment variable SHARDWISE_{}."
+    )
+    assert out.splitlines() == [
+        "joined", text.format("wait_timeout_secs", "5.0", "WAIT_TIMEOUT_SECS"),
+        text.format("compare_programs", "False", "COMPARE_PROGRAMS"),
+    ]
+    results = run_processes("""
+    import shardwise as sw
+    sw.config.update("wait_timeout_secs", 5.0)
+    """, 1)
+    assert (
+        "UserWarning: wait_timeout_secs=5.0 does not count: `shardwise launch` has started the "
+        "coordinator with its own. Pass --wait-timeout-secs there." in results[0].err
+    )
+
+
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
 def test_addresses_of_ipv6():
     port = free_port()

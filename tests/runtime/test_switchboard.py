@@ -1,9 +1,14 @@
 """The switchboard, with as many processes as a machine for tests does not run."""
 
+import contextlib
+import json
+import resource
+import socket
 import tracemalloc
 
 from shardwise._src.runtime.coordinator import listening
 from shardwise._src.runtime.judge import Peer
+from shardwise._src.runtime.processes import Coordinator
 from shardwise._src.runtime.switchboard import Switchboard
 
 COUNT = 128
@@ -42,3 +47,27 @@ def test_long_programs_of_many_processes_are_little_to_remember():
     for open_one in (board.listener, board.selector, board._waker, board._wakened):
         open_one.close()
     assert used < 8 << 20, f"{used / 2**20:.0f} MiB"
+
+
+def test_a_coordinator_takes_more_connections_than_programs_usually_may_have():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    try:
+        coordinator = Coordinator(
+            "127.0.0.1", 0, count, heartbeat=20, arrival=20, patience=30, deadline=60
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1024), hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        stack.callback(coordinator.stop)
+        socks = []
+        for rank in range(count):
+            sock = socket.create_connection(("127.0.0.1", coordinator.port), timeout=10)
+            socks.append(stack.enter_context(sock))
+            about = {"rank": rank, "count": count, "host": "h", "pid": 1, "versions": "v"}
+            sock.sendall(json.dumps({"op": "join", "left": 9, "timeout": 9, **about}).encode())
+            sock.sendall(b"\n")
+        with socks[-1].makefile() as lines:
+            assert json.loads(lines.readline())["op"] == "go"

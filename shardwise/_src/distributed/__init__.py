@@ -2,6 +2,7 @@
 
     cluster     where this process stands, as the cluster's environment says
     start       `initialize`, `shutdown`
+                (`settings`: options that count then; `tls`: the files for it)
     channel     the connection to the coordinator
     watch       launches, waits and beats; what happens when another process fails
     launcher    `shardwise launch`: generations of processes, restarts

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from shardwise._src.distributed import cluster, start
+from shardwise._src.distributed import cluster, settings, start
 from shardwise._src.runtime import backend
 
 
@@ -17,3 +17,4 @@ def join_if_launched() -> None:
 
 
 backend.before_start = join_if_launched
+settings.guard_all(start.is_initialized)

@@ -28,14 +28,8 @@ from shardwise._src.distributed.guard import Guard
 from shardwise._src.distributed.nodes import Nodes, Problem, Said, joining
 from shardwise._src.distributed.output import write
 from shardwise._src.distributed.reports import Report, signal_name, verdict
-from shardwise._src.distributed.start import (
-    Tls,
-    listen_host,
-    start_coordinator,
-    tls_context,
-    tls_files,
-    warn_of_strangers,
-)
+from shardwise._src.distributed.start import listen_host, start_coordinator, warn_of_strangers
+from shardwise._src.distributed.tls import Tls, tls_context, tls_files
 from shardwise._src.distributed.workers import Crew, Plan, adopt_orphans, descendants
 from shardwise._src.runtime import coordinator, processes
 

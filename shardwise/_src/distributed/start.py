@@ -6,22 +6,23 @@ import atexit
 import logging
 import os
 import socket
-import ssl
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwise._src.base import config
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.base.warn import warn
+from shardwise._src.distributed import settings
 from shardwise._src.distributed.arguments import complete, partition, resolve, variable
 from shardwise._src.distributed.channel import Channel, Refused, connect, joined
 from shardwise._src.distributed.cluster import Place, at
 from shardwise._src.distributed.speech import say
 from shardwise._src.distributed.stacks import line_raised, users_frames
+from shardwise._src.distributed.tls import Tls, tls_context, tls_files
 from shardwise._src.distributed.watch import Watch
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.runtime import backend, processes
@@ -31,15 +32,6 @@ from shardwise._version import __version__
 _log = logging.getLogger("shardwise.distributed")
 HEARTBEAT = 20  # seconds, by default
 SETTLED_WITHIN = 60.0  # seconds, at the end of a process that has hardly begun
-
-
-class Tls(NamedTuple):
-    """The files for TLS between processes, and what the URI names of peers must begin with."""
-
-    cert: str
-    key: str
-    ca: str
-    uri_prefix: str | None
 
 
 @dataclass(frozen=True)
@@ -183,6 +175,7 @@ def initialize(
         )
     _enter(found.cluster, place, host, port, channel, answer, coordinator, deadline, tls, part)
     _State.patience = shutdown_timeout_seconds
+    settings.guard_all(is_initialized)
     _at_exit()
 
 
@@ -214,47 +207,6 @@ def address_of(name: str, address: str) -> tuple[str, int]:
 
 def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
-
-
-def tls_files(
-    cert: Any = None, key: Any = None, ca: Any = None, prefix: Any = None,
-    demanded: bool | None = None,
-) -> Tls | None:
-    """The files for TLS, as given or by flags; None for none."""
-    given = {
-        "mtls_cert_file": cert or config.mtls_cert_file.value,
-        "mtls_key_file": key or config.mtls_key_file.value,
-        "mtls_ca_file": ca or config.mtls_ca_file.value,
-    }
-    prefix = prefix or config.mtls_peer_uri_prefix.value
-    missing = [name for name, value in given.items() if not value]
-    if len(missing) == 3:
-        if config.distributed_verify_secure_credentials.value if demanded is None else demanded:
-            raise ValueError(
-                "initialize: verify_secure_credentials asks for TLS: pass mtls_cert_file, "
-                "mtls_key_file and mtls_ca_file."
-            )
-        return None
-    if missing:
-        raise ValueError(
-            f"initialize: {', '.join(missing)} missing: TLS needs the certificate of this process, "
-            "its key, and the authority that peers' certificates are signed by."
-        )
-    if not processes.HAS_TLS:
-        raise RuntimeError(
-            f"initialize: jaxlib {backend.JAXLIB_VERSION} has no TLS between processes; 0.11 and "
-            "later have (Python 3.12 and later)."
-        )
-    for name, path in given.items():
-        if not os.path.isfile(path):
-            raise ValueError(f"initialize: {name}: there is no file {str(path)!r}.")
-    if prefix is not None and not prefix.endswith("/"):
-        raise ValueError(
-            f"initialize: mtls_peer_uri_prefix must end with '/', or names that go on after it "
-            f"would fit, too; got {prefix!r}."
-        )
-    cert, key, ca = map(str, given.values())
-    return Tls(cert, key, ca, prefix)
 
 
 def listen_host(host: str) -> str:
@@ -354,17 +306,6 @@ def _why_unreached(place: Place) -> str:
             "another one? It must be that of the machine of process 0."
         )
     return "Process 0 starts it there: is that running, and can this machine reach the address?"
-
-
-def tls_context(tls: Tls | None) -> ssl.SSLContext | None:
-    if tls is None:
-        return None
-    context = ssl.create_default_context(cafile=tls.ca)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_cert_chain(tls.cert, tls.key)
-    if tls.uri_prefix is not None:
-        context.check_hostname = False
-    return context
 
 
 def _enter(

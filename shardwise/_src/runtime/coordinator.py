@@ -101,11 +101,23 @@ def starter(board: Switchboard, asked: dict[str, Any]) -> Callable[[], None]:
     return start
 
 
+def allow_connections() -> None:
+    """Has this process hold as many connections as the system lets it: two of each process."""
+    try:
+        import resource  # not on all systems
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (ImportError, OSError, ValueError):
+        return
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; this ends after it
     parent = open(0, "rb", buffering=0)  # noqa: SIM115 (unbuffered: the selector looks at it)
     asked = json.loads(parent.readline())
     sys.path[:] = asked["path"]
+    allow_connections()
     try:
         board = Switchboard(asked, listening(asked["host"], asked["port"]), tls_context(asked))
     except OSError as error:
