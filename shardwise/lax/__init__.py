@@ -91,6 +91,8 @@ if TYPE_CHECKING:
     from shardwise._src.lax.elementwise import sub as sub
     from shardwise._src.lax.elementwise import tan as tan
     from shardwise._src.lax.elementwise import tanh as tanh
+    from shardwise._src.lax.fourier import FftType as FftType
+    from shardwise._src.lax.fourier import fft as fft
     from shardwise._src.lax.indexing import GatherDimensionNumbers as GatherDimensionNumbers
     from shardwise._src.lax.indexing import GatherScatterMode as GatherScatterMode
     from shardwise._src.lax.indexing import ScatterDimensionNumbers as ScatterDimensionNumbers

@@ -1,0 +1,50 @@
+"""Fourier transforms over the last dimensions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+from shardwise._src.base.errors import did_you_mean
+from shardwise._src.core.fused import one_program
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import cast, promote_inexact
+from shardwise._src.ops import fft as ops
+from shardwise._src.ops.fft import FftType as FftType
+from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import complex_dtype
+
+
+def _kind(fft_type: FftType | str) -> FftType:
+    names = [kind.name for kind in FftType]
+    if isinstance(fft_type, str) and fft_type.upper() in names:
+        return FftType[fft_type.upper()]
+    if isinstance(fft_type, int) and not isinstance(fft_type, bool) and fft_type in [*FftType]:
+        return FftType(fft_type)
+    hint = did_you_mean(fft_type.upper(), names) if isinstance(fft_type, str) else ""
+    raise ValueError(
+        f"lax.fft: fft_type must be one of {', '.join(names)}, as a name or an FftType; got "
+        f"{fft_type!r}.{hint}"
+    )
+
+
+@one_program
+def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
+    """A discrete Fourier transform over the last one to three dimensions.
+
+    Args:
+      x: floating or complex values of 32 bits each, or 64; for RFFT real ones.
+      fft_type: FFT, IFFT (divided by the number of elements), RFFT of real values to the first
+        n // 2 + 1 terms along the last dimension, or IRFFT back from these.
+      fft_lengths: of the dimensions of the signal; those of `x` must fit.
+
+    Raises:
+      ValueError: if the dimensions of `x` do not fit, or for an unknown kind.
+      TypeError: for a dtype that the kind does not take.
+    """
+    kind = _kind(fft_type)
+    lengths = tuple(map(operator.index, fft_lengths))
+    (x,) = promote_inexact(x)
+    if kind != FftType.RFFT:
+        x = cast(x, complex_dtype(type_of(x).dtype))
+    return ops.fft(x, kind=kind, lengths=lengths) if lengths else x
