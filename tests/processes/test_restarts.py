@@ -248,7 +248,8 @@ def a_port_that_is_taken():
         many = launch(*where, "--nodes", "2", "--node-rank", "0", source=SUM)
     assert (alone.status, alone.err) == (1, [
         f"shardwise launch: the coordinator cannot listen at 127.0.0.1:{port}: Address already in "
-        "use. Is another program at this port, or the address not of this machine?"
+        "use. Is another program at this port, or a process that takes itself for process 0, too, "
+        "or is the address not of this machine?"
     ])
     assert (many.status, many.err) == (1, [
         f"shardwise launch: the launcher cannot listen at 127.0.0.1:{port}: Address already in "

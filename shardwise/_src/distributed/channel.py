@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import socket
@@ -27,8 +28,10 @@ class Channel:
     The lock is for a single use at a time, which TLS needs of reading and sending together.
     """
 
-    def __init__(self, sock: Any):
+    def __init__(self, sock: Any, longest: float = math.inf):
+        """longest: bytes of a message that arrives; more is a ValueError of `read`."""
         sock.settimeout(None)
+        self._longest = longest
         self._sock = sock
         self._lock = threading.Lock()
         # Numbers of files may be large: `select` does not know those.
@@ -67,6 +70,8 @@ class Channel:
             self.closed = True
             return None
         *lines, self._left = (self._left + data).split(b"\n")
+        if len(self._left) > self._longest:
+            raise ValueError("a message without end")
         return [json.loads(line) for line in lines]
 
     def unread(self, messages: list[dict[str, Any]]) -> None:

@@ -26,6 +26,8 @@ from shardwise._version import __version__
 
 JOIN_WITHIN = 10.0  # seconds that a connection may take to say who it is
 LEAVE_WITHIN = 2.0  # seconds
+LONGEST = 1 << 22  # bytes of a message: the last lines of a process are in it
+NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Problem(Exception):
@@ -85,13 +87,13 @@ class Nodes:
             sock.settimeout(JOIN_WITHIN)
             secured = self._tls.wrap_socket(sock, server_side=True) if self._tls else sock
             secured.settimeout(None)
-            channel = Channel(secured)
+            channel = Channel(secured, LONGEST)
         except OSError:  # it is none of ours, or gone
             sock.close()
             return
         channel.keep_alive(self._plan.heartbeat)
         node = -1
-        with suppress(ValueError, KeyError, TypeError, AttributeError):  # strangers send anything
+        with suppress(*NONSENSE):  # strangers send anything
             node = self._admit(channel)
             while node >= 0 and (messages := channel.read(60.0)) is not None:
                 for message in messages:
