@@ -295,3 +295,26 @@ def test_a_line_that_somebody_types_fails_alone():
     said = "\n".join(r.err for r in results)
     assert [(r.status, r.out) for r in results] == [(0, "15.0\n15.0\n")] * 2, said
     assert last_line(results[1].err).startswith("NameError: name 'nmae' is not defined")
+
+
+@pytest.mark.parametrize("way", ["", "sw.distributed.shutdown()"])
+def test_a_program_that_nobody_waits_for_does_not_fail_unnoticed(way):
+    results = run_processes(
+        f"""
+        import os, signal, time
+        import shardwise as sw, shardwise.numpy as jnp
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+        x = jnp.arange(4.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+        f = sw.jit(lambda x: x.sum())
+        float(f(x))
+        if sw.process_index():
+            os.kill(os.getpid(), signal.SIGKILL)
+        y = f(x)
+        {way}
+        """,
+        2, devices=2, expect=None, timeout=60,
+    )
+    told = "\n".join(r.err for r in results)
+    assert [r.status for r in results] == [1 if way else 75, -9], told
+    ends = "ends with status 75: a program that it launched, and did not wait for, has failed."
+    assert ("ProcessFailureError: process 1" if way else ends) in results[0].err, told

@@ -372,21 +372,30 @@ def shutdown() -> None:
     """Leaves the other processes, when programs in flight, of which they need a part, have ended.
 
     Does nothing in a process that has not joined others.
+
+    Raises:
+      ProcessFailureError: a program in flight failed because of another process.
     """
     state, _State.here = _State.here, None
-    if state is not None:
-        _leave(state, False)
+    error = None if state is None else _leave(state, False)
+    if error is not None:
+        raise error
 
 
-def _leave(state: Here, failed: bool) -> None:
+def _leave(state: Here, failed: bool, for_good: bool = False) -> ProcessFailureError | None:
+    """Leaves the others; gives the error of a program that nobody has waited for.
+
+    for_good: this process ends, and says so by its status if there is such an error.
+    """
+    error = None
     if not failed:
-        if not state.watch.failures:
-            _finish_launches(_State.patience)
+        error = _finish_launches(_State.patience)
         _settle(state)
-    state.watch.leave(failed)
+    state.watch.leave(failed, for_good and error is not None)
     processes.part()
     if state.coordinator is not None:
         state.coordinator.release()
+    return error
 
 
 def _settle(state: Here) -> None:
@@ -424,7 +433,7 @@ def _at_exit() -> None:
     def end() -> None:
         state, _State.here = _State.here, None
         if state is not None:
-            _leave(state, bool(failure))
+            _leave(state, bool(failure), for_good=True)
 
 
 def _is_consequence(error: BaseException | None) -> bool:
@@ -434,11 +443,17 @@ def _is_consequence(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _finish_launches(seconds: float) -> None:
-    """Waits for programs in flight: other processes need this one's part of them."""
-    thread = threading.Thread(target=CPU_WINDOW.drain, daemon=True)
+def _finish_launches(seconds: float) -> ProcessFailureError | None:
+    """Waits for programs in flight: other processes need this one's part of them.
+
+    Gives the error of one that nobody waited for, if it failed because of another process.
+    """
+    found: list[BaseException | None] = []
+    thread = threading.Thread(target=lambda: found.append(CPU_WINDOW.drain()), daemon=True)
     thread.start()
     thread.join(seconds)
+    error = found[0] if found else None
+    return error if isinstance(error, ProcessFailureError) else None
 
 
 def _announce(failure: str, trace: Any, consequence: bool) -> None:

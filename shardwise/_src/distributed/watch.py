@@ -17,14 +17,14 @@ import queue
 import threading
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from shardwise._src.base.config import thread_guard
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.differences import program_text, program_types
+from shardwise._src.distributed.known import Failure, Launches, Meeting, Wait, checksum
 from shardwise._src.distributed.recorder import Recorder, record_of
 from shardwise._src.distributed.speech import flush, say
 from shardwise._src.distributed.stacks import THREAD, stacks, user_line
@@ -34,7 +34,6 @@ from shardwise._src.runtime.processes import RuntimeFailure, break_connections, 
 
 BEAT = 0.25  # seconds
 CROWD = 64  # processes; where there are more, they beat once a second
-RECENT = 40  # launches that a beat tells of: more than may be in flight
 MARK = 64  # launches after which their order is told of as one number
 PAUSED = 2.0  # seconds after which this process was not just busy
 GRACE = 1.0  # seconds that a wait has to end by itself after a failure
@@ -44,50 +43,10 @@ EXPLAINED_WITHIN = 8.0  # seconds to learn why a program failed
 DISMISSED_WITHIN = 2.0  # seconds that the coordinator has to answer a good-bye
 
 
-Wait = tuple[float, str, str]  # since when, of which kind, for what
-
-
-class Failure(NamedTuple):
-    """What the coordinator says of a failure.
-
-    kind: lost, followed (by what failed before), differ, absent, timeout, broken, or coordinator.
-    """
-
-    kind: str
-    ranks: tuple[int, ...]
-    text: str
-    at: float
-
-
-class Meeting:
-    """A wait of this process for others of a set."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.lock.acquire()
-        self.met = False
-        self.payloads: list[Any] = []  # what all came with, by rank
-        self.withdrawn = ""  # who did not come in time, in words
-
-
-class Launches:
-    """The launches over one set of processes."""
-
-    def __init__(self, ranks: Sequence[int]):
-        self.ranks = frozenset(ranks)
-        self.count = 0  # of launches
-        self.meetings = 0
-        self.known: dict[str, int] = {}  # programs that all have launched, by digest; a number each
-        self.order = 0  # of all launches, as one number
-        # number, digest, name, turn among the launches of all sets
-        self.recent: deque[tuple[int, str, str, int]] = deque(maxlen=RECENT)
-        self.sent = 0
-
-
 class Watch:
     """The gate (`runtime.processes.Gate`) of a process, and its voice.
 
-    compare: whether programs are compared before their first launch.
+    compare: whether programs are compared before their first launch, and values of hosts.
     silence: seconds without a word of the coordinator after which it counts as lost.
     """
 
@@ -140,7 +99,10 @@ class Watch:
             count = here.count = here.count + 1
             here.order = order = (here.order * 31 + number) & 0xFFFFFFFFFFFF
             turn = self._turn = self._turn + 1
-            here.recent.append((count, module.digest, module.name, turn))
+            digest = module.digest
+            if here.values:  # that processes put since the last launch
+                digest, here.values = f"{digest}:{here.values:x}", 0
+            here.recent.append((count, digest, module.name, turn))
             if count % MARK == 0:
                 here.recent.append((-count, str(order), module.name, turn))
             site = self._site = user_site()
@@ -153,6 +115,16 @@ class Watch:
                 return run()
             finally:
                 self._waits.pop(thread, None)
+
+    def note(self, span: tuple[int, ...], value: Any) -> None:
+        """Compares a host's value, a NumPy array, that all processes of a set put on devices.
+
+        It goes along with their next launch, of which the next beat tells.
+        """
+        if self.compare:
+            with self._order:
+                here = self._set(span)
+                here.values = checksum(value, here.values)
 
     def _first_launch(self, span: tuple[int, ...], here: Launches, module: Any) -> int:
         """Compares a program with what the other processes launch; gives its number."""
@@ -340,7 +312,7 @@ class Watch:
         try:
             self._watch()
         except Exception as error:  # nobody would hear of failures any more
-            self._end_process(f"what watches over it failed: {type(error).__name__}: {error}")
+            self.end_process(f"what watches over it failed: {type(error).__name__}: {error}")
 
     def _watch(self) -> None:
         beat, looked = 0.0, time.monotonic()
@@ -445,13 +417,13 @@ class Watch:
         self._channel.send({"op": "stacks", "number": message["number"], "text": text})
 
     def _on_dropped(self, message: dict[str, Any]) -> None:
-        self._end_process(f"the other processes have gone on without this one, {message['why']}")
+        self.end_process(f"the other processes have gone on without this one, {message['why']}")
 
     def _coordinator_lost(self) -> None:
         if self._leaving:
             self._dismissed.set()
         elif not self._ended:
-            self._end_process(
+            self.end_process(
                 "its connection to the coordinator closed: that was killed, or its machine or the "
                 "network is down"
             )
@@ -470,12 +442,13 @@ class Watch:
         stuck = [since for since, kind, _ in self.waiting() if kind == "launch"]
         late = [since for since in stuck if now - max(since, begun) > GRACE]
         if [since for since in late if now - max(since, begun) > LAST_RESORT]:
-            self._end_process("a wait for a result that cannot come does not end")
+            self.end_process("a wait for a result that cannot come does not end")
         if late and now - self._broken > GRACE:  # again: programs in flight may open new ones
             break_connections()
             self._broken = time.monotonic()
 
-    def _end_process(self, why: str) -> None:
+    def end_process(self, why: str) -> None:
+        """Ends it at once, with EXIT_STATUS."""
         if self._ended:
             return
         self.recorder.note("failure", why)
@@ -494,10 +467,11 @@ class Watch:
         self._beat(time.monotonic())  # with the last launches
         self._channel.send({"op": "leave", "how": how, "text": failed, "line": line})
 
-    def leave(self, failed: bool) -> None:
+    def leave(self, failed: bool, unfinished: bool = False) -> None:
         """Says good-bye, if it did not say already that it fails.
 
-        Ends the process if its last launches were not those of the others.
+        Ends the process if its last launches were not those of the others, or, `unfinished`, if one
+        that nobody waited for has failed.
         """
         if not failed:
             before = len(self.failures)
@@ -507,7 +481,9 @@ class Watch:
             self._channel.send({"op": "leave", "how": "finished", "text": "", "line": line})
             self._dismissed.wait(DISMISSED_WITHIN)
             if any(failure.kind == "differ" for failure in self.failures[before:]):
-                self._end_process("what it computed last may be wrong")
+                self.end_process("what it computed last may be wrong")
+            if unfinished:
+                self.end_process("a program that it launched, and did not wait for, has failed")
         self._ended = True
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * BEAT)

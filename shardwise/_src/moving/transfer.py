@@ -32,7 +32,7 @@ from shardwise._src.moving.regions import within_processes
 from shardwise._src.moving.replicas import agreed
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharding import reshard
-from shardwise._src.runtime import backend
+from shardwise._src.runtime import backend, processes
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize, float0, too_large
@@ -78,6 +78,7 @@ def put_host(
     if indices is not None and not indices:
         return handle(sig)
     if indices is not None and value.__class__ is np.ndarray and is_large(sig):
+        processes.note(sig.devices, value)
         return agreed(from_host(sig, value), what)
     try:
         host = np.asarray(value, dtype=sig.physical.dtype, order="C")
@@ -85,6 +86,7 @@ def put_host(
         raise too_large(value, sig.physical.dtype) from None
     if indices is None:
         return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
+    processes.note(sig.devices, host)
     parts = [host[index] for index in indices.values()]
     return agreed(put_parts(sig, parts, list(indices), apart), what)
 
@@ -198,7 +200,10 @@ def move(x: Any, target: Any) -> Array:
     if way != "between" and not target.has_addressable_devices:
         return handle(signature(x.aval, target, True))
     new = PLANS[way](x, target)
-    return agreed(new, "a value") if way == "host" and x.is_fully_addressable else new
+    if way == "host" and x.is_fully_addressable and not target.is_fully_addressable:
+        processes.note(new._sig.devices, x._value())
+        return agreed(new, "a value")
+    return new
 
 
 def _by_op(x: Array, target: Any) -> Array:

@@ -10,7 +10,6 @@ whichever devices the programs run on. A launch waits for the one that is `LIMIT
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 from typing import Any
 
 from shardwise._src.runtime import processes
@@ -54,11 +53,17 @@ class Window:
             if not _has_ended(output):
                 processes.wait(output)
 
-    def drain(self) -> None:
-        """Waits for all that is in flight."""
+    def drain(self) -> BaseException | None:
+        """Waits for all that is in flight; gives the first error that it ends with."""
+        first: BaseException | None = None
         while self._pending:
-            with suppress(IndexError, RuntimeError):
+            try:
                 processes.wait(self._pending.popleft())
+            except IndexError:  # another thread took the last one
+                break
+            except RuntimeError as error:
+                first = first or error
+        return first
 
 
 CPU_WINDOW = Window()

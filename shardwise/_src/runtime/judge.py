@@ -170,6 +170,21 @@ class Judge:
         )
         self._fail(ranks_of(key), "differ", [a, b], text)
 
+    def values_differ(self, key: str, a: int, b: int, name: str, number: int) -> None:
+        """Tells of two processes that put different values of the host before a launch."""
+        if (key, "differ") in self.told:
+            return
+        self.told.add((key, "differ"))
+        text = (
+            f"the processes put different values before program {name!r} (launch {number}): "
+            f"{self.peers[a].name} others than {self.peers[b].name}. A value of the host is one "
+            "for all processes: look for random numbers without a seed, an index or a file by "
+            "process_index(). `experimental.multihost_utils.broadcast_one_to_all` gives all the "
+            "value of one, `make_array_from_process_local_data` makes an array of the parts that "
+            "each has, and the option `check_replicas` shows the line."
+        )
+        self._fail(ranks_of(key), "differ", sorted((a, b)), text)
+
     def _mind_passed(self, key: str, ranks: Sequence[int]) -> None:
         """Fails a meeting that one of some cannot come to: it has launched something since."""
         for (other, _), meeting in list(self.meetings.items()):

@@ -7,6 +7,7 @@ nothing more.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -90,6 +91,10 @@ class Gate(Protocol):
         """Waits until a raw buffer is computed."""
         ...
 
+    def note(self, span: tuple[int, ...], value: Any) -> None:
+        """Compares a host's value that all processes of a set put on devices, before long."""
+        ...
+
     def meet(
         self, name: str, value: str = "", span: Sequence[int] | None = None, *, payload: str = ""
     ) -> Any:
@@ -162,6 +167,17 @@ def is_about_peers(error: BaseException) -> bool:
     """Whether a failure of the runtime may come from a process that is gone."""
     text = str(error)
     return any(word in text for word in ("Gloo", "gloo", "NCCL", "MPI", "onnection", "peer"))
+
+
+def note(devices: tuple[Any, ...], value: Any) -> None:
+    """To be called where all processes of some devices put a value of the host on these."""
+    if _State.gate is not None and (span := _span_of(devices)):
+        _State.gate.note(span, value)
+
+
+@functools.lru_cache(256)
+def _span_of(devices: tuple[Any, ...]) -> tuple[int, ...] | None:
+    return span_of(devices)
 
 
 def meet_to_start(platform: str) -> None:

@@ -316,7 +316,11 @@ class Switchboard(Judge):
             peer.order.update({turn: (key, i, name) for i, _, name, turn in recent if i > 0})
             for i, digest, name, _ in recent:
                 known = seen.setdefault(i, (digest, peer.rank, name))
-                if known[0] != digest:
+                if known[0] == digest:
+                    continue
+                if known[0].partition(":")[0] == digest.partition(":")[0]:
+                    self.values_differ(key, known[1], peer.rank, name, i)
+                else:
                     at = f"launch {i}" if i > 0 else f"another order of launches before {-i}"
                     doing = {known[1]: f"program {known[2]!r}", peer.rank: f"program {name!r}"}
                     self._differ(key, doing, at)
