@@ -1,6 +1,12 @@
 """Threads that launch programs over several processes."""
 
+import re
+
+import pytest
+
 from shardwise.testing import run_processes
+from tests.helpers.failures import normal, plain
+from tests.helpers.sampling import sampled
 
 
 def test_thread_guard_refuses_launches_of_other_threads():
@@ -29,3 +35,74 @@ def test_thread_guard_refuses_launches_of_other_threads():
         "same order, which threads do not guarantee. Launch it from the thread of the guard, or "
         "after it.\n28.0\n"
     ] * 2
+
+
+# Two threads, each with a program of its own; which of them launches first is said by `turns`.
+TWO = """
+import sys, threading, time
+import shardwise as sw, shardwise.numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+x = jnp.arange(8.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
+
+@sw.jit
+def first(x):
+    return x.sum()
+
+@sw.jit
+def second(x):
+    return (x + 1).sum()
+
+kind, programs = sys.argv[1], (first, second)
+if kind != "new":
+    float(first(x)), float(second(x))
+turns = [threading.Event(), threading.Event()]
+errors = []
+
+def launch(own, other):
+    try:
+        for number in range(100 if kind == "known" else 1):
+            turns[own].wait(), turns[own].clear()
+            results = [programs[own](x)]
+            if kind == "in flight":  # neither waits before both have launched
+                turns[other].set()
+            results = [float(y) for y in results]
+            turns[other].set()
+            time.sleep(0.01)
+    except sw.errors.ProcessFailureError as error:
+        errors.append(str(error))
+        turns[other].set()
+
+threads = [threading.Thread(target=launch, args=(i, 1 - i), name=f"thread {i}") for i in (0, 1)]
+for thread in threads:
+    thread.start()
+turns[sw.process_index()].set()  # the first of process 0, the second of process 1
+for thread in threads:
+    thread.join()
+print(*errors, sep="\\n")
+sys.exit(bool(errors))
+"""
+
+
+@pytest.mark.parametrize("kind", sampled(["new", "known", "in flight"], 1))
+def test_threads_that_launch_in_different_orders_are_told_so(kind):
+    results = run_processes(
+        TWO, 2, devices=2, args=[kind], timeout=60, patience=2, deadline=10, expect=None
+    )
+    told = "\n".join(r.err for r in results)
+    if kind == "in flight":  # it is known at the end, by one that waits for the other
+        assert 75 in [r.status for r in results], told
+        assert "ends with status 75: what it computed last may be wrong." in told
+    else:
+        # 75: of what one thread launched, nobody saw the failure, as the other one raised first.
+        assert {r.status for r in results} <= {1, 75}, told
+    said = [plain(text) for r in results for text in (r.out, r.err)]
+    pattern = (
+        r"the processes do not run the same program( \(launch \d+\))?: process 0 comes to "
+        r"program '(first|second)'[^;]*; process 1 to program '(first|second)'[^.]*\..* look for "
+        r"an `if` on process_index\(\), threads, a set or dict in another order, data or flags "
+        r"that differ\."
+    )
+    found = [match for text in said for match in re.finditer(pattern, normal(text))]
+    assert found and all(match[2] != match[3] for match in found), told
+    assert all(r.seconds < 20 for r in results)

@@ -466,6 +466,11 @@ class Watch:
         how = "followed" if consequence else "failed"
         self._beat(time.monotonic())  # with the last launches
         self._channel.send({"op": "leave", "how": how, "text": failed, "line": line})
+        with self._known:  # for handlers at exit, to which nobody comes any more
+            text = f"this process failed with {failed}, and the others end without it."
+            everyone = tuple(range(self.count))
+            self.failures.append(Failure("lost", everyone, text, time.monotonic()))
+            self._known.notify_all()
 
     def leave(self, failed: bool, unfinished: bool = False) -> None:
         """Says good-bye, if it did not say already that it fails.
