@@ -1,0 +1,55 @@
+"""docs/coverage.md: nothing that it says to be there is gone, and left-out names have reasons."""
+
+import fnmatch
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "coverage_page.py"
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("coverage_page", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_promises_nothing_that_is_not_there(tool):
+    text = tool.PAGE.read_text()
+    if f"from jax {jax.__version__}," not in text:
+        pytest.skip(f"the page is of another jax than {jax.__version__}")
+    found = tool.names()
+    numbers = re.search(r"Of (\d+) names, (\d+) are there", text)
+    assert len(found) == int(numbers[1])
+    assert sum(name.is_there for name in found) >= int(numbers[2])
+    missing = {name.path for name in found if not name.is_there}
+    told = re.findall(r"^\*\*`([\w.]+)`\*\*$(.*?)(?=^\*\*|^## )", text, re.MULTILINE | re.DOTALL)
+    rows = [(module, re.findall(r"`(\w+)`", names)) for module, names in told]
+    listed = {f"{module}.{name}" for module, names in rows for name in names}
+    assert missing <= listed, "run `python tools/coverage_page.py`"
+
+
+def test_what_is_left_out_exists(tool):
+    import pkgutil
+
+    modules = [m.name for m in pkgutil.walk_packages(jax.__path__, "jax.", onerror=lambda _: None)]
+    for pattern in tool.LEFT_OUT:
+        assert any(fnmatch.fnmatch(name, pattern) for name in modules), pattern
+    missing = [name.path for name in tool.names() if not name.is_there]
+    for pattern in tool.REASONS:
+        assert any(fnmatch.fnmatch(path, pattern) for path in missing), pattern
+
+
+def test_arguments_are_compared(tool):
+    def theirs(x, axis=None, *, out=None): ...
+
+    assert tool.missing_arguments(lambda x: x, theirs) == ("axis", "out")
+    assert tool.missing_arguments(lambda x, axis=0, out=None: x, theirs) == ()
+    assert tool.missing_arguments(lambda x, **others: x, theirs) == ()

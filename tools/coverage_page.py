@@ -1,0 +1,248 @@
+"""Writes docs/coverage.md: which public names of JAX, and of the array API standard, there are.
+
+    python tools/coverage_page.py
+
+JAX's are those of the installed jax, which development needs: what its modules define, or import
+under the name that it has (`from … import f as f`). A function without an argument of JAX's counts
+as absent. What is not to be there has its reason below; a test says that reasons fit.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import importlib
+import inspect
+import pkgutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "coverage.md"
+
+TEXT = """\
+# Names of JAX and of the array API standard
+
+This page is written by `tools/coverage_page.py` from jax {version}, the version that development
+needs. Modules for kernels, for bindings of MLIR and for TPUs are left out: see the end.
+
+A name counts as there if it is found at the same path below `shardwise`, and takes each argument
+that JAX's takes.
+
+"""
+
+# Modules that are left out as a whole, with the reason.
+LEFT_OUT = {
+    "jax.experimental.pallas*": "a language for kernels",
+    "jax.experimental.mosaic*": "a language for kernels",
+    "jax.extend.pallas*": "a language for kernels",
+    "jax.extend.mlir*": "bindings of MLIR",
+    "jax.interpreters.mlir": "bindings of MLIR",
+    "jax.lib*": "bindings of XLA",
+    "jax.extend.xla": "bindings of XLA",
+    "jax.extend.ifrt_programs": "bindings of XLA",
+    "jax.cloud_tpu_init": "for TPUs",
+    "jax.experimental.jax2tf*": "for TensorFlow",
+    "jax.tools*": "programs, not a library",
+    "jax.collect_profile": "a program, not a library",
+    "jax.experimental.source_mapper*": "of JAX's own programs and their dumps",
+    "jax.test_util": "for JAX's own tests",
+    "jax.experimental.sparse.test_util": "for JAX's own tests",
+    "jax.version": "of the package",
+    "jax.experimental.hijax": "of JAX's inner parts",
+    "jax.extend.linear_util": "of JAX's inner parts",
+    "jax.extend.source_info_util": "of JAX's inner parts",
+}
+# Names that are not to be there, by patterns, with the reason.
+REASONS: dict[str, str] = {}
+
+
+class Name(NamedTuple):
+    """A public name of JAX.
+
+    missing: arguments that ours does not take. absent: whether there is none.
+    """
+
+    module: str
+    name: str
+    absent: bool
+    missing: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}"
+
+    @property
+    def is_there(self) -> bool:
+        return not self.absent and not self.missing
+
+    @property
+    def reason(self) -> str:
+        fits = [why for pattern, why in REASONS.items() if fnmatch.fnmatch(self.path, pattern)]
+        return fits[0] if fits else ""
+
+
+def modules() -> Iterator[str]:
+    """JAX's public modules that count."""
+    import jax
+
+    found = pkgutil.walk_packages(jax.__path__, "jax.", onerror=lambda name: None)
+    for name in ["jax", *sorted(m.name for m in found)]:
+        private = any(part.startswith("_") for part in name.split(".")[1:])
+        if not private and not any(fnmatch.fnmatch(name, pattern) for pattern in LEFT_OUT):
+            yield name
+
+
+def imported(name: str) -> ModuleType | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return importlib.import_module(name)
+        except Exception:  # it needs a package that is not installed
+            return None
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """What a module defines, or imports for others."""
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        return sorted({*listed})
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            found |= {a.asname for a in node.names if a.asname and a.asname == a.name}
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is deprecated
+        there = {name for name in found if not name.startswith("_") and hasattr(module, name)}
+    return sorted(n for n in there if not isinstance(getattr(module, n), ModuleType))
+
+
+def missing_arguments(ours: Any, theirs: Any) -> tuple[str, ...]:
+    """The arguments of JAX's that ours does not take."""
+    if inspect.isclass(theirs) or not callable(theirs):
+        return ()
+    try:
+        wanted, found = inspect.signature(theirs).parameters, inspect.signature(ours).parameters
+    except (TypeError, ValueError):
+        return ()
+    if any(p.kind == p.VAR_KEYWORD for p in found.values()):
+        return ()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple([n for n, p in wanted.items() if p.kind in named and n not in found])
+
+
+def names() -> list[Name]:
+    found: list[Name] = []
+    for path in modules():
+        theirs = imported(path)
+        if theirs is None:
+            continue
+        ours = imported("shardwise" + path.removeprefix("jax"))
+        for name in public_names(theirs):
+            own = getattr(ours, name, None) if ours is not None else None
+            absent = ours is None or not hasattr(ours, name)
+            args = () if absent else missing_arguments(own, getattr(theirs, name))
+            found.append(Name(path, name, absent, args))
+    return found
+
+
+def standard() -> tuple[list[str], list[str]]:
+    """Names of the array API standard, 2024.12, as NumPy has them: all, and those not there."""
+    import numpy as np
+
+    import shardwise.numpy as jnp
+
+    info = np.__array_namespace_info__()
+    listed = [*STANDARD.split(), *info.dtypes()]
+    absent = [name for name in listed if not _has(jnp, name)]
+    return listed, absent
+
+
+def _has(module: Any, path: str) -> bool:
+    for part in path.split("."):
+        if not hasattr(module, part):
+            return False
+        module = getattr(module, part)
+    return True
+
+
+STANDARD = """
+e inf nan newaxis pi arange asarray empty empty_like eye from_dlpack full full_like linspace
+meshgrid ones ones_like tril triu zeros zeros_like astype can_cast finfo iinfo isdtype result_type abs acos
+acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or
+bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor
+floor_divide greater greater_equal hypot imag isfinite isinf isnan less less_equal log log1p log2
+log10 logaddexp logical_and logical_not logical_or logical_xor maximum minimum multiply negative
+nextafter not_equal positive pow real reciprocal remainder round sign signbit sin sinh square sqrt
+subtract tan tanh trunc take take_along_axis __array_namespace_info__ matmul matrix_transpose
+tensordot vecdot broadcast_arrays broadcast_to concat expand_dims flip moveaxis permute_dims repeat
+reshape roll squeeze stack tile unstack argmax argmin count_nonzero nonzero searchsorted where
+unique_all unique_counts unique_inverse unique_values argsort sort cumulative_prod cumulative_sum
+max mean min prod std sum var all any diff
+linalg.cholesky linalg.cross linalg.det linalg.diagonal linalg.eigh linalg.eigvalsh linalg.inv
+linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.matrix_rank linalg.matrix_transpose
+linalg.outer linalg.pinv linalg.qr linalg.slogdet linalg.solve linalg.svd linalg.svdvals
+linalg.tensordot linalg.trace linalg.vecdot linalg.vector_norm
+fft.fft fft.ifft fft.fftn fft.ifftn fft.rfft fft.irfft fft.rfftn fft.irfftn fft.hfft fft.ihfft
+fft.fftfreq fft.rfftfreq fft.fftshift fft.ifftshift
+"""
+
+
+def page() -> str:
+    import jax
+
+    found = names()
+    there = sum(name.is_there for name in found)
+    lines = [TEXT.format(version=jax.__version__)]
+    lines.append(f"Of {len(found)} names, {there} are there: {100 * there / len(found):.1f} %.\n\n")
+    listed, absent = standard()
+    lines.append(
+        f"Of {len(listed)} names of the array API standard (2024.12), {len(listed) - len(absent)} "
+        f"are there{_list(absent, '; not ')}.\n\n"
+    )
+    lines.append("| module | names | there |\n|---|---|---|\n")
+    by_module: dict[str, list[Name]] = {}
+    for name in found:
+        by_module.setdefault(name.module, []).append(name)
+    for module, own in by_module.items():
+        lines.append(f"| `{module}` | {len(own)} | {sum(n.is_there for n in own)} |\n")
+    lines.append("\n## What is not there\n")
+    for module, own in by_module.items():
+        lines.append(_absent(module, own))
+    lines.append("\n## Modules that are left out\n\n")
+    lines += [f"- `{pattern}`: {why}\n" for pattern, why in LEFT_OUT.items()]
+    return "".join(lines)
+
+
+def _list(names: list[str], before: str) -> str:
+    return before + ", ".join(f"`{n}`" for n in names) if names else ""
+
+
+def _absent(module: str, names: list[Name]) -> str:
+    reasons: dict[str, list[str]] = {}
+    for name in names:
+        if name.absent:
+            reasons.setdefault(name.reason or "not built yet", []).append(name.name)
+    less = [f"`{n.name}` ({', '.join(n.missing)})" for n in names if n.missing]
+    if not reasons and not less:
+        return ""
+    parts = [f"\n**`{module}`**\n\n"]
+    parts += [f"- {why}:{_list(found, ' ')}\n" for why, found in reasons.items()]
+    if less:
+        parts.append(f"- without arguments: {', '.join(less)}\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(f"wrote {PAGE.relative_to(ROOT)}")
