@@ -178,7 +178,8 @@ def _has(module: Any, path: str) -> bool:
 
 STANDARD = """
 e inf nan newaxis pi arange asarray empty empty_like eye from_dlpack full full_like linspace
-meshgrid ones ones_like tril triu zeros zeros_like astype can_cast finfo iinfo isdtype result_type abs acos
+meshgrid ones ones_like tril triu zeros zeros_like astype can_cast finfo iinfo isdtype result_type
+abs acos
 acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or
 bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor
 floor_divide greater greater_equal hypot imag isfinite isinf isnan less less_equal log log1p log2

@@ -18,7 +18,7 @@ from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 warnings.simplefilter("error")
 P = PartitionSpec
 ALL = "all" in sys.argv
-PART, PARTS = [int(a.partition("=")[2]) for a in sys.argv if "part" in a] or (0, 1)
+PART, PARTS = [int(a.partition("=")[2]) for a in sys.argv[1:] if "part" in a] or (0, 1)
 FAILED: list[str] = []
 SEEN = []  # checks
 HERE = sw.process_index()
