@@ -47,6 +47,9 @@ LINEAR_ONLY = (
 IN_ORDER = "Ordered: calls for the elements of a batch have no order."
 
 # Reasons, by (op, column).
+FORMS = "The unitary factors are not unique, and what LAPACK chooses has no derivative."
+REFLECTIONS = "The reflections are a form of what `qr` gives, which has a derivative."
+
 REASONS: dict[tuple[str, str], str] = {
     ("igamma_grad_a", "jvp"): "A second derivative by this parameter has no closed form.",
     ("igamma_grad_a", "linearize"): "A second derivative by this parameter has no closed form.",
@@ -55,6 +58,11 @@ REASONS: dict[tuple[str, str], str] = {
     ("custom_vjp_linear", "jvp"): LINEAR_ONLY,
     **{("axis_index", column): NO_OPERANDS for column in ("jvp", "linearize", "transpose")},
     **{(name, "transpose"): NOT_LINEAR for name in ("pmax", "pmin")},
+    **{(name, column): FORMS for name in ("schur", "hessenberg", "tridiagonal")
+       for column in ("jvp", "linearize", "transpose")},
+    **{(name, column): REFLECTIONS
+       for name in ("geqrf", "geqp3", "householder_product", "ormqr")
+       for column in ("jvp", "linearize", "transpose")},
     ("ordered_io_callback", "batch"): IN_ORDER,
     ("ordered_debug_callback", "batch"): IN_ORDER,
     ("while_loop", "transpose"): (

@@ -188,5 +188,6 @@ if TYPE_CHECKING:
     from shardwise._src.lax.special import lgamma as lgamma
     from shardwise._src.lax.special import polygamma as polygamma
     from shardwise._src.lax.special import zeta as zeta
+    from shardwise.lax import linalg as linalg
 
 lazy_names(__name__)

@@ -210,9 +210,7 @@ MESSAGES = [
     ("m.cross(b, b)", ValueError,
      "cross: the vectors must have 2 or 3 components; got 4 and 4."),
     ("m.trace(v)", ValueError, "trace: needs at least 2 dimensions; got f32[3]."),
-    ("m.linalg.norm(a, 2)", NotImplementedError,
-     "norm: order 2 of a matrix needs its singular values, and there is no linalg.svd yet. Orders "
-     "'fro', 1, -1, inf and -inf need none."),
+    ("m.linalg.norm(a, 4)", ValueError, "norm: invalid order 4 for a matrix."),
     ("m.linalg.matrix_power(a, 2)", TypeError,
      "matrix_power: takes square matrices; got f32[2,3]."),
     ("m.linalg.multi_dot([a, a])", ValueError,

@@ -7,6 +7,7 @@ from tests.ops import (
     samples_arrays,
     samples_basis,
     samples_elementwise,
+    samples_factors,
     samples_fourier,
     samples_matrices,
     samples_random,
@@ -21,6 +22,7 @@ SAMPLES: dict[str, list[Sample]] = {
     **samples_random.SAMPLES,
     **samples_matrices.SAMPLES,
     **samples_fourier.SAMPLES,
+    **samples_factors.SAMPLES,
 }
 
 # Ops that cannot be checked alone, with the reason.

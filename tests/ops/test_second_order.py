@@ -39,6 +39,9 @@ BY = {"polygamma": (1,), "zeta": (1,), "igamma": (1,), "igammac": (1,),
 # Ops of complex numbers whose derivatives have jumps, as these are compared.
 JUMPS = {"scatter_max", "scatter_min"}
 
+# Ops whose results have a factor of size 1 that is free where they are complex.
+FREE = {"eigh", "svd"}
+
 
 def chosen(name: str) -> list[Sample]:
     """A real and a complex sample whose second derivatives are to be checked."""
@@ -48,7 +51,7 @@ def chosen(name: str) -> list[Sample]:
         smooth = sample.order >= 2 or name in BY
         if smooth and any(map(is_inexact, kinds)) and not sample.keys:
             found.setdefault(any(map(is_complex, kinds)), sample)
-    if [*found] == [False] and name not in JUMPS:
+    if [*found] == [False] and name not in JUMPS | FREE:
         found[True] = with_imaginary_parts(found[False])
         if not is_typed(OPS[name], found[True]):
             del found[True]

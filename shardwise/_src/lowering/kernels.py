@@ -16,10 +16,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.lowering.text import element_text, tensor_text
 from shardwise._src.runtime import batches, lapack
 from shardwise._src.types.array_type import ArrayType
 
+Flag = str | int | bool | np.int32
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 
 
@@ -57,13 +60,14 @@ class Kernels:
 
     def lapack(
         self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType], *,
-        batch: int, config: dict[str, str | int | bool] | None = None,
+        batch: int, config: dict[str, Flag] | None = None,
         aliases: dict[int, int] | None = None,
     ) -> list[str]:
-        """Calls a function of LAPACK, by its name without the letter of the dtype.
+        """Calls a function of LAPACK, by its name without the letter of the dtype, or one that
+        jaxlib has beside these, by its whole name.
 
         batch:   how many leading dimensions all operands and results share.
-        config:  its flags: a letter, a number or a bool each.
+        config:  its flags: a letter, a number (of 64 bits, if it is not an int32) or a bool each.
         aliases: operands whose memory a result may take, by number.
         """
         if 0 in [t.size for t in outs]:
@@ -83,7 +87,8 @@ class Kernels:
                 f", sdy.sharding_rule = {_rule(ins, outs, batch)}"
             )
         types = ", ".join(map(tensor_text, ins)), ", ".join(map(tensor_text, outs))
-        target = f"lapack_{_LETTERS[ins[0].dtype.name]}{name}_ffi"
+        letter = _LETTERS[ins[0].dtype.name]
+        target = name if name.endswith("_ffi") else f"lapack_{letter}{name}_ffi"
         return self.lets(
             f"stablehlo.custom_call @{target}({', '.join(xs)}) "
             f"{{api_version = 4 : i32, backend_config = {{{flags}}}, "
@@ -94,10 +99,12 @@ class Kernels:
         )
 
 
-def _flag(value: str | int | bool) -> str:
+def _flag(value: Flag) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{ord(value)} : ui8" if isinstance(value, str) else f"{value} : i64"
+    if isinstance(value, str):
+        return f"{ord(value)} : ui8"
+    return f"{value} : {'i32' if value.__class__ is np.int32 else 'i64'}"
 
 
 def _layouts(types: Sequence[ArrayType], batch: int) -> str:

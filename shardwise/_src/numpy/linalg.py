@@ -1,6 +1,6 @@
-"""Linear algebra by sums and products alone: norms, powers, chains of products.
+"""Norms, powers, and chains of products.
 
-What needs a decomposition is in `shardwise.linalg`, where it exists.
+Factors of matrices are in `decompositions.py`, what is solved by them in `systems.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import contractions
 from shardwise._src.numpy.contractions import product
 from shardwise._src.numpy.convert import cast, promote_inexact
+from shardwise._src.numpy.decompositions import singular_values
 from shardwise._src.numpy.reductions import add_up, axes_of, kept, summed_dtype
 from shardwise._src.numpy.shapes import matrix_transpose as matrix_transpose
 from shardwise._src.numpy.unary import absolute
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
 from shardwise._src.ops.create import iota
+from shardwise._src.ops.lu import inv
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.types.annotations import (
     Array,
@@ -68,10 +70,7 @@ def _matrix_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
     if order in (None, "fro"):
         return _vector_norm(x, axes, 2, keepdims)
     if order in (2, -2, "nuc"):
-        raise NotImplementedError(
-            f"norm: order {order!r} of a matrix needs its singular values, and there is no "
-            "linalg.svd yet. Orders 'fro', 1, -1, inf and -inf need none."
-        )
+        return _spectral_norm(x, axes, order, keepdims)
     if order not in (1, -1, np.inf, -np.inf):
         raise ValueError(f"norm: invalid order {order!r} for a matrix.")
     rows, columns = axes
@@ -83,6 +82,22 @@ def _matrix_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
         raise ValueError(f"norm: order {order!r} needs elements; got {type_of(x)}.")
     both = tuple(sorted((summed, compared)))
     return kept(op(sums, axes=both), both, keepdims)
+
+
+def _spectral_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
+    """Of singular values the largest, the smallest or the sum."""
+    others = tuple([i for i in range(type_of(x).ndim) if i not in axes])
+    values = singular_values(transpose(x, perm=(*others, *axes)))
+    t = type_of(values)
+    last = (t.ndim - 1,)
+    if order == "nuc" or not t.shape[-1]:
+        if order == -2:
+            raise ValueError(f"norm: order -2 needs elements; got {type_of(x)}.")
+        out = add_up(values, last, t.dtype, False)
+    else:
+        out = (reduce_max if order == 2 else reduce_min)(values, axes=last)
+    shape = tuple([1 if i in axes else n for i, n in enumerate(type_of(x).shape)])
+    return reshape(out, shape=shape) if keepdims else out
 
 
 @fused(arrays=1)
@@ -110,7 +125,8 @@ def norm(
     """Norm of vectors along an axis, or of matrices along two.
 
     Args:
-      ord: of vectors any number, inf and -inf; of matrices "fro" (the default), 1, -1, inf, -inf.
+      ord: of vectors any number, inf and -inf; of matrices "fro" (the default), 1, -1, inf, -inf,
+        and of their singular values the largest (2), the smallest (-2) or the sum ("nuc").
       axis: one or two; by default all of `x`, taken as one vector where there is no `ord`.
     """
     return _norm(x, ord, axis, keepdims)
@@ -163,9 +179,8 @@ def _matrix_power(a: Any, n: int) -> Any:
     if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
         raise TypeError(f"matrix_power: takes square matrices; got {t.str_short(True)}.")
     if n < 0:
-        raise NotImplementedError(
-            f"matrix_power: a power of {n} needs an inverse, and there is no linalg.inv yet."
-        )
+        (a,) = promote_inexact(a)
+        a, n = inv(a), -n
     if n == 0:
         return _eye_like(a)
     out = None
@@ -180,7 +195,7 @@ def _matrix_power(a: Any, n: int) -> Any:
 
 @one_program
 def matrix_power(a: ArrayLike, n: int) -> Array:
-    """The square matrices in the last two dimensions, multiplied `n` times; n ≥ 0."""
+    """The square matrices in the last two dimensions, multiplied `n` times; inverted for n < 0."""
     return _matrix_power(a, operator.index(n))
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, move_axis
+from shardwise._src.ops.basis import move_axis
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.logical import select_n
+from shardwise._src.ops.kernels import nan_where_failed
 from shardwise._src.ops.triangular import (
     INT32,
     adjoint,
@@ -28,14 +26,6 @@ from shardwise._src.ops.triangular import (
 )
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims
-
-
-def nan_where_failed(x: Any, info: Any, batch: int) -> Any:
-    """NaN for results of which LAPACK says that it failed. info: i32[*batch]."""
-    shape = type_of(x).shape
-    failed = ew.ne(info, np.int32(0))
-    failed = broadcast_in_dim(failed, shape=shape, dims=tuple(range(batch)))
-    return select_n(failed, x, lit(np.nan, x))
 
 
 def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
     iterate(e, body, types, state)
 
 repeats `body(active, *state) → [active, *state]`, a function over ops, while any element of the
-boolean array `active` holds.
+boolean array `active` holds. `repeat` does so a given number of times.
 """
 
 from __future__ import annotations
@@ -50,6 +50,34 @@ def iterate(
         count = e.let(f"stablehlo.add {names[0]}, {e.constant(1, scalar)} : {e.ty(scalar)}")
         new = e.via(body, types, *names[1:], **params)
         e.lines.append(f"stablehlo.return {', '.join([count, *new])} : {texts}")
+
+    regions = f"cond {{\n{e.region(condition)}\n}} do {{\n{e.region(step)}\n}}"
+    return e.lets(f"stablehlo.while({pairs}) : {texts}\n{regions}", len(names))[1:]
+
+
+def repeat(
+    e: Any, body: Callable, count: int, types: Sequence[ArrayType], state: Sequence[str],
+    **params: Any,
+) -> list[str]:
+    """Does `body(i, *state) → state`, a function over ops, for i = 0, 1, … count - 1.
+
+    params: static arguments of `body`.
+    """
+    scalar = array_type((), INT32)
+    names = [e.fresh() for _ in range(len(state) + 1)]
+    start = [e.constant(0, scalar), *state]
+    pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, start, strict=True))
+    texts, ty = ", ".join(e.ty(t) for t in (scalar, *types)), e.ty(scalar)
+
+    def condition() -> None:
+        limit = e.constant(count, scalar)
+        more = e.let(f"stablehlo.compare LT, {names[0]}, {limit} : ({ty}, {ty}) -> tensor<i1>")
+        e.lines.append(f"stablehlo.return {more} : tensor<i1>")
+
+    def step() -> None:
+        new = e.via(body, (scalar, *types), *names, **params)
+        following = e.let(f"stablehlo.add {names[0]}, {e.constant(1, scalar)} : {ty}")
+        e.lines.append(f"stablehlo.return {', '.join([following, *new])} : {texts}")
 
     regions = f"cond {{\n{e.region(condition)}\n}} do {{\n{e.region(step)}\n}}"
     return e.lets(f"stablehlo.while({pairs}) : {texts}\n{regions}", len(names))[1:]

@@ -1,0 +1,263 @@
+"""Factors of matrices under NumPy's names: `linalg.cholesky`, `eigh`, `svd`, `qr` and their like.
+
+The last two dimensions are matrices, the others a batch, which is split over devices without any
+communication. Integers become floats. What LAPACK fails at is NaN, where NumPy raises an error.
+Several results are a named tuple, as in NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import promote_inexact
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops import spectral
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.factor import cholesky as cholesky_op
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.kernels import rows_of, scaled
+from shardwise._src.ops.logical import where
+from shardwise._src.ops.qr import geqrf
+from shardwise._src.ops.qr import qr as qr_op
+from shardwise._src.ops.shape import slice_in_dim
+from shardwise._src.ops.sort import sort, take_along
+from shardwise._src.ops.triangular import INT32, adjoint, check_matrices, turned
+from shardwise._src.types.annotations import Array, ArrayLike
+
+
+class EigResult(NamedTuple):
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class EighResult(NamedTuple):
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class QRResult(NamedTuple):
+    Q: Any
+    R: Any
+
+
+class SVDResult(NamedTuple):
+    U: Any
+    S: Any
+    Vh: Any
+
+
+def symmetrized(x: Any) -> Any:
+    return ew.mul(lit(0.5, x), ew.add(x, adjoint(x)))
+
+
+@fused(arrays=1)
+def _cholesky(a: Any, upper: bool, symmetrize: bool) -> Any:
+    (a,) = promote_inexact(a)
+    check_matrices("cholesky", type_of(a))
+    found = cholesky_op(symmetrized(a) if symmetrize else a)
+    return adjoint(found) if upper else found
+
+
+@one_program
+def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+    """The lower triangular l with l lᴴ = a, or the upper u with uᴴ u = a.
+
+    Args:
+      a: (…, n, n), Hermitian and positive definite; where it is not, the result is NaN.
+      upper: whether u is given.
+      symmetrize_input: whether (a + aᴴ) / 2 is taken; else the lower triangle of a.
+    """
+    return _cholesky(a, upper, symmetrize_input)
+
+
+# -- eigenvalues --
+
+
+@fused(arrays=1)
+def _eig(a: Any, vectors: bool) -> Any:
+    (a,) = promote_inexact(a)
+    found = spectral.eig(a, left=False, right=vectors, differentiable=False)
+    return found if vectors else found[0]
+
+
+def eig(a: ArrayLike) -> EigResult:
+    """Eigenvalues and eigenvectors of square matrices; always complex, unlike NumPy's.
+
+    Args:
+      a: (…, n, n).
+
+    Returns:
+      (eigenvalues, eigenvectors): (…, n) in no order, and (…, n, n) with vectors as columns, of
+      length 1. Vectors have derivatives in `shardwise.lax.linalg.eig` only.
+    """
+    return EigResult(*_eig(a, True))
+
+
+@one_program
+def eigvals(a: ArrayLike) -> Array:
+    """Eigenvalues of square matrices, (…, n, n): (…, n), complex, in no order."""
+    return _eig(a, False)
+
+
+@fused(arrays=1)
+def _eigh(a: Any, lower: bool, symmetrize: bool, vectors: bool) -> Any:
+    (a,) = promote_inexact(a)
+    check_matrices("eigh", type_of(a))
+    a = symmetrized(a) if symmetrize else a
+    found = spectral.eigh(a, lower=lower, vectors=vectors)
+    return found if vectors else found[0]
+
+
+def _is_lower(name: str, which: str | None) -> bool:
+    if which not in (None, "L", "U"):
+        raise ValueError(f"{name}: UPLO must be 'L', 'U' or None; got {which!r}.")
+    return which != "U"
+
+
+def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
+    """Eigenvalues and eigenvectors of Hermitian matrices.
+
+    Args:
+      a: (…, n, n).
+      UPLO: which triangle is read, "L" or "U", if the input is not made symmetric.
+      symmetrize_input: whether (a + aᴴ) / 2 is taken.
+
+    Returns:
+      (eigenvalues, eigenvectors): (…, n), ascending and real, and (…, n, n) with vectors as
+      columns. Derivatives of vectors are infinite or NaN where two eigenvalues are equal.
+    """
+    return EighResult(*reversed(_eigh(a, _is_lower("eigh", UPLO), symmetrize_input, True)))
+
+
+@one_program
+def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
+    """Eigenvalues of Hermitian matrices, (…, n, n), in ascending order; arguments as for `eigh`."""
+    return _eigh(a, _is_lower("eigvalsh", UPLO), symmetrize_input, False)
+
+
+# -- singular values --
+
+
+@fused(arrays=1)
+def _svd(a: Any, full: bool, vectors: bool, part: Any) -> Any:
+    (a,) = promote_inexact(a)
+    s, *rest = spectral.svd(a, full_matrices=full, vectors=vectors)
+    return _chosen(s, rest, part)
+
+
+def _chosen(s: Any, rest: Any, part: Any) -> Any:
+    if part is not None:
+        s = slice_in_dim(s, *part, axis=type_of(s).ndim - 1)
+        rest = [slice_in_dim(y, *part, axis=type_of(y).ndim - at)
+                for y, at in zip(rest, (1, 2), strict=False)]
+    return [rest[0], s, rest[1]] if rest else s
+
+
+@fused(arrays=1)
+def _hermitian_svd(a: Any, vectors: bool, part: Any) -> Any:
+    """By eigenvalues: their sizes in descending order, and signs to the vectors on the right."""
+    (a,) = promote_inexact(a)
+    check_matrices("svd", type_of(a))
+    if not vectors:
+        (w,) = spectral.eigh(symmetrized(a), lower=True, vectors=False)
+        axis = type_of(w).ndim - 1
+        (s,) = sort(ew.neg(ew.abs(w)), dimension=axis)
+        return _chosen(ew.neg(s), [], part)
+    v, w = spectral.eigh(symmetrized(a), lower=True, vectors=True)
+    t = type_of(w)
+    places = iota(dtype=INT32, shape=t.shape, dimension=t.ndim - 1)
+    s, places = sort(ew.neg(ew.abs(w)), places, dimension=t.ndim - 1)
+    w = take_along(w, places, t.ndim - 1)
+    u = take_along(v, rows_of(places, t.shape[-1]), t.ndim)
+    signs = where(ew.lt(w, lit(0, w)), lit(-1, w), lit(1, w))
+    return _chosen(ew.neg(s), [u, adjoint(scaled(u, signs))], part)
+
+
+def _range(name: str, a: Any, part: Any) -> tuple[int, int] | None:
+    if part is None:
+        return None
+    count = min(type_of(a).shape[-2:], default=0)
+    start, end = part
+    if not 0 <= start < end <= count:
+        raise ValueError(f"{name}: subset_by_index must be a range within 0 to {count}; "
+                         f"got {part}.")
+    return None if (start, end) == (0, count) else (start, end)
+
+
+def svd(
+    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Array | SVDResult:
+    """Singular values and vectors of matrices: a = U S Vh.
+
+    Args:
+      a: (…, m, n).
+      full_matrices: whether U and Vh are square; else they have min(m, n) columns and rows.
+      compute_uv: whether there are vectors.
+      hermitian: whether a is Hermitian, and eigenvalues are used.
+      subset_by_index: (start, end), to be given only these; all are computed.
+
+    Returns:
+      (U, S, Vh), or S, which is real and descending.
+
+    Raises:
+      NotImplementedError: for derivatives of the vectors of full matrices that are not square.
+    """
+    part = _range("svd", a, subset_by_index)
+    if part is not None and full_matrices and compute_uv:
+        raise ValueError("svd: a subset_by_index has no full matrices; pass full_matrices=False.")
+    found = _hermitian_svd(a, compute_uv, part) if hermitian else _svd(
+        a, full_matrices, compute_uv, part
+    )
+    return SVDResult(*found) if compute_uv else found
+
+
+def singular_values(x: Any, hermitian: bool = False) -> Any:
+    """In descending order, for functions that are fused themselves."""
+    return _hermitian_svd(x, False, None) if hermitian else _svd(x, False, False, None)
+
+
+@one_program
+def svdvals(x: ArrayLike, /) -> Array:
+    """Singular values of matrices, (…, m, n), in descending order: (…, min(m, n))."""
+    return _svd(x, False, False, None)
+
+
+# -- qr --
+
+
+@fused(arrays=1)
+def _qr(a: Any, full: bool) -> Any:
+    (a,) = promote_inexact(a)
+    return qr_op(a, full_matrices=full, pivoting=False)
+
+
+@fused(arrays=1)
+def _raw_qr(a: Any) -> Any:
+    (a,) = promote_inexact(a)
+    found, taus = geqrf(a)
+    return [turned(found), taus]
+
+
+def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
+    """Orthogonal and triangular factors of matrices: a = Q R.
+
+    Args:
+      a: (…, m, n).
+      mode: "reduced" (or "full", as in NumPy): Q with min(m, n) columns; "complete": Q is square;
+        "r": R alone; "raw": LAPACK's reflections, transposed, and their scales, which have no
+        derivatives.
+
+    Returns:
+      (Q, R), or R.
+    """
+    if mode == "raw":
+        return QRResult(*_raw_qr(a))
+    if mode not in ("reduced", "r", "full", "complete"):
+        raise ValueError(
+            f"qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got {mode!r}."
+        )
+    q, r = _qr(a, mode == "complete")
+    return r if mode == "r" else QRResult(q, r)

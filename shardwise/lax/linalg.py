@@ -1,0 +1,31 @@
+"""Factors of matrices and what is solved by them, as strict functions under JAX's names.
+
+`shardwise.numpy.linalg` and `shardwise.scipy.linalg` have them as NumPy and SciPy do.
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.lax.linalg import EighImplementation as EighImplementation
+    from shardwise._src.lax.linalg import EigImplementation as EigImplementation
+    from shardwise._src.lax.linalg import SvdAlgorithm as SvdAlgorithm
+    from shardwise._src.lax.linalg import cholesky as cholesky
+    from shardwise._src.lax.linalg import cholesky_update as cholesky_update
+    from shardwise._src.lax.linalg import eig as eig
+    from shardwise._src.lax.linalg import eigh as eigh
+    from shardwise._src.lax.linalg import hessenberg as hessenberg
+    from shardwise._src.lax.linalg import householder_product as householder_product
+    from shardwise._src.lax.linalg import lu as lu
+    from shardwise._src.lax.linalg import lu_pivots_to_permutation as lu_pivots_to_permutation
+    from shardwise._src.lax.linalg import ormqr as ormqr
+    from shardwise._src.lax.linalg import qr as qr
+    from shardwise._src.lax.linalg import schur as schur
+    from shardwise._src.lax.linalg import svd as svd
+    from shardwise._src.lax.linalg import tridiagonal as tridiagonal
+    from shardwise._src.lax.systems import symmetric_product as symmetric_product
+    from shardwise._src.lax.systems import triangular_solve as triangular_solve
+    from shardwise._src.lax.systems import tridiagonal_solve as tridiagonal_solve
+
+lazy_names(__name__)
