@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from shardwise import ops as ops
     from shardwise import random as random
     from shardwise import ref as ref
+    from shardwise import scipy as scipy
     from shardwise import sharding as sharding
     from shardwise import testing as testing
     from shardwise import tree as tree

@@ -119,7 +119,6 @@ HOST = "what there is; `shardwise.pure_callback` calls NumPy's or SciPy's from a
         ("shardwise", "tree_map", "Use `shardwise.tree_util.tree_map`."),
         ("shardwise", "host_id", "Use `shardwise.process_index`."),
         ("shardwise.numpy", "qqqq", ""),
-        ("shardwise", "scipy", f"It is not built yet: `dir(shardwise)` lists {HOST}"),
         ("shardwise.numpy", "roots", f"It is not built yet: `dir(shardwise.numpy)` lists {HOST}"),
         (
             "shardwise", "named_scope",

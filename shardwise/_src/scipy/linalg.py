@@ -1,0 +1,425 @@
+"""Linear algebra under SciPy's names. The last two dimensions are matrices, the others a batch.
+
+Integers become floats. What LAPACK fails at is NaN, where SciPy raises an error. `overwrite_…`,
+`check_finite`, `lwork`, `turbo` and `debug` have no effect: arrays are immutable, and values are
+not known when a program is traced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy import decompositions, systems
+from shardwise._src.numpy.convert import broadcast_to, common_shape, promote_inexact
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops import forms, spectral
+from shardwise._src.ops import lu as elimination
+from shardwise._src.ops import qr as orthogonal
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.create import iota
+from shardwise._src.ops.factor import cholesky as cholesky_op
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.kernels import as_dtype, eye, rows_of
+from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
+from shardwise._src.ops.triangular import (
+    adjoint,
+    check_matrices,
+    product,
+    triangle,
+    triangular_solve,
+    turned,
+)
+from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import complex_dtype, real_dtype
+
+# -- what there is in numpy.linalg, with SciPy's arguments --
+
+
+@fused(arrays=1)
+def _cholesky(a: Any, lower: bool) -> Any:
+    """Of SciPy's functions, those of one triangle read only that."""
+    (a,) = promote_inexact(a)
+    check_matrices("cholesky", type_of(a))
+    return cholesky_op(a) if lower else adjoint(cholesky_op(adjoint(a)))
+
+
+@one_program
+def cholesky(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> Array:
+    """The upper triangular u with uᴴ u = a, or the lower l with l lᴴ = a.
+
+    Args:
+      a: (…, n, n), of which this triangle is read.
+    """
+    return _cholesky(a, lower)
+
+
+def cho_factor(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, bool]:
+    """Cholesky's factor for `cho_solve`, and whether it is the lower one."""
+    return _cholesky(a, lower), lower
+
+
+@one_program
+def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """Determinants; see `shardwise.numpy.linalg.det`."""
+    return systems.det(a)
+
+
+@one_program
+def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """Inverses; see `shardwise.numpy.linalg.inv`."""
+    return systems.inv(a)
+
+
+def svd(
+    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
+    check_finite: bool = True, lapack_driver: str = "gesdd",
+) -> Array | tuple[Array, Array, Array]:
+    """(u, s, vᴴ), or s; see `shardwise.numpy.linalg.svd`.
+
+    lapack_driver: "gesdd" or "gesvd".
+    """
+    if lapack_driver not in ("gesdd", "gesvd"):
+        raise ValueError(f"svd: lapack_driver must be 'gesdd' or 'gesvd'; got {lapack_driver!r}.")
+    found = _svd(a, full_matrices, compute_uv, lapack_driver)
+    return (found[1], found[0], found[2]) if compute_uv else found[0]
+
+
+@fused(arrays=1)
+def _svd(a: Any, full: bool, vectors: bool, driver: str) -> Any:
+    (a,) = promote_inexact(a)
+    return spectral.svd(a, full_matrices=full, vectors=vectors, algorithm=driver)
+
+
+@fused(arrays=1)
+def _qr(a: Any, full: bool, pivoting: bool) -> Any:
+    (a,) = promote_inexact(a)
+    return orthogonal.qr(a, full_matrices=full, pivoting=pivoting)
+
+
+def qr(
+    a: ArrayLike, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
+    pivoting: bool = False, check_finite: bool = True,
+) -> tuple[Array, ...]:
+    """Orthogonal and triangular factors: a = q r, or a[:, p] = q r.
+
+    Args:
+      a: (…, m, n).
+      mode: "full": q is square; "economic": q has min(m, n) columns; "r": without q.
+      pivoting: whether columns are exchanged, so that r's diagonal descends; p is last then.
+
+    Returns:
+      (q, r), (q, r, p), (r,) or (r, p).
+    """
+    if mode not in ("full", "r", "economic"):
+        raise ValueError(f"qr: mode must be 'full', 'r' or 'economic'; got {mode!r}.")
+    found = _qr(a, mode != "economic", pivoting)
+    return tuple(found[1:] if mode == "r" else found)
+
+
+# -- eigenvalues and forms --
+
+
+@fused(arrays=1)
+def _eigh(a: Any, lower: bool, vectors: bool) -> Any:
+    (a,) = promote_inexact(a)
+    check_matrices("eigh", type_of(a))
+    return spectral.eigh(decompositions.symmetrized(a), lower=lower, vectors=vectors)
+
+
+@fused(arrays=2)
+def _general_eigh(a: Any, b: Any, lower: bool, vectors: bool, kind: int) -> Any:
+    """With b = l lᴴ, eigenvalues of l⁻¹ a l⁻ᴴ (kind 1) or lᴴ a l, and vectors turned back."""
+    a, b = promote_inexact(a, b)
+    for x in (a, b):
+        check_matrices("eigh", type_of(x))
+    shape = common_shape([type_of(a).shape, type_of(b).shape])
+    a, b = [spectral.hermitian(broadcast_to(x, shape), lower) for x in (a, b)]
+    factor = cholesky_op(b)
+    if kind == 1:
+        inner = _by_lower(factor, adjoint(_by_lower(factor, a, "N")), "N")
+    else:
+        inner = product(adjoint(factor), product(a, factor))
+    *found, w = spectral.eigh(decompositions.symmetrized(inner), lower=True, vectors=vectors)
+    if not vectors:
+        return [w]
+    v = product(factor, found[0]) if kind == 3 else _by_lower(factor, found[0], "C")
+    return [v, w]
+
+
+def _by_lower(factor: Any, b: Any, form: str) -> Any:
+    return triangular_solve(factor, b, left_side=True, lower=True, form=form, unit_diagonal=False)
+
+
+def eigh(
+    a: ArrayLike, b: ArrayLike | None = None, lower: bool = True, eigvals_only: bool = False,
+    overwrite_a: bool = False, overwrite_b: bool = False, turbo: bool = True, eigvals: None = None,
+    type: int = 1, check_finite: bool = True,
+) -> Array | tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of Hermitian matrices.
+
+    Args:
+      a: (…, n, n); (a + aᴴ) / 2 is taken where there is no b.
+      b: positive definite. Types are 1: a v = w b v; 2: a b v = w v; 3: b a v = w v.
+      lower: which triangle of a and b is read where there is a b.
+      eigvals_only: whether there are no vectors.
+      eigvals: must be None; all are computed.
+
+    Returns:
+      (w, v), or w: ascending.
+    """
+    if type not in (1, 2, 3):
+        raise ValueError(f"eigh: type must be 1, 2 or 3; got {type}.")
+    if eigvals is not None:
+        raise NotImplementedError("eigh: a range of eigenvalues is not built; leave out `eigvals`.")
+    if b is None:
+        found = _eigh(a, lower, not eigvals_only)
+    else:
+        found = _general_eigh(a, b, lower, not eigvals_only, type)
+    return found[0] if eigvals_only else (found[1], found[0])
+
+
+@fused(arrays=1)
+def _schur(a: Any, output: str) -> Any:
+    (a,) = promote_inexact(a)
+    t = type_of(a)
+    return forms.schur(as_dtype(a, complex_dtype(t.dtype)) if output == "complex" else a,
+                       vectors=True)
+
+
+def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
+    """(t, z) with a = z t zᴴ, where t is triangular; without derivatives.
+
+    Args:
+      a: (…, n, n).
+      output: "real": t of a real matrix is real, with blocks of two for pairs of complex
+        eigenvalues; "complex": it is complex and triangular.
+    """
+    if output not in ("real", "complex"):
+        raise ValueError(f"schur: output must be 'real' or 'complex'; got {output!r}.")
+    t, z = _schur(a, output)
+    return t, z
+
+
+@fused(arrays=1)
+def _hessenberg(a: Any, calc_q: bool) -> Any:
+    (a,) = promote_inexact(a)
+    t = type_of(a)
+    n, rows = t.shape[-1], t.ndim - 2
+    found, taus = forms.hessenberg(a)
+    h = _from_first_subdiagonal(found)
+    if not calc_q:
+        return [h]
+    if n < 2:
+        return [h, eye(t.shape, t.dtype)]
+    inner = slice_in_dim(slice_in_dim(found, 1, n, rows), 0, n - 1, rows + 1)
+    q = orthogonal.householder_product(inner, taus)
+    q = pad(q, lit(0, q), padding_config=(*[(0, 0, 0)] * rows, (1, 0, 0), (1, 0, 0)))
+    corner = pad(eye((*t.shape[:-2], 1, 1), t.dtype), lit(0, q),
+                 padding_config=(*[(0, 0, 0)] * rows, (0, n - 1, 0), (0, n - 1, 0)))
+    return [h, ew.add(q, corner)]
+
+
+def _from_first_subdiagonal(x: Any) -> Any:
+    """Zeros below the first subdiagonal: the upper triangle of the matrix one row lower."""
+    t = type_of(x)
+    rows = t.ndim - 2
+    if t.shape[-1] < 2:
+        return x
+    first = slice_in_dim(x, 0, 1, rows)
+    rest = triangle(slice_in_dim(x, 1, t.shape[-1], rows), False)
+    return concatenate(first, rest, dimension=rows)
+
+
+def hessenberg(
+    a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> Array | tuple[Array, Array]:
+    """h, or (h, q) with a = q h qᴴ, where h has zeros below its first subdiagonal.
+
+    Args:
+      a: (…, n, n).
+      calc_q: whether q is given. There are no derivatives.
+    """
+    found = _hessenberg(a, calc_q)
+    return (found[0], found[1]) if calc_q else found[0]
+
+
+# -- elimination --
+
+
+@fused(arrays=1)
+def _lu(a: Any, permute: bool) -> Any:
+    (a,) = promote_inexact(a)
+    factors, _, order = elimination.lu(a)
+    t = type_of(factors)
+    (m, n), axes = t.shape[-2:], (t.ndim - 2, t.ndim - 1)
+    k = min(m, n)
+    lower = triangle(slice_in_dim(factors, 0, k, axes[1]), True, strict=True)
+    lower = ew.add(lower, eye(type_of(lower).shape, t.dtype))
+    upper = slice_in_dim(triangle(factors, False), 0, k, axes[0])
+    if permute:
+        return [elimination.take_rows(lower, elimination.inverse(order)), upper]
+    places = rows_of(order, m)
+    own = turned(rows_of(_counted(order), m))
+    return [as_dtype(ew.eq(places, own), real_dtype(t.dtype)), lower, upper]
+
+
+def _counted(order: Any) -> Any:
+    t = type_of(order)
+    return iota(dtype=t.dtype, shape=t.shape, dimension=t.ndim - 1)
+
+
+def lu(
+    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, Array] | tuple[Array, Array, Array]:
+    """Triangular factors with rows exchanged: a = p l u.
+
+    Args:
+      a: (…, m, n).
+      permute_l: whether p l is given in place of both.
+
+    Returns:
+      (p, l, u), or (p l, u).
+    """
+    return tuple(_lu(a, permute_l))  # pyright: ignore[reportReturnType] (two or three)
+
+
+@fused(arrays=1)
+def _lu_factor(a: Any) -> Any:
+    (a,) = promote_inexact(a)
+    return elimination.lu(a)[:2]
+
+
+def lu_factor(
+    a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, Array]:
+    """Both triangular factors in one matrix, and the rows that were exchanged; for `lu_solve`."""
+    factors, pivots = _lu_factor(a)
+    return factors, pivots
+
+
+def _with_columns(name: str, a: Any, b: Any) -> tuple[Any, Any, bool]:
+    """Operands with one batch, and whether b is a vector, which is a column then."""
+    t, s = type_of(a), type_of(b)
+    check_matrices(name, t)
+    if not s.ndim or s.shape[-2:][0] != t.shape[-1]:
+        raise ValueError(
+            f"{name}: b must be a vector, or matrices, of as many rows as a has; got "
+            f"{t.str_short(True)} and {s.str_short(True)}."
+        )
+    if s.ndim == 1:
+        b = reshape(b, shape=(*s.shape, 1))
+    leading = common_shape([t.shape[:-2], type_of(b).shape[:-2]])
+    a, b = [broadcast_to(x, (*leading, *type_of(x).shape[-2:])) for x in (a, b)]
+    return a, b, s.ndim == 1
+
+
+def _without(x: Any, vector: bool) -> Any:
+    return reshape(x, shape=type_of(x).shape[:-1]) if vector else x
+
+
+@fused(arrays=3)
+def _lu_solve(factors: Any, pivots: Any, b: Any, trans: int) -> Any:
+    factors, b = promote_inexact(factors, b)
+    factors, b, vector = _with_columns("lu_solve", factors, b)
+    n = type_of(factors).shape[-1]
+    order = elimination.lu_pivots_to_permutation(pivots, size=n)
+    order = broadcast_to(order, (*type_of(factors).shape[:-2], n))
+    return _without(elimination.by_factors(factors, order, b, "NTC"[trans]), vector)
+
+
+def lu_solve(
+    lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0,
+    overwrite_b: bool = False, check_finite: bool = True,
+) -> Array:
+    """The solution x of a x = b by what `lu_factor` gives.
+
+    Args:
+      b: (n,) or (…, n, k).
+      trans: 0; 1 for the transpose of a, 2 for its adjoint.
+    """
+    if trans not in (0, 1, 2):
+        raise ValueError(f"lu_solve: trans must be 0, 1 or 2; got {trans!r}.")
+    factors, pivots = lu_and_piv
+    return _lu_solve(factors, pivots, b, trans)
+
+
+@fused(arrays=2)
+def _cho_solve(c: Any, b: Any, lower: bool) -> Any:
+    c, b = promote_inexact(c, b)
+    c, b, vector = _with_columns("cho_solve", c, b)
+    for form in ("NC" if lower else "CN"):
+        b = triangular_solve(c, b, left_side=True, lower=lower, form=form, unit_diagonal=False)
+    return _without(b, vector)
+
+
+def cho_solve(
+    c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Array:
+    """The solution x of a x = b by what `cho_factor` gives; b: (n,) or (…, n, k)."""
+    c, lower = c_and_lower
+    return _cho_solve(c, b, bool(lower))
+
+
+@fused(arrays=2)
+def _solve_triangular(a: Any, b: Any, lower: bool, form: str, unit: bool) -> Any:
+    a, b = promote_inexact(a, b)
+    a, b, vector = _with_columns("solve_triangular", a, b)
+    x = triangular_solve(a, b, left_side=True, lower=lower, form=form, unit_diagonal=unit)
+    return _without(x, vector)
+
+
+@one_program(arrays=2)
+def solve_triangular(
+    a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bool = False,
+    unit_diagonal: bool = False, overwrite_b: bool = False, debug: Any = None,
+    check_finite: bool = True,
+) -> Array:
+    """The solution x of a x = b with a triangular matrix.
+
+    Args:
+      a: (…, n, n), of which one triangle is read.
+      b: (n,) or (…, n, k).
+      trans: 0 or "N"; 1 or "T" for the transpose of a, 2 or "C" for its adjoint.
+      lower: which triangle it is.
+      unit_diagonal: whether its diagonal is of ones, and not read.
+    """
+    forms_of = {0: "N", 1: "T", 2: "C", "N": "N", "T": "T", "C": "C"}
+    if trans not in forms_of:
+        raise ValueError(
+            f"solve_triangular: trans must be 0, 1, 2, 'N', 'T' or 'C'; got {trans!r}."
+        )
+    return _solve_triangular(a, b, lower, forms_of[trans], unit_diagonal)
+
+
+@fused(arrays=2)
+def _solve_positive(a: Any, b: Any, lower: bool) -> Any:
+    return _cho_solve(_cholesky(a, lower), b, lower)
+
+
+@one_program(arrays=2)
+def solve(
+    a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False,
+    overwrite_b: bool = False, debug: bool = False, check_finite: bool = True,
+    assume_a: str = "gen",
+) -> Array:
+    """The solution x of a x = b.
+
+    Args:
+      a: (…, n, n).
+      b: (n,) or (…, n, k).
+      lower: which triangle of a is read, if it is positive definite.
+      assume_a: "gen", "sym" and "her": by elimination; "pos": by Cholesky's factor.
+    """
+    if assume_a not in ("gen", "sym", "her", "pos"):
+        raise ValueError(
+            f"solve: assume_a must be 'gen', 'sym', 'her' or 'pos'; got {assume_a!r}."
+        )
+    return _solve_positive(a, b, lower) if assume_a == "pos" else systems.solve(a, b)
+

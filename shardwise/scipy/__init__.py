@@ -1,0 +1,10 @@
+"""SciPy's functions under its names."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise.scipy import linalg as linalg
+
+lazy_names(__name__)

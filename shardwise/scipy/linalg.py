@@ -1,0 +1,39 @@
+"""Linear algebra under SciPy's names: factors, systems of equations, special matrices."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.linalg import cho_factor as cho_factor
+    from shardwise._src.scipy.linalg import cho_solve as cho_solve
+    from shardwise._src.scipy.linalg import cholesky as cholesky
+    from shardwise._src.scipy.linalg import det as det
+    from shardwise._src.scipy.linalg import eigh as eigh
+    from shardwise._src.scipy.linalg import hessenberg as hessenberg
+    from shardwise._src.scipy.linalg import inv as inv
+    from shardwise._src.scipy.linalg import lu as lu
+    from shardwise._src.scipy.linalg import lu_factor as lu_factor
+    from shardwise._src.scipy.linalg import lu_solve as lu_solve
+    from shardwise._src.scipy.linalg import qr as qr
+    from shardwise._src.scipy.linalg import schur as schur
+    from shardwise._src.scipy.linalg import solve as solve
+    from shardwise._src.scipy.linalg import solve_triangular as solve_triangular
+    from shardwise._src.scipy.linalg import svd as svd
+    from shardwise._src.scipy.matrices import block_diag as block_diag
+    from shardwise._src.scipy.matrices import circulant as circulant
+    from shardwise._src.scipy.matrices import companion as companion
+    from shardwise._src.scipy.matrices import dft as dft
+    from shardwise._src.scipy.matrices import expm as expm
+    from shardwise._src.scipy.matrices import fiedler as fiedler
+    from shardwise._src.scipy.matrices import hadamard as hadamard
+    from shardwise._src.scipy.matrices import hankel as hankel
+    from shardwise._src.scipy.matrices import helmert as helmert
+    from shardwise._src.scipy.matrices import hilbert as hilbert
+    from shardwise._src.scipy.matrices import invhilbert as invhilbert
+    from shardwise._src.scipy.matrices import invpascal as invpascal
+    from shardwise._src.scipy.matrices import leslie as leslie
+    from shardwise._src.scipy.matrices import pascal as pascal
+    from shardwise._src.scipy.matrices import toeplitz as toeplitz
+
+lazy_names(__name__)
