@@ -44,7 +44,7 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
     """
     kind = _kind(fft_type)
     lengths = tuple(map(operator.index, fft_lengths))
-    (x,) = promote_inexact(x)
+    (found,) = promote_inexact(x)
     if kind != FftType.RFFT:
-        x = cast(x, complex_dtype(type_of(x).dtype))
-    return ops.fft(x, kind=kind, lengths=lengths) if lengths else x
+        found = cast(found, complex_dtype(type_of(found).dtype))
+    return ops.fft(found, kind=kind, lengths=lengths) if lengths else found
