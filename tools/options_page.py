@@ -63,6 +63,8 @@ VARIABLES = {
     "`cpu_collectives_implementation` is mpi.",
     "SHARDWISE_INITIALIZATION_TIMEOUT": "Seconds that a process which `shardwise launch` started "
     "waits for the others.",
+    "SHARDWISE_COORDINATOR_STARTED": "Set by `shardwise launch`: 1, as the launcher has started "
+    "the coordinator.",
     "TF_CPP_MIN_LOG_LEVEL": "What XLA logs: 1 (from warnings on) where it is not set.",
 }
 

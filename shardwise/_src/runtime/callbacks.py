@@ -95,7 +95,7 @@ class HostCalls:
         self, functions: Sequence[Any], devices: int, span: tuple[int, ...] | None, ordered: bool
     ):
         guard = self._alone if devices == 1 else functools.partial(self._among, devices)
-        self._span = span if any([f.results for f in functions]) else None
+        self._span = span if span and any([f.results for f in functions]) else None
         self.entries = [functools.partial(guard, f) for f in functions]
         self._ordered = ordered
         self._lock = None if devices == 1 else threading.Lock()
