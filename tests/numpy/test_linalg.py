@@ -104,6 +104,14 @@ def test_failures_are_nan():
     assert not np.isfinite(linalg.inv(A * 0)).any()
 
 
+def test_infinite_matrices_end():
+    """LAPACK's iterations may not, on infinities and NaN."""
+    x = np.float32([[np.inf, 1, np.nan], [1, np.inf, 2], [np.nan, 2, -np.inf]])
+    for fun in (linalg.svdvals, linalg.eigvals, linalg.eigvalsh, linalg.pinv,
+                lambda x: linalg.svd(x)[0], sw.grad(linalg.det)):
+        assert np.isnan(np.asarray(fun(x))).all()
+
+
 ONE = {
     "cholesky": (linalg.cholesky, POSITIVE), "eigvalsh": (linalg.eigvalsh, H),
     "svdvals": (linalg.svdvals, TALL), "qr": (lambda x: linalg.qr(x).R, TALL),

@@ -99,14 +99,18 @@ def checked(
     """The results of a kernel, whose last one says whether it failed: NaN for all others then.
 
     finite: gives what the kernel reads of its operand. Results are also NaN where that is not
-            finite: kernels that iterate give anything then, or no result.
+            finite: kernels that iterate may never end then, so that they get zeros.
     """
     on_cpu(op, e)
-    types = (*outs, array_type(ins[0].shape[:batch], INT32))
+    info = array_type(ins[0].shape[:batch], INT32)
+    types, bad = (*outs, info), ""
+    if finite is not None:
+        clean, bad = e.via(_finite_or_zero, ins[:1], xs[0], read=finite)
+        xs = [clean, *xs[1:]]
     found = e.lapack(name, xs, ins, types, batch=batch, **more)
-    if finite is None:
-        return e.via(_nan_where_failed, types, *found)
-    return e.via(_nan_where_not_finite, (ins[0], *types), xs[0], *found, read=finite)
+    if bad:
+        found[-1] = e.via(ew.bitwise_or, (info, info), found[-1], bad)[0]
+    return e.via(_nan_where_failed, types, *found)
 
 
 def _nan_where_failed(*values: Any) -> list[Any]:
@@ -115,12 +119,12 @@ def _nan_where_failed(*values: Any) -> list[Any]:
     return [nan_where_failed(x, info, batch) if is_inexact(type_of(x).dtype) else x for x in outs]
 
 
-def _nan_where_not_finite(x: Any, *values: Any, read: Callable) -> list[Any]:
-    *outs, info = values
+def _finite_or_zero(x: Any, read: Callable) -> list[Any]:
+    """Zeros for matrices that are not finite, and 1 for each of these."""
     t = type_of(x)
     bad = ew.bitwise_not(ew.is_finite(ew.abs(read(x))))
     some = reduce_or(bad, axes=(t.ndim - 2, t.ndim - 1))
-    return _nan_where_failed(*outs, select_n(some, info, lit(1, info)))
+    return [select_n(spread(some, t.shape), x, lit(0, x)), as_dtype(some, INT32)]
 
 
 def itself(x: Any) -> Any:
