@@ -12,35 +12,16 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import move_axis
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.kernels import nan_where_failed
+from shardwise._src.ops.kernels import matrix_op, nan_where_failed
 from shardwise._src.ops.triangular import (
     INT32,
     adjoint,
-    batch_dims,
-    check_matrices,
     product,
     triangle,
     triangular_solve,
 )
-from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dims import Dims
-
-
-def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]:
-    """Matrices are the last two dimensions; what is mapped goes first."""
-    return op(move_axis(args[0], ds[0], 0), **p), 0
-
-
-def _cholesky_type(op: Op, x: ArrayType) -> ArrayType:
-    check_matrices(op.name, x)
-    return array_type(x.shape, x.dtype, x.weak_type)
-
-
-def _cholesky_dims(op: Op, x: ArrayType) -> Dims:
-    names = batch_dims(x)
-    return Dims(names, names)
+from shardwise._src.types.array_type import array_type
 
 
 def _cholesky_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
@@ -83,12 +64,7 @@ def _half(x: Any) -> Any:
     return ew.mul(lit(0.5, x), ew.add(triangle(x, True), triangle(x, True, True)))
 
 
-cholesky = Op(
-    "cholesky",
-    long=True,
-    type_rule=_cholesky_type,
-    dims=_cholesky_dims,
-    lower=_cholesky_lower,
-    jvp=_cholesky_jvp,
-    batch=_batch,
+cholesky = matrix_op(
+    "cholesky", (2,), results=lambda x: [(x.shape, x.dtype)], lower=_cholesky_lower, square=True,
+    multiple=False, jvp=_cholesky_jvp,
 )

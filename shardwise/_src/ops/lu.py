@@ -18,12 +18,7 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import (
-    batch_first,
-    move_axis,
-    reduce_sum,
-    reshape,
-)
+from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.kernels import columns_of, eye, matrix_op, on_cpu
@@ -35,6 +30,7 @@ from shardwise._src.ops.triangular import (
     INT32,
     adjoint,
     conjugate,
+    for_one_matrix,
     product,
     triangle,
     triangular_solve,
@@ -240,11 +236,8 @@ def _solve_batch(op: Op, mapped: Any, args: Any, ds: Any, *, form: str) -> tuple
     if any(d is not None for d in ds[:3]):
         moved = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
         return op(*moved, form=form), 0
-    at = type_of(b).ndim - 1  # one matrix for all: their right-hand sides are columns of one
-    b = move_axis(b, ds[3], at)
-    shape = type_of(b).shape
-    joint = (*shape[: at - 1], shape[at - 1] * shape[at])
-    return reshape(op(*matrices, reshape(b, shape=joint), form=form), shape=shape), at
+    at = type_of(b).ndim - 1
+    return for_one_matrix(lambda b: op(*matrices, b, form=form), b, ds[3], at)
 
 
 lu_solve = matrix_op(

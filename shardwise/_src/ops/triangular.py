@@ -9,6 +9,7 @@ or NaN, as there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,17 @@ def triangle(x: Any, lower: bool, strict: bool = False) -> Any:
         row, column = column, row
     keep = ew.gt(row, column) if strict else ew.ge(row, column)
     return select_n(keep, lit(0, x), x)
+
+
+def for_one_matrix(solve: Callable[[Any], Any], b: Any, d: int, at: int) -> tuple[Any, int]:
+    """Solves for right-hand sides along a mapped dimension `d`, which have one matrix.
+
+    They go beside each other, or below: `at` is the place behind the columns, or the rows.
+    """
+    b = move_axis(b, d, at)
+    shape = type_of(b).shape
+    joint = (*shape[: at - 1], shape[at - 1] * shape[at], *shape[at + 1 :])
+    return reshape(solve(reshape(b, shape=joint)), shape=shape), at
 
 
 # -- triangular_solve --
@@ -156,17 +168,8 @@ def _batch(op: Op, mapped: Any, args: Any, ds: Any, *, left_side: bool, **p: Any
     if da is not None:
         pair = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
         return op(*pair, left_side=left_side, **p), 0
-    # One matrix for all: their right-hand sides are one, beside or below each other.
-    n = type_of(b).ndim
-    at = n - 1 if left_side else n - 2  # of the mapped dimension: after the columns, or the rows
-    b = move_axis(b, db, at)
-    shape = type_of(b).shape
-    first = at - 1
-    joint = (*shape[:first], shape[first] * shape[at], *shape[at + 1 :])
-    if not left_side:
-        first = at - 1
-    out = op(a, reshape(b, shape=joint), left_side=left_side, **p)
-    return reshape(out, shape=shape), at
+    at = type_of(b).ndim - (1 if left_side else 2)  # after the columns, or the rows
+    return for_one_matrix(lambda b: op(a, b, left_side=left_side, **p), b, db, at)
 
 
 triangular_solve = Op(

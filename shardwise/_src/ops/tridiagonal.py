@@ -13,11 +13,11 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first, move_axis, reshape
+from shardwise._src.ops.basis import batch_first
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.kernels import checked, columns_of, on_cpu
 from shardwise._src.ops.shape import pad
-from shardwise._src.ops.triangular import KERNEL_DTYPES
+from shardwise._src.ops.triangular import KERNEL_DTYPES, for_one_matrix
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 
@@ -93,11 +93,7 @@ def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]
     if any(d is not None for d in ds[:3]):
         moved = [batch_first(mapped.size, x, d) for x, d in zip(args, ds, strict=True)]
         return op(*moved, **p), 0
-    at = type_of(b).ndim - 1  # one matrix for all: their right-hand sides are columns of one
-    b = move_axis(b, ds[3], at)
-    shape = type_of(b).shape
-    joint = (*shape[: at - 1], shape[at - 1] * shape[at])
-    return reshape(op(*lines, reshape(b, shape=joint), **p), shape=shape), at
+    return for_one_matrix(lambda b: op(*lines, b, **p), b, ds[3], type_of(b).ndim - 1)
 
 
 tridiagonal_solve = Op(

@@ -179,7 +179,8 @@ class Judge:
             f"the processes put different values before program {name!r} (launch {number}): "
             f"{self.peers[a].name} others than {self.peers[b].name}. A value of the host is one "
             "for all processes: look for random numbers without a seed, an index or a file by "
-            "process_index(). `shardwise.experimental.multihost_utils.broadcast_one_to_all` gives "
+            "process_index(), a value that one puts alone. "
+            "`shardwise.experimental.multihost_utils.broadcast_one_to_all` gives "
             "all the value of one, `shardwise.make_array_from_process_local_data` makes an array "
             "of the parts that each has, and the option `check_replicas` shows the line."
         )
