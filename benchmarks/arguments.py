@@ -46,6 +46,18 @@ def vectors(n: int, seed: int) -> numpy.ndarray:
     return real(n // 4 * 3, seed).reshape(-1, 3)
 
 
+def matrices(n: int, seed: int) -> numpy.ndarray:
+    """Square ones, 8 × 8 where there are elements enough: what is done in batches."""
+    side = min(8, math.isqrt(n))
+    return real(n // side**2 * side**2, seed).reshape(-1, side, side)
+
+
+def positive(n: int, seed: int) -> numpy.ndarray:
+    """Symmetric and positive definite."""
+    found = matrices(n, seed)
+    return found @ found.mT + numpy.eye(found.shape[-1], dtype="float32")
+
+
 # name: (made of n elements, whether its size follows n)
 ARRAYS: Mapping[str, tuple[Callable[[int], numpy.ndarray], bool]] = {
     "x": (lambda n: real(n, 0), True),
@@ -63,6 +75,8 @@ ARRAYS: Mapping[str, tuple[Callable[[int], numpy.ndarray], bool]] = {
     "u": (lambda n: vectors(n, 10), True),
     "v": (lambda n: vectors(n, 11), True),
     "cube": (lambda n: real(n // 4 * 4, 12).reshape(-1, 2, 2), True),
+    "matrices": (lambda n: matrices(n, 16), True),
+    "positive": (lambda n: positive(n, 17), True),
     "few": (lambda n: real(8, 13), False),
     "sorted": (lambda n: numpy.linspace(0, 1, 9, dtype="float32"), False),
     "heads": (lambda n: real(n, 14).reshape(-1, math.gcd(n // 4, 64), 2, 2), True),
@@ -300,7 +314,20 @@ TABLE: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("reduction", "numpy.linalg"): {
         "f(matrix)": "matrix_norm norm trace vector_norm",
     },
-    ("shape", "numpy.linalg"): {"f(matrix)": "matrix_transpose"},
+    ("shape", "numpy.linalg"): {"f(matrix)": "matrix_transpose", "f(matrices)": "diagonal"},
+    ("linear algebra", "numpy.linalg"): {
+        "f(positive)": "cholesky cond det eigh eigvalsh inv matrix_rank pinv slogdet",
+        "f(matrices)": "eig eigvals qr svd svdvals",
+        "f(positive, matrices)": "solve",
+        "f(matrix, column)": "lstsq",
+        "f(positive[0], ind=1)": "tensorinv",
+        "f(positive[0], positive[0, 0])": "tensorsolve",
+    },
+    ("fourier", "numpy.fft"): {
+        "f(matrix)": """fft fft2 fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2
+            irfftn rfft rfft2 rfftn""",
+        "f(n) | -": "fftfreq rfftfreq",
+    },
     ("activation", "nn"): {
         "f(x)": """celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu
             log1mexp log_sigmoid mish relu relu6 selu sigmoid silu soft_sign softplus sparse_plus
@@ -360,7 +387,7 @@ LEFT_OUT: Mapping[str, str] = {
     **{f"numpy.{name}": FILES for name in "load save savez".split()},
     "nn.initializers.Initializer": A_CLASS,
 }
-SPACES = ("numpy", "numpy.linalg", "nn", "nn.initializers", "random")
+SPACES = ("numpy", "numpy.fft", "numpy.linalg", "nn", "nn.initializers", "random")
 
 
 def shared(one: Lib, other: Lib) -> list[str]:
