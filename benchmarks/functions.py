@@ -1,6 +1,6 @@
 """Every function of both libraries: `python -m benchmarks.functions [--only GLOBS] [--quick]`.
 
-Each is called with the arguments of `arguments.TABLE`, in several ways that are its cells:
+Each is called with the arguments of `benchmarks.tables`, in several ways that are its cells:
 
 - eager.small, eager.64K, eager.16M: eagerly, on arrays of 8 elements, 64 KiB, 16 MiB;
 - cached.small, …: the same under `jit`, compiled before;

@@ -1,0 +1,11 @@
+"""What every public function is called with, a file a namespace (see benchmarks.arguments)."""
+
+from benchmarks.tables import fourier, lax, matrices, nn, numpy, random, scipy
+
+TABLES = [module.TABLE for module in (numpy, fourier, matrices, lax, nn, random, scipy)]
+LEFT_OUT = {**numpy.LEFT_OUT, **matrices.LEFT_OUT, **lax.LEFT_OUT, **nn.LEFT_OUT}
+SPACES = (
+    *("numpy", "numpy.fft", "numpy.linalg", "lax", "lax.linalg", "nn", "nn.initializers"),
+    "random",
+    *(f"scipy.{name}" for name in "fft linalg ndimage signal special".split()),
+)
