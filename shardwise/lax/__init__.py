@@ -1,7 +1,8 @@
 """The ops under JAX's `lax` names: strict functions that neither broadcast nor promote.
 
 Operands are arrays, NumPy arrays or Python scalars; scalars go with every shape. What this
-namespace does not have, `shardwise.numpy` mostly does.
+namespace does not have, `shardwise.numpy` mostly does. Names that end with `_p` are the ops that
+programs consist of, for interpreters of them.
 """
 
 from typing import TYPE_CHECKING
@@ -10,14 +11,19 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.api.placement import with_sharding_constraint as with_sharding_constraint
+    from shardwise._src.control.cond import cond as cond_p
     from shardwise._src.control.cond_api import cond as cond
     from shardwise._src.control.cond_api import switch as switch
     from shardwise._src.control.reduce import reduce as reduce
+    from shardwise._src.control.reduce import reduce_op as reduce_p
+    from shardwise._src.control.scan import scan as scan_p
     from shardwise._src.control.scan_api import scan as scan
     from shardwise._src.control.while_api import fori_loop as fori_loop
     from shardwise._src.control.while_api import while_loop as while_loop
+    from shardwise._src.control.while_loop import while_loop as while_p
     from shardwise._src.custom.implicit import custom_linear_solve as custom_linear_solve
     from shardwise._src.custom.implicit import custom_root as custom_root
+    from shardwise._src.custom.implicit import linear_solve as linear_solve_p
     from shardwise._src.lax.contraction import DotAlgorithmPreset as DotAlgorithmPreset
     from shardwise._src.lax.contraction import Precision as Precision
     from shardwise._src.lax.contraction import batch_matmul as batch_matmul
@@ -188,6 +194,133 @@ if TYPE_CHECKING:
     from shardwise._src.lax.special import lgamma as lgamma
     from shardwise._src.lax.special import polygamma as polygamma
     from shardwise._src.lax.special import zeta as zeta
+    from shardwise._src.ops.barrier import optimization_barrier as optimization_barrier_p
+    from shardwise._src.ops.basis import broadcast_in_dim as broadcast_in_dim_p
+    from shardwise._src.ops.basis import reduce_sum as reduce_sum_p
+    from shardwise._src.ops.basis import reshape as reshape_p
+    from shardwise._src.ops.basis import transpose as transpose_p
+    from shardwise._src.ops.cast import bitcast_convert_type as bitcast_convert_type_p
+    from shardwise._src.ops.cast import convert_element_type as convert_element_type_p
+    from shardwise._src.ops.cast import reduce_precision as reduce_precision_p
+    from shardwise._src.ops.collective import all_gather as all_gather_p
+    from shardwise._src.ops.collective import all_to_all as all_to_all_p
+    from shardwise._src.ops.collective import axis_index as axis_index_p
+    from shardwise._src.ops.collective import pmax as pmax_p
+    from shardwise._src.ops.collective import pmin as pmin_p
+    from shardwise._src.ops.collective import ppermute as ppermute_p
+    from shardwise._src.ops.collective import psum as psum_p
+    from shardwise._src.ops.contract import dot_general as dot_general_p
+    from shardwise._src.ops.create import iota as iota_p
+    from shardwise._src.ops.cumulative import cumlogsumexp as cumlogsumexp_p
+    from shardwise._src.ops.cumulative import cummax as cummax_p
+    from shardwise._src.ops.cumulative import cummin as cummin_p
+    from shardwise._src.ops.cumulative import cumprod as cumprod_p
+    from shardwise._src.ops.cumulative import cumsum as cumsum_p
+    from shardwise._src.ops.elementwise import abs as abs_p
+    from shardwise._src.ops.elementwise import acos as acos_p
+    from shardwise._src.ops.elementwise import acosh as acosh_p
+    from shardwise._src.ops.elementwise import asin as asin_p
+    from shardwise._src.ops.elementwise import asinh as asinh_p
+    from shardwise._src.ops.elementwise import atan as atan_p
+    from shardwise._src.ops.elementwise import atan2 as atan2_p
+    from shardwise._src.ops.elementwise import atanh as atanh_p
+    from shardwise._src.ops.elementwise import cbrt as cbrt_p
+    from shardwise._src.ops.elementwise import ceil as ceil_p
+    from shardwise._src.ops.elementwise import complex as complex_p
+    from shardwise._src.ops.elementwise import conj as conj_p
+    from shardwise._src.ops.elementwise import copy as copy_p
+    from shardwise._src.ops.elementwise import cos as cos_p
+    from shardwise._src.ops.elementwise import cosh as cosh_p
+    from shardwise._src.ops.elementwise import div as div_p
+    from shardwise._src.ops.elementwise import exp as exp_p
+    from shardwise._src.ops.elementwise import exp2 as exp2_p
+    from shardwise._src.ops.elementwise import expm1 as expm1_p
+    from shardwise._src.ops.elementwise import floor as floor_p
+    from shardwise._src.ops.elementwise import imag as imag_p
+    from shardwise._src.ops.elementwise import integer_pow as integer_pow_p
+    from shardwise._src.ops.elementwise import is_finite as is_finite_p
+    from shardwise._src.ops.elementwise import log as log_p
+    from shardwise._src.ops.elementwise import log1p as log1p_p
+    from shardwise._src.ops.elementwise import logistic as logistic_p
+    from shardwise._src.ops.elementwise import max as max_p
+    from shardwise._src.ops.elementwise import min as min_p
+    from shardwise._src.ops.elementwise import mul as mul_p
+    from shardwise._src.ops.elementwise import neg as neg_p
+    from shardwise._src.ops.elementwise import nextafter as nextafter_p
+    from shardwise._src.ops.elementwise import pow as pow_p
+    from shardwise._src.ops.elementwise import real as real_p
+    from shardwise._src.ops.elementwise import rem as rem_p
+    from shardwise._src.ops.elementwise import round as round_p
+    from shardwise._src.ops.elementwise import rsqrt as rsqrt_p
+    from shardwise._src.ops.elementwise import sign as sign_p
+    from shardwise._src.ops.elementwise import sin as sin_p
+    from shardwise._src.ops.elementwise import sinh as sinh_p
+    from shardwise._src.ops.elementwise import sqrt as sqrt_p
+    from shardwise._src.ops.elementwise import square as square_p
+    from shardwise._src.ops.elementwise import stop_gradient as stop_gradient_p
+    from shardwise._src.ops.elementwise import sub as sub_p
+    from shardwise._src.ops.elementwise import tan as tan_p
+    from shardwise._src.ops.elementwise import tanh as tanh_p
+    from shardwise._src.ops.families import add as add_p
+    from shardwise._src.ops.fft import fft as fft_p
+    from shardwise._src.ops.incomplete import igamma as igamma_p
+    from shardwise._src.ops.incomplete import igamma_grad_a as igamma_grad_a_p
+    from shardwise._src.ops.incomplete import igammac as igammac_p
+    from shardwise._src.ops.incomplete import (
+        regularized_incomplete_beta as regularized_incomplete_beta_p,
+    )
+    from shardwise._src.ops.index import dynamic_slice as dynamic_slice_p
+    from shardwise._src.ops.index import dynamic_update_slice as dynamic_update_slice_p
+    from shardwise._src.ops.index import gather as gather_p
+    from shardwise._src.ops.index import scatter as scatter_p
+    from shardwise._src.ops.index import scatter_add as scatter_add_p
+    from shardwise._src.ops.index import scatter_max as scatter_max_p
+    from shardwise._src.ops.index import scatter_min as scatter_min_p
+    from shardwise._src.ops.index import scatter_mul as scatter_mul_p
+    from shardwise._src.ops.index import scatter_sub as scatter_sub_p
+    from shardwise._src.ops.logical import bitwise_and as and_p
+    from shardwise._src.ops.logical import bitwise_not as not_p
+    from shardwise._src.ops.logical import bitwise_or as or_p
+    from shardwise._src.ops.logical import bitwise_xor as xor_p
+    from shardwise._src.ops.logical import clamp as clamp_p
+    from shardwise._src.ops.logical import clz as clz_p
+    from shardwise._src.ops.logical import eq as eq_p
+    from shardwise._src.ops.logical import ge as ge_p
+    from shardwise._src.ops.logical import gt as gt_p
+    from shardwise._src.ops.logical import le as le_p
+    from shardwise._src.ops.logical import lt as lt_p
+    from shardwise._src.ops.logical import ne as ne_p
+    from shardwise._src.ops.logical import population_count as population_count_p
+    from shardwise._src.ops.logical import select_n as select_n_p
+    from shardwise._src.ops.logical import shift_left as shift_left_p
+    from shardwise._src.ops.logical import shift_right_arithmetic as shift_right_arithmetic_p
+    from shardwise._src.ops.logical import shift_right_logical as shift_right_logical_p
+    from shardwise._src.ops.placement import device_put as device_put_p
+    from shardwise._src.ops.reduce import argmax as argmax_p
+    from shardwise._src.ops.reduce import argmin as argmin_p
+    from shardwise._src.ops.reduce import reduce_and as reduce_and_p
+    from shardwise._src.ops.reduce import reduce_max as reduce_max_p
+    from shardwise._src.ops.reduce import reduce_min as reduce_min_p
+    from shardwise._src.ops.reduce import reduce_or as reduce_or_p
+    from shardwise._src.ops.reduce import reduce_prod as reduce_prod_p
+    from shardwise._src.ops.reduce import reduce_xor as reduce_xor_p
+    from shardwise._src.ops.shape import concatenate as concatenate_p
+    from shardwise._src.ops.shape import pad as pad_p
+    from shardwise._src.ops.shape import rev as rev_p
+    from shardwise._src.ops.shape import slice_ as slice_p
+    from shardwise._src.ops.shape import split as split_p
+    from shardwise._src.ops.sharding import sharding_constraint as sharding_constraint_p
+    from shardwise._src.ops.sort import sort as sort_p
+    from shardwise._src.ops.sort import top_k as top_k_p
+    from shardwise._src.ops.special import bessel_i0e as bessel_i0e_p
+    from shardwise._src.ops.special import bessel_i1e as bessel_i1e_p
+    from shardwise._src.ops.special import digamma as digamma_p
+    from shardwise._src.ops.special import erf as erf_p
+    from shardwise._src.ops.special import erf_inv as erf_inv_p
+    from shardwise._src.ops.special import erfc as erfc_p
+    from shardwise._src.ops.special import lgamma as lgamma_p
+    from shardwise._src.ops.special import polygamma as polygamma_p
+    from shardwise._src.ops.special import zeta as zeta_p
     from shardwise.lax import linalg as linalg
 
 lazy_names(__name__)

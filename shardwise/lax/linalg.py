@@ -27,5 +27,19 @@ if TYPE_CHECKING:
     from shardwise._src.lax.systems import symmetric_product as symmetric_product
     from shardwise._src.lax.systems import triangular_solve as triangular_solve
     from shardwise._src.lax.systems import tridiagonal_solve as tridiagonal_solve
+    from shardwise._src.ops.factor import cholesky as cholesky_p
+    from shardwise._src.ops.forms import hessenberg as hessenberg_p
+    from shardwise._src.ops.forms import schur as schur_p
+    from shardwise._src.ops.forms import tridiagonal as tridiagonal_p
+    from shardwise._src.ops.lu import lu as lu_p
+    from shardwise._src.ops.lu import lu_pivots_to_permutation as lu_pivots_to_permutation_p
+    from shardwise._src.ops.qr import householder_product as householder_product_p
+    from shardwise._src.ops.qr import ormqr as ormqr_p
+    from shardwise._src.ops.qr import qr as qr_p
+    from shardwise._src.ops.spectral import eig as eig_p
+    from shardwise._src.ops.spectral import eigh as eigh_p
+    from shardwise._src.ops.spectral import svd as svd_p
+    from shardwise._src.ops.triangular import triangular_solve as triangular_solve_p
+    from shardwise._src.ops.tridiagonal import tridiagonal_solve as tridiagonal_solve_p
 
 lazy_names(__name__)
