@@ -24,9 +24,17 @@ def save(file: str | PathLike[str] | IO[bytes], arr: ArrayLike, allow_pickle: bo
     np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 
 
-def savez(file: str | PathLike[str] | IO[bytes], *args: Any, **kwds: Any) -> None:
-    """Writes arrays to an .npz file, under the names of the keywords or arr_0, arr_1, …"""
+def savez(
+    file: str | PathLike[str] | IO[bytes], *args: Any, allow_pickle: bool = True, **kwds: Any
+) -> None:
+    """Writes arrays to an .npz file, under the names of the keywords or arr_0, arr_1, …
+
+    allow_pickle: as in NumPy; no array here needs it.
+    """
     named: dict[str, Any] = {k: np.asarray(v) for k, v in kwds.items()}
+    numbers = not any(x.dtype.hasobject for x in (*map(np.asarray, args), *named.values()))
+    if not (allow_pickle or numbers):
+        raise ValueError("savez: an array of objects cannot be saved with allow_pickle=False.")
     np.savez(file, *map(np.asarray, args), **named)
 
 
