@@ -45,7 +45,7 @@ def load(file: str | PathLike[str] | IO[bytes], *args: Any, **kwargs: Any) -> Ar
 
 
 def from_dlpack(
-    x: SupportsDLPack, /, *, device: DeviceLike = None, copy: bool | None = None
+    external_array: SupportsDLPack, device: DeviceLike = None, copy: bool | None = None
 ) -> Array:
     """An array of what another library's array holds, on its memory where that is possible.
 
@@ -53,14 +53,15 @@ def from_dlpack(
     that the flags allow; else there is one copy. Nobody may write to the memory from then on.
 
     Args:
-      x: an object with `__dlpack__` and `__dlpack_device__`.
+      external_array: an object with `__dlpack__` and `__dlpack_device__`.
       device: a device or sharding, to which the result is committed; None: where the data is.
       copy: True for memory of the result's own; False for an error where a copy is needed.
 
     Raises:
       BufferError: if the data cannot be taken, or not without the copy that `copy` forbids.
-      TypeError: if `x` has no `__dlpack__`.
+      TypeError: if `external_array` has no `__dlpack__`.
     """
+    x = external_array
     if is_array(x):
         made = asarray(x, copy=bool(copy))
         return made if device is None else ground().place(made, device)
