@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shardwise._src.lax.linalg import schur as schur
     from shardwise._src.lax.linalg import svd as svd
     from shardwise._src.lax.linalg import tridiagonal as tridiagonal
+    from shardwise._src.lax.polar import qdwh as qdwh
     from shardwise._src.lax.systems import symmetric_product as symmetric_product
     from shardwise._src.lax.systems import triangular_solve as triangular_solve
     from shardwise._src.lax.systems import tridiagonal_solve as tridiagonal_solve

@@ -5,27 +5,37 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.scipy.eigenvalues import eigh as eigh
+    from shardwise._src.scipy.eigenvalues import eigh_tridiagonal as eigh_tridiagonal
+    from shardwise._src.scipy.eigenvalues import hessenberg as hessenberg
+    from shardwise._src.scipy.eigenvalues import schur as schur
+    from shardwise._src.scipy.functions import expm_frechet as expm_frechet
+    from shardwise._src.scipy.functions import funm as funm
+    from shardwise._src.scipy.functions import polar as polar
+    from shardwise._src.scipy.functions import rsf2csf as rsf2csf
+    from shardwise._src.scipy.functions import solve_sylvester as solve_sylvester
+    from shardwise._src.scipy.functions import sqrtm as sqrtm
     from shardwise._src.scipy.linalg import cho_factor as cho_factor
     from shardwise._src.scipy.linalg import cho_solve as cho_solve
     from shardwise._src.scipy.linalg import cholesky as cholesky
     from shardwise._src.scipy.linalg import det as det
-    from shardwise._src.scipy.linalg import eigh as eigh
-    from shardwise._src.scipy.linalg import hessenberg as hessenberg
     from shardwise._src.scipy.linalg import inv as inv
     from shardwise._src.scipy.linalg import lu as lu
     from shardwise._src.scipy.linalg import lu_factor as lu_factor
     from shardwise._src.scipy.linalg import lu_solve as lu_solve
     from shardwise._src.scipy.linalg import qr as qr
-    from shardwise._src.scipy.linalg import schur as schur
+    from shardwise._src.scipy.linalg import qr_multiply as qr_multiply
     from shardwise._src.scipy.linalg import solve as solve
     from shardwise._src.scipy.linalg import solve_triangular as solve_triangular
     from shardwise._src.scipy.linalg import svd as svd
     from shardwise._src.scipy.matrices import block_diag as block_diag
     from shardwise._src.scipy.matrices import circulant as circulant
     from shardwise._src.scipy.matrices import companion as companion
+    from shardwise._src.scipy.matrices import convolution_matrix as convolution_matrix
     from shardwise._src.scipy.matrices import dft as dft
     from shardwise._src.scipy.matrices import expm as expm
     from shardwise._src.scipy.matrices import fiedler as fiedler
+    from shardwise._src.scipy.matrices import fiedler_companion as fiedler_companion
     from shardwise._src.scipy.matrices import hadamard as hadamard
     from shardwise._src.scipy.matrices import hankel as hankel
     from shardwise._src.scipy.matrices import helmert as helmert

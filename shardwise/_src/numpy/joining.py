@@ -76,9 +76,7 @@ def _numpys(dtype: Any) -> np.dtype[Any] | None:
     return None if dtype is None else np.dtype(dtype)
 
 
-def concat(arrays: Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
-    """`concatenate`, as the array API standard has it."""
-    return concatenate(arrays, axis)
+concat = concatenate
 
 
 @fused

@@ -11,28 +11,28 @@ from typing import Any
 
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy import decompositions, systems
+from shardwise._src.numpy import systems
 from shardwise._src.numpy.convert import broadcast_to, common_shape, promote_inexact
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops import forms, spectral
 from shardwise._src.ops import lu as elimination
 from shardwise._src.ops import qr as orthogonal
+from shardwise._src.ops import spectral
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.factor import cholesky as cholesky_op
-from shardwise._src.ops.families import lit
 from shardwise._src.ops.kernels import as_dtype, eye, rows_of
-from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
+from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.triangular import (
     adjoint,
     check_matrices,
+    conjugate,
     product,
     triangle,
     triangular_solve,
     turned,
 )
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import complex_dtype, real_dtype
+from shardwise._src.types.dtypes import real_dtype
 
 # -- what there is in numpy.linalg, with SciPy's arguments --
 
@@ -122,131 +122,45 @@ def qr(
     return tuple(found[1:] if mode == "r" else found)
 
 
-# -- eigenvalues and forms --
-
-
-@fused(arrays=1)
-def _eigh(a: Any, lower: bool, vectors: bool) -> Any:
-    (a,) = promote_inexact(a)
-    check_matrices("eigh", type_of(a))
-    return spectral.eigh(decompositions.symmetrized(a), lower=lower, vectors=vectors)
-
-
 @fused(arrays=2)
-def _general_eigh(a: Any, b: Any, lower: bool, vectors: bool, kind: int) -> Any:
-    """With b = l lᴴ, eigenvalues of l⁻¹ a l⁻ᴴ (kind 1) or lᴴ a l, and vectors turned back."""
-    a, b = promote_inexact(a, b)
-    for x in (a, b):
-        check_matrices("eigh", type_of(x))
-    shape = common_shape([type_of(a).shape, type_of(b).shape])
-    a, b = [spectral.hermitian(broadcast_to(x, shape), lower) for x in (a, b)]
-    factor = cholesky_op(b)
-    if kind == 1:
-        inner = _by_lower(factor, adjoint(_by_lower(factor, a, "N")), "N")
-    else:
-        inner = product(adjoint(factor), product(a, factor))
-    *found, w = spectral.eigh(decompositions.symmetrized(inner), lower=True, vectors=vectors)
-    if not vectors:
-        return [w]
-    v = product(factor, found[0]) if kind == 3 else _by_lower(factor, found[0], "C")
-    return [v, w]
+def _qr_multiply(a: Any, c: Any, left: bool, pivoting: bool, conj: bool) -> Any:
+    a, c = promote_inexact(a, c)
+    q, r, *order = orthogonal.qr(a, full_matrices=False, pivoting=pivoting)
+    q = conjugate(q) if conj else q
+    t, s = type_of(q), type_of(c)
+    if s.ndim == 1:
+        c = reshape(c, shape=(s.shape[0], 1) if left else (1, s.shape[0]))
+    if not s.ndim or type_of(c).shape[-2 if left else -1] != t.shape[-1 if left else -2]:
+        raise ValueError(
+            f"qr_multiply: c does not fit {'after' if left else 'before'} a factor of shape "
+            f"{t.shape}; got {s.str_short(True)}."
+        )
+    leading = common_shape([t.shape[:-2], type_of(c).shape[:-2]])
+    q, c = [broadcast_to(x, (*leading, *type_of(x).shape[-2:])) for x in (q, c)]
+    found = product(q, c) if left else product(c, q)
+    if s.ndim == 1:
+        found = reshape(found, shape=(type_of(found).size,))
+    return [found, r, *order]
 
 
-def _by_lower(factor: Any, b: Any, form: str) -> Any:
-    return triangular_solve(factor, b, left_side=True, lower=True, form=form, unit_diagonal=False)
-
-
-def eigh(
-    a: ArrayLike, b: ArrayLike | None = None, lower: bool = True, eigvals_only: bool = False,
-    overwrite_a: bool = False, overwrite_b: bool = False, turbo: bool = True, eigvals: None = None,
-    type: int = 1, check_finite: bool = True,
-) -> Array | tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of Hermitian matrices.
+def qr_multiply(
+    a: ArrayLike, c: ArrayLike, mode: str = "right", pivoting: bool = False,
+    conjugate: bool = False, overwrite_a: bool = False, overwrite_c: bool = False,
+) -> tuple[Array, ...]:
+    """Products with the orthogonal factor of a, and its triangular one.
 
     Args:
-      a: (…, n, n); (a + aᴴ) / 2 is taken where there is no b.
-      b: positive definite. Types are 1: a v = w b v; 2: a b v = w v; 3: b a v = w v.
-      lower: which triangle of a and b is read where there is a b.
-      eigvals_only: whether there are no vectors.
-      eigvals: must be None; all are computed.
+      a: (…, m, n), with k = min(m, n).
+      c: (…, k, p) or (k,) for mode "left": q c; (…, p, m) or (m,) for "right": c q.
+      pivoting: whether columns of a are exchanged; their order is last then.
+      conjugate: whether it is the conjugate of q.
 
     Returns:
-      (w, v), or w: ascending.
+      (product, r), or (product, r, p). Of a vector, the product is one.
     """
-    if type not in (1, 2, 3):
-        raise ValueError(f"eigh: type must be 1, 2 or 3; got {type}.")
-    if eigvals is not None:
-        raise NotImplementedError("eigh: a range of eigenvalues is not built; leave out `eigvals`.")
-    if b is None:
-        found = _eigh(a, lower, not eigvals_only)
-    else:
-        found = _general_eigh(a, b, lower, not eigvals_only, type)
-    return found[0] if eigvals_only else (found[1], found[0])
-
-
-@fused(arrays=1)
-def _schur(a: Any, output: str) -> Any:
-    (a,) = promote_inexact(a)
-    t = type_of(a)
-    return forms.schur(as_dtype(a, complex_dtype(t.dtype)) if output == "complex" else a,
-                       vectors=True)
-
-
-def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
-    """(t, z) with a = z t zᴴ, where t is triangular; without derivatives.
-
-    Args:
-      a: (…, n, n).
-      output: "real": t of a real matrix is real, with blocks of two for pairs of complex
-        eigenvalues; "complex": it is complex and triangular.
-    """
-    if output not in ("real", "complex"):
-        raise ValueError(f"schur: output must be 'real' or 'complex'; got {output!r}.")
-    t, z = _schur(a, output)
-    return t, z
-
-
-@fused(arrays=1)
-def _hessenberg(a: Any, calc_q: bool) -> Any:
-    (a,) = promote_inexact(a)
-    t = type_of(a)
-    n, rows = t.shape[-1], t.ndim - 2
-    found, taus = forms.hessenberg(a)
-    h = _from_first_subdiagonal(found)
-    if not calc_q:
-        return [h]
-    if n < 2:
-        return [h, eye(t.shape, t.dtype)]
-    inner = slice_in_dim(slice_in_dim(found, 1, n, rows), 0, n - 1, rows + 1)
-    q = orthogonal.householder_product(inner, taus)
-    q = pad(q, lit(0, q), padding_config=(*[(0, 0, 0)] * rows, (1, 0, 0), (1, 0, 0)))
-    corner = pad(eye((*t.shape[:-2], 1, 1), t.dtype), lit(0, q),
-                 padding_config=(*[(0, 0, 0)] * rows, (0, n - 1, 0), (0, n - 1, 0)))
-    return [h, ew.add(q, corner)]
-
-
-def _from_first_subdiagonal(x: Any) -> Any:
-    """Zeros below the first subdiagonal: the upper triangle of the matrix one row lower."""
-    t = type_of(x)
-    rows = t.ndim - 2
-    if t.shape[-1] < 2:
-        return x
-    first = slice_in_dim(x, 0, 1, rows)
-    rest = triangle(slice_in_dim(x, 1, t.shape[-1], rows), False)
-    return concatenate(first, rest, dimension=rows)
-
-
-def hessenberg(
-    a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True
-) -> Array | tuple[Array, Array]:
-    """h, or (h, q) with a = q h qᴴ, where h has zeros below its first subdiagonal.
-
-    Args:
-      a: (…, n, n).
-      calc_q: whether q is given. There are no derivatives.
-    """
-    found = _hessenberg(a, calc_q)
-    return (found[0], found[1]) if calc_q else found[0]
+    if mode not in ("left", "right"):
+        raise ValueError(f"qr_multiply: mode must be 'left' or 'right'; got {mode!r}.")
+    return tuple(_qr_multiply(a, c, mode == "left", pivoting, bool(conjugate)))
 
 
 # -- elimination --

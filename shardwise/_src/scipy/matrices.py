@@ -177,6 +177,58 @@ def companion(a: ArrayLike) -> Array:
     return _companion(a)
 
 
+@fused(arrays=1)
+def _fiedler_companion(a: Any, places: tuple) -> Any:
+    (a,) = promote_inexact(a)
+    minus = ew.neg(ew.div(a, broadcast_to(a[:1], type_of(a).shape)))
+    found = concatenate([minus[1:], np.asarray([0, 1], type_of(a).dtype)], axis=0)
+    return found[np.asarray(places, np.int32).reshape(len(places), -1)]
+
+
+def fiedler_companion(a: ArrayLike) -> Array:
+    """Another matrix of this characteristic polynomial, with five diagonals; a: (n,)."""
+    import scipy.linalg
+
+    t = type_of(a)
+    if t.ndim != 1:
+        raise ValueError(f"fiedler_companion: takes a vector; got {t.str_short(True)}.")
+    n = t.shape[0]
+    if n < 2:
+        return full(0, (0,), type_of(promote_inexact(a)[0]).dtype)
+    own = scipy.linalg.fiedler_companion(np.arange(1.0, n + 1))  # -a[i] is -(i + 1)
+    places = np.select([own < 0, own == 0], [-own - 2, n - 1], n).astype(int)
+    return _fiedler_companion(a, tuple(map(tuple, places.tolist())))
+
+
+@fused(arrays=1)
+def _convolution_matrix(a: Any, n: int, mode: str) -> Any:
+    a = atleast_1d(a)
+    m = type_of(a).shape[-1]
+    if n < 1 or not m:
+        raise ValueError(
+            f"convolution_matrix: n and the size of a must be positive; got {n} and {m}."
+        )
+    short = min(m, n) - 1
+    start, rows = {"full": (0, m + n - 1), "same": (short // 2, max(m, n)),
+                   "valid": (short, max(m, n) - short)}[mode]
+    places = _grid(rows, n, "difference") + start
+    padded = concatenate([a, full(0, (*type_of(a).shape[:-1], 1), type_of(a).dtype)], axis=-1)
+    return padded[..., np.where((places < 0) | (places >= m), m, places)]
+
+
+@one_program
+def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
+    """The matrix whose products with vectors v of n are convolutions of a, (…, m), with v.
+
+    mode: "full", "same" or "valid", as for `shardwise.numpy.convolve`.
+    """
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(
+            f"convolution_matrix: mode must be 'full', 'same' or 'valid'; got {mode!r}."
+        )
+    return _convolution_matrix(a, operator.index(n), mode)
+
+
 @fused(arrays=2)
 def _leslie(f: Any, s: Any) -> Any:
     f, s = promote(atleast_1d(f), atleast_1d(s))
