@@ -15,6 +15,7 @@ NAMESPACES = (
     "shardwise", "shardwise.numpy", "shardwise.lax", "shardwise.nn", "shardwise.random",
     "shardwise.numpy.linalg", "shardwise.nn.initializers", "shardwise.sharding",
     "shardwise.tree_util", "shardwise.tree", "shardwise.errors", "shardwise.ops",
+    "shardwise.numpy.fft", "shardwise.lax.linalg", "shardwise.scipy.linalg",
 )
 _NUMPY = {
     "addmm": "matmul", "alltrue": "all", "as_tensor": "asarray", "asanyarray": "asarray",

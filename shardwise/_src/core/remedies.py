@@ -82,9 +82,13 @@ def _reshard(
         name = _argument(types, i, split)
         if name and (op.pointwise or op.contraction or len(split) == 1):
             return _text(name, spec)
+    return _whole(split, "arguments" if call else "operands")
+
+
+def _whole(split: dict[str, ArrayType], what: str) -> str:
     if len(split) == 1:
         return _text(next(iter(split)), WHOLE)
-    return f"{_text('x', WHOLE)} on all {'arguments' if call else 'operands'}"
+    return f"{_text('x', WHOLE)} on all {what}"
 
 
 def _split_arguments(call: Called | None) -> dict[str, ArrayType]:
@@ -104,7 +108,14 @@ def _argument(types: Types, i: int, split: dict[str, ArrayType]) -> str:
 
 
 def gathered(name: str, t: ArrayType, d: int) -> str:
-    """How to write that a value of type `t` has all of dimension `d` on each device."""
+    """How to write that a value of type `t` has all of dimension `d` on each device.
+
+    name: of the value where the user's code calls who asks. A function of the library may, too:
+    then it is one of that function's arguments.
+    """
+    call = called()
+    if call is not None:
+        return _whole(_split_arguments(call), "arguments")
     assert t.spec is not None
     own = t.spec.dims(t.ndim)
     return _text(name, t.spec.update(partitions=[*own[:d], (), *own[d + 1 :]]))

@@ -21,7 +21,9 @@ from shardwise._src.base.warn import PACKAGE
 from shardwise._src.messages.arguments import argument_names, names_of
 from shardwise._src.runtime.pytree import flatten
 
-_NAMESPACES = tuple(f"shardwise._src.{name}." for name in ("numpy", "lax", "nn", "random"))
+_NAMESPACES = tuple(
+    f"shardwise._src.{room}." for room in ("numpy", "lax", "nn", "random", "scipy", "image")
+)
 _WRAPPERS = ("shardwise._src.core.fused", "shardwise._src.messages.tracebacks")
 _AT = "shardwise._src.numpy.at"
 
