@@ -100,6 +100,10 @@ if TYPE_CHECKING:
     from shardwise._src.api.making import (
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
     )
+    from shardwise._src.api.placement import copy_to_host_async as copy_to_host_async
+    from shardwise._src.api.placement import process_count as host_count
+    from shardwise._src.api.placement import process_index as host_id
+    from shardwise._src.api.placement import process_indices as host_ids
     from shardwise._src.api.pmap import pmap as pmap
     from shardwise._src.api.remat import checkpoint as checkpoint
     from shardwise._src.api.remat import remat as remat
@@ -122,6 +126,8 @@ if TYPE_CHECKING:
     from shardwise._src.custom.jvp import custom_jvp as custom_jvp
     from shardwise._src.custom.vjp import custom_vjp as custom_vjp
     from shardwise._src.refs.refs import Ref as Ref
+    from shardwise._src.refs.refs import empty_ref as empty_ref
+    from shardwise._src.refs.refs import free_ref as free_ref
     from shardwise._src.refs.refs import freeze as freeze
     from shardwise._src.refs.refs import new_ref as new_ref
 

@@ -1,7 +1,9 @@
 """What public functions say of themselves: what they give, and what they take where jax does."""
 
+import ast
 import importlib
 import inspect
+import textwrap
 from types import ModuleType
 from typing import get_overloads
 
@@ -110,3 +112,33 @@ def test_initializers_take_out_sharding():
             made = getattr(sw.nn.initializers, name)
             args = {"constant": (1.0,), "variance_scaling": (1.0, "fan_in", "normal")}.get(name, ())
             assert takes(made(*args), "out_sharding"), name
+
+
+# Arguments of public functions that have no effect, as their docstrings say.
+OF_NO_EFFECT = {
+    "intersect1d": "assume_unique", "setxor1d": "assume_unique", "isin": "assume_unique",
+    "nan_to_num": "copy", "polyval": "unroll", "unique": "sorted",
+}
+
+
+def test_no_argument_is_ignored():
+    ignored = {}
+    for face in ("shardwise.numpy", "shardwise.numpy.linalg", "shardwise.numpy.fft"):
+        for name in names(importlib.import_module(face)):
+            fun = inspect.unwrap(getattr(importlib.import_module(face), name))
+            if inspect.isfunction(fun):
+                ignored |= {name: x for x in unused(fun)}  # noqa: B035 (at most one)
+    for name in names(sw.Array):
+        fun = getattr(sw.Array, name)
+        if inspect.isfunction(fun):
+            ignored |= {f"Array.{name}": x for x in unused(fun) if x != "self"}
+    assert ignored == OF_NO_EFFECT
+
+
+def unused(fun):
+    """The parameters that the code of a function never reads."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(fun))).body[0]
+    if not isinstance(tree, ast.FunctionDef):
+        return []
+    read = {n.id for x in tree.body for n in ast.walk(x) if isinstance(n, ast.Name)}
+    return [name for name in inspect.signature(fun).parameters if name not in read]

@@ -55,9 +55,42 @@ LEFT_OUT = {
     "jax.experimental.hijax": "of JAX's inner parts",
     "jax.extend.linear_util": "of JAX's inner parts",
     "jax.extend.source_info_util": "of JAX's inner parts",
+    **{
+        f"jax.experimental.{name}": f"its public names are those of `jax.experimental.{above}`"
+        for above, parts in {
+            "sparse": "ad api bcoo bcsr coo csr random transform util",
+            "roofline": "roofline",
+            "colocated_python": "api func func_backend obj obj_backend serialization",
+        }.items()
+        for name in [f"{above}.{part}" for part in parts.split()]
+    },
 }
+_INNER = "an inner part, which JAX's documentation does not name"
 # Names that are not to be there, by patterns, with the reason.
-REASONS: dict[str, str] = {}
+REASONS: dict[str, str] = {
+    **{
+        f"jax.{module}.{name}": _INNER
+        for module, names in {
+            "custom_derivatives": "remat_opt_p",
+            "example_libraries.*": "map zip JoinPoint randn glorot",
+            "experimental": "cur_qdd primal_tangent_dtype EArray",
+            "experimental.custom_partitioning": "custom_partitioning_p",
+            "experimental.fused": "fused_p",
+            "experimental.jet": """JetTrace JetTracer Zero* call_param_updaters def* deriv_prop fact
+                jet2 jet_* linear_prop traceable zero_*""",
+            "experimental.mesh_utils": "device_kind_handler_dict",
+            "experimental.multihost_utils": "*_p *_impl gtl_* ltg_*",
+            "experimental.ode": """abs2 fit_4th_order_polynomial initial_step_size interp_fit_dopri
+                map mean_error_ratio optimal_step_size ravel_first_arg* runge_kutta_step zip""",
+            "experimental.rnn": "PRNGKeyArray lstm_?wd rnn_* sigmoid tanh",
+            "experimental.scheduling_groups": "attr_get dce_* xla_metadata_call*",
+            "experimental.sparse": "*_p",
+            "experimental.sparse.linalg": "spsolve_p",
+        }.items()
+        for name in names.split()
+    },
+    "jax.experimental.rnn.*": "of cuDNN: its layout of weights in one vector is for its kernels",
+}
 
 
 class Name(NamedTuple):

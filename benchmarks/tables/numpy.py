@@ -150,6 +150,7 @@ LEFT_OUT: LeftOut = {
     "numpy": {
         A_CLASS: """complexfloating dtype floating generic inexact integer ndarray number
             signedinteger unsignedinteger""",
-        "its time is that of the file": "load save savez",
+        "its time is that of the file": "fromfile load save savez",
+        "NumPy reads the values": "fromiter fromstring",
     }
 }

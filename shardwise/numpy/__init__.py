@@ -90,7 +90,10 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.creation import empty as empty
     from shardwise._src.numpy.creation import empty_like as empty_like
     from shardwise._src.numpy.creation import frombuffer as frombuffer
+    from shardwise._src.numpy.creation import fromfile as fromfile
     from shardwise._src.numpy.creation import fromfunction as fromfunction
+    from shardwise._src.numpy.creation import fromiter as fromiter
+    from shardwise._src.numpy.creation import fromstring as fromstring
     from shardwise._src.numpy.creation import full as full
     from shardwise._src.numpy.creation import full_like as full_like
     from shardwise._src.numpy.creation import ones as ones

@@ -540,3 +540,17 @@ def test_shards_for_other_devices_are_cut_out_of_those_that_are_there():
         moved = sw.device_put(x, TARGETS[name])
         np.testing.assert_array_equal(np.asarray(moved), VALUES)
     assert x._host is None  # the whole value was never on the host
+
+
+def test_older_names_and_arguments():
+    assert sw.host_id() == sw.process_index() == 0
+    assert sw.host_count() == sw.process_count() == 1
+    assert sw.host_ids() == sw.process_indices() == [0]
+    assert sw.local_devices(host_id=0) == sw.local_devices()
+    assert sw.local_devices(host_id=1) == []
+
+
+def test_copy_to_host_async_gives_the_tree():
+    tree = {"a": jnp.arange(3), "b": "text"}
+    assert sw.copy_to_host_async(tree) is tree
+    assert tree["a"].tolist() == [0, 1, 2]

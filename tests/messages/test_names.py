@@ -117,7 +117,7 @@ HOST = "what there is; `shardwise.pure_callback` calls NumPy's or SciPy's from a
         ("shardwise.random", "default_rng", "Use `shardwise.random.key`."),
         ("shardwise", "zeros", "Use `shardwise.numpy.zeros`."),
         ("shardwise", "tree_map", "Use `shardwise.tree_util.tree_map`."),
-        ("shardwise", "host_id", "Use `shardwise.process_index`."),
+        ("shardwise", "detach", "Use `shardwise.lax.stop_gradient`."),
         ("shardwise.numpy", "qqqq", ""),
         ("shardwise.numpy", "roots", f"It is not built yet: `dir(shardwise.numpy)` lists {HOST}"),
         (

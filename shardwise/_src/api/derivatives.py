@@ -23,6 +23,7 @@ from shardwise._src.custom.vjp import CustomVJPPrimal, custom_vjp
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference
+from shardwise._src.messages.words import shown
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.sharding import settle
 from shardwise._src.runtime.pytree import flatten
@@ -33,12 +34,13 @@ from shardwise._src.types.dtypes import is_inexact
 
 
 @hides_frames
-def linear_transpose(fun: Callable, *primals: Any) -> Callable:
+def linear_transpose(fun: Callable, *primals: Any, reduce_axes: Sequence[Any] = ()) -> Callable:
     """The transpose of a linear function.
 
     Args:
       fun: a linear function of pytrees of arrays. What it uses from outside is constant.
       primals: arguments of `fun`, or `ShapeDtypeStruct`s instead; only their types matter.
+      reduce_axes: none; JAX has removed what it was for.
 
     Returns:
       A function from a cotangent of the result, in its tree, to a tuple with one of each primal.
@@ -49,6 +51,11 @@ def linear_transpose(fun: Callable, *primals: Any) -> Callable:
       NotImplementedError: if `fun` uses a function that is not linear.
     """
     check_function("linear_transpose", fun)
+    if reduce_axes:
+        raise NotImplementedError(
+            f"linear_transpose: reduce_axes is not supported; got {shown(reduce_axes)}. Sum the "
+            "cotangents by `shardwise.lax.psum` over these axes."
+        )
     name = name_of(fun)
     leaves, tree = flatten(primals)
     types = [x.aval if is_array(x) else type_of(as_value(x)) for x in leaves]
@@ -79,10 +86,10 @@ def linear_transpose(fun: Callable, *primals: Any) -> Callable:
 def _check_kinds(name: str, types: Sequence[ArrayType]) -> None:
     kinds = {is_inexact(t.dtype) for t in types}
     if len(kinds) > 1:
-        shown = in_row(types)
+        kinds = in_row(types)
         raise TypeError(
             f"linear_transpose of {name}: arguments and results must all be real or complex "
-            f"numbers, or all integers; got {shown}."
+            f"numbers, or all integers; got {kinds}."
         )
 
 
@@ -269,12 +276,12 @@ def _pair(fun: Callable, result: Any) -> tuple[Any, Callable]:
 # -- small things for rules --
 
 
-def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     """The zero tangent of a value: zeros of its dtype, `float0` for integers.
 
     symbolic_zeros: a `SymbolicZero` instead.
     """
-    return filled(None, type_of(value), symbolic_zeros)
+    return filled(None, type_of(val), symbolic_zeros)
 
 
 def custom_vjp_primal_tree_values(tree: Any) -> Any:

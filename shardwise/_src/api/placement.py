@@ -47,8 +47,12 @@ def devices(backend: str | None = None) -> list[Any]:
 
 
 @hides_frames
-def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Any]:
-    """The devices of a process, by default of this one."""
+def local_devices(
+    process_index: int | None = None, backend: str | None = None, host_id: int | None = None
+) -> list[Any]:
+    """The devices of a process, by default of this one. `host_id` is its number's older name."""
+    if process_index is None:
+        process_index = host_id
     if process_index is None:
         return runtime.local_devices(backend)
     return [d for d in runtime.devices(backend) if d.process_index == process_index]
@@ -78,6 +82,14 @@ def process_count(backend: str | None = None) -> int:
 def process_indices(backend: str | None = None) -> list[int]:
     """The numbers of the processes that have devices."""
     return sorted({d.process_index for d in runtime.devices(backend)})
+
+
+def copy_to_host_async(x: T) -> T:
+    """Starts to copy the arrays of a tree to the host, for who reads them later; gives the tree."""
+    for leaf in flatten(x)[0]:
+        if hasattr(leaf, "copy_to_host_async"):
+            leaf.copy_to_host_async()
+    return x
 
 
 @hides_frames

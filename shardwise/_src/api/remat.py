@@ -34,7 +34,7 @@ WHO = "checkpoint"
 def checkpoint(
     fun: Callable[P, T], *, prevent_cse: bool | Sequence[bool] = True,
     policy: Callable | None = None, static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Iterable[str] = (),
+    static_argnames: str | Iterable[str] = (), concrete: bool = False,
 ) -> Callable[P, T]:
     """`fun`, whose intermediate values reverse mode computes again instead of keeping them.
 
@@ -50,6 +50,7 @@ def checkpoint(
       policy: `policy(op, *types, **params)` says for each equation whether its results are saved.
       static_argnums, static_argnames: arguments that are not traced: they may be anything, and
         `fun` can branch on them.
+      concrete: False; True was JAX's older way of `static_argnums`.
 
     Returns:
       A function of the same arguments.
@@ -58,6 +59,11 @@ def checkpoint(
       TypeError: if an argument that is not static, or a result, is not a pytree of arrays.
     """
     check_function(WHO, "fun", fun)
+    if concrete:
+        raise NotImplementedError(
+            f"{WHO}: concrete=True is not supported, as in JAX. Name the arguments that the "
+            "function branches on in static_argnums or static_argnames."
+        )
     _check_options(prevent_cse, policy)
     nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)

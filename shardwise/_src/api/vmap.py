@@ -28,7 +28,7 @@ from shardwise._src.types.sharding import NamedSharding
 
 def vmap(
     fun: Callable[P, T], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
-    axis_size: int | None = None, spmd_axis_name: Any = None,
+    axis_size: int | None = None, spmd_axis_name: Any = None, sum_match: bool = False,
 ) -> Callable[P, T]:
     """Maps `fun` over an axis of its arguments, without a loop.
 
@@ -41,6 +41,7 @@ def vmap(
       axis_name: a name for the axis, for collectives.
       axis_size: its size, where no argument says it.
       spmd_axis_name: mesh axes that shard the mapped axis in sharding constraints.
+      sum_match: False. In JAX, True sums results that `out_axes` says to be not mapped.
 
     Returns:
       The mapped function.
@@ -49,6 +50,11 @@ def vmap(
       ValueError: if mapped axes differ in size, or an axis does not exist.
     """
     check_function("vmap", fun)
+    if sum_match:
+        raise NotImplementedError(
+            "vmap: sum_match=True is not supported. Give the axis a name, and sum what is not to "
+            "be mapped by `shardwise.lax.psum(x, axis_name)` in the function."
+        )
     name = name_of(fun)
     what = f"vmap of {name}"
     try:

@@ -133,11 +133,11 @@ class Flag(Generic[T]):
             _context.CURRENT.set(here.replace(flags=self._in(here.flags, value)))
 
     @contextmanager
-    def __call__(self, value: Any = True) -> Generator[None]:
+    def __call__(self, new_val: Any = True) -> Generator[None]:
         """Sets the flag inside a `with` block, for this thread; a switch is turned on."""
-        if value is True and not isinstance(self.default, bool):
+        if new_val is True and not isinstance(self.default, bool):
             raise TypeError(f"{self.name}() takes the value to set, e.g. {self.name}(None)")
-        wanted = self._checked(value)
+        wanted = self._checked(new_val)
         if self.guard is not None:
             self.guard(wanted)
         here = _context.current()
@@ -167,11 +167,11 @@ class ThreadFlag(Flag[bool]):
         super().set(value)
 
     @contextmanager
-    def __call__(self, value: Any = True) -> Generator[None]:
+    def __call__(self, new_val: Any = True) -> Generator[None]:
         """Turns it on inside a `with` block, for this thread and against all others."""
-        before = self._own(self._checked(value))
+        before = self._own(self._checked(new_val))
         try:
-            with super().__call__(value):
+            with super().__call__(new_val):
                 yield
         finally:
             self.owner = before

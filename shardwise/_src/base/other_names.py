@@ -39,8 +39,8 @@ _RANDOM = {
     "standard_normal": "normal", "standard_t": "t",
 }
 _OTHER = {
-    "Tensor": "Array", "compile": "jit", "device": "devices", "host_count": "process_count",
-    "host_id": "process_index", "no_grad": "lax.stop_gradient", "detach": "lax.stop_gradient",
+    "Tensor": "Array", "compile": "jit", "device": "devices",
+    "no_grad": "lax.stop_gradient", "detach": "lax.stop_gradient",
     "backward": "grad", "autograd": "grad", "topk": "lax.top_k",
     "norm": "numpy.linalg.norm", "xmap": "experimental.maps.xmap",
     "log_sum_exp": "nn.logsumexp", "swish": "nn.silu",

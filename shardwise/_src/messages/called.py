@@ -66,7 +66,7 @@ class Called:
             return f"x.at[idx].get({keyword}={value})"
         for path, fun in self._ways():
             found = inspect.signature(fun).parameters.values()
-            if any(p.name in (keyword, "how") for p in found):  # how: keywords of `At`
+            if any(p.name == keyword for p in found):
                 needed = [str(p).partition(":")[0] for p in found if _is_needed(p)]
                 if self.owner is not None and not path.startswith("x."):  # x @ y
                     needed = ["x", "y"] if "y" in self.leaves else ["x", *needed[1:]]

@@ -42,6 +42,8 @@ from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import is_bool
 from shardwise._src.types.promotion import lattice_join
 
+Mode = str | GatherScatterMode | None
+
 
 class At:
     """What `x.at` gives: index it to choose the places."""
@@ -85,68 +87,127 @@ class AtIndex:
 
     def get(
         self, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: str | None = None, fill_value: ArrayLike | None = None,
-        out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+        mode: Mode = None, fill_value: ArrayLike | None = None, out_sharding: OutSharding = None,
+        wrap_negative_indices: bool = True, strategy: str = "auto",
     ) -> Array:
         """`x[idx]`. With mode "fill", `fill_value` stands for what is out of bounds: by default
-        NaN, the least integer (the greatest of an unsigned type), or True."""
+        NaN, the least integer (the greatest of an unsigned type), or True.
+
+        strategy: must be "auto": the index alone decides between slices and gathers."""
+        if strategy != "auto":
+            raise NotImplementedError(
+                f".at[...].get: strategy must be 'auto', which chooses by the index; got "
+                f"{strategy!r}."
+            )
         return get(
             self.array, self.index, mode=mode, fill_value=fill_value,
             indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
             wrap=wrap_negative_indices, out_sharding=out_sharding,
         )
 
-    def set(self, values: ArrayLike, **how: Any) -> Array:
+    def set(
+        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx] = values`. Of several values for one place, one is kept."""
-        return write("set", self.array, self.index, values, **how)
+        return write(
+            "set", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
+            wrap_negative_indices, out_sharding,
+        )
 
-    def add(self, values: ArrayLike, **how: Any) -> Array:
+    def add(
+        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx] += values`, once for each time that a place is given."""
-        return write("add", self.array, self.index, values, **how)
+        return write(
+            "add", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
+            wrap_negative_indices, out_sharding,
+        )
 
-    def subtract(self, values: ArrayLike, **how: Any) -> Array:
+    def subtract(
+        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx] -= values`, once for each time that a place is given."""
-        return write("sub", self.array, self.index, values, **how)
+        return write(
+            "sub", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
+            wrap_negative_indices, out_sharding,
+        )
 
-    def multiply(self, values: ArrayLike, **how: Any) -> Array:
+    def multiply(
+        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx] *= values`, once for each time that a place is given."""
-        return write("mul", self.array, self.index, values, **how)
+        return write(
+            "mul", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
+            wrap_negative_indices, out_sharding,
+        )
 
     mul = multiply
 
-    def divide(self, values: ArrayLike, **how: Any) -> Array:
+    def divide(
+        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx] /= values`; integers are divided as floating-point numbers."""
-        factors = write("mul", _ones(self.array), self.index, values, **how)
+        factors = write(
+            "mul", _ones(self.array), self.index, values, mode, indices_are_sorted,
+            unique_indices, wrap_negative_indices, out_sharding,
+        )
         return binary.true_divide(self.array, factors)
 
-    def power(self, values: ArrayLike, **how: Any) -> Array:
+    def power(
+        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx] **= values`."""
-        factors = write("mul", _ones(self.array), self.index, values, **how)
+        factors = write(
+            "mul", _ones(self.array), self.index, values, mode, indices_are_sorted,
+            unique_indices, wrap_negative_indices, out_sharding,
+        )
         return binary.power(self.array, factors)
 
-    def min(self, values: ArrayLike, **how: Any) -> Array:
+    def min(
+        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx] = minimum(x[idx], values)`."""
-        return write("min", self.array, self.index, values, **how)
+        return write(
+            "min", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
+            wrap_negative_indices, out_sharding,
+        )
 
-    def max(self, values: ArrayLike, **how: Any) -> Array:
+    def max(
+        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx] = maximum(x[idx], values)`."""
-        return write("max", self.array, self.index, values, **how)
+        return write(
+            "max", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
+            wrap_negative_indices, out_sharding,
+        )
 
-    def apply(self, func: Callable, **how: Any) -> Array:
+    def apply(
+        self, func: Callable[[Array], Array], *, indices_are_sorted: bool = False,
+        unique_indices: bool = False, mode: Mode = None, wrap_negative_indices: bool = True,
+    ) -> Array:
         """`x[idx] = func(x[idx])`, once even where a place is given several times."""
-        mode = how.get("mode")
-        read_mode = "clip" if mode == "clip" else None
-        wrap = how.get("wrap_negative_indices", True)
+        read_mode = "clip" if mode == "clip" else "promise_in_bounds"
         if not callable(func):
             raise TypeError(f".at[...].apply takes a function; got {shown(func)}.")
-        old = get(self.array, self.index, mode=read_mode or "promise_in_bounds", wrap=wrap)
+        old = get(self.array, self.index, mode=read_mode, wrap=wrap_negative_indices)
         new = func(old)
         if type_of(new).dtype != type_of(old).dtype:
             raise TypeError(
                 "the function of `.at[...].apply` must keep the dtype "
                 f"{type_of(old).str_short(True)}; it gave {type_of(new).str_short(True)}."
             )
-        return write("set", self.array, self.index, new, **how)
+        return write(
+            "set", self.array, self.index, new, mode, indices_are_sorted, unique_indices,
+            wrap_negative_indices,
+        )
 
 
 def _ones(x: Any) -> Any:
@@ -157,18 +218,12 @@ def _ones(x: Any) -> Any:
 # -- writing --
 
 
-_HOW = "mode, indices_are_sorted, unique_indices, wrap_negative_indices and out_sharding"
-
-
 def write(
-    method: str, x: Any, idx: Any, values: Any, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: Any = None, out_sharding: Any = None,
-    wrap_negative_indices: bool = True, **unknown: Any,
+    method: str, x: Any, idx: Any, values: Any, mode: Any = None, indices_are_sorted: bool = False,
+    unique_indices: bool = False, wrap_negative_indices: bool = True, out_sharding: Any = None,
 ) -> Any:
     """`x` with `values` combined into the places `idx` by one of the `SCATTERS`."""
     try:
-        if unknown:
-            raise TypeError(f"there is no argument {next(iter(unknown))!r}. There are {_HOW}.")
         chosen = "fill" if mode is None else GatherScatterMode.from_any(mode).value
         interpreter = current().interpreter
         eager = interpreter.eager

@@ -266,14 +266,14 @@ def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 @fused(arrays=2)
-def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The larger of each pair of elements; the other one where one is NaN."""
     x, y = broadcast(*promote(x1, x2))
     return ew.where(ew.bitwise_or(_ordered("gt", x, y), ew.ne(y, y)), x, y)
 
 
 @fused(arrays=2)
-def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The smaller of each pair of elements; the other one where one is NaN."""
     x, y = broadcast(*promote(x1, x2))
     return ew.where(ew.bitwise_or(_ordered("lt", x, y), ew.ne(y, y)), x, y)
@@ -429,13 +429,13 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 
 
 @fused(arrays=2)
-def gcd(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Greatest common divisor."""
     return loops.gcd(*broadcast(*_integers("gcd", x1, x2)))
 
 
 @fused(arrays=2)
-def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Least common multiple; 0 where one element is 0."""
     x, y = broadcast(*_integers("lcm", x1, x2))
     if not is_unsigned(type_of(x).dtype):

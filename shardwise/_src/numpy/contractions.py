@@ -16,8 +16,8 @@ import numpy as np
 from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import einsum as einsums
-from shardwise._src.numpy.convert import broadcast, cast, joined, promote, strong
-from shardwise._src.numpy.reductions import add_up, checked_dtype, refuse_out, summed_dtype
+from shardwise._src.numpy.convert import broadcast, cast, joined, promote, refuse_out, strong
+from shardwise._src.numpy.reductions import add_up, checked_dtype, summed_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise._src.ops.contract import DimensionNumbers, canonical_precision, dot_general

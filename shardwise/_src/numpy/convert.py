@@ -169,6 +169,13 @@ def count_of(size: Any) -> int:
     return count
 
 
+def refuse_out(name: str, out: Any) -> None:
+    if out is not None:
+        raise NotImplementedError(
+            f"{name}: `out` is not supported, as arrays are immutable. Use the result."
+        )
+
+
 def refuse_traced(x: Any, what: str, error: Exception) -> None:
     """Where a traced value gave `error`: says that `what` must be concrete."""
     if isinstance(error, UnexpectedTracerError):

@@ -147,7 +147,13 @@ def histogram_bin_edges(
     """The edges of `bins` bins of equal width over `range`, by default that of `a`.
 
     bins: how many; or the edges themselves.
+    weights: of the elements; they are checked and move no edge, as in NumPy.
     """
+    if weights is not None and type_of(weights).shape != type_of(a).shape:
+        raise ValueError(
+            "histogram_bin_edges: weights must have the shape of a; got "
+            f"{type_of(weights).str_short(True)} for {type_of(a).str_short(True)}."
+        )
     if isinstance(bins, str):
         raise NotImplementedError(
             f"histogram_bin_edges: the method {bins!r} is not supported. Give the number of bins."
@@ -208,6 +214,7 @@ def _bins_of(a: Any, edges: Any) -> Any:
 def histogram(
     a: ArrayLike, bins: ArrayLike = 10, range: ArrayLike | Sequence[ArrayLike] | None = None,
     weights: ArrayLike | None = None, density: bool | None = None,
+    out_sharding: OutSharding = None,
 ) -> tuple[Array, Array]:
     """How many elements are in each bin, as floats, and the edges of the bins.
 
@@ -216,15 +223,16 @@ def histogram(
       range: of the bins, where their number is given; by default that of `a`.
       weights: what each element counts.
       density: whether to scale the counts so that the integral is 1.
+      out_sharding: how the counts are split over explicit mesh axes.
     """
     if weights is not None and not is_complex(type_of(weights).dtype):
         a, weights = promote_inexact(a, weights)
-    edges = histogram_bin_edges(a, bins, range, weights)
+    edges = histogram_bin_edges(a, bins, range)
     given = () if weights is None else (weights,)
-    counts = _histogram(
-        a, edges, *given, has_weights=weights is not None, density=bool(density)
-    )
-    return counts, edges
+    how = {"has_weights": weights is not None, "density": bool(density)}
+    if out_sharding is not None:
+        return placed(_histogram, out_sharding, a, edges, *given, **how), edges
+    return _histogram(a, edges, *given, **how), edges
 
 
 @fused

@@ -6,7 +6,7 @@ structure are in `ranges`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,7 +167,13 @@ def ones_like(
     return _filled_like(a, _ones, args, device, out_sharding)
 
 
-empty_like = zeros_like
+def empty_like(
+    prototype: Any, dtype: DTypeLike | None = None, shape: Any = None, *,
+    device: DeviceLike = None, out_sharding: OutSharding = None,
+) -> Array:
+    """`zeros_like`: memory is never left as it was."""
+    args = _like(prototype, dtype, shape, "empty_like")
+    return _filled_like(prototype, _zeros, args, device, out_sharding)
 
 
 def full_like(
@@ -466,9 +472,32 @@ def byteswap(x: Any) -> Any:
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
     """A vector of the numbers that a buffer of bytes holds."""
-    wanted: Any = dtype
-    exact = np.dtype(wanted)
-    return asarray(np.frombuffer(buffer, exact, count, offset), dtype_of(dtype, "frombuffer"))
+    return _numpys("frombuffer", np.frombuffer, buffer, dtype, count=count, offset=offset)
+
+
+def fromfile(
+    file: Any, dtype: DTypeLike = float, count: int = -1, sep: str = "", offset: int = 0
+) -> Array:
+    """A vector of the numbers that a file holds, in bytes or, with `sep`, in text.
+
+    The file is read when this is called: of a traced function, once.
+    """
+    return _numpys("fromfile", np.fromfile, file, dtype, count=count, sep=sep, offset=offset)
+
+
+def fromiter(iter: Iterable[Any], dtype: DTypeLike, count: int = -1) -> Array:
+    """A vector of the numbers that an iterable gives, which is used up when this is called."""
+    return _numpys("fromiter", np.fromiter, iter, dtype, count=count)
+
+
+def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
+    """A vector of the numbers in a text, with `sep` between them."""
+    return _numpys("fromstring", np.fromstring, string, dtype, count=count, sep=sep)
+
+
+def _numpys(name: str, read: Callable[..., Any], source: Any, dtype: Any, **how: Any) -> Any:
+    """What one of NumPy's functions reads, which may be in 64 bits, as an array."""
+    return asarray(read(source, dtype=np.dtype(dtype), **how), dtype_of(dtype, name))
 
 
 def fromfunction(

@@ -11,17 +11,17 @@ order is that of opt_einsum. Under a trace a repeated call costs the look-up and
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import cast, joined
+from shardwise._src.numpy.convert import cast, joined, refuse_out
 from shardwise._src.numpy.named_einsum import has_names, named_einsum
-from shardwise._src.numpy.reductions import accumulated_dtype, checked_dtype, refuse_out
+from shardwise._src.numpy.reductions import accumulated_dtype, checked_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape, transpose
 from shardwise._src.ops.contract import canonical_precision, dot_general
@@ -331,15 +331,20 @@ def diagonal_sum(x: Any, kept: int, dropped: int) -> Any:
     return reduce_sum(ew.where(ew.eq(rows, columns), x, zero), axes=(dropped,))
 
 
-def run(steps: tuple[Step, ...], operands: list[Any], precision: Any, preferred: Any) -> Any:
-    """Carries out a plan; `operands` is used up."""
+def run(
+    steps: tuple[Step, ...], operands: list[Any], precision: Any, preferred: Any,
+    multiply: Any = None,
+) -> Any:
+    """Carries out a plan; `operands` is used up. multiply: in place of `dot_general`."""
     for step in steps:
         taken = [operands.pop(i) for i in step.positions]
         xs = [
             _applied(cast_to(taken[i], preferred), p) if p else taken[i]
             for i, p in zip(step.order, step.prepared, strict=True)
         ]
-        if step.numbers is not None:
+        if step.numbers is not None and multiply is not None:
+            out = multiply(*xs, step.numbers, precision, preferred_element_type=preferred)
+        elif step.numbers is not None:
             out = dot_general(
                 *xs, dimension_numbers=step.numbers, precision=precision,
                 preferred_element_type=preferred,
@@ -369,7 +374,10 @@ def _spread(x: Any, how: Any, shape: Shape) -> Any:
 
 
 @fused
-def _einsum(*operands: Any, subscripts: Any, optimize: Any, precision: Any, preferred: Any) -> Any:
+def _einsum(
+    *operands: Any, subscripts: Any, optimize: Any, precision: Any, preferred: Any,
+    multiply: Any = None,
+) -> Any:
     types = [type_of(x) for x in operands]
     dtype, weak = joined(*operands)
     if preferred is dtype:
@@ -377,7 +385,7 @@ def _einsum(*operands: Any, subscripts: Any, optimize: Any, precision: Any, pref
 
     def product(text: Any, *xs: Any) -> Any:
         steps = plan(text, tuple([type_of(x).shape for x in xs]), optimize)
-        return run(steps, list(xs), canonical_precision(precision), preferred)
+        return run(steps, list(xs), canonical_precision(precision), preferred, multiply)
 
     xs = [
         x if t.dtype is dtype else cast(x, dtype, weak)
@@ -393,7 +401,8 @@ def _einsum(*operands: Any, subscripts: Any, optimize: Any, precision: Any, pref
 def einsum(
     subscripts: str | ArrayLike, /, *operands: Any, out: None = None,
     optimize: str | bool | Sequence[Any] = "auto", precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
+    preferred_element_type: DTypeLike | None = None,
+    _dot_general: Callable[..., Any] | None = None, out_sharding: OutSharding = None,
 ) -> Array:
     """Sums of products, by labels of dimensions (see `numpy.einsum`).
 
@@ -406,6 +415,7 @@ def einsum(
       precision: of products, on devices that have several.
       preferred_element_type: the dtype of sums and of the result.
       out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
+      _dot_general: what multiplies, in place of `shardwise.lax.dot_general`.
 
     Raises:
       ValueError: if subscripts and operands do not fit.
@@ -420,7 +430,9 @@ def einsum(
         "precision": precision, "preferred": checked_dtype(preferred_element_type, "einsum"),
     }
     if out_sharding is not None:
-        return placed(_einsum, out_sharding, *operands, **how)
+        return placed(_einsum, out_sharding, *operands, **how, multiply=_dot_general)
+    if _dot_general is not None:
+        return body_of(_einsum)(*operands, **how, multiply=_dot_general)
     return _einsum(*operands, **how)
 
 

@@ -24,9 +24,17 @@ def save(file: str | PathLike[str] | IO[bytes], arr: ArrayLike, allow_pickle: bo
     np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 
 
-def savez(file: str | PathLike[str] | IO[bytes], *args: Any, **kwds: Any) -> None:
-    """Writes arrays to an .npz file, under the names of the keywords or arr_0, arr_1, …"""
+def savez(
+    file: str | PathLike[str] | IO[bytes], *args: Any, allow_pickle: bool = True, **kwds: Any
+) -> None:
+    """Writes arrays to an .npz file, under the names of the keywords or arr_0, arr_1, …
+
+    allow_pickle: as in NumPy; no array here needs it.
+    """
     named: dict[str, Any] = {k: np.asarray(v) for k, v in kwds.items()}
+    numbers = not any(x.dtype.hasobject for x in (*map(np.asarray, args), *named.values()))
+    if not (allow_pickle or numbers):
+        raise ValueError("savez: an array of objects cannot be saved with allow_pickle=False.")
     np.savez(file, *map(np.asarray, args), **named)
 
 
@@ -37,7 +45,7 @@ def load(file: str | PathLike[str] | IO[bytes], *args: Any, **kwargs: Any) -> Ar
 
 
 def from_dlpack(
-    x: SupportsDLPack, /, *, device: DeviceLike = None, copy: bool | None = None
+    external_array: SupportsDLPack, device: DeviceLike = None, copy: bool | None = None
 ) -> Array:
     """An array of what another library's array holds, on its memory where that is possible.
 
@@ -45,14 +53,15 @@ def from_dlpack(
     that the flags allow; else there is one copy. Nobody may write to the memory from then on.
 
     Args:
-      x: an object with `__dlpack__` and `__dlpack_device__`.
+      external_array: an object with `__dlpack__` and `__dlpack_device__`.
       device: a device or sharding, to which the result is committed; None: where the data is.
       copy: True for memory of the result's own; False for an error where a copy is needed.
 
     Raises:
       BufferError: if the data cannot be taken, or not without the copy that `copy` forbids.
-      TypeError: if `x` has no `__dlpack__`.
+      TypeError: if `external_array` has no `__dlpack__`.
     """
+    x = external_array
     if is_array(x):
         made = asarray(x, copy=bool(copy))
         return made if device is None else ground().place(made, device)

@@ -15,6 +15,7 @@ from shardwise._src.numpy.convert import (
     constant,
     promote,
     promote_inexact,
+    refuse_out,
     strong,
 )
 from shardwise._src.numpy.unary import toward_zero
@@ -73,19 +74,20 @@ def isfinite(x: ArrayLike, /) -> Array:
     return ew.bitwise_not(_some_part(lambda p: ew.bitwise_not(ew.is_finite(p)), x))
 
 
-@fused(arrays=1)
-def isposinf(x: ArrayLike, /) -> Array:
+def isposinf(x: ArrayLike, /, out: None = None) -> Array:
     """Whether the element is +inf."""
-    return _is_infinity("isposinf", x, np.inf)
+    refuse_out("isposinf", out)
+    return _is_infinity(x, "isposinf", np.inf)
+
+
+def isneginf(x: ArrayLike, /, out: None = None) -> Array:
+    """Whether the element is -inf."""
+    refuse_out("isneginf", out)
+    return _is_infinity(x, "isneginf", -np.inf)
 
 
 @fused(arrays=1)
-def isneginf(x: ArrayLike, /) -> Array:
-    """Whether the element is -inf."""
-    return _is_infinity("isneginf", x, -np.inf)
-
-
-def _is_infinity(name: str, x: Any, value: float) -> Any:
+def _is_infinity(x: Any, name: str, value: float) -> Any:
     (x,) = promote(x)
     t = type_of(x)
     if is_complex(t.dtype):
@@ -277,9 +279,14 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     return cast(ew.where(plain, x, mantissa), dtype), exponent
 
 
-@fused(arrays=1)
-def modf(x: ArrayLike, /) -> tuple[Array, Array]:
+def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
     """Fraction and whole part, both with the sign of x."""
+    refuse_out("modf", out)
+    return _modf(x)
+
+
+@fused(arrays=1)
+def _modf(x: Any) -> tuple[Any, Any]:
     (x,) = promote_inexact(x)
     whole = toward_zero(x)
     fraction = ew.where(ew.is_finite(x), ew.sub(x, whole), ew.mul(x, constant(0, x)))

@@ -76,7 +76,9 @@ def _numpys(dtype: Any) -> np.dtype[Any] | None:
     return None if dtype is None else np.dtype(dtype)
 
 
-concat = concatenate
+def concat(arrays: Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
+    """`concatenate`, as the array API standard has it."""
+    return concatenate(arrays, axis)
 
 
 @fused

@@ -26,6 +26,8 @@ from shardwise._src.types.annotations import (
 )
 from shardwise._src.types.array_type import ArrayType
 
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
+
 
 class Methods:
     """The part of `Value` that does not depend on operators."""
@@ -93,8 +95,13 @@ class Methods:
         """The last two dimensions exchanged."""
         return modules.shapes.matrix_transpose(self)
 
-    def __array_namespace__(self, *, api_version: str | None = None, device: Any = None) -> Any:
-        """The module with the functions of the array API standard."""
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The module with the functions of the array API standard, up to version 2024.12."""
+        if api_version is not None and api_version not in API_VERSIONS:
+            raise ValueError(
+                f"__array_namespace__: api_version must be one of {', '.join(API_VERSIONS)}; got "
+                f"{api_version!r}."
+            )
         return sys.modules["shardwise.numpy"]
 
     # -- copies and casts --
@@ -113,7 +120,11 @@ class Methods:
     def __deepcopy__(self, memo: dict) -> Array:
         return modules.creation.copy(self)
 
-    def view(self, dtype: DTypeLike | None = None) -> Array:
+    def view(self, dtype: DTypeLike | None = None, type: None = None) -> Array:
+        """The same bits as another dtype. `type` must be None: arrays have one class."""
+        if type is not None:
+            raise NotImplementedError(f"view: arrays have one class, so `type` must be None; got "
+                                      f"{type!r}. Leave it out.")
         return modules.creation.view(self, dtype)
 
     def byteswap(self) -> Array:
@@ -193,8 +204,7 @@ class Methods:
         return modules.unary.conjugate(self)
 
     def round(self, decimals: int = 0, out: None = None) -> Array:
-        modules.reductions.refuse_out("round", out)
-        return modules.unary.round(self, decimals)
+        return modules.unary.round(self, decimals, out)
 
     def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
         return modules.binary.clip(self, min, max)

@@ -12,10 +12,9 @@ from shardwise._src.messages.called import public_call
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import update
-from shardwise._src.numpy.convert import cast, spread, strong
+from shardwise._src.numpy.convert import cast, refuse_out, spread, strong
 from shardwise._src.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
 from shardwise._src.numpy.indexing import around, index_dtype, narrowed, read, wrapped
-from shardwise._src.numpy.reductions import refuse_out
 from shardwise._src.numpy.searching import flatnonzero, nonzero, ranks, truth
 from shardwise._src.numpy.shapes import no_lists, ravel, reshape
 from shardwise._src.ops import basis
@@ -128,14 +127,16 @@ def _matched(x: Any, shape: tuple) -> Any:
 
 
 @fused(arrays=2)
-def _take_along(x: Any, indices: Any, axis: int, mode: str, fill_value: Any = None) -> Any:
+def _take_along(
+    x: Any, indices: Any, axis: int, mode: str, fill_value: Any = None, wrap: bool = True
+) -> Any:
     shape, given = list(type_of(x).shape), list(type_of(indices).shape)
     n, count = shape[axis], given[axis]
     shape[axis] = given[axis] = 1
     common = list(np.broadcast_shapes(tuple(shape), tuple(given)))
     common[axis] = n
     x = _matched(x, tuple(common))
-    indices = wrapped(_wide(indices, x), n)
+    indices = wrapped(_wide(indices, x), n) if wrap else _wide(indices, x)
     common[axis] = count
     numbers, vectors = _paired(tuple(common), _matched(indices, tuple(common)), axis)
     if 0 in common:
@@ -149,12 +150,13 @@ def _take_along(x: Any, indices: Any, axis: int, mode: str, fill_value: Any = No
 @one_program(arrays=2)
 def take_along_axis(
     arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: str | None = None,
-    fill_value: ArrayLike | None = None,
+    fill_value: ArrayLike | None = None, *, wrap_negative_indices: bool = True,
 ) -> Array:
     """The elements at `indices` along `axis`, for each place of the other dimensions its own.
 
     mode: for indices out of bounds: "fill" (the default; see `take`), "clip" or
     "promise_in_bounds".
+    wrap_negative_indices: whether negative ones count from the end; else they are out of bounds.
     """
     no_lists("take_along_axis", arr, indices)
     must_be_integers("take_along_axis", indices)
@@ -164,7 +166,7 @@ def take_along_axis(
             raise ValueError("take_along_axis: without an axis, indices must be a vector.")
         arr, axis = ravel(arr), 0
     axis = _checked_along("take_along_axis", arr, indices, axis)
-    return _take_along(arr, indices, axis, chosen, fill_value)
+    return _take_along(arr, indices, axis, chosen, fill_value, bool(wrap_negative_indices))
 
 
 def _checked_along(name: str, arr: Any, indices: Any, axis: int) -> int:

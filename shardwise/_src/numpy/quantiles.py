@@ -9,8 +9,8 @@ import numpy as np
 
 from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import cast
-from shardwise._src.numpy.reductions import accumulated_dtype, add_up, axes_of, refuse_out
+from shardwise._src.numpy.convert import cast, refuse_out
+from shardwise._src.numpy.reductions import accumulated_dtype, add_up, axes_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise._src.ops.create import full

@@ -259,7 +259,10 @@ def meshgrid(
 
     indexing: "xy", in which the second vector runs along the first dimension, or "ij".
     sparse:   dimensions in which an array does not vary have size 1.
+    copy:     must be True: arrays have no views.
     """
+    if not copy:
+        raise ValueError("meshgrid: copy must be True, as arrays have no views. Leave it out.")
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid takes indexing='xy' or 'ij'; got {indexing!r}.")
     vectors = [as_operand(x) for x in xi]

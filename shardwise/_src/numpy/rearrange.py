@@ -20,6 +20,7 @@ from shardwise._src.numpy.shapes import axes_of, moveaxis, no_lists, ravel, resh
 from shardwise._src.ops import basis
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import shape as ops
+from shardwise._src.ops.create import full, iota
 from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
@@ -301,16 +302,22 @@ def resize(a: ArrayLike, new_shape: Ints) -> Array:
 
 @one_program
 def delete(
-    arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], axis: int | None = None, **_: Any
+    arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], axis: int | None = None, *,
+    assume_unique_indices: bool = False,
 ) -> Array:
     """Without the elements that `obj`, an integer, a slice, or an array of integers or booleans,
-    picks along `axis`."""
+    picks along `axis`.
+
+    assume_unique_indices: promises that no integer comes twice; `obj` may be traced then.
+    """
     no_lists("delete", arr, obj)
     if axis is None:
         arr, axis = ravel(arr), 0
     axis = canonical_axis(axis, type_of(arr).ndim)
     n = type_of(arr).shape[axis]
     if not isinstance(obj, slice):
+        if assume_unique_indices and is_array(obj) and is_integer(type_of(obj).dtype):
+            return _without_each(arr, obj, axis)
         obj = known(obj, "delete: `obj`")
         if not (is_integer(obj.dtype) or is_bool(obj.dtype)):
             raise TypeError(f"delete: `obj` picks by integers or booleans; got {obj.dtype}.")
@@ -326,6 +333,16 @@ def delete(
     except IndexError as error:
         raise IndexError(f"delete: {error}.") from None
     return _take_runs(arr, tuple(places.tolist()), axis)
+
+
+@fused(arrays=2)
+def _without_each(x: Any, places: Any, axis: int) -> Any:
+    n, count = type_of(x).shape[axis], type_of(places).size
+    gone = At(full(False, (n,), np.dtype(bool)))[ravel(places)].set(True)
+    order = iota(dtype=INT32, shape=(n,), dimension=0)
+    left = sort(cast(gone, INT32), order, dimension=0, num_keys=2)[1]
+    left = ops.slice_in_dim(left, 0, max(n - count, 0), 0)
+    return read(x, left, pattern=(*["all"] * axis, HOST, *_rest(x, axis)))
 
 
 @fused(arrays=1)
@@ -419,17 +436,29 @@ def _of_rank(values: Any, ndim: int) -> Any:
     return reshape(values, (1,) * (ndim - t.ndim) + t.shape)
 
 
-def trim_zeros(filt: ArrayLike, trim: str = "fb") -> Array:
-    """Without the zeros at the front ("f") and the back ("b") of a vector of known values."""
+def trim_zeros(
+    filt: ArrayLike, trim: str = "fb", axis: int | Sequence[int] | None = None
+) -> Array:
+    """Without what is zero at the front ("f") and the back ("b") of an array of known values.
+
+    axis: of which dimensions; by default of all. Slices across one that are all zeros go.
+    """
     no_lists("trim_zeros", filt)
-    vector = filt if is_array(filt) else ground().new_array(filt)
-    nonzero = np.flatnonzero(known(vector, "trim_zeros: the array"))
-    n = type_of(vector).size
-    if not len(nonzero):
-        return vector[:0]
-    start = int(nonzero[0]) if "f" in trim.lower() else 0
-    stop = int(nonzero[-1]) + 1 if "b" in trim.lower() else n
-    return vector[start:stop]
+    x = filt if is_array(filt) else ground().new_array(filt)
+    sides = trim.lower()
+    if not sides or set(sides) - {"f", "b"}:
+        raise ValueError(f"trim_zeros: trim is made of 'f' and 'b'; got {trim!r}.")
+    ndim = type_of(x).ndim
+    axes = tuple(range(ndim)) if axis is None else axes_of(axis, ndim)
+    places = np.nonzero(known(x, "trim_zeros: the array"))
+    kept: list[slice] = []
+    for i, (n, at) in enumerate(zip(type_of(x).shape, places, strict=True)):
+        first, last = (int(at.min()), int(at.max())) if at.size else (n, n - 1)
+        start, stop = first if "f" in sides else 0, last + 1 if "b" in sides else n
+        if i not in axes:
+            start, stop = 0, n
+        kept.append(slice(start, stop if at.size or i not in axes else start))
+    return x[tuple(kept)]
 
 
 # -- diagonals --

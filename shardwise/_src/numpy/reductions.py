@@ -18,7 +18,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast, cast
+from shardwise._src.numpy.convert import broadcast, cast, refuse_out
 from shardwise._src.numpy.named import Axes, dimensions, folded, reduced_axes
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
@@ -75,13 +75,6 @@ def summed_dtype(dtype: Any, promote_integers: bool = True) -> Any:
 def accumulated_dtype(dtype: Any) -> Any:
     """The dtype to compute sums in: float32 for narrower floats."""
     return FLOAT32 if is_float(dtype) and dtype.itemsize < 4 else dtype
-
-
-def refuse_out(name: str, out: Any) -> None:
-    if out is not None:
-        raise NotImplementedError(
-            f"{name}: `out` is not supported, as arrays are immutable. Use the result."
-        )
 
 
 def checked_dtype(dtype: Any, name: str) -> Any:

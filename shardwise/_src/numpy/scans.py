@@ -8,8 +8,15 @@ import numpy as np
 
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast, cast, constant, promote, promote_inexact
-from shardwise._src.numpy.reductions import add_up, checked_dtype, refuse_out, summed_dtype
+from shardwise._src.numpy.convert import (
+    broadcast,
+    cast,
+    constant,
+    promote,
+    promote_inexact,
+    refuse_out,
+)
+from shardwise._src.numpy.reductions import add_up, checked_dtype, summed_dtype
 from shardwise._src.numpy.sorting import place_in_order, take_from
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape

@@ -25,7 +25,7 @@ from shardwise._src.numpy.convert import (
 )
 from shardwise._src.numpy.indexing import INT32, around, narrowed
 from shardwise._src.numpy.shapes import no_lists, ravel
-from shardwise._src.numpy.sorting import write_to
+from shardwise._src.numpy.sorting import place_in_order, take_from, write_to
 from shardwise._src.ops import basis
 from shardwise._src.ops import logical as lg
 from shardwise._src.ops import shape as ops
@@ -33,8 +33,9 @@ from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.elementwise import add, div, mul, rem
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.types.annotations import Array, ArrayLike, Ints
-from shardwise._src.types.dtypes import canonicalize, is_bool, is_integer
+from shardwise._src.ops.sort import sort
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
+from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_integer
 
 BOOL = np.dtype(bool)
 
@@ -306,8 +307,10 @@ def unravel_index(indices: ArrayLike, shape: Ints) -> tuple[Array, ...]:
 
 
 @fused
-def _ravel(*indices: Any, dims: tuple, mode: str, order: str) -> Any:
+def _ravel(*indices: Any, dims: tuple, mode: str, order: str, dtype: Any) -> Any:
     parts = broadcast(*promote(*indices))
+    if dtype is not None:
+        parts = [cast(i, dtype) for i in parts]
     pairs = list(zip(parts, dims, strict=True))
     if order == "C":
         pairs = pairs[::-1]
@@ -325,12 +328,15 @@ def _ravel(*indices: Any, dims: tuple, mode: str, order: str) -> Any:
 
 
 def ravel_multi_index(
-    multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C"
+    multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *,
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """For places in an array of shape `dims`, those in the flat array.
 
     mode: for places out of bounds: "raise" (not where they are traced), "wrap" or "clip".
+    dtype: of the result; by default the one in which the indices meet.
     """
+    wanted = None if dtype is None else check_user_dtype(dtype, "ravel_multi_index")
     sizes = tuple(operator.index(n) for n in dims)
     indices = list(multi_index)
     if len(sizes) != len(indices):
@@ -346,7 +352,7 @@ def ravel_multi_index(
             raise TypeError(f"ravel_multi_index takes integers; got {type_of(i).str_short(True)}.")
     if mode == "raise":
         _check_inside(indices, sizes)
-    return _ravel(*indices, dims=sizes, mode=mode, order=order)
+    return _ravel(*indices, dims=sizes, mode=mode, order=order, dtype=wanted)
 
 
 def _check_inside(indices: list[Any], sizes: tuple[int, ...]) -> None:
@@ -367,9 +373,37 @@ def isin(
     element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False, invert: bool = False,
     *, method: str = "auto",
 ) -> Array:
-    """For each element, whether it is among the test elements."""
+    """For each element, whether it is among the test elements.
+
+    Args:
+      assume_unique: has no effect.
+      invert: whether to ask which are not among them.
+      method: "compare_all" compares each with each; "sort" and "binary_search" put the test
+        elements in order, and halve. "auto" takes the first for up to 512 of them.
+    """
     no_lists("isin", element, test_elements)
-    return _isin(element, test_elements, bool(invert))
+    if method not in _METHODS:
+        raise ValueError(f"isin: method must be one of {_METHODS}; got {method!r}.")
+    many = type_of(test_elements).size > _FEW
+    each = method == "compare_all" or (method == "auto" and not many)
+    return (_isin if each else _isin_sorted)(element, test_elements, bool(invert))
+
+
+_METHODS = ("auto", "compare_all", "binary_search", "sort")
+_FEW = 512  # test elements that each element is compared with
+
+
+@fused(arrays=2)
+def _isin_sorted(x: Any, tests: Any, invert: bool) -> Any:
+    x, tests = promote(x, tests)
+    n = type_of(tests).size
+    if not n:
+        return body_of(_isin)(x, tests, invert)
+    ordered = sort(basis.reshape(tests, shape=(n,)), dimension=0)[0]
+    place = place_in_order(ordered, x, "left")
+    place = lg.clamp(lit(0, place), place, lit(n - 1, place))
+    found = lg.eq(take_from(ordered, place), x)
+    return lg.bitwise_not(found) if invert else found
 
 
 @fused(arrays=2)

@@ -17,14 +17,15 @@ from shardwise._src.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from shardwise._src.core.fused import fused, one_program
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.fused import body_of, fused, one_program
+from shardwise._src.core.infer import is_array, itself, type_of
 from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.messages.words import brief
 from shardwise._src.numpy.convert import broadcast_to as _broadcast
 from shardwise._src.numpy.convert import refuse_traced
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
+from shardwise._src.ops.elementwise import copy as copy_op
 from shardwise._src.ops.shape import canonical_axis, each_once
 from shardwise._src.ops.sharding import placed
 from shardwise._src.types.annotations import (
@@ -132,13 +133,34 @@ def reshape(
     """The elements of `a` in another shape. One size may be -1: what is left.
 
     order: "C", the last dimension varies fastest, or "F", the first one.
+    copy: True for memory of the result's own; False for an error unless the shape stays the same,
+      since there are no views.
     """
     no_lists("reshape", a)
     if order not in ("C", "F"):
         raise ValueError(f"reshape: order must be 'C' or 'F'; got {order!r}.")
     if out_sharding is not None:
-        return placed(_reshape, out_sharding, a, new_shape(type_of(a).shape, shape), order)
-    return _reshape(a, new_shape(type_of(a).shape, shape), order)
+        new = new_shape(type_of(a).shape, shape)
+        _check_copy(a, new, copy, True)
+        return placed(_reshape, out_sharding, a, new, order)
+    if copy is None:
+        return _reshape(a, new_shape(type_of(a).shape, shape), order)
+    new = new_shape(type_of(a).shape, shape)
+    _check_copy(a, new, copy, order != "C" and len(new) > 1)
+    return _reshape_copied(a, new, order) if copy else itself(a)
+
+
+def _check_copy(a: Any, new: tuple, copy: bool | None, moves: bool) -> None:
+    if copy is False and (moves or type_of(a).shape != new or not is_array(a)):
+        raise ValueError(
+            f"reshape: copy=False cannot be kept, as {type_of(a).str_short(True)} of shape {new} "
+            "is an array of its own. Leave copy out."
+        )
+
+
+@fused(arrays=1)
+def _reshape_copied(x: Any, shape: tuple, order: str) -> Any:
+    return copy_op(body_of(_reshape)(x, shape, order))
 
 
 @one_program

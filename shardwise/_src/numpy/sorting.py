@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import cast, promote
+from shardwise._src.numpy.convert import cast, promote, whole
 from shardwise._src.numpy.reductions import add_up, checked_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
@@ -111,8 +111,15 @@ def _lexsort(*keys: Any, axis: int) -> Any:
     return sort_op(*keys[::-1], start, dimension=axis, num_keys=len(keys))[-1]
 
 
-def lexsort(keys: ArrayLike | Sequence[ArrayLike], axis: int = -1) -> Array:
-    """The indices that sort by the last key, then by the one before it, and so on."""
+def lexsort(
+    keys: ArrayLike | Sequence[ArrayLike], axis: int = -1, *, batch_size: int = 16
+) -> Array:
+    """The indices that sort by the last key, then by the one before it, and so on.
+
+    batch_size: has no effect but that it must be positive: one sort compares all keys.
+    """
+    if whole(batch_size, "lexsort: batch_size") < 1:
+        raise ValueError(f"lexsort: batch_size must be positive; got {batch_size}.")
     rows: Any = keys
     if hasattr(keys, "shape"):
         rows = [rows[i] for i in range(rows.shape[0])]

@@ -18,6 +18,7 @@ from shardwise._src.numpy.convert import (
     promote,
     promote_inexact,
     promote_numeric,
+    refuse_out,
     strong,
 )
 from shardwise._src.numpy.creation import zeros_like
@@ -102,7 +103,7 @@ def ceil(x: ArrayLike, /) -> Array:
 
 
 @fused(arrays=1)
-def trunc(x: ArrayLike, /) -> Array:
+def trunc(x: ArrayLike) -> Array:
     """x without its fraction."""
     (x,) = promote(x)
     return ew.copy(x) if _is_whole(x) else toward_zero(x)
@@ -149,8 +150,10 @@ def _round(x: Any, decimals: int = 0) -> Any:
     return cast(rounded, t.dtype, t.weak_type)
 
 
-def round(a: ArrayLike, decimals: int = 0) -> Array:
+def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """The nearest number with so many decimals; halves go to the even one."""
+    if out is not None:
+        refuse_out("round", out)
     return _round(a, decimals) if decimals else _round(a)
 
 

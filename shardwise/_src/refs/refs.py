@@ -216,12 +216,13 @@ class RefPart:
         self.set(value, idx)
 
 
-def new_ref(init_val: Any) -> Ref:
+def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None) -> Ref:
     """A mutable reference that starts with a value.
 
     Args:
       init_val: an array or a scalar. Refs keep its shape and dtype, and its sharding over explicit
         mesh axes. Made inside of `shard_map`, they hold a value of each device by their type.
+      memory_space, kind: None; they are for kernels.
 
     Returns:
       The ref: `ref[...]` reads it, `ref[...] = x` writes it.
@@ -229,6 +230,7 @@ def new_ref(init_val: Any) -> Ref:
     Raises:
       TypeError: if the value is no array, or is a ref itself.
     """
+    _check_plain("new_ref", memory_space=memory_space, kind=kind)
     if init_val.__class__ is Ref:
         raise TypeError(
             f"new_ref: got {init_val.short}, which is a ref already. For a second one with the "
@@ -266,13 +268,24 @@ def free_ref(ref: Ref) -> None:
     ref._value, ref._ended = None, ref._ended.replace("frozen", "freed", 1)
 
 
-def empty_ref(ty: Any) -> Ref:
+def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
     """A ref of a shape and dtype, whose first value is not to be relied on.
 
     Args:
       ty: what has a shape and a dtype, such as `ShapeDtypeStruct`.
+      memory_space: None; it is for kernels.
     """
+    _check_plain("empty_ref", memory_space=memory_space)
     return new_ref(zeros(array_type(tuple(ty.shape), canonicalize(ty.dtype))))
+
+
+def _check_plain(who: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise NotImplementedError(
+                f"{who}: {name} is for refs of kernels; got {value!r}. Leave it out: "
+                "`shardwise.memory.Space` says where an array is, and its ref stays there."
+            )
 
 
 def check_ref(who: str, ref: Any) -> None:

@@ -286,17 +286,17 @@ def is_numeric(dtype: Any) -> bool:
 _PARENTS = {"int": np.signedinteger, "uint": np.unsignedinteger, "float": np.floating}
 
 
-def issubdtype(a: Any, b: Any) -> bool:
-    """Whether dtype `a` is, or belongs to the class, `b`; see `numpy.issubdtype`.
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Whether dtype `arg1` is, or belongs to the class, `arg2`; see `numpy.issubdtype`.
 
     The types of ml_dtypes count as numpy.floating or numpy.integer. Extended dtypes belong to
     `extended`, those of keys to `prng_key`.
     """
     try:
-        return _is_subdtype(a, b)
+        return _is_subdtype(arg1, arg2)
     except TypeError:  # without a hash, if it is a dtype
         pass
-    return _is_subdtype.__wrapped__(a, b)
+    return _is_subdtype.__wrapped__(arg1, arg2)
 
 
 @lru_cache(maxsize=4096)
@@ -386,9 +386,9 @@ def finfo(dtype: Any) -> Any:
     return _info(ml_dtypes.finfo, found)
 
 
-def iinfo(dtype: Any) -> Any:
+def iinfo(int_type: Any) -> Any:
     """Limits of an integer dtype (or of a value's dtype); see `numpy.iinfo`."""
-    found = _dtype_of(dtype)
+    found = _dtype_of(int_type)
     if not is_integer(found):
         given = short_name(found)
         raise ValueError(f"iinfo describes integer dtypes, got {given}. For floats use finfo.")
