@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from shardwise import dlpack as dlpack
     from shardwise import dtypes as dtypes
     from shardwise import errors as errors
+    from shardwise import example_libraries as example_libraries
     from shardwise import experimental as experimental
     from shardwise import explain as explain
     from shardwise import lax as lax

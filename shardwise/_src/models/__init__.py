@@ -1,0 +1,1 @@
+"""Small libraries for training, after JAX's `example_libraries`."""

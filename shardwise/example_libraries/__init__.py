@@ -1,0 +1,10 @@
+"""Small libraries for training, as JAX has them."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise.example_libraries import optimizers as optimizers
+
+lazy_names(__name__)
