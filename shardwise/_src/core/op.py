@@ -152,6 +152,16 @@ class Op:
             pass_on(error)
             raise
 
+    bind = __call__  # JAX's names, for interpreters of programs
+
+    @property
+    def multiple_results(self) -> bool:
+        return self.multiple
+
+    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What `bind` takes before an equation's operands, which is nothing, and as keywords."""
+        return [], params
+
     def __repr__(self) -> str:
         return self.name
 

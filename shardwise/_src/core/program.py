@@ -58,6 +58,11 @@ class Equation:
         self.params = params
         self.site = site
 
+    primitive = property(lambda self: self.op)  # JAX's names, for interpreters of programs
+    invars = property(lambda self: self.inputs)
+    outvars = property(lambda self: self.outputs)
+    source_info = property(lambda self: self.site)
+
     def programs(self) -> Iterator[Program]:
         """The programs that this equation's parameters hold."""
         return held_in(self.op, self.params)
@@ -133,9 +138,15 @@ class Program:
     def out_types(self) -> tuple[ArrayType, ...]:
         return tuple(a.aval for a in self.outputs)
 
+    # JAX's names, for interpreters of programs.
     in_avals = in_types
     out_avals = out_types
     eqns = property(lambda self: self.equations)
+    jaxpr = property(lambda self: self)
+    invars = arguments
+    outvars = property(lambda self: self.outputs)
+    constvars = constant_vars
+    consts = literals = property(lambda self: self.constants)
 
     def replace(self, **fields: Any) -> Program:
         """The program with other values of some of the fields that it is made of."""
@@ -147,6 +158,11 @@ class Program:
 
     def __repr__(self) -> str:
         return text(self)
+
+
+def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any) -> list[Any]:
+    """The results of a program with other constants."""
+    return replayed(jaxpr.replace(constants=consts), args)
 
 
 @replays
