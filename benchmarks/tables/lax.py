@@ -30,6 +30,14 @@ TABLE: Table = {
         "f(matrix, turned)": "dot",
         "f(cube, cube)": "batch_matmul",
         "f(matrix, turned, (((1,), (0,)), ((), ())))": "dot_general",
+        "f(matrix[None, None], few.reshape(1, 1, 2, 4), (1, 1), 'SAME')":
+            "conv conv_general_dilated",
+        "f(matrix[None, None], few.reshape(1, 1, 2, 4), (1, 1), 'SAME', None, None)":
+            "conv_with_general_padding",
+        "f(matrix[None, :, :, None], few.reshape(2, 4, 1, 1), (1, 1), 'SAME')": "conv_transpose",
+        "f(matrix[None, None], (2, 2), (1, 1), 'SAME')": "conv_general_dilated_patches",
+        "f(matrix[None, None], matrix[None, None], (1, 1), 'SAME', (1, 1))":
+            "conv_general_dilated_local",
     },
     ("reduction", "lax"): {
         "f(matrix, (1,))": "reduce_max reduce_min reduce_prod reduce_sum",
@@ -92,13 +100,22 @@ TABLE: Table = {
         "f(lambda v: v * 2, x, lambda mv, b: b / 2)": "custom_linear_solve",
         "f(lambda v: v - 3, 1.0, lambda g, v: 3.0, lambda g, v: v)": "custom_root",
     },
-    ("inspection", "lax"): {"f((3, 1), (1, 4)) | -": "broadcast_shapes"},
+    ("inspection", "lax"): {
+        "f((3, 1), (1, 4)) | -": "broadcast_shapes",
+        "f((1, 2, 8), (3, 2, 3), ('NCH', 'OIH', 'NCH')) | -": "conv_dimension_numbers",
+        "f(('NCH', 'OIH', 'NCH')) | -": "conv_general_permutations",
+        "f((1, 2, 8), (3, 2, 3), (1,), 'SAME') | -": "conv_shape_tuple",
+        "f((1, 2, 8), (3, 2, 3), (1,), 'SAME', ('NCH', 'OIH', 'NCH')) | -":
+            "conv_general_shape_tuple conv_transpose_shape_tuple",
+        "f((8, 8), (3, 3), (1, 1), 'SAME') | -": "padtype_to_pads",
+    },
 }
 
 LEFT_OUT: LeftOut = {
     "lax": {
-        A_CLASS: """DotAlgorithmPreset FftType GatherDimensionNumbers GatherScatterMode Precision
-            RoundingMethod ScatterDimensionNumbers""",
+        A_CLASS: """ConvDimensionNumbers ConvGeneralDilatedDimensionNumbers DotAlgorithmPreset
+            FftType GatherDimensionNumbers GatherScatterMode Precision RoundingMethod
+            ScatterDimensionNumbers""",
         "of a named axis: rows of maps and hosts time them": """all_gather all_to_all axis_index
             axis_size pbroadcast pcast pmax pmean pmin ppermute pshuffle psum psum_scatter
             pswapaxes ragged_all_to_all""",

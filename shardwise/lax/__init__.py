@@ -32,6 +32,32 @@ if TYPE_CHECKING:
     from shardwise._src.lax.control import associative_scan as associative_scan
     from shardwise._src.lax.control import map as map
     from shardwise._src.lax.control import optimization_barrier as optimization_barrier
+    from shardwise._src.lax.convolution import ConvDimensionNumbers as ConvDimensionNumbers
+    from shardwise._src.lax.convolution import (
+        ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers,
+    )
+    from shardwise._src.lax.convolution import conv as conv
+    from shardwise._src.lax.convolution import conv_dimension_numbers as conv_dimension_numbers
+    from shardwise._src.lax.convolution import conv_general_dilated as conv_general_dilated
+    from shardwise._src.lax.convolution import (
+        conv_general_dilated_local as conv_general_dilated_local,
+    )
+    from shardwise._src.lax.convolution import (
+        conv_general_dilated_patches as conv_general_dilated_patches,
+    )
+    from shardwise._src.lax.convolution import (
+        conv_general_permutations as conv_general_permutations,
+    )
+    from shardwise._src.lax.convolution import conv_general_shape_tuple as conv_general_shape_tuple
+    from shardwise._src.lax.convolution import conv_shape_tuple as conv_shape_tuple
+    from shardwise._src.lax.convolution import conv_transpose as conv_transpose
+    from shardwise._src.lax.convolution import (
+        conv_transpose_shape_tuple as conv_transpose_shape_tuple,
+    )
+    from shardwise._src.lax.convolution import (
+        conv_with_general_padding as conv_with_general_padding,
+    )
+    from shardwise._src.lax.convolution import padtype_to_pads as padtype_to_pads
     from shardwise._src.lax.elementwise import RoundingMethod as RoundingMethod
     from shardwise._src.lax.elementwise import abs as abs
     from shardwise._src.lax.elementwise import acos as acos

@@ -12,6 +12,7 @@ from tests.ops import (
     samples_matrices,
     samples_random,
     samples_reduce,
+    samples_windows,
 )
 
 SAMPLES: dict[str, list[Sample]] = {
@@ -23,6 +24,7 @@ SAMPLES: dict[str, list[Sample]] = {
     **samples_matrices.SAMPLES,
     **samples_fourier.SAMPLES,
     **samples_factors.SAMPLES,
+    **samples_windows.SAMPLES,
 }
 
 # Ops that cannot be checked alone, with the reason.

@@ -51,7 +51,7 @@ _ON_THE_HOST = frozenset((
     "vectorize"
 ).split())
 NOT_YET = _ON_THE_HOST | frozenset((
-    "conv conv_general_dilated conv_transpose export ffi image multivariate_normal "
+    "export ffi image multivariate_normal "
     "named_scope orthogonal pallas profiler ragged_dot reduce_window sparse stages"
 ).split())
 # Name elsewhere → the full name here.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.ops.basis import ints
+from shardwise._src.ops.convolution import parameters_text
 from shardwise._src.ops.gather_rules import attribute, clamped, flag
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
@@ -205,6 +206,15 @@ class Instructions:
             f"array<i64: {ones}>, window_dimensions = array<i64: {', '.join(map(str, sizes))}>, "
             f"window_strides = array<i64: {ones}>}}> {self.binary_region((t,), body)} : "
             f"({self.ty(t)}, {scalar}) -> {self.ty(array_type(shape, t.dtype))}"
+        )
+
+    def convolution(
+        self, x: str, y: str, ins: Sequence[ArrayType], out: ArrayType, p: dict[str, Any]
+    ) -> str:
+        """p: the parameters of the op `conv_general_dilated`."""
+        types = ", ".join(map(self.ty, ins))
+        return self.let(
+            f"stablehlo.convolution({x}, {y}) {parameters_text(p)} : ({types}) -> {self.ty(out)}"
         )
 
     def scatter(

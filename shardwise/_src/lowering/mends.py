@@ -15,6 +15,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.lowering.ordered import EXTREMES, key_of, ordered, unordered
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.convolution import products_of_groups, sums_of_groups
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.ops.index import GatherDimensionNumbers, gather
@@ -23,6 +24,8 @@ from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_float
+
+MAX_PRODUCTS = 128  # that are written one by one
 
 
 class Mended(Emitter):
@@ -217,6 +220,21 @@ class Mended(Emitter):
         if JAXLIB < (0, 12):
             x = self.apart(x, t)
         return super().reduce_window(body, x, t, identity, sizes, padding)
+
+    def convolution(
+        self, x: str, y: str, ins: Sequence[ArrayType], out: ArrayType, p: dict[str, Any]
+    ) -> str:
+        """XLA error `split-convolution`: only batch and features may be split; groups are products
+        of matrices, or nothing of them is split.
+        """
+        left, right, to = p["dimension_numbers"]
+        whole = [[*left[2:]], [*right[2:]], [*to[2:]]]
+        if p["feature_group_count"] * p["batch_group_count"] > 1:
+            if products_of_groups(ins, out, p) <= MAX_PRODUCTS:
+                return self.via(sums_of_groups, ins, x, y, dtype=out.dtype, **p)[0]
+            whole = [[*left], [*right], [*to]]
+        x, y = (self.whole(*side) for side in zip((x, y), ins, whole[:2], strict=True))
+        return self.whole(super().convolution(x, y, ins, out, p), out, whole[2])
 
     def scatter(
         self, xs: Sequence[str], ins: Sequence[ArrayType], dims: Any, body: str, **flags: bool

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from shardwise._src.base.config import default_matmul_precision
@@ -173,7 +174,7 @@ def type_of_product(
     batch = [lhs.shape[d] for d in lb]
     left = [lhs.shape[d] for d in free_dims(lhs.ndim, lc, lb)]
     right = [rhs.shape[d] for d in free_dims(rhs.ndim, rc, rb)]
-    dtype = _result_dtype(lhs, rhs, preferred_element_type)
+    dtype = result_dtype(op.name, lhs, rhs, preferred_element_type)
     weak = lhs.weak_type and rhs.weak_type
     return array_type((*batch, *left, *right), dtype, weak)
 
@@ -184,7 +185,8 @@ def _common_dtype(lhs: ArrayType, rhs: ArrayType) -> Any:
     return lattice_join((lhs.dtype, False), (rhs.dtype, False))[0]
 
 
-def _result_dtype(lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
+def result_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
+    """The dtype of sums of products: the operands', or the preferred one, if that holds them."""
     dtype = _common_dtype(lhs, rhs)
     if preferred is None or preferred == dtype:
         return dtype
@@ -197,7 +199,7 @@ def _result_dtype(lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
     else:
         return preferred
     raise TypeError(
-        f"[dot_general] preferred_element_type {short_name(preferred)} {problem} "
+        f"[{name}] preferred_element_type {short_name(preferred)} {problem} "
         f"{in_words((lhs, rhs))}."
     )
 
@@ -224,16 +226,24 @@ def _lower(
     precision: Any = None, preferred_element_type: Any = None,
 ) -> str:
     (lc, rc), (lb, rb) = dimension_numbers
-    dtype = _compute_dtype(_common_dtype(*ins), outs[0].dtype)
+    batch = f"batching_dims = {ints(lb)} x {ints(rb)}, " if lb else ""
+
+    def write(x: str, y: str, ins: Any, out: ArrayType) -> str:
+        return e.let(
+            f"stablehlo.dot_general {x}, {y}, {batch}contracting_dims = {ints(lc)} x {ints(rc)}, "
+            f"{_precision_text(precision, ins)} : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(out)}"
+        )
+
+    return lower_product(e, ins, outs[0], x, y, write)
+
+
+def lower_product(e: Any, ins: Any, out: ArrayType, x: str, y: str, write: Callable) -> str:
+    """A product between the dtypes that its instruction has. write: `(x, y, types, out) → name`."""
+    dtype = _compute_dtype(_common_dtype(*ins), out.dtype)
     x, y = _as(e, x, ins[0], dtype), _as(e, y, ins[1], dtype)
     ins = [t if t.dtype == dtype else t.update(dtype=dtype) for t in ins]
-    direct = outs[0] if _is_direct(dtype, outs[0].dtype) else outs[0].update(dtype=dtype)
-    batch = f"batching_dims = {ints(lb)} x {ints(rb)}, " if lb else ""
-    out = e.let(
-        f"stablehlo.dot_general {x}, {y}, {batch}contracting_dims = {ints(lc)} x {ints(rc)}, "
-        f"{_precision_text(precision, ins)} : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(direct)}"
-    )
-    return _as(e, out, direct, outs[0].dtype)
+    direct = out if _is_direct(dtype, out.dtype) else out.update(dtype=dtype)
+    return _as(e, write(x, y, ins, direct), direct, out.dtype)
 
 
 def _compute_dtype(common: Any, out: Any) -> Any:

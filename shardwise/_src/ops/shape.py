@@ -225,6 +225,16 @@ def padded_shape(shape: Sequence[int], config: Sequence[tuple]) -> tuple[int, ..
     return tuple(lo + hi + (n + (n - 1) * inner if n else 0) for n, (lo, hi, inner) in rows)
 
 
+def dilated(n: int, dilation: int) -> int:
+    """The size of a dimension whose elements are `dilation` apart."""
+    return (n - 1) * dilation + 1 if n else 0
+
+
+def places(n: int, window: int, stride: int) -> int:
+    """How many windows fit into a dimension."""
+    return max((n - window) // stride + 1, 0)
+
+
 def _pad_type(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) -> ArrayType:
     if value.shape or value.dtype != x.dtype:
         raise TypeError(

@@ -1,0 +1,104 @@
+"""Samples of ops whose results are of windows of an array: convolutions, folds."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.ops.convolution import ConvDimensionNumbers
+from shardwise.testing import Sample
+
+RNG = np.random.default_rng(8)
+
+
+def holed(x: np.ndarray, padding: Any, holes: Any, fill: Any) -> np.ndarray:
+    """With holes between elements, and padding, which is cut off where it is negative."""
+    shape = [(n - 1) * h + 1 if n else 0 for n, h in zip(x.shape, holes, strict=True)]
+    wide = np.full(shape, fill, x.dtype)
+    wide[tuple(slice(None, None, h) for h in holes)] = x
+    wide = np.pad(wide, [[max(p, 0) for p in row] for row in padding], constant_values=fill)
+    return wide[tuple(slice(max(-low, 0), n - max(-high, 0)) for (low, high), n in
+                      zip(padding, wide.shape, strict=True))]
+
+
+def windows(x: np.ndarray, sizes: Any, strides: Any, holes: Any) -> Any:
+    """For each place of a window its index and its elements."""
+    reach = [(n - 1) * h + 1 for n, h in zip(sizes, holes, strict=True)]
+    counts = [max((n - r) // s + 1, 0) for n, r, s in zip(x.shape, reach, strides, strict=True)]
+    for at in itertools.product(*map(range, counts)):
+        yield at, x[tuple(slice(i * s, i * s + r, h) for i, s, r, h in
+                          zip(at, strides, reach, holes, strict=True))]
+
+
+def convolution(x: np.ndarray, y: np.ndarray, *, dimension_numbers: Any, window_strides: Any,
+                padding: Any, lhs_dilation: Any, rhs_dilation: Any, feature_group_count: int = 1,
+                batch_group_count: int = 1, **_: Any) -> np.ndarray:
+    """By a loop over places and groups."""
+    left, right, to = dimension_numbers
+    x, y = x.transpose(left), y.transpose(right)
+    pairs, ones = ((0, 0), (0, 0)), (1, 1)
+    x = holed(x, (*pairs, *padding), (*ones, *lhs_dilation), 0)
+    groups = max(feature_group_count, batch_group_count)
+    parts = np.split(x, groups, axis=0 if batch_group_count > 1 else 1)
+    kernels = np.split(y, groups, axis=0)
+    counts = [max((n - (k - 1) * h - 1) // s + 1, 0) for n, k, h, s in
+              zip(x.shape[2:], y.shape[2:], rhs_dilation, window_strides, strict=True)]
+    shape = (len(parts[0]), len(y), *counts)
+    out = np.zeros(shape, np.result_type(x.dtype, y.dtype))
+    for i, (part, kernel) in enumerate(zip(parts, kernels, strict=True)):
+        sizes = (*part.shape[:2], *kernel.shape[2:])
+        for at, window in windows(part, sizes, (*ones, *window_strides), (*ones, *rhs_dilation)):
+            axes = [*range(1, x.ndim)]
+            n = len(kernel)
+            out[(slice(None), slice(i * n, i * n + n), *at[2:])] = np.tensordot(
+                window, kernel, (axes, axes))
+    return out.transpose(np.argsort(to))
+
+
+def _conv(x: Any, y: Any, numbers: str = "NCH OIH NCH", strides: Any = None, padding: Any = None,
+          holes: Any = None, kernel_holes: Any = None, groups: int = 1, parts: int = 1,
+          preferred: Any = None, **more: Any) -> Sample:
+    left, right, to = numbers.split()
+    space = [c for c in right if c not in "OI"]
+    n = len(space)
+    spec = ConvDimensionNumbers(*[
+        tuple(text.index(c) for c in (*pair, *space))
+        for text, pair in ((left, "NC"), (right, "OI"), (to, "NC"))
+    ])
+    params = {
+        "dimension_numbers": spec, "window_strides": strides or (1,) * n,
+        "padding": padding or ((0, 0),) * n, "lhs_dilation": holes or (1,) * n,
+        "rhs_dilation": kernel_holes or (1,) * n, "feature_group_count": groups,
+        "batch_group_count": parts, "precision": None, "preferred_element_type": preferred,
+    }
+    return Sample((x, y), params, lambda x, y: convolution(x, y, **params), tolerance=1e-4, **more)
+
+
+def _normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+INTS = RNG.integers(-5, 5, (2, 2, 4)).astype(np.int32)
+SAMPLES: dict[str, list[Sample]] = {
+    "conv_general_dilated": [
+        _conv(_normal(2, 2, 5), _normal(2, 2, 3)),
+        _conv(_normal(2, 5, 5, 2), _normal(3, 2, 2, 4), "NHWC HWIO NHWC", (2, 1), ((1, 1), (-1, 2)),
+              kernel_holes=(1, 2), heavy=True),
+        _conv(_normal(2, 4, 5), _normal(4, 2, 3), strides=(2,), padding=((2, 0),), groups=2),
+        _conv(_normal(4, 2, 5), _normal(4, 2, 3), padding=((1, 1),), holes=(2,), parts=2),
+        _conv(_normal(4, 5, 2), _normal(3, 4, 2), "CHN HIO CNH", holes=(3,), padding=((0, -2),),
+              placed=False),
+        _conv(_normal(3, 4), _normal(4, 2), "NC IO CN", placed=False),
+        _conv(_normal(2, 3, 3, 3, 2), _normal(2, 3, 2, 2, 2), "NCHWD OIWHD NCDHW", placed=False,
+              heavy=True),
+        _conv(INTS, INTS[:, :, :2], order=0, placed=False, why="integers"),
+        _conv((INTS + 1j * INTS[::-1]).astype(np.complex64), INTS[:, :, :2].astype(np.complex64),
+              placed=False),
+        _conv(INTS.astype(np.float16), INTS[:, :, :2].astype(np.float16), padding=((2, 2),),
+              preferred=np.dtype(np.float32), placed=False),
+        _conv(_normal(2, 0, 5), _normal(2, 0, 3), order=0, placed=False, why="no features"),
+        _conv(_normal(2, 2, 2), _normal(2, 2, 3), order=0, placed=False, why="no elements"),
+    ],
+}
