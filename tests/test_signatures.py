@@ -1,6 +1,7 @@
 """What public functions say of themselves: what they give, and what they take where jax does."""
 
 import ast
+import contextlib
 import importlib
 import inspect
 import textwrap
@@ -142,3 +143,18 @@ def unused(fun):
         return []
     read = {n.id for x in tree.body for n in ast.walk(x) if isinstance(n, ast.Name)}
     return [name for name in inspect.signature(fun).parameters if name not in read]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_numpy_takes_what_jax_takes():
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    missing = []
+    for path, theirs, ours in pairs():
+        if path.startswith(("shardwise.numpy.", "Array.")) and not isinstance(ours, property):
+            with contextlib.suppress(TypeError, ValueError):
+                given = inspect.signature(ours).parameters
+                missing += [
+                    f"{path}: {name}" for name, p in inspect.signature(theirs).parameters.items()
+                    if p.kind in named and name not in given
+                ]
+    assert missing == []

@@ -34,6 +34,11 @@ TABLE: Table = {
         "f(b)": "all any",
         "f(x, y)": "allclose array_equal array_equiv trapezoid",
     },
+    ("mapping", "numpy"): {
+        "f(lib.np.sum, 0, matrix)": "apply_along_axis",
+        "f(lib.np.sum, matrix, (0, 1))": "apply_over_axes",
+        "f(lib.np.dot, signature='(n),(n)->()')(u, v)": "vectorize",
+    },
     ("scan", "numpy"): {
         "f(x)": "cumprod cumsum nancumprod nancumsum cumulative_prod cumulative_sum unwrap",
         "f(x) ": "diff ediff1d gradient",
@@ -148,7 +153,8 @@ TABLE: Table = {
 
 LEFT_OUT: LeftOut = {
     "numpy": {
-        A_CLASS: """complexfloating dtype floating generic inexact integer ndarray number
+        "it makes a function": "frompyfunc",
+        A_CLASS: """ufunc complexfloating dtype floating generic inexact integer ndarray number
             signedinteger unsignedinteger""",
         "its time is that of the file": "fromfile load save savez",
         "NumPy reads the values": "fromiter fromstring",

@@ -12,18 +12,33 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.api.ufuncs import add as add
+    from shardwise._src.api.ufuncs import bitwise_and as bitwise_and
+    from shardwise._src.api.ufuncs import bitwise_or as bitwise_or
+    from shardwise._src.api.ufuncs import bitwise_xor as bitwise_xor
+    from shardwise._src.api.ufuncs import frompyfunc as frompyfunc
+    from shardwise._src.api.ufuncs import logaddexp as logaddexp
+    from shardwise._src.api.ufuncs import logaddexp2 as logaddexp2
+    from shardwise._src.api.ufuncs import logical_and as logical_and
+    from shardwise._src.api.ufuncs import logical_or as logical_or
+    from shardwise._src.api.ufuncs import logical_xor as logical_xor
+    from shardwise._src.api.ufuncs import maximum as maximum
+    from shardwise._src.api.ufuncs import minimum as minimum
+    from shardwise._src.api.ufuncs import multiply as multiply
+    from shardwise._src.api.ufuncs import negative as negative
+    from shardwise._src.api.ufuncs import subtract as subtract
+    from shardwise._src.api.ufuncs import ufunc as ufunc
+    from shardwise._src.api.vectorize import apply_along_axis as apply_along_axis
+    from shardwise._src.api.vectorize import apply_over_axes as apply_over_axes
+    from shardwise._src.api.vectorize import vectorize as vectorize
     from shardwise._src.arrays.array import Array as ndarray
-    from shardwise._src.numpy.binary import add as add
     from shardwise._src.numpy.binary import arctan2 as arctan2
     from shardwise._src.numpy.binary import atan2 as atan2
-    from shardwise._src.numpy.binary import bitwise_and as bitwise_and
     from shardwise._src.numpy.binary import bitwise_count as bitwise_count
     from shardwise._src.numpy.binary import bitwise_invert as bitwise_invert
     from shardwise._src.numpy.binary import bitwise_left_shift as bitwise_left_shift
     from shardwise._src.numpy.binary import bitwise_not as bitwise_not
-    from shardwise._src.numpy.binary import bitwise_or as bitwise_or
     from shardwise._src.numpy.binary import bitwise_right_shift as bitwise_right_shift
-    from shardwise._src.numpy.binary import bitwise_xor as bitwise_xor
     from shardwise._src.numpy.binary import clip as clip
     from shardwise._src.numpy.binary import divide as divide
     from shardwise._src.numpy.binary import divmod as divmod
@@ -43,23 +58,14 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.binary import left_shift as left_shift
     from shardwise._src.numpy.binary import less as less
     from shardwise._src.numpy.binary import less_equal as less_equal
-    from shardwise._src.numpy.binary import logaddexp as logaddexp
-    from shardwise._src.numpy.binary import logaddexp2 as logaddexp2
-    from shardwise._src.numpy.binary import logical_and as logical_and
     from shardwise._src.numpy.binary import logical_not as logical_not
-    from shardwise._src.numpy.binary import logical_or as logical_or
-    from shardwise._src.numpy.binary import logical_xor as logical_xor
-    from shardwise._src.numpy.binary import maximum as maximum
-    from shardwise._src.numpy.binary import minimum as minimum
     from shardwise._src.numpy.binary import mod as mod
-    from shardwise._src.numpy.binary import multiply as multiply
     from shardwise._src.numpy.binary import not_equal as not_equal
     from shardwise._src.numpy.binary import positive as positive
     from shardwise._src.numpy.binary import pow as pow
     from shardwise._src.numpy.binary import power as power
     from shardwise._src.numpy.binary import remainder as remainder
     from shardwise._src.numpy.binary import right_shift as right_shift
-    from shardwise._src.numpy.binary import subtract as subtract
     from shardwise._src.numpy.binary import true_divide as true_divide
     from shardwise._src.numpy.contractions import cross as cross
     from shardwise._src.numpy.contractions import dot as dot
@@ -388,7 +394,6 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.unary import log1p as log1p
     from shardwise._src.numpy.unary import log2 as log2
     from shardwise._src.numpy.unary import log10 as log10
-    from shardwise._src.numpy.unary import negative as negative
     from shardwise._src.numpy.unary import rad2deg as rad2deg
     from shardwise._src.numpy.unary import radians as radians
     from shardwise._src.numpy.unary import real as real

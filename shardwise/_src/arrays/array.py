@@ -162,8 +162,8 @@ class Array(Interchange, metaclass=_ArrayMeta):
             for i, (device, index, replica) in enumerate(rows)
         ]
 
-    def addressable_data(self, i: int) -> Array:
-        return self.addressable_shards[i].data
+    def addressable_data(self, index: int) -> Array:
+        return self.addressable_shards[index].data
 
     local_shards = addressable_shards  # their names on a GlobalDeviceArray
     local_data = addressable_data

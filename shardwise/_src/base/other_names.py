@@ -47,8 +47,7 @@ _OTHER = {
 }
 # What JAX has, and this library not yet; the first ones are in NumPy or SciPy, too.
 _ON_THE_HOST = frozenset((
-    "apply_along_axis apply_over_axes frompyfunc packbits polydiv polyfit roots unpackbits "
-    "vectorize"
+    "packbits polydiv polyfit roots unpackbits"
 ).split())
 NOT_YET = _ON_THE_HOST | frozenset((
     "export ffi image multivariate_normal "

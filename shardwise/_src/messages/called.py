@@ -24,7 +24,9 @@ from shardwise._src.runtime.pytree import flatten
 _NAMESPACES = tuple(
     f"shardwise._src.{room}." for room in ("numpy", "lax", "nn", "random", "scipy", "image")
 )
-_WRAPPERS = ("shardwise._src.core.fused", "shardwise._src.messages.tracebacks")
+_WRAPPERS = (
+    "shardwise._src.core.fused", "shardwise._src.messages.tracebacks", "shardwise._src.api.ufuncs",
+)
 _AT = "shardwise._src.numpy.at"
 
 
