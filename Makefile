@@ -5,6 +5,8 @@ WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+# Tests start hundreds of programs, which are not to compile the library each time.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all test-matrix browser clusters lint bench size clean

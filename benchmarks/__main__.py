@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.libs import Lib, prepare_environment
+from benchmarks.libs import Lib, compile_sources, prepare_environment
 from benchmarks.rows import ROWS
 from benchmarks.runner import QUICK, Effort, Row, run_row
 
@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             console.print(f"{row.name:<26} {row.goal:g}", highlight=False)
         return
     prepare_environment()
+    compile_sources()
     sizes = itertools.count(FIRST_FRESH_SIZE)
     pair = (Lib(options.pair[0], sizes), Lib(options.pair[1], sizes))
     before = report.read_ratios(options.compare) if options.compare else None

@@ -32,7 +32,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.arguments import LEFT_OUT, ROWS, Call, Operands, bound, calls, find, shared
-from benchmarks.libs import Lib, prepare_environment
+from benchmarks.libs import Lib, compile_sources, prepare_environment
 from benchmarks.runner import CLOCKS, Contestant, Effort, Row, limited, take_turns
 
 PAIR = ("jax", "shardwise")
@@ -258,6 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prepare_environment()
     if options.child:
         return child(options)
+    compile_sources()
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 160)

@@ -9,11 +9,13 @@ rows that need it and no others.
 
 from __future__ import annotations
 
+import compileall
 import importlib
 import os
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +35,13 @@ def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> N
     environment.setdefault("JAX_PLATFORMS", "cpu")  # shardwise reads it as a fallback
     for prefix in ("JAX_", "SHARDWISE_"):
         environment[prefix + "ENABLE_COMPILATION_CACHE"] = "false"
+
+
+def compile_sources() -> None:
+    """Writes the bytecode that installed packages have, also where the environment forbids it."""
+    spec = find_spec("shardwise")
+    assert spec is not None and spec.submodule_search_locations is not None
+    compileall.compile_dir(spec.submodule_search_locations[0], quiet=2)
 
 
 @dataclass(frozen=True)
