@@ -24,7 +24,7 @@ LAYERS = (
     *("base", "runtime", "messages", "types", "core", "ops", "numpy", "transforms"),
     *("refs", "effects", "control", "custom", "remat", "checks"),
     *("arrays", "lowering", "compiling", "moving", "running", "api"),
-    *("lax", "scipy", "random", "nn", "tree", "models", "sparse", "named", "distributed"),
+    *("lax", "random", "nn", "scipy", "tree", "models", "sparse", "named", "distributed"),
     *("explain", "compat"),
     *("testing", "cli"),
 )

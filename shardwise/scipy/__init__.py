@@ -6,5 +6,6 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise.scipy import linalg as linalg
+    from shardwise.scipy import special as special
 
 lazy_names(__name__)
