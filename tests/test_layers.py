@@ -24,9 +24,8 @@ LAYERS = (
     *("base", "runtime", "messages", "types", "core", "ops", "numpy", "transforms"),
     *("refs", "effects", "control", "custom", "remat", "checks"),
     *("arrays", "lowering", "compiling", "moving", "running", "api"),
-    *("lax", "random", "nn", "scipy", "tree", "models", "sparse", "named", "distributed"),
-    *("explain", "compat"),
-    *("testing", "cli"),
+    *("lax", "scipy", "image", "random", "nn", "tree", "models", "sparse", "named"),
+    *("distributed", "explain", "compat", "testing", "cli"),
 )
 ROOT_LAYER = len(LAYERS)
 

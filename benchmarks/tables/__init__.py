@@ -3,9 +3,12 @@
 from benchmarks.tables import fourier, lax, matrices, nn, numpy, random, scipy
 
 TABLES = [module.TABLE for module in (numpy, fourier, matrices, lax, nn, random, scipy)]
-LEFT_OUT = {**numpy.LEFT_OUT, **matrices.LEFT_OUT, **lax.LEFT_OUT, **nn.LEFT_OUT}
+LEFT_OUT = {**numpy.LEFT_OUT, **matrices.LEFT_OUT, **lax.LEFT_OUT, **nn.LEFT_OUT, **scipy.LEFT_OUT}
 SPACES = (
     *("numpy", "numpy.fft", "numpy.linalg", "lax", "lax.linalg", "nn", "nn.initializers"),
-    "random",
-    *(f"scipy.{name}" for name in "fft linalg ndimage signal special".split()),
+    *("random", "image", "flatten_util"),
+    *(
+        f"scipy.{name}"
+        for name in """cluster.vq fft integrate linalg ndimage signal special""".split()
+    ),
 )

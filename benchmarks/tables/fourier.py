@@ -8,4 +8,5 @@ TABLE: Table = {
             irfftn rfft rfft2 rfftn""",
         "f(n) | -": "fftfreq rfftfreq",
     },
+    ("fourier", "scipy.fft"): {"f(matrix)": "dct dctn idct idctn"},
 }

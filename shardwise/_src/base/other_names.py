@@ -50,7 +50,7 @@ _ON_THE_HOST = frozenset((
     "packbits polydiv polyfit roots unpackbits"
 ).split())
 NOT_YET = _ON_THE_HOST | frozenset((
-    "export ffi image multivariate_normal "
+    "export ffi multivariate_normal "
     "named_scope orthogonal pallas profiler ragged_dot reduce_window sparse stages"
 ).split())
 # Name elsewhere → the full name here.

@@ -1,0 +1,79 @@
+"""Trees of arrays as one vector, and back."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import cast, strong
+from shardwise._src.numpy.creation import as_operand, asarray, zeros
+from shardwise._src.numpy.joining import concatenate
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import Array
+from shardwise._src.types.dtypes import is_complex
+
+
+@dataclass(frozen=True)
+class Unravel:
+    """The way back. Equal ones are equal, so that they may be static arguments.
+
+    dtype: of the vector; None if all leaves have one, and any vector's dtype is that of the result.
+    """
+
+    tree: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype, ...]
+    dtype: np.dtype | None
+
+    def __call__(self, flat: Any) -> Any:
+        sizes = [math.prod(shape) for shape in self.shapes]
+        flat = asarray(flat)
+        if flat.shape != (sum(sizes),):
+            raise ValueError(
+                f"unravel takes a vector of {sum(sizes)} elements; got shape {flat.shape}."
+            )
+        if self.dtype is not None and flat.dtype != self.dtype:
+            raise TypeError(
+                f"unravel takes a vector of {self.dtype}, to which the leaves were promoted; got "
+                f"{flat.dtype}."
+            )
+        ends = [0, *itertools.accumulate(sizes)]
+        leaves = [
+            self._leaf(flat[start:end].reshape(shape), dtype)
+            for start, end, shape, dtype in zip(
+                ends, ends[1:], self.shapes, self.dtypes, strict=False
+            )
+        ]
+        return self.tree.unflatten(leaves)
+
+    def _leaf(self, x: Any, dtype: np.dtype) -> Any:
+        if self.dtype is None:
+            return x
+        return cast(x.real if is_complex(x.dtype) and not is_complex(dtype) else x, dtype)
+
+
+def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
+    """The leaves of a tree as one vector, and a function that makes such a tree of a vector.
+
+    Args:
+      pytree: arrays and scalars in containers. Without any, the vector is empty, of float32.
+
+    Returns:
+      (flat, unravel): `flat` is of the dtype that the leaves have in common. If they had several,
+      `unravel` takes that dtype and gives each leaf its own; else it leaves dtypes as they are.
+    """
+    leaves, tree = flatten(pytree)
+    found = [asarray(strong(as_operand(x))) for x in leaves]
+    shapes = tuple([x.shape for x in found])
+    dtypes = tuple([np.dtype(x.dtype) for x in found])
+    if not found:
+        return zeros(0, np.float32), Unravel(tree, (), (), None)
+    flat = concatenate([x.reshape(-1) for x in found])
+    common = None if len(set(dtypes)) == 1 else type_of(flat).dtype
+    return flat, Unravel(tree, shapes, dtypes, common)

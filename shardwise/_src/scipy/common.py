@@ -1,0 +1,13 @@
+"""What functions under SciPy's names share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.numpy.convert import promote_inexact
+from shardwise._src.numpy.creation import as_operand, asarray
+
+
+def inexact(*xs: Any) -> list[Any]:
+    """Arrays of one floating-point or complex dtype, with operators."""
+    return [asarray(x) for x in promote_inexact(*[as_operand(x) for x in xs])]

@@ -1,0 +1,71 @@
+"""What functions that are composed of ops are tried with: places, transforms, derivatives."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import shardwise as sw
+from shardwise.sharding import NamedSharding
+from shardwise.sharding import PartitionSpec as P
+from tests.helpers.placed import MESH
+from tests.helpers.sampling import sampled
+
+
+def close(found: Any, wanted: Any, tol: float = 1e-9) -> None:
+    """Equal trees of values, shapes, and kinds of dtypes."""
+    ours, theirs = [sw.tree.leaves(tuple(x) if isinstance(x, list) else x) for x in (found, wanted)]
+    assert len(ours) == len(theirs)
+    for x, y in zip(map(np.asarray, ours), map(np.asarray, theirs), strict=True):
+        assert x.shape == y.shape and x.dtype.kind == y.dtype.kind, (x.dtype, y.dtype)
+        np.testing.assert_allclose(x, y, tol, tol)
+
+
+def everywhere(fun: Callable[..., Any], *args: Any, tol: float = 1e-8, slopes: bool = True) -> None:
+    """The values of `fun` under jit and vmap, and of split arguments, are those that it has, and
+    its derivatives are those of finite differences. With 64 bits; two of these a day."""
+    checks: list[Callable[[], None]] = [
+        lambda: close(sw.jit(fun)(*args), fun(*args), tol), lambda: _mapped(fun, args, tol)]
+    checks += [lambda d=d: _split(fun, args, d, tol) for d in range(np.ndim(args[0]))]
+    if slopes:
+        checks.append(lambda: differentiated(fun, *args))
+    for check in sampled(checks, 2, f"{fun.__code__.co_filename} {fun.__code__.co_firstlineno}"):
+        with sw.enable_x64(True):
+            check()
+
+
+def _mapped(fun: Callable[..., Any], args: Any, tol: float) -> None:
+    pairs = [np.stack([a, a * 0.75 + 0.125]).astype(np.asarray(a).dtype) for a in args]
+    first, second = [fun(*[p[i] for p in pairs]) for i in (0, 1)]
+    both = sw.tree.map(lambda x, y: np.stack([x, y]), first, second)
+    close(sw.vmap(fun)(*pairs), both, tol)
+
+
+def _split(fun: Callable[..., Any], args: Any, d: int, tol: float) -> None:
+    spec = P(*[None] * d, ("x", "y") if np.shape(args[0])[d] > 5 else "x")
+    placed = sw.device_put(args[0], NamedSharding(MESH, spec))
+    close(fun(placed, *args[1:]), fun(*args), tol)
+
+
+def differentiated(fun: Callable[..., Any], *args: Any, step: float = 1e-6) -> None:
+    rng = np.random.default_rng(len(args))
+    moving = [i for i, a in enumerate(args) if np.asarray(a).dtype.kind in "fc"]
+    along = [rng.standard_normal(np.shape(args[i])) for i in moving]
+
+    def loss(t: Any) -> Any:
+        given = [*args]
+        for i, v in zip(moving, along, strict=True):
+            given[i] = args[i] + t * v
+        leaves = sw.tree.leaves(fun(*given))
+        return sum([(sw.numpy.abs(x) ** 2 * 0.5).sum() for x in leaves if x.dtype.kind in "fc"])
+
+    slope = (loss(step) - loss(-step)) / (2 * step)
+    np.testing.assert_allclose(sw.jvp(loss, (0.0,), (1.0,))[1], slope, 1e-5, 1e-5)
+    np.testing.assert_allclose(sw.grad(loss)(0.0), slope, 1e-5, 1e-5)
+
+
+def signature(fun: Any) -> list[tuple[Any, ...]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(fun).parameters.values()]
