@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from shardwise import example_libraries as example_libraries
     from shardwise import experimental as experimental
     from shardwise import explain as explain
+    from shardwise import extend as extend
     from shardwise import flatten_util as flatten_util
     from shardwise import image as image
     from shardwise import lax as lax
@@ -121,7 +122,10 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import checking_leaks as checking_leaks
     from shardwise._src.base.config import debug_infs as debug_infs
     from shardwise._src.base.config import debug_nans as debug_nans
+    from shardwise._src.base.config import default_prng_impl as default_prng_impl
+    from shardwise._src.base.config import enable_custom_prng as enable_custom_prng
     from shardwise._src.base.config import explain_cache_misses as explain_cache_misses
+    from shardwise._src.base.config import legacy_prng_key as legacy_prng_key
     from shardwise._src.base.config import log_compiles as log_compiles
     from shardwise._src.base.config import make_user_context as make_user_context
     from shardwise._src.base.config import thread_guard as thread_guard

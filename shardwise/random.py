@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.ops.random.gamma import random_gamma as random_gamma_p
     from shardwise._src.random.continuous import cauchy as cauchy
     from shardwise._src.random.continuous import double_sided_maxwell as double_sided_maxwell
     from shardwise._src.random.continuous import exponential as exponential
@@ -51,14 +52,17 @@ if TYPE_CHECKING:
     from shardwise._src.random.gammas import generalized_normal as generalized_normal
     from shardwise._src.random.gammas import loggamma as loggamma
     from shardwise._src.random.gammas import t as t
+    from shardwise._src.random.generators import Key as Key
+    from shardwise._src.random.generators import key_dtype as key_dtype
     from shardwise._src.random.keys import PRNGKey as PRNGKey
     from shardwise._src.random.keys import clone as clone
     from shardwise._src.random.keys import fold_in as fold_in
     from shardwise._src.random.keys import key as key
     from shardwise._src.random.keys import key_data as key_data
-    from shardwise._src.random.keys import key_dtype as key_dtype
     from shardwise._src.random.keys import key_impl as key_impl
     from shardwise._src.random.keys import split as split
     from shardwise._src.random.keys import wrap_key_data as wrap_key_data
+    from shardwise._src.random.matrices import multivariate_normal as multivariate_normal
+    from shardwise._src.random.matrices import orthogonal as orthogonal
 
 lazy_names(__name__)

@@ -214,6 +214,7 @@ def test_a_step_by_hand_sends_what_it_sends_in_jax():
 
 # -- every function (benchmarks.functions) --
 
+NEWER = {"scipy.special.erfcinv"}  # not in all of the releases of jax that tests run beside
 TRY = Effort(rounds=1, batch=0.0, budget=0.0, least=1)
 
 
@@ -225,7 +226,7 @@ def libs():
 def test_every_shared_function_has_arguments_or_a_reason(libs):
     table = arguments.calls()
     assert not table.keys() & arguments.LEFT_OUT.keys()
-    assert set(arguments.shared(*libs)) == table.keys() | arguments.LEFT_OUT.keys()
+    assert {*arguments.shared(*libs), *NEWER} == table.keys() | arguments.LEFT_OUT.keys()
     assert len(table) > 450
 
 

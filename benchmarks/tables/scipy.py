@@ -3,6 +3,21 @@
 from benchmarks.tables.kinds import A_CLASS, LeftOut, Table
 
 TABLE: Table = {
+    ("special", "scipy.special"): {
+        "f(x)": "dawsn digamma entr erf erfc erfcinv erfcx erfinv exp1 expi expit factorial "
+        "fresnel gamma gammaln gammasgn i0 i0e i1 i1e log_ndtr log_softmax loggamma logit "
+        "logsumexp ndtr ndtri sici softmax spence wofz",
+        "f(x, y)": "beta betaln boxcox boxcox1p comb gammainc gammaincc kl_div owens_t poch "
+        "rel_entr xlog1py xlogy",
+        "f(x, y, x)": "betainc hyp1f1",
+        "f(x, x, y + 1, x)": "hyp2f1",
+        "f(x + 1, y)": "zeta",
+        "f(i, x)": "expn polygamma",
+        "f(x, 2)": "multigammaln",
+        "f(8)": "bernoulli",
+        "f(x, v=2)": "bessel_jn",
+        "f(i % 4, i % 4, x, x, n_max=3)": "sph_harm_y",
+    },
     ("windows", "scipy.signal"): {
         "f(x, few)": "convolve correlate fftconvolve",
         "f(matrix, matrix[:3, :3])": "convolve2d correlate2d",

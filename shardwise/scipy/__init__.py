@@ -11,5 +11,6 @@ if TYPE_CHECKING:
     from shardwise.scipy import linalg as linalg
     from shardwise.scipy import ndimage as ndimage
     from shardwise.scipy import signal as signal
+    from shardwise.scipy import special as special
 
 lazy_names(__name__)

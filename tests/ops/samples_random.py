@@ -15,6 +15,7 @@ from shardwise.testing import Sample
 KEYS = np.arange(12, dtype=np.uint32).reshape(6, 2) * 77777
 SEEDS = np.array([0, 1, -1, 42, 7, 2**31 - 1], np.int32)
 WORDS = KEYS.reshape(2, 6) + np.uint32(5)
+SEED = np.array([1, 2, 3, 4], np.uint32)
 
 
 def _typed(keys: np.ndarray) -> Any:
@@ -55,6 +56,9 @@ def _hash(*words: np.ndarray) -> list[np.ndarray]:
     return [np.stack([np.asarray(r[n]) for r in rows]).reshape(shape) for n in range(2)]
 
 
+FIRST = "all bits are drawn by the first key, as in jax"
+
+
 SAMPLES = {
     "random_wrap": [Sample((KEYS,), {"dtype": THREEFRY}, lambda k: k, unnamed=((0, 1),),
                            why="an element of a key array is a whole key")],
@@ -65,6 +69,8 @@ SAMPLES = {
     ],
     "random_fold_in": [
         Sample((KEYS, KEYS[:, 1]), {}, lambda k, d: _each(jax.random.fold_in, k, d), keys=(0,)),
+        Sample((KEYS, np.uint32(3)), {}, lambda k, d: _each(jax.random.fold_in, k, [d] * 6),
+               keys=(0,), placed=False),
     ],
     "random_split": [
         Sample((KEYS,), {"shape": (3,)}, lambda k: _each(jax.random.split, k, [3] * 6), keys=(0,)),
@@ -81,7 +87,18 @@ SAMPLES = {
     "random_gamma": [_draw([0.3, 0.7, 1.0, 2.0, 5.0, 9.0], log_space=False)],
     "random_poisson": [_draw([0.0, 1.0, 5.0, 12.0, 30.0, 3.0], dtype=np.dtype(np.int32))],
     "random_binomial": [_draw([1, 5, 20, 60, 90, 7], [0.5, 0.1, 0.3, 0.4, 0.45, 0.2])],
+    "rng_bit_generator": [
+        Sample((SEED,), {"shape": (3, 4), "dtype": np.dtype(width), "algorithm": algorithm},
+               lambda key, width=width, algorithm=algorithm: list(jax.lax.rng_bit_generator(
+                   key, (3, 4), width, jax.lax.RandomAlgorithm(algorithm))),
+               batched=False, why=FIRST)
+        for width, algorithm in [("uint32", 0), ("uint8", 1), ("uint16", 2)]
+    ],
     "threefry2x32": [
         Sample((np.uint32(3), np.uint32(4), WORDS, WORDS[::-1]), {}, _hash),
     ],
+    # Test vectors are in tests/random.
+    "threefry4x32": [Sample((WORDS, *[np.uint32(7)] * 3, WORDS[::-1], *[np.uint32(2)] * 3))],
+    "philox2x32": [Sample((np.uint32(3), WORDS, WORDS[::-1]))],
+    "philox4x32": [Sample((np.uint32(3), WORDS, WORDS[::-1], *[np.uint32(7)] * 3))],
 }

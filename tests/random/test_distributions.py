@@ -193,7 +193,7 @@ def test_gamma_of_an_array():
 COUNTED = {
     "poisson": ((np.linspace(0, 30, 300, dtype=F32),), {}),
     "binomial": ((np.linspace(0, 300, 300, dtype=F32), F32(0.7)), {}),
-    "multinomial": ((10.0, np.array([0.2, 0.3, 0.5], F32)), {"shape": (4, 3)}),
+    "multinomial": ((10.0, np.full((4, 3), [0.2, 0.3, 0.5], F32)), {"unroll": 2}),
 }
 
 
@@ -201,6 +201,18 @@ COUNTED = {
 def test_counts(name):
     args, options = COUNTED[name]
     equal(name, *args, **options)
+
+
+def test_shape_of_multinomial_is_without_the_outcomes():
+    key, p = random.key(1), np.array([0.2, 0.3, 0.5], F32)
+    got = np.asarray(random.multinomial(key, np.array([[5.0], [9.0]], F32), p, shape=(2, 4)))
+    assert got.shape == (2, 4, 3) and (got.sum(-1) == [[5], [9]]).all()
+    again = random.multinomial(key, np.array([[5.0], [9.0]], F32), np.broadcast_to(p, (2, 4, 3)))
+    np.testing.assert_array_equal(got, again)
+    assert random.multinomial(key, 5.0, p, shape=()).shape == (3,)
+    assert message(ValueError, lambda: random.multinomial(key, 5.0, F32(1))) == (
+        "multinomial: p must have a dimension; got f32[]."
+    )
 
 
 def test_invalid_counts_are_nan():

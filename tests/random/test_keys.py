@@ -265,7 +265,12 @@ def test_wrong_seeds():
         "key: a seed must fit into 64 bits with sign; got 9223372036854775808."
     )
     assert message(ValueError, lambda: random.key(0, impl="mt19937")) == (
-        "unknown generator 'mt19937'. Known are: 'threefry2x32'."
+        "unknown generator 'mt19937'. Known are: 'threefry2x32', 'threefry4x32', 'philox2x32', "
+        "'philox4x32', 'rbg', 'unsafe_rbg'."
+    )
+    assert message(TypeError, lambda: random.key(0, impl=7)) == (
+        "a generator is a name, a dtype of keys, or what `define_prng_impl` gives; got 7 of type "
+        "int."
     )
     assert message(ValueError, lambda: random.key(0, impl="threefry2x32", dtype=KEYS.dtype)) == (
         "key: give `impl` or `dtype`, not both."

@@ -55,6 +55,9 @@ SAMPLERS = {
     "geometric": lambda k, s: random.geometric(k, 0.1, s),
     "poisson": lambda k, s: random.poisson(k, 20.0, s),
     "binomial": lambda k, s: random.binomial(k, 30.0, 0.5, s),
+    "multivariate_normal": lambda k, s: random.multivariate_normal(
+        k, jnp.zeros(2), jnp.eye(2), s),
+    "orthogonal": lambda k, s: random.orthogonal(k, 3, s),
 }
 
 
@@ -64,7 +67,7 @@ def wanted(draw, size, positional):
 
 
 def test_all_samplers_are_here():
-    """Those that take a shape; of `multinomial` it is that of the trials and the probabilities."""
+    """Those that take a shape; of `multinomial` it is that of the trials."""
     found = {
         name for name in dir(random)
         if callable(getattr(random, name))

@@ -349,6 +349,23 @@ threefry_partitionable = Flag(
     "Generate random bits so that they can be sharded without communication.",
     parse=_parse_bool, trace=True,
 )
+default_prng_impl = Flag(
+    "default_prng_impl", "threefry2x32",
+    "The generator of keys that are made without one, and of all raw keys.",
+    choices=("threefry2x32", "threefry4x32", "philox2x32", "philox4x32", "rbg", "unsafe_rbg"),
+    trace=True,
+)
+enable_custom_prng = Flag(
+    "enable_custom_prng", False,
+    "`random.PRNGKey` makes typed keys, and raw ones are warned of.", parse=_parse_bool, trace=True,
+)
+legacy_prng_key = Flag(
+    "legacy_prng_key", "allow", "What happens where a raw key is passed to `random`.",
+    choices=("allow", "warn", "error"),
+)
+random_seed_offset = Flag(
+    "random_seed_offset", 0, "What is added to every seed of `random.key`.", parse=int, trace=True
+)
 
 poison_padding = Flag(
     "poison_padding", False,

@@ -12,23 +12,19 @@ them, which names the argument, before anything is sent. In a program of one pro
 from __future__ import annotations
 
 import contextlib
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import ProcessFailureError
-from shardwise._src.distributed import exchange
+from shardwise._src.distributed import comparing, exchange
 from shardwise._src.distributed.exchange import Leaf, here, named_leaves, on_host, result
 from shardwise._src.distributed.tiles import Tiles
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import brief, counted, shown
+from shardwise._src.messages.words import counted, shown
 from shardwise._src.runtime import backend, processes
-from shardwise._src.types.dtypes import is_inexact
-
-FEW = 8  # elements of values that messages show
 
 
 def _count() -> int:
@@ -228,59 +224,22 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     if _count() == 1:
         return
     head = f"{fail_message}: " if fail_message else ""
-    types, digests = [], []
+    types, rows = [], []
     for name, x in named:
         tiles = Tiles(name, x) if _is_elsewhere(x) else None
         leaf = on_host(what, name, x) if tiles is None else tiles.leaf
         types.append((name, leaf.type if tiles is None else f"{leaf.type} over {x.sharding}"))
-        held = {"": leaf.value} if tiles is None else tiles.held()
-        digests.append({index: _digest(part) for index, part in held.items()})
+        held = {"": ((), leaf.value)} if tiles is None else tiles.held()
+        rows.append(comparing.digests(held))
     try:
-        said = exchange.told(what, treedef, types, digests)
+        found = comparing.first_unequal(what, treedef, types, rows)
     except ValueError as error:
         raise AssertionError(f"{head}{error}") from None
-    for i, (name, kind) in enumerate(types):
-        text = _unequal([row[i] for row in said])
-        if text:
-            raise AssertionError(
-                f"{head}{name} of type {kind} is not the same in all processes: {text}."
-            )
-
-
-def _digest(value: np.ndarray) -> str:
-    """What equal values have in common; with the value itself, if it is small."""
-    plain = value
-    if is_inexact(value.dtype):
-        plain = np.where(np.isnan(value), np.asarray(np.nan, value.dtype), value + 0)
-    digest = hashlib.sha256(np.asarray(plain, order="C").tobytes()).hexdigest()[:32]
-    return f"{digest} {brief(value.tolist())}" if value.size <= FEW else digest
-
-
-def _unequal(digests: Sequence[Mapping[str, str]]) -> str:
-    """Which processes have something else than others, in words; '' if none."""
-    for index in sorted({index for one in digests for index in one}):
-        groups: dict[str, list[int]] = {}
-        texts: dict[str, str] = {}
-        for rank, one in enumerate(digests):
-            if index in one:
-                digest, _, text = one[index].partition(" ")
-                groups.setdefault(digest, []).append(rank)
-                texts[digest] = text
-        if len(groups) > 1:
-            at = f"at {index}, " if index else ""
-            if not all(texts.values()):
-                return f"{at}{', '.join(map(_named, groups.values()))} differ"
-            has = [
-                f"{_named(ranks)} {'has' if len(ranks) == 1 else 'have'} {texts[d]}"
-                for d, ranks in groups.items()
-            ]
-            return at + ", ".join(has)
-    return ""
-
-
-def _named(ranks: Sequence[int]) -> str:
-    word = "process" if len(ranks) == 1 else "processes"
-    return f"{word} {', '.join(map(str, ranks[:16]))}{', …' if len(ranks) > 16 else ''}"
+    if found is not None:
+        name, kind = types[found.leaf]
+        raise AssertionError(
+            f"{head}{name} of type {kind} is not the same in all processes: {found.text}."
+        )
 
 
 # ----------------------------------------------------------------------------- who is there
@@ -321,7 +280,7 @@ def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
     if lost:
         ranks = sorted({d.process_index for d in lost})
         raise ProcessFailureError(
-            f"live_devices: {_named(ranks)} failed, and with it the devices "
+            f"live_devices: {comparing.named(ranks)} failed, and with it the devices "
             f"{[d.id for d in lost]}.", ranks, lost,
         ) from error
     if error is not None:

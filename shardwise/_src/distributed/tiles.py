@@ -99,21 +99,27 @@ class Tiles:
         starts = [_starts(index) for tiles in self._owned for index, _ in tiles]
         return starts == sorted(starts)
 
-    def held(self) -> dict[str, np.ndarray]:
-        """What this process has, by a text of its index."""
-        x = self._array
-        indices = x.sharding.addressable_devices_indices_map(self._stored.shape)
-        here = dict(zip(x.sharding.devices, range(len(x.sharding.devices)), strict=True))
-        found: dict[str, int] = {}
-        for device, index in indices.items():
-            found.setdefault(_text(index, self._stored.shape), here[device])
-        return dict(zip(found, x._host_parts(list(found.values())), strict=True)) if found else {}
+    def held(self) -> dict[str, tuple[tuple[int, ...], np.ndarray]]:
+        """What this process has, by a text of its index, after the ranks of all that have it."""
+        x, shape = self._array, self._stored.shape
+        positions: dict[tuple[Any, ...], list[int]] = {}
+        for position, index in enumerate(x.sharding.indices(shape)):
+            positions.setdefault(_bounds(index, shape), []).append(position)
+        devices, rank = x.sharding.devices, backend.process_index()
+        found: dict[str, tuple[tuple[int, ...], int]] = {}
+        for bounds, those in positions.items():
+            ranks = [devices[i].process_index for i in those]
+            if rank in ranks:
+                text = f"[{', '.join([f'{a}:{b}' for a, b in bounds])}]"
+                found[text] = (tuple(sorted({*ranks})), those[ranks.index(rank)])
+        parts = x._host_parts([position for _, position in found.values()]) if found else []
+        rows = zip(found.items(), parts, strict=True)
+        return {text: (holders, part) for (text, (holders, _)), part in rows}
+
+
+def _bounds(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple([s.indices(n)[:2] for s, n in zip(index, shape, strict=True)])
 
 
 def _starts(index: Any) -> tuple[int, ...]:
     return tuple([s.start or 0 for s in index])
-
-
-def _text(index: Any, shape: tuple[int, ...]) -> str:
-    bounds = [s.indices(n)[:2] for s, n in zip(index, shape, strict=True)]
-    return f"[{', '.join([f'{a}:{b}' for a, b in bounds])}]"

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.config import default_prng_impl, enable_custom_prng, legacy_prng_key
+from shardwise._src.base.warn import warn
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast_to, cast, refuse_traced
-from shardwise._src.ops.random.bits import THREEFRY, random_wrap
+from shardwise._src.ops.random.bits import default_dtype, random_wrap
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import (
     ExtendedDType,
@@ -27,8 +29,28 @@ from shardwise._src.types.dtypes import (
 
 def check_key(name: str, key: Any) -> None:
     """Raises TypeError for what cannot be a key; its dtype and shape are checked by `typed_key`."""
-    if not hasattr(key, "dtype"):
-        raise TypeError(_key_message(name, f"{key!r} of type {type(key).__name__}"))
+    dtype = getattr(key, "dtype", None)
+    if dtype.__class__ is not KeyDType:
+        if dtype is None:
+            raise TypeError(_key_message(name, f"{key!r} of type {type(key).__name__}"))
+        _check_legacy(name)
+
+
+def _check_legacy(name: str) -> None:
+    """What the flags say of raw keys."""
+    said = (
+        f"{name} got a raw key, an array of integers. Make keys with `shardwise.random.key`, or "
+        'set the flag "legacy_prng_key" to "allow".'
+    )
+    if legacy_prng_key.value == "error":
+        raise ValueError(said)
+    if legacy_prng_key.value == "warn":
+        warn(said, UserWarning)
+    elif enable_custom_prng.value:
+        warn(
+            f"{name} got a raw key, an array of integers; it is taken for one of "
+            f"{default_prng_impl.value}. Make keys with `shardwise.random.key`.", FutureWarning
+        )
 
 
 def typed_keys(name: str, keys: Any) -> Any:
@@ -37,12 +59,13 @@ def typed_keys(name: str, keys: Any) -> Any:
     if isinstance(t.dtype, KeyDType):
         return keys
     check_raw(name, t)
-    return random_wrap(keys, dtype=THREEFRY)
+    return random_wrap(keys, dtype=default_dtype())
 
 
 def check_raw(name: str, t: ArrayType) -> None:
     """Raises TypeError for a type that raw keys do not have."""
-    if t.dtype != THREEFRY.physical_dtype or t.shape[-1:] != THREEFRY.physical_shape:
+    wanted = default_dtype()
+    if t.dtype != wanted.physical_dtype or t.shape[-1:] != wanted.physical_shape:
         raise TypeError(_key_message(name, f"an array of type {t.str_short(True)}"))
 
 
@@ -62,9 +85,10 @@ def is_typed(key: Any) -> bool:
 
 
 def _key_message(name: str, given: str) -> str:
+    made = default_dtype()
     return (
-        f"{name} takes a key as its first argument, made by `shardwise.random.key` (key<fry>[]) or "
-        f"`shardwise.random.PRNGKey` (u32[2]); got {given}."
+        f"{name} takes a key as its first argument, made by `shardwise.random.key` ({made}[]) or "
+        f"`shardwise.random.PRNGKey` (u32[{made.physical_shape[0]}]); got {given}."
     )
 
 

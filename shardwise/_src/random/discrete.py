@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.config import threefry_partitionable
+from shardwise._src.control.scan_api import scan
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast_to, cast
-from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
+from shardwise._src.ops.basis import move_axis, reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full, iota
 from shardwise._src.ops.cumulative import cumsum
@@ -34,10 +35,10 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.ops.index import gather
-from shardwise._src.ops.random.bits import draw_bits
+from shardwise._src.ops.random.bits import draw_bits, split_keys
 from shardwise._src.ops.random.rejection import random_binomial, random_poisson
 from shardwise._src.ops.reduce import argmax
-from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
+from shardwise._src.ops.shape import canonical_axis, slice_in_dim
 from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.sort import sort, top_k
 from shardwise._src.random.arguments import (
@@ -411,32 +412,40 @@ def binomial_sample(key: Any, n: Any, p: Any) -> Any:
 
 def multinomial(
     key: ArrayLike, n: ArrayLike, p: ArrayLike, *, shape: ShapeLike | None = None,
-    dtype: DTypeLike | None = None,
+    dtype: DTypeLike | None = None, unroll: int | bool = 1,
 ) -> Array:
     """How often each of several outcomes is drawn in `n` trials, as floats.
 
     n: of a shape that broadcasts to that of `p` without its last dimension.
-    p: probabilities of the outcomes, `(..., k)`. shape: of the result, by default that of `p`.
+    p: probabilities of the outcomes, `(..., k)`.
+    shape:  of the result without its last dimension, by default that of `p`.
+    unroll: how many outcomes a step of the loop over them draws.
     """
     key, shape, dtype = shaped("multinomial", key, shape, dtype)
-    return _multinomial(key, n, p, shape, dtype)
+    return _multinomial(key, n, p, shape, dtype, unroll)
 
 
 @fused(arrays=3)
-def _multinomial(key: Any, n: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
+def _multinomial(
+    key: Any, n: Any, p: Any, shape: tuple | None, dtype: Any, unroll: int | bool
+) -> Any:
     """Outcome by outcome, each among the trials that are left."""
-    name = "multinomial"
-    shape = common_sizes(name, shape, p)
-    last, inexact = len(shape) - 1, to_inexact(type_of(p).dtype)
-    p = broadcast_to(parameter(name, p, inexact, shape), shape)
-    left = broadcast_to(parameter(name, n, inexact, shape[:-1]), shape[:-1])
-    after = cumsum(p, axis=last, reverse=True)
+    name, t = "multinomial", type_of(p)
+    if not t.shape:
+        raise ValueError(f"{name}: p must have a dimension; got {t.str_short(True)}.")
+    full = common_sizes(name, None if shape is None else (*shape, t.shape[-1]), p)
+    last, inexact = len(full) - 1, to_inexact(t.dtype)
+    p = move_axis(broadcast_to(parameter(name, p, inexact, full), full), last, 0)
+    n = broadcast_to(parameter(name, n, inexact, full[:-1]), full[:-1])
+    after = cumsum(p, axis=0, reverse=True)
     ratios = div(p, where(eq(after, lit(0, p)), lit(1, p), after))
-    counts = []
-    for i, one in enumerate(keys_of(typed_key(name, key), shape[-1])):
-        ratio = reshape(slice_in_dim(ratios, i, i + 1, last), shape=shape[:-1])
+    keys = split_keys(typed_key(name, key), full[-1:])
+
+    def one(left: Any, given: Any) -> tuple[Any, Any]:
+        ratio, key = given
         ratio = where(lt(lit(1, ratio), ratio), lit(1, ratio), ratio)
-        count = binomial_sample(one, left, ratio)
-        counts.append(broadcast_in_dim(count, shape=(*shape[:-1], 1), dims=tuple(range(last))))
-        left = sub(left, count)
-    return cast(concatenate(*counts, dimension=last), dtype)
+        count = binomial_sample(key, left, ratio)
+        return sub(left, count), count
+
+    _, counts = scan(one, n, (ratios, keys), unroll=unroll)
+    return cast(move_axis(counts, 0, last), dtype)

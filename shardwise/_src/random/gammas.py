@@ -12,7 +12,7 @@ from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum
 from shardwise._src.ops.elementwise import abs, add, div, exp, max, mul, pow, sqrt, sub
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.random.bits import split_keys
-from shardwise._src.ops.random.rejection import random_gamma
+from shardwise._src.ops.random.gamma import random_gamma
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.ops.sharding import placed
 from shardwise._src.random.arguments import common_sizes, parameter, sizes, typed_key

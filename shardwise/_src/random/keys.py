@@ -1,7 +1,7 @@
 """Keys: making, splitting and folding them.
 
-There are two kinds: typed keys, `key<fry>[]`, and raw ones, `u32[2]`. Every function takes both and
-returns keys of the kind that it was given.
+There are two kinds: typed keys, such as `key<fry>[]`, and raw ones, `u32[2]`. Every function takes
+both and returns keys of the kind that it was given.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.config import enable_x64
+from shardwise._src.base.config import (
+    default_prng_impl,
+    enable_custom_prng,
+    enable_x64,
+    random_seed_offset,
+)
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import itself, type_of
 from shardwise._src.numpy.convert import cast
+from shardwise._src.ops.elementwise import add
+from shardwise._src.ops.families import lit
 from shardwise._src.ops.random.bits import (
-    GENERATORS,
-    THREEFRY,
     random_fold_in,
     random_seed,
     random_unwrap,
@@ -32,31 +37,21 @@ from shardwise._src.random.arguments import (
     typed_key,
     typed_keys,
 )
+from shardwise._src.random.generators import Generated, PRNGSpec, key_dtype
 from shardwise._src.types.annotations import Array, ArrayLike, Ints
 from shardwise._src.types.dtypes import KeyDType, is_bool, is_integer
 
 UINT32 = np.dtype(np.uint32)
 
 
-def key_dtype(impl: str | KeyDType | None = None) -> KeyDType:
-    """The dtype of typed keys of a generator, by its name; None for the default, threefry2x32."""
-    if impl is None:
-        return THREEFRY
-    if isinstance(impl, KeyDType):
-        return impl
-    if impl in GENERATORS:
-        return KeyDType(impl, GENERATORS[impl].key_shape)
-    known = ", ".join(map(repr, GENERATORS))
-    raise ValueError(f"unknown generator {impl!r}. Known are: {known}.")
-
-
 def key(
-    seed: ArrayLike, *, impl: str | KeyDType | None = None, dtype: str | KeyDType | None = None
+    seed: ArrayLike, *, impl: Generated = None, dtype: str | KeyDType | None = None
 ) -> Array:
-    """A typed key, `key<fry>[]`, from an integer seed.
+    """A typed key, such as `key<fry>[]`, from an integer seed.
 
     seed:  an integer, or an integer array of shape ().
-    impl:  name of the generator. `dtype` may say the same.
+    impl:  the generator, by its name or as `key_dtype` takes it; by default what the flag
+           `default_prng_impl` says. `dtype` may say the same.
     """
     if dtype is not None and impl is not None:
         raise ValueError("key: give `impl` or `dtype`, not both.")
@@ -64,9 +59,12 @@ def key(
     return _key(_seed("key", seed), chosen, True)
 
 
-def PRNGKey(seed: ArrayLike, *, impl: str | KeyDType | None = None) -> Array:
-    """A raw key, `u32[2]`, from an integer seed. New code is better off with `key`."""
-    return _key(_seed("PRNGKey", seed), key_dtype(impl), False)
+def PRNGKey(seed: ArrayLike, *, impl: Generated = None) -> Array:
+    """A raw key, `u32[2]`, from an integer seed. New code is better off with `key`.
+
+    Such a key is taken for one of the generator that the flag `default_prng_impl` says.
+    """
+    return _key(_seed("PRNGKey", seed), key_dtype(impl), enable_custom_prng.value)
 
 
 @fused(arrays=1)
@@ -82,6 +80,7 @@ def _seed(name: str, seed: Any) -> Any:
             value = operator.index(seed)
         except TypeError:
             raise TypeError(f"{name}: a seed must be an integer; got {seed!r}.") from None
+        value += random_seed_offset.value
         if not -(1 << 63) <= value < 1 << 63:
             raise OverflowError(f"{name}: a seed must fit into 64 bits with sign; got {value}.")
         if enable_x64.value:
@@ -99,7 +98,8 @@ def _seed(name: str, seed: Any) -> Any:
         return cast(seed, UINT32)
     if not is_integer(t.dtype):
         raise TypeError(f"{name}: a seed must be an integer; got {t.str_short(True)}.")
-    return seed
+    offset = random_seed_offset.value
+    return add(seed, lit(offset, seed)) if offset else seed
 
 
 # -- new keys from old --
@@ -120,7 +120,7 @@ def split(key: ArrayLike, num: Ints = 2) -> Array:
 @fused(arrays=1)
 def _split(key: Any, shape: tuple) -> Any:
     new = split_keys(typed_key("split", key), shape)
-    return new if is_typed(key) else random_unwrap(new)
+    return new if is_typed(key) or enable_custom_prng.value else random_unwrap(new)
 
 
 @fused(arrays=1)
@@ -151,7 +151,7 @@ def _fold_in(key: Any, data: Any) -> Any:
             f"fold_in takes one integer; got {t.str_short(True)}. Use vmap to fold in several."
         )
     new = random_fold_in(typed_key("fold_in", key), cast(data, UINT32))
-    return new if is_typed(key) else random_unwrap(new)
+    return new if is_typed(key) or enable_custom_prng.value else random_unwrap(new)
 
 
 # -- what is in a key --
@@ -169,15 +169,15 @@ def _key_data(keys: Any) -> Any:
 
 
 def wrap_key_data(
-    data: ArrayLike, *, impl: str | KeyDType | None = None, dtype: str | KeyDType | None = None
+    key_bits_array: ArrayLike, *, impl: Generated = None, dtype: str | KeyDType | None = None
 ) -> Array:
-    """Typed keys of the given integers: `u32[..., 2]` → `key<fry>[...]`.
+    """Typed keys of the given integers, such as `u32[..., 2]` → `key<fry>[...]`.
 
     impl, dtype: the generator, as for `key`.
     """
     if dtype is not None and impl is not None:
         raise ValueError("wrap_key_data: give `impl` or `dtype`, not both.")
-    return _wrap(data, key_dtype(dtype if dtype is not None else impl))
+    return _wrap(key_bits_array, key_dtype(dtype if dtype is not None else impl))
 
 
 @fused(arrays=1)
@@ -185,17 +185,18 @@ def _wrap(data: Any, dtype: KeyDType) -> Any:
     return random_wrap(data, dtype=dtype)
 
 
-def key_impl(keys: ArrayLike) -> str:
-    """The name of the generator that keys belong to."""
+def key_impl(keys: ArrayLike) -> str | PRNGSpec:
+    """The generator that keys belong to: its name, or what `define_prng_impl` gave."""
     check_key("key_impl", keys)
     t = type_of(keys)
     if isinstance(t.dtype, KeyDType):
-        return t.dtype.impl_name
+        return t.dtype.impl_name if t.dtype.own is None else PRNGSpec(t.dtype.own.impl)
     check_raw("key_impl", t)
-    return THREEFRY.impl_name
+    return default_prng_impl.value
 
 
 def clone(key: ArrayLike) -> Array:
-    """The key itself: says to readers that it is used a second time on purpose."""
+    """The key itself: says to readers, and to checks of key reuse, that it is used a second time on
+    purpose."""
     check_key("clone", key)
     return itself(key)

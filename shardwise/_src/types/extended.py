@@ -54,8 +54,11 @@ class ExtendedDType:
         return self.name
 
 
-# Names of the built-in generators inside `key<...>`; another generator is written out in full.
-_KEY_TAGS = {"threefry2x32": "fry", "rbg": "rbg", "unsafe_rbg": "urbg"}
+# Names of the built-in generators inside `key<...>`; another says its own.
+_KEY_TAGS = {
+    "threefry2x32": "fry", "threefry4x32": "fry4", "philox2x32": "phx2", "philox4x32": "phx4",
+    "rbg": "rbg", "unsafe_rbg": "urbg",
+}
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -64,30 +67,33 @@ class KeyDType(ExtendedDType):
 
     impl_name:      name of the generator, such as "threefry2x32".
     physical_shape: shape of the uint32 array that stores one key.
+    own:            the generator itself, if it is none of the library: hashable, with a `tag`.
     """
 
     impl_name: str
+    own: Any
     type: ClassVar[type[np.generic[Any]]] = prng_key
     # By generator, of which there are a few.
-    _interned: ClassVar[dict[tuple[str, tuple[int, ...]], KeyDType]] = {}
+    _interned: ClassVar[dict[tuple[Any, ...], KeyDType]] = {}
 
-    def __new__(cls, impl_name: str, physical_shape: tuple[int, ...]) -> KeyDType:
-        physical_shape = tuple(physical_shape)
-        found = cls._interned.get((impl_name, physical_shape))
+    def __new__(cls, impl_name: str, physical_shape: tuple[int, ...], own: Any = None) -> KeyDType:
+        key = impl_name, tuple(physical_shape), own
+        found = cls._interned.get(key)
         if found is not None:
             return found
         new = object.__new__(cls)
         fields = {
-            "name": f"key<{_KEY_TAGS.get(impl_name, impl_name)}>",
+            "name": f"key<{_KEY_TAGS.get(impl_name, impl_name) if own is None else own.tag}>",
             "impl_name": impl_name,
-            "physical_shape": physical_shape,
+            "physical_shape": key[1],
             "physical_dtype": np.dtype(np.uint32),
+            "own": own,
         }
         for field, value in fields.items():
             object.__setattr__(new, field, value)  # frozen: the ordinary assignment refuses
-        return cls._interned.setdefault((impl_name, physical_shape), new)
+        return cls._interned.setdefault(key, new)
 
-    def __init__(self, impl_name: str, physical_shape: tuple[int, ...]) -> None:
+    def __init__(self, impl_name: str, physical_shape: tuple[int, ...], own: Any = None) -> None:
         """Nothing to do: the object may be an old one, and `__new__` has filled a new one."""
 
     def __eq__(self, other: object) -> bool:
@@ -96,7 +102,8 @@ class KeyDType(ExtendedDType):
     __hash__ = object.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced("key dtype", self.impl_name, self.physical_shape)
+        own = () if self.own is None else (self.own,)
+        return reduced("key dtype", self.impl_name, self.physical_shape, *own)
 
 
 read_by("key dtype", KeyDType)

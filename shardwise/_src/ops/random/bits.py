@@ -19,14 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.config import enable_x64, threefry_partitionable
+from shardwise._src.base.config import (
+    default_prng_impl,
+    enable_x64,
+    threefry_partitionable,
+)
+from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.basis import batch_first, move_axis
+from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.elementwise import sub
 from shardwise._src.ops.families import elementwise_dims
 from shardwise._src.ops.logical import bitwise_or, shift_right_logical
-from shardwise._src.ops.random import threefry
+from shardwise._src.ops.random import rng, threefry
+from shardwise._src.ops.random.counters import PHILOX2, PHILOX4, THREEFRY4, Counters
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
@@ -38,7 +44,9 @@ class Generator:
 
     seed(value) → key;  fold_in(key, data) → key;  split(key, shape, partitionable) → keys;
     bits(key, shape, width, partitionable) → unsigned integers. Results have the leading dimensions
-    of the key, then `shape`.
+    of the key, then `shape`; those of key and data of `fold_in` broadcast.
+
+    each: whether arrays of keys give what the keys would give one by one.
     """
 
     name: str
@@ -47,19 +55,44 @@ class Generator:
     split: Callable
     fold_in: Callable
     bits: Callable
+    each: bool = True
+
+
+def _of_counters(name: str, functions: Counters) -> Generator:
+    return Generator(
+        name, (functions.key,), functions.seed, functions.split, functions.fold_in, functions.bits
+    )
 
 
 GENERATORS = {
-    "threefry2x32": Generator(
-        "threefry2x32", threefry.KEY_SHAPE, threefry.seed, threefry.split, threefry.fold_in,
-        threefry.bits,
-    ),
+    found.name: found for found in (
+        Generator(
+            "threefry2x32", threefry.KEY_SHAPE, threefry.seed, threefry.split, threefry.fold_in,
+            threefry.bits,
+        ),
+        _of_counters("threefry4x32", THREEFRY4),
+        _of_counters("philox2x32", PHILOX2),
+        _of_counters("philox4x32", PHILOX4),
+        Generator(
+            "rbg", rng.KEY_SHAPE, rng.seed, rng.split, rng.fold_in, rng.bits, each=False
+        ),
+        Generator(
+            "unsafe_rbg", rng.KEY_SHAPE, rng.seed, rng.unsafe_split, rng.unsafe_fold_in, rng.bits,
+            each=False,
+        ),
+    )
 }
 THREEFRY = KeyDType("threefry2x32", threefry.KEY_SHAPE)
 
 
 def generator(dtype: KeyDType) -> Generator:
-    return GENERATORS[dtype.impl_name]
+    return GENERATORS[dtype.impl_name] if dtype.own is None else dtype.own
+
+
+def default_dtype() -> KeyDType:
+    """The dtype of keys of the generator that the flag `default_prng_impl` names."""
+    name = default_prng_impl.value
+    return THREEFRY if name == THREEFRY.impl_name else KeyDType(name, GENERATORS[name].key_shape)
 
 
 def is_key(t: ArrayType) -> bool:
@@ -161,11 +194,25 @@ def _fold_type(op: Op, keys: ArrayType, data: ArrayType) -> ArrayType:
     _check_keys("random_fold_in", keys)
     if data.dtype != threefry.U32:
         raise TypeError(f"[random_fold_in] folds uint32 into keys; got {data.str_short(True)}.")
-    if keys.shape != data.shape:
+    fits = not (keys.ndim and data.ndim) or (keys.ndim == data.ndim and all(
+        n == m or 1 in (n, m) for n, m in zip(keys.shape, data.shape, strict=True)
+    ))
+    if not fits:
         raise TypeError(
-            f"[random_fold_in] keys and data must have equal shapes; got {in_words((keys, data))}."
+            f"[random_fold_in] keys and data must have equal shapes, up to sizes of 1; got "
+            f"{in_words((keys, data))}."
         )
-    return keys.update(spec=None, mesh=None)
+    return array_type(np.broadcast_shapes(keys.shape, data.shape), keys.dtype)
+
+
+def _fold_dims(op: Op, keys: ArrayType, data: ArrayType) -> Dims:
+    full = np.broadcast_shapes(keys.shape, data.shape)
+    names = letters(len(full))
+    given = [
+        tuple(name if n == m else None for name, n, m in zip(names, t.shape, full, strict=False))
+        for t in (keys, data)
+    ]
+    return Dims(tuple(given), (names,))
 
 
 def _fold_lower(op: Op, e: Any, ins: Any, outs: Any, keys: str, data: str) -> str:
@@ -174,8 +221,23 @@ def _fold_lower(op: Op, e: Any, ins: Any, outs: Any, keys: str, data: str) -> st
 
 
 def _fold_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[Any, int]:
-    size = mapped.size
-    return op(*[batch_first(size, x, d) for x, d in zip(args, dims, strict=True)]), 0
+    """What is not mapped gets a dimension of size 1, and not copies: `unsafe_rbg` would draw for
+    each of them."""
+    types = [type_of(x) for x in args]
+    forms = {(t.shape, d) for t, d in zip(types, dims, strict=True) if t.shape}
+    if len(forms) == 1:
+        return op(*args), next(d for d in dims if d is not None)
+    rank = max(t.ndim + (d is None) for t, d in zip(types, dims, strict=True))
+    return op(*[_leading(x, t.shape, d, rank) for x, t, d in
+                zip(args, types, dims, strict=True)]), 0
+
+
+def _leading(x: Any, shape: tuple, dim: int | None, rank: int) -> Any:
+    """With the mapped dimension in front, and `rank` dimensions unless it is a scalar."""
+    if dim is None:
+        return reshape(x, shape=(1, *shape)) if shape else x
+    x = move_axis(x, dim, 0)
+    return reshape(x, shape=(shape[dim],) + (1,) * (rank - 1)) if len(shape) == 1 < rank else x
 
 
 random_fold_in = Op(
@@ -183,7 +245,7 @@ random_fold_in = Op(
     elements=Elements.KNOWN,
     long=True,
     type_rule=_fold_type,
-    dims=elementwise_dims,
+    dims=_fold_dims,
     lower=_fold_lower,
     batch=_fold_batch,
 )

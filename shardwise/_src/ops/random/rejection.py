@@ -1,9 +1,8 @@
-"""Ops that draw samples by rejection: gamma, Poisson and binomial numbers.
+"""Ops that draw samples by rejection: Poisson and binomial numbers (and gamma: `gamma.py`).
 
 Candidates are drawn for all elements at once until each has accepted one; whoever is done keeps
 what it has. So the loop is one `while` over whole arrays, which partitions like any elementwise op.
 
-    random_gamma(keys, a, log_space=True)      # one key for each element of a
     random_poisson(keys, rate, dtype=int32)    # i32[*keys.shape, *rest], for rates of that shape
 
 The draws are those of `jax.random` for the same keys.
@@ -31,7 +30,6 @@ from shardwise._src.ops.elementwise import (
     ceil,
     div,
     eq,
-    exp,
     floor,
     ge,
     gt,
@@ -42,13 +40,11 @@ from shardwise._src.ops.elementwise import (
     mul,
     ne,
     neg,
-    pow,
     sqrt,
     sub,
     where,
 )
-from shardwise._src.ops.families import BOOL, FLOATING, check_domain, elementwise_dims, lit
-from shardwise._src.ops.incomplete import random_gamma_grad
+from shardwise._src.ops.families import BOOL, FLOATING, check_domain, lit
 from shardwise._src.ops.loops import iterate
 from shardwise._src.ops.random.bits import Generator, generator, is_key, unit_bits, unit_floats
 from shardwise._src.ops.reduce import reduce_or
@@ -56,7 +52,7 @@ from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.special import erf_inv, lgamma
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
-from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
+from shardwise._src.types.dtypes import KeyDType, is_integer
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -65,7 +61,7 @@ FLOAT32 = np.dtype(np.float32)
 
 @dataclass(frozen=True)
 class Source:
-    """Draws for keys `u32[..., *key_shape]`, as the parameters of an op say."""
+    """Draws for keys `u32[..., *physical_shape]`, as the parameters of an op say."""
 
     dtype: KeyDType
     partitionable: bool
@@ -77,7 +73,7 @@ class Source:
     def split(self, keys: Any, count: int) -> list[Any]:
         new = self.generator.split(keys, (count,), self.partitionable)
         shape = type_of(keys).shape
-        axis = len(shape) - len(self.generator.key_shape)
+        axis = len(shape) - len(self.dtype.physical_shape)
         return [reshape(slice_in_dim(new, i, i + 1, axis), shape=shape) for i in range(count)]
 
     def uniform(self, keys: Any, shape: tuple, dtype: Any) -> Any:
@@ -102,124 +98,8 @@ def _larger(x: Any, y: Any) -> Any:
     return where(gt(x, y), x, y)
 
 
-def _keys_type(t: ArrayType) -> ArrayType:
+def keys_type(t: ArrayType) -> ArrayType:
     return array_type(t.shape + t.dtype.physical_shape, t.dtype.physical_dtype)
-
-
-# -- random_gamma: a number for each key and shape parameter `a`; its logarithm in log_space --
-#
-# Source: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000. Below 1, a
-# sample for a + 1 is multiplied by a uniform number to the power 1/a.
-
-
-def _gamma_type(
-    op: Op, keys: ArrayType, a: ArrayType, *, log_space: bool, partitionable: bool = True
-) -> ArrayType:
-    check_domain("random_gamma", FLOATING, (a,))
-    if not is_key(keys) or keys.shape != a.shape:
-        raise TypeError(
-            f"[random_gamma] takes a key for each parameter; got {in_words((keys, a))}."
-        )
-    return array_type(a.shape, a.dtype)
-
-
-def _gamma_constants(a: Any) -> tuple[Any, Any]:
-    """d and c of the method, for `a` brought above 1."""
-    d = sub(where(ge(a, lit(1, a)), a, add(a, lit(1, a))), lit(1 / 3, a))
-    return d, div(lit(1 / 3, a), sqrt(d))
-
-
-def _gamma_start(keys: Any, a: Any, *, source: Source) -> list[Any]:
-    t = type_of(a)
-    keys, _ = source.split(keys, 2)
-    return [full(True, t.shape, BOOL), *source.split(keys, 3), *_gamma_constants(a),
-            full(1, t.shape, t.dtype)]
-
-
-def _gamma_step(
-    active: Any, keys: Any, x_keys: Any, u_keys: Any, d: Any, c: Any, kept: Any, *, source: Source
-) -> list[Any]:
-    """A new x where the cube is not positive; else a test, and all new keys where it fails."""
-    x_keys, new = source.split(x_keys, 2)
-    x = source.normal(new, type_of(d).dtype)
-    v = add(lit(1, x), mul(x, c))
-    again = le(v, lit(0, v))
-    square, cube = mul(x, x), mul(mul(v, v), v)
-    u = source.uniform(u_keys, (), type_of(d).dtype)
-    outside = ge(u, sub(lit(1, u), mul(lit(0.0331, u), mul(square, square))))
-    bound = add(mul(square, lit(0.5, x)), mul(d, add(sub(lit(1, v), cube), log(cube))))
-    rejected = bitwise_and(outside, ge(log(u), bound))
-    accepted = bitwise_and(active, bitwise_not(bitwise_or(again, rejected)))
-    renewed = [per_key(again, old, new) for old, new in
-               zip((keys, x_keys, u_keys), source.split(keys, 3), strict=True)]
-    kept = where(accepted, cube, kept)
-    return [bitwise_and(active, bitwise_not(accepted)), *renewed, d, c, kept]
-
-
-def per_key(pred: Any, yes: Any, no: Any) -> Any:
-    """A choice between keys."""
-    shape = type_of(yes).shape
-    wide = broadcast_in_dim(pred, shape=shape, dims=tuple(range(type_of(pred).ndim)))
-    return where(wide, yes, no)
-
-
-def _gamma_end(keys: Any, a: Any, cube: Any, *, source: Source, log_space: bool) -> Any:
-    d, _ = _gamma_constants(a)
-    _, last = source.split(keys, 2)
-    u = source.uniform(last, (), type_of(a).dtype)
-    large = ge(a, lit(1, a))
-    inverse = div(lit(1, a), a)
-    if not log_space:
-        boost = where(large, lit(1, a), pow(sub(lit(1, u), u), inverse))
-        return mul(mul(d, cube), boost)
-    log_u = log1p(neg(u))
-    none = bitwise_or(large, eq(log_u, lit(0, u)))
-    return add(add(log(d), log(cube)), where(none, lit(0, u), mul(log_u, inverse)))
-
-
-def _gamma_lower(
-    op: Op, e: Any, ins: Any, outs: Any, keys: str, a: str, *, log_space: bool,
-    partitionable: bool = True
-) -> str:
-    source = Source(ins[0].dtype, partitionable)
-    k, t = _keys_type(ins[0]), array_type(ins[1].shape, ins[1].dtype)
-    state = e.via(_gamma_start, (k, t), keys, a, source=source)
-    types = (t.update(dtype=BOOL), k, k, k, t, t, t)
-    cube = iterate(e, _gamma_step, types, state, source=source)[-1]
-    return e.via(_gamma_end, (k, t, t), keys, a, cube, source=source, log_space=log_space)[0]
-
-
-def _gamma_jvp(
-    op: Op, primals: Any, tangents: Any, *, log_space: bool, **p: Any
-) -> tuple[Any, Any]:
-    """The derivative of the quantile that the sample is, with respect to `a`."""
-    keys, a = primals
-    out = random_gamma(keys, a, log_space=log_space, **p)
-    if tangents[1] is None:
-        return out, None
-    if not log_space:
-        return out, mul(tangents[1], random_gamma_grad(a, out))
-    sample = exp(out)
-    tiny = finfo(type_of(out).dtype).tiny
-    sample = where(eq(sample, lit(0, sample)), lit(tiny, sample), sample)
-    return out, mul(tangents[1], div(random_gamma_grad(a, sample), sample))
-
-
-def _gamma_batch(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[Any, int]:
-    keys, a = [batch_first(mapped.size, x, d) for x, d in zip(args, dims, strict=True)]
-    return random_gamma(keys, a, **p), 0
-
-
-random_gamma = Op(
-    "random_gamma",
-    elements=Elements.KNOWN,
-    long=True,
-    type_rule=_gamma_type,
-    dims=elementwise_dims,
-    lower=_gamma_lower,
-    jvp=_gamma_jvp,
-    batch=_gamma_batch,
-)
 
 
 # -- ops that draw, for each key, an array --
@@ -341,7 +221,7 @@ def _poisson_lower(
     partitionable: bool = True
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
-    k, t = _keys_type(ins[0]), array_type(ins[1].shape, FLOAT32)
+    k, t = keys_type(ins[0]), array_type(ins[1].shape, FLOAT32)
     flags = t.update(dtype=BOOL)
     state = e.via(_knuth_start, (k, t), keys, rate)
     knuth = iterate(e, _knuth_step, (flags, k, t, t, t), state, source=source)[3]
@@ -478,7 +358,7 @@ def _binomial_lower(
     partitionable: bool = True
 ) -> str:
     source = Source(ins[0].dtype, partitionable)
-    k, t = _keys_type(ins[0]), array_type(ins[1].shape, ins[1].dtype)
+    k, t = keys_type(ins[0]), array_type(ins[1].shape, ins[1].dtype)
     flags = t.update(dtype=BOOL)
     state = e.via(_waiting_start, (k, t, t), keys, count, p)
     waiting = iterate(e, _waiting_step, (flags, k, t, t, t, t), state, source=source)[4]

@@ -1,4 +1,4 @@
-"""Threefry-2x32: a hash of two 32-bit words under a key of two, and the streams made of it.
+"""The streams of random bits that are made of threefry-2x32.
 
 Random bits are hashes of counters, so that each element is computed on its own, where it lives.
 Keys are `u32[2]`, here with any number of leading dimensions, and results have those too.
@@ -26,111 +26,67 @@ import numpy as np
 
 from shardwise._src.base.config import enable_x64
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Op
 from shardwise._src.ops.barrier import kept
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import add, mul
-from shardwise._src.ops.families import common_shape, elementwise_batch, elementwise_dims, operand
 from shardwise._src.ops.logical import bitwise_or, bitwise_xor, shift_left, shift_right_logical
+from shardwise._src.ops.random.hashes import threefry2x32
 from shardwise._src.ops.shape import concatenate, slice_in_dim
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
 
 U32 = np.dtype(np.uint32)
 U64 = np.dtype(np.uint64)
 UNSIGNED = {width: np.dtype(f"uint{width}") for width in (8, 16, 32, 64)}
 KEY_SHAPE = (2,)
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA  # of the key schedule; the paper's constant
-
-# -- threefry2x32: the hash of the words (x1, x2) under the keys (k1, k2), element by element --
-
-
-def _hash_type(op: Op, *xs: ArrayType) -> tuple[ArrayType, ArrayType]:
-    if len(xs) != 4 or any(t.dtype != U32 for t in xs):
-        raise TypeError(f"[threefry2x32] takes four uint32 operands; got {in_words(xs)}.")
-    out = array_type(common_shape("threefry2x32", xs), U32)
-    return out, out
-
-
-def _hash_dims(op: Op, *xs: ArrayType) -> Any:
-    dims = elementwise_dims(op, *xs)
-    return type(dims)(dims.inputs, dims.outputs * 2)
-
-
-def _hash_lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str) -> list[str]:
-    """Five groups of four rounds, unrolled, so that XLA makes one kernel of them."""
-    out = outs[0]
-    ty = e.ty(out)
-
-    def do(name: str, a: str, b: str) -> str:
-        return e.let(f"stablehlo.{name} {a}, {b} : {ty}")
-
-    k1, k2, a, b = [operand(e, x, t, out) for x, t in zip(xs, ins, strict=True)]
-    schedule = (k1, k2, do("xor", do("xor", k1, k2), e.constant(_PARITY, out)))
-    places = {n: e.constant(n, out) for r in _ROTATIONS for k in r for n in (k, 32 - k)}
-    a, b = do("add", a, k1), do("add", b, k2)
-    for group in range(5):
-        for n in _ROTATIONS[group % 2]:
-            a = do("add", a, b)
-            left, right = do("shift_left", b, places[n]), places[32 - n]
-            b = do("or", left, do("shift_right_logical", b, right))
-            b = do("xor", a, b)
-        a = do("add", a, schedule[(group + 1) % 3])
-        b = do("add", b, schedule[(group + 2) % 3])
-        b = do("add", b, e.constant(group + 1, out))
-    return [a, b]
-
-
-def _hash_batch(op: Op, mapped: Any, args: Any, dims: Any) -> tuple[list, list]:
-    out, dim = elementwise_batch(op, mapped, args, dims)
-    return out, [dim, dim]
-
-
-threefry2x32 = Op(
-    "threefry2x32",
-    pointwise=True,
-    multiple=True,
-    type_rule=_hash_type,
-    dims=_hash_dims,
-    lower=_hash_lower,
-    batch=_hash_batch,
-)
-
-
 # -- streams --
 
 
-def words(key: Any) -> tuple[Any, Any]:
-    """The two halves of each key: u32[..., 2] → twice u32[...]."""
+def words(key: Any) -> tuple[Any, ...]:
+    """The words of each key: u32[..., n] → n times u32[...]."""
     shape = type_of(key).shape
-    halves = [slice_in_dim(key, i, i + 1, len(shape) - 1) for i in range(2)]
-    return tuple(reshape(h, shape=shape[:-1]) for h in halves)
+    parts = [slice_in_dim(key, i, i + 1, len(shape) - 1) for i in range(shape[-1])]
+    return tuple(reshape(p, shape=shape[:-1]) for p in parts)
 
 
-def join(high: Any, low: Any) -> Any:
-    """Keys of two halves: twice u32[...] → u32[..., 2]."""
-    shape = type_of(high).shape
-    parts = [reshape(x, shape=(*shape, 1)) for x in (high, low)]
-    return concatenate(*parts, dimension=len(shape))
+def join(*words: Any) -> Any:
+    """Keys of their words: n times u32[...] → u32[..., n]."""
+    shape = type_of(words[0]).shape
+    parts = [reshape(x, shape=(*shape, 1)) for x in words]
+    return concatenate(*parts, dimension=len(shape)) if len(parts) > 1 else parts[0]
+
+
+def halves(value: Any) -> tuple[Any, Any]:
+    """The upper and the lower 32 bits of integers."""
+    t = type_of(value)
+    low = convert_element_type(value, dtype=U32)
+    if t.dtype.itemsize < 8:
+        return broadcast_in_dim(np.uint32(0), shape=t.shape, dims=()), low
+    return _upper(convert_element_type(value, dtype=U64)), low
 
 
 def seed(value: Any) -> Any:
     """The key of an integer seed: its upper and lower 32 bits."""
-    t = type_of(value)
-    low = convert_element_type(value, dtype=U32)
-    if t.dtype.itemsize < 8:
-        return join(broadcast_in_dim(np.uint32(0), shape=t.shape, dims=()), low)
-    return join(_upper(convert_element_type(value, dtype=U64)), low)
+    return join(*halves(value))
 
 
 def fold_in(key: Any, data: Any) -> Any:
-    """The key that follows from a key and a uint32 of the same leading dimensions."""
-    shape = type_of(data).shape
-    zero = broadcast_in_dim(np.uint32(0), shape=shape, dims=())
-    return kept(join(*threefry2x32(*words(key), zero, data)))
+    """The key that follows from a key and a uint32; their leading dimensions broadcast."""
+    *parts, data = broadcast(*words(key), data)
+    zero = broadcast_in_dim(np.uint32(0), shape=type_of(data).shape, dims=())
+    return kept(join(*threefry2x32(*parts, zero, data)))
+
+
+def broadcast(*xs: Any) -> list[Any]:
+    """Arrays in the shape that they have together."""
+    shapes = [type_of(x).shape for x in xs]
+    full = np.broadcast_shapes(*shapes)
+    return [
+        x if shape == full else
+        broadcast_in_dim(x, shape=full, dims=tuple(range(len(full)))[len(full) - len(shape) :])
+        for x, shape in zip(xs, shapes, strict=True)
+    ]
 
 
 def split(key: Any, shape: tuple[int, ...], partitionable: bool) -> Any:
@@ -145,7 +101,11 @@ def bits(key: Any, shape: tuple[int, ...], width: int, partitionable: bool) -> A
     """Unsigned integers of `width` bits, in an array of the given shape for each key."""
     if not partitionable:
         return _paired_bits(key, shape, width)
-    high, low = _hash_indices(key, shape)
+    return narrowed(*_hash_indices(key, shape), width)
+
+
+def narrowed(high: Any, low: Any, width: int) -> Any:
+    """Random bits of `width` from two words of 32."""
     if width == 64:
         return _wide(high, low)
     return convert_element_type(bitwise_xor(high, low), dtype=UNSIGNED[width])
@@ -169,14 +129,24 @@ def _upper(x: Any) -> Any:
 
 def _hash_indices(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """The hashes of each element's index in row-major order, as 64 bits."""
+    return threefry2x32(*spread(key, shape), *indices(key, shape))
+
+
+def spread(key: Any, shape: tuple[int, ...]) -> list[Any]:
+    """The words of each key, for an array of the given shape for each."""
     full = (*_leading(key), *shape)
     over = tuple(range(len(full) - len(shape)))
-    k1, k2 = [broadcast_in_dim(k, shape=full, dims=over) if over else k for k in words(key)]
+    return [broadcast_in_dim(k, shape=full, dims=over) if over else k for k in words(key)]
+
+
+def indices(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """The upper and lower halves of each element's index in such an array."""
+    full = (*_leading(key), *shape)
     if math.prod(shape) <= 1 << 32:
-        return threefry2x32(k1, k2, np.uint32(0), _row_major(full, shape, U32))
+        return np.uint32(0), _row_major(full, shape, U32)
     with enable_x64(True):
         index = _row_major(full, shape, U64)
-    return threefry2x32(k1, k2, _upper(index), convert_element_type(index, dtype=U32))
+    return _upper(index), convert_element_type(index, dtype=U32)
 
 
 def _row_major(full: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Any:

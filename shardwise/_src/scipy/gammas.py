@@ -1,0 +1,455 @@
+"""The gamma function and what is written with it, under SciPy's names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.grad import jvp
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.convert import whole
+from shardwise._src.numpy.creation import asarray
+from shardwise._src.numpy.searching import where
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops import incomplete, special
+from shardwise._src.ops.elementwise import stop_gradient
+from shardwise._src.scipy.pointwise import (
+    bernoulli_numbers,
+    by_dtype,
+    complex_of,
+    horner,
+    signed_pi,
+    wide,
+    with_derivatives,
+)
+from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import canonicalize, is_complex, is_integer
+
+_HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+_STIRLING = [b / (2 * k * (2 * k - 1)) for k, b in enumerate(bernoulli_numbers(9), 1)]
+# (ζ(k) - 1) (-1)^k / k, of log Γ(2 + w) = (1 - γ) w + the sum of these times w^k (DLMF 5.7.3);
+# ζ(k) - 1 is summed up to 199^-k, the rest by Euler and Maclaurin's formula.
+_NEAR_TWO = [0.42278433509846714] + [
+    (-1) ** k / k * math.fsum([*(float(n) ** -k for n in range(2, 200)), 200.0 ** (1 - k) * (
+        1 / (k - 1) + 1 / 400 + k / 480000 - k * (k + 1) * (k + 2) / 1.152e12
+    )]) for k in range(2, 32)
+]
+
+
+def _near_two(w: Any) -> Any:
+    return w * horner(_NEAR_TWO, w, 0.5)
+
+
+def _correction(z: Any) -> Any:
+    """log Γ(z) - ((z - ½) log z - z + ½ log 2π), by Stirling's series (DLMF 5.11.1)."""
+    r = 1.0 / z
+    return r * horner(_STIRLING, r * r, by_dtype(z, 0.1, 1 / 64))
+
+
+def _raised(z: Any) -> tuple[Any, Any]:
+    """z + n in the reach of Stirling's series, and z (z + 1) … (z + n - 1), for z > 0."""
+    least = by_dtype(z, 4, 8)
+    product = z * 0 + 1.0
+    for _ in range(least):
+        low = z < float(least)
+        product = where(low, product * z, product)
+        z = where(low, z + 1.0, z)
+    return z, product
+
+
+def _positive_gamma(x: Any) -> Any:
+    """Γ(x), x > 0: brought to [1.5, 2.5] by factors up to 20, by Stirling's formula above."""
+    w = where(x < 20.5, x, 2.0)
+    product, divisor = x * 0 + 1.0, x * 0 + 1.0
+    for _ in range(18):
+        high = w > 2.5
+        w = where(high, w - 1.0, w)
+        product = where(high, product * w, product)
+    for _ in range(2):
+        low = w < 1.5
+        divisor = where(low, divisor * w, divisor)
+        w = where(low, w + 1.0, w)
+    near = ew.exp(_near_two(w - 2.0)) * product / divisor
+    z = where(x < 20.5, 20.5, x)
+    half = z ** (z * 0.5 - 0.25)
+    far = half * ew.exp(-z) * half * (ew.exp(_correction(z)) * math.sqrt(2 * math.pi))
+    return where(x < 20.5, near, where(x > by_dtype(x, 35.1, 171.7), math.inf, far))
+
+
+@with_derivatives(lambda out, x: out * special.digamma(x))
+def gamma_of(x: Any) -> Any:
+    """Negative arguments by Γ(x) Γ(-x) = -π / (x sin πx) (of DLMF 5.5.3)."""
+    low = x < 0.0
+    y = ew.abs(x)
+    value = _positive_gamma(where(y == 0.0, 1.0, y))
+    mirrored = math.pi / (y * signed_pi(ew.sin, x) * value)
+    pole = low & (x == ew.floor(x))
+    value = where(low, where(pole, math.nan, mirrored), value)
+    return where(y == 0.0, 1.0 / x, where(x != x, x, value))
+
+
+@fused(arrays=1)
+def gamma(x: ArrayLike) -> Array:
+    """Gamma function; NaN at negative whole numbers. Complex arguments: exp(loggamma)."""
+    return wide(lambda x: _complex_gamma(x) if is_complex(type_of(x).dtype) else gamma_of(x), x,
+                allow_complex=True)
+
+
+def _complex_gamma(z: Any) -> Any:
+    return ew.exp(_complex_loggamma(z))
+
+
+@fused(arrays=1)
+def gammaln(x: ArrayLike) -> Array:
+    """Logarithm of |Γ(x)|."""
+    return wide(special.lgamma, x)
+
+
+@fused(arrays=1)
+def loggamma(x: ArrayLike) -> Array:
+    """Principal branch of the logarithm of the gamma function, NaN for real x < 0.
+
+    Complex arguments: Stirling's series (DLMF 5.11.1), after steps to the right and a reflection.
+    On the cut, the negative real axis, the value is that of the side of the imaginary part's sign.
+    """
+    return wide(_loggamma, x, allow_complex=True)
+
+
+def _loggamma(x: Any) -> Any:
+    if is_complex(type_of(x).dtype):
+        return _complex_loggamma(x)
+    return where(x < 0.0, math.nan, special.lgamma(x))
+
+
+@with_derivatives(lambda out, z: _complex_digamma(z))
+def _complex_loggamma(z: Any) -> Any:
+    re, im = ew.real(z), ew.imag(z)
+    left = re < 0.5
+    z = complex_of(re, ew.abs(im))
+    w = where(left, 1.0 - z, z)
+    w = complex_of(ew.real(w), where(left, -ew.imag(w), ew.imag(w)))  # its conjugate, on the left
+    steps = w * 0.0
+    for _ in range(9):
+        low = ew.real(w) < 9.0
+        steps = where(low, steps + ew.log(w), steps)
+        w = where(low, w + 1.0, w)
+    right = (w - 0.5) * ew.log(w) - w + _HALF_LOG_TAU + _correction(w) - steps
+    # log sin πz, analytic in the upper half plane
+    turned = complex_of(re - ew.floor(re), ew.imag(z)) * (2j * math.pi)
+    log_sine = (complex_of(ew.imag(z), -re) * math.pi + ew.log(1.0 - ew.exp(turned))
+                + complex(-math.log(2), math.pi / 2))
+    out = where(left, math.log(math.pi) - log_sine - ew.conj(right), right)
+    pole = (im == 0.0) & (re <= 0.0) & (re == ew.floor(re))
+    below = (im < 0.0) | ((im == 0.0) & (1.0 / im < 0.0))
+    return where(pole, math.nan, where(below, ew.conj(out), out))
+
+
+def _complex_digamma(z: Any) -> Any:
+    """By steps and the asymptotic series (DLMF 5.11.2); on the left ψ(1 - z) - π cot πz."""
+    left = ew.real(z) < 0.5
+    w = where(left, 1.0 - z, z)
+    steps = w * 0.0
+    for _ in range(9):
+        low = ew.real(w) < 9.0
+        steps = where(low, steps + 1.0 / w, steps)
+        w = where(low, w + 1.0, w)
+    r = 1.0 / (w * w)
+    series = r * horner([b / (2 * k) for k, b in enumerate(bernoulli_numbers(9), 1)], r, 1 / 64)
+    out = ew.log(w) - 0.5 / w - series - steps
+    return where(left, out - math.pi / ew.tan(math.pi * where(left, z, 0.5 + 0j)), out)
+
+
+@fused(arrays=1)
+def gammasgn(x: ArrayLike) -> Array:
+    """Sign of the gamma function; NaN at its poles, but the sign of x at zeros."""
+    return wide(_gammasgn, x)
+
+
+def _gammasgn(x: Any) -> Any:
+    down = ew.floor(x)
+    sign = where((x > 0.0) | (down * 0.5 == ew.floor(down * 0.5)), 1.0, -1.0)
+    sign = where(x == 0.0, ew.sign(1.0 / x), sign)
+    return where((x != x) | ((x < 0.0) & (down == x)), math.nan, sign)
+
+
+@fused(arrays=1)
+def digamma(x: ArrayLike) -> Array:
+    """Derivative of the logarithm of the gamma function."""
+    return wide(_digamma, x)
+
+
+def _digamma(x: Any) -> Any:
+    return where(x == 0.0, -1.0 / x, where(x == math.inf, x, special.digamma(x)))
+
+
+@fused(arrays=2)
+def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
+    """The n-th derivative of `digamma`; n: integers."""
+    if not is_integer(type_of(n).dtype):
+        raise ValueError(f"polygamma: n must be of an integer dtype; got "
+                         f"{type_of(n).str_short(True)}.")
+    return wide(special.polygamma, n, x)
+
+
+def factorial(n: ArrayLike, exact: bool = False) -> Array:
+    """n! = Γ(n + 1) as a float; 0 for n < 0.
+
+    exact: must be false: there are no integers of any size.
+    """
+    if exact:
+        raise NotImplementedError("factorial: exact=True needs integers of any size; leave it out.")
+    return _factorial(n)
+
+
+@fused(arrays=1)
+def _factorial(n: Any) -> Any:
+    return wide(lambda n: where(n < 0.0, 0.0, gamma_of(where(n < 0.0, 0.0, n) + 1.0)), n)
+
+
+@fused(arrays=2)
+def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
+    """Regularized lower incomplete gamma function."""
+    return wide(incomplete.igamma, a, x)
+
+
+@fused(arrays=2)
+def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
+    """Regularized upper incomplete gamma function."""
+    return wide(incomplete.igammac, a, x)
+
+
+# -- beta --
+
+
+def _beta_parts(a: Any, b: Any) -> tuple[Any, Any]:
+    """(l, f) with B(a, b) = exp(l) f for a, b > 0.
+
+    Both are raised to where Stirling's series holds (DiDonato and Morris 1992, Algorithm 708); the
+    factors of these steps are divided by where they lead, which gives back a and b in the powers.
+    """
+    least = by_dtype(a, 4, 8)
+    a, b = where(a < b, a, b), where(a < b, b, a)
+    p, q = _raised(a)[0], _raised(b)[0]
+    s = p + q
+    log = (0.5 - a) * ew.log1p(q / p) - b * ew.log1p(p / q) - 0.5 * ew.log(q) + _HALF_LOG_TAU
+    factor = _climb(a + b, s, 2 * least) / _climb(a, p, least) / _climb(b, q, least)
+    return log + _correction(p) + _correction(q) - _correction(s), factor
+
+
+def _climb(z: Any, end: Any, most: int) -> Any:
+    """The product of (z + i) / end over the steps up to `end`, `most` at most."""
+    product = z * 0 + 1.0
+    for _ in range(most):
+        low = z < end - 0.5
+        product = where(low, product * (z / end), product)
+        z = where(low, z + 1.0, z)
+    return product
+
+
+def _mixed_signs(a: Any, b: Any) -> tuple[Any, Any]:
+    """log |B(a, b)| and its sign where an argument is not positive."""
+    log = special.lgamma(a) + special.lgamma(b) - special.lgamma(a + b)
+    return log, _gammasgn(a) * _gammasgn(b) * _gammasgn(a + b)
+
+
+def _beta_slopes(scaled: bool) -> tuple[Any, Any]:
+    def slope(out: Any, x: Any, other: Any) -> Any:
+        change = special.digamma(x) - special.digamma(x + other)
+        return out * change if scaled else change
+
+    return slope, lambda out, a, b: slope(out, b, a)
+
+
+def _usual(a: Any, b: Any) -> Any:
+    return (a > 0.0) & (b > 0.0) & ew.is_finite(a) & ew.is_finite(b)
+
+
+@with_derivatives(*_beta_slopes(True))
+def _beta(a: Any, b: Any) -> Any:
+    usual = _usual(a, b)
+    log, factor = _beta_parts(where(usual, a, 1.0), where(usual, b, 1.0))
+    other, sign = _mixed_signs(a, b)
+    return where(usual, ew.exp(log) * factor, _edges(a, b, sign * ew.exp(other), 0.0))
+
+
+@with_derivatives(*_beta_slopes(False))
+def _betaln(a: Any, b: Any) -> Any:
+    usual = _usual(a, b)
+    log, factor = _beta_parts(where(usual, a, 1.0), where(usual, b, 1.0))
+    return where(usual, log + ew.log(factor), _edges(a, b, _mixed_signs(a, b)[0], -math.inf))
+
+
+def _edges(a: Any, b: Any, inside: Any, far: float) -> Any:
+    """Infinite where an argument is a pole, its limit where one is infinite; NaN passes."""
+    pole = ((a <= 0.0) & (a == ew.floor(a))) | ((b <= 0.0) & (b == ew.floor(b)))
+    out = where(pole, math.inf, inside)
+    out = where((a > 0.0) & (b > 0.0) & ((a == math.inf) | (b == math.inf)), far, out)
+    return where((a != a) | (b != b), math.nan, out)
+
+
+@fused(arrays=2)
+def beta(a: ArrayLike, b: ArrayLike) -> Array:
+    """Γ(a) Γ(b) / Γ(a + b)."""
+    return wide(_beta, a, b)
+
+
+@fused(arrays=2)
+def betaln(a: ArrayLike, b: ArrayLike) -> Array:
+    """Logarithm of |beta(a, b)|."""
+    return wide(_betaln, a, b)
+
+
+@fused(arrays=3)
+def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
+    """Regularized incomplete beta function I_x(a, b). Not differentiable in a and b."""
+    return wide(incomplete.regularized_incomplete_beta, a, b, x)
+
+
+@fused(arrays=2)
+def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
+    """The number of choices of k out of N things, as a float: 1 / ((N + 1) B(N - k + 1, k + 1)).
+
+    repetition: whether a thing can be chosen again. 0 where k or N is negative or k > N.
+    """
+
+    def chosen(n: Any, k: Any) -> Any:
+        empty = (k == 0.0) & (n >= 0.0)
+        if repetition:
+            n = n + k - 1.0
+        there = (k <= n) & (n >= 0.0) & (k >= 0.0)
+        n, j = where(there, n, 1.0), where(there, k, 0.0)
+        found = 1.0 / ((n + 1.0) * _beta(n - j + 1.0, j + 1.0))
+        integers = (n == ew.floor(n)) & (j == ew.floor(j)) & ew.is_finite(found)
+        exact = stop_gradient(where(integers, _whole_choices(n, j, found) - found, 0.0))
+        found = found + exact
+        found = where(there, found, 0.0)
+        return where(empty, 1.0, found) if repetition else found
+
+    return wide(chosen, N, k)
+
+
+def _whole_choices(n: Any, k: Any, about: Any) -> Any:
+    """Of whole numbers: for few the product of (n - k + i) / i, whose parts are whole, too."""
+    few, product = ew.min(k, n - k), about * 0 + 1.0
+    for i in range(1, 21):
+        product = where(few >= float(i), product * (n - few + float(i)) / float(i), product)
+    return ew.round(where(few <= 20.0, product, about), rounding_method=1)
+
+
+@with_derivatives(
+    lambda out, z, m: out * (special.digamma(z + m) - special.digamma(z)),
+    lambda out, z, m: out * special.digamma(z + m),
+)
+def poch_of(z: Any, m: Any) -> Any:
+    """For negative z and whole m by (-1)^m (1 - z - m)_m (DLMF 5.2.6)."""
+    end = z + m
+    mirrored = (z <= 0.0) & (end <= 0.0) & (m == ew.floor(m))
+    x, y = where(mirrored, 1.0 - end, z), where(mirrored, 1.0 - z, end)
+    usual = (x > 0.0) & (y > 0.0) & ew.is_finite(x) & ew.is_finite(y)
+    (p, up), (q, uq) = _raised(where(usual, x, 1.0)), _raised(where(usual, y, 1.0))
+    d = q - p
+    log = (p - 0.5) * ew.log1p(d / p) + d * (ew.log(q) - 1.0) + _correction(q) - _correction(p)
+    value = ew.exp(log) * (up / uq)
+    value = where(mirrored & (m * 0.5 != ew.floor(m * 0.5)), -value, value)
+    sign = _gammasgn(end) * _gammasgn(z)
+    other = sign * ew.exp(special.lgamma(end) - special.lgamma(z))
+    z_pole, end_pole = [(v <= 0.0) & (v == ew.floor(v)) for v in (z, end)]
+    other = where(end_pole, math.inf, where(z_pole, 0.0, other))
+    value = where(usual, value, where((z != z) | (m != m), math.nan, other))
+    return where(m == 0.0, 1.0, value)
+
+
+@fused(arrays=2)
+def poch(z: ArrayLike, m: ArrayLike) -> Array:
+    """Rising factorial Γ(z + m) / Γ(z)."""
+    return wide(poch_of, z, m)
+
+
+def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
+    """Logarithm of the multivariate gamma function of dimension d, a whole number.
+
+    The sum of log Γ(a - i / 2) over i < d, plus d (d - 1) / 4 · log π.
+    """
+    return _multigammaln(a, whole(d, "multigammaln: d"))
+
+
+@fused(arrays=1)
+def _multigammaln(a: Any, d: int) -> Any:
+    def total(a: Any) -> Any:
+        parts = [special.lgamma(a - 0.5 * i) for i in range(d)]
+        return sum(parts[1:], parts[0]) + 0.25 * d * (d - 1) * math.log(math.pi)
+
+    return wide(total, a)
+
+
+def bernoulli(n: int) -> Array:
+    """The Bernoulli numbers B₀, … B_n, of which those that overflow are infinite."""
+    n = whole(n, "bernoulli: n")
+    if n < 0:
+        raise ValueError(f"bernoulli: n must be at least 0; got {n}.")
+    numbers = np.zeros(n + 1)
+    numbers[0] = 1
+    numbers[1:2] = -0.5
+    known = min(n // 2, 130)  # those above overflow
+    numbers[2::2] = [*bernoulli_numbers(known), *(
+        math.inf * (-1) ** (k - 1) for k in range(known + 1, n // 2 + 1))]
+    with np.errstate(over="ignore"):
+        return asarray(numbers.astype(np.dtype(canonicalize(float).name)))
+
+
+# -- zeta --
+
+
+def _euler_maclaurin(x: Any, q: Any) -> Any:
+    """Hurwitz's zeta function by Euler and Maclaurin's formula (DLMF 25.11.28)."""
+    count = by_dtype(x, 6, 10)
+    head = sum(((q + float(k)) ** -x for k in range(1, count)), q**-x)
+    a = q + float(count)
+    power, factor, tail = a**-x, x / a, a * 0
+    for k, b in enumerate(bernoulli_numbers(12), 1):
+        tail = tail + factor * (b / math.factorial(2 * k))
+        factor = factor * ((x + (2 * k - 1.0)) / a) * ((x + 2.0 * k) / a)
+    return head + power * (a / (x - 1.0) + 0.5 + tail)
+
+
+def _zeta_slope(out: Any, x: Any, q: Any) -> Any:
+    return -x * _zeta(x + 1.0, q)
+
+
+@with_derivatives(
+    lambda out, x, q: jvp(lambda x: _euler_maclaurin(x, q), (x,), (x * 0 + 1.0,))[1], _zeta_slope
+)
+def _zeta(x: Any, q: Any) -> Any:
+    return special.zeta(x, q)
+
+
+@with_derivatives(lambda out, x: jvp(_continued, (x,), (x * 0 + 1.0,))[1])
+def _riemann(x: Any) -> Any:
+    return _continued(x)
+
+
+def _continued(x: Any) -> Any:
+    """On the left by ζ(x) = 2 (2π)^(x-1) sin(πx/2) Γ(1 - x) ζ(1 - x) (DLMF 25.4.1)."""
+    left = x < 0.0
+    y = where(left, 1.0 - x, where(x == 1.0, 2.0, x))
+    value = _euler_maclaurin(y, y * 0 + 1.0)
+    mirrored = 2.0 * (2 * math.pi) ** -y * signed_pi(ew.sin, x * 0.5) * gamma_of(y) * value
+    return where(left, mirrored, where(x == 1.0, math.inf, where(x > 60.0, 1.0, value)))
+
+
+def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
+    """Hurwitz zeta function, the sum of (n + q)^-x over n from 0; for q of None Riemann's."""
+    return _riemann_zeta(x) if q is None else _hurwitz_zeta(x, q)
+
+
+@fused(arrays=1)
+def _riemann_zeta(x: Any) -> Any:
+    return wide(_riemann, x)
+
+
+@fused(arrays=2)
+def _hurwitz_zeta(x: Any, q: Any) -> Any:
+    return wide(_zeta, x, q)

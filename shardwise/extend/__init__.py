@@ -1,0 +1,10 @@
+"""What programs that extend the library are made of, at JAX's import paths."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise.extend import random as random
+
+lazy_names(__name__)
