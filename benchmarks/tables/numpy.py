@@ -34,6 +34,10 @@ TABLE: Table = {
         "f(b)": "all any",
         "f(x, y)": "allclose array_equal array_equiv trapezoid",
     },
+    ("bits", "numpy"): {
+        "f(i)": "packbits",
+        "f(i.astype(lib.np.uint8))": "unpackbits",
+    },
     ("mapping", "numpy"): {
         "f(lib.np.sum, 0, matrix)": "apply_along_axis",
         "f(lib.np.sum, matrix, (0, 1))": "apply_over_axes",
@@ -133,6 +137,9 @@ TABLE: Table = {
     },
     ("polynomials", "numpy"): {
         "f(few)": "poly polyder polyint",
+        "f(few) | f(few, strip_zeros=False)": "roots",
+        "f(few, few)": "polydiv",
+        "f(x, y, 2)": "polyfit",
         "f(few, sorted)": "polyadd polymul polysub",
         "f(few, x)": "polyval",
     },
@@ -154,8 +161,10 @@ TABLE: Table = {
 LEFT_OUT: LeftOut = {
     "numpy": {
         "it makes a function": "frompyfunc",
-        A_CLASS: """ufunc complexfloating dtype floating generic inexact integer ndarray number
-            signedinteger unsignedinteger""",
+        "it takes no arrays, or gives none": "array_repr array_str iterable",
+        "no program takes it": "float6_e2m3fn float6_e3m2fn",
+        A_CLASS: """ComplexWarning character complexfloating dtype flexible floating generic inexact
+            integer ndarray number object_ signedinteger ufunc unsignedinteger""",
         "its time is that of the file": "fromfile load save savez",
         "NumPy reads the values": "fromiter fromstring",
     }

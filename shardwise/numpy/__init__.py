@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.api.namespace_info import (
+        __array_namespace_info__ as __array_namespace_info__,
+    )
     from shardwise._src.api.ufuncs import add as add
     from shardwise._src.api.ufuncs import bitwise_and as bitwise_and
     from shardwise._src.api.ufuncs import bitwise_or as bitwise_or
@@ -67,6 +70,8 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.binary import remainder as remainder
     from shardwise._src.numpy.binary import right_shift as right_shift
     from shardwise._src.numpy.binary import true_divide as true_divide
+    from shardwise._src.numpy.bits import packbits as packbits
+    from shardwise._src.numpy.bits import unpackbits as unpackbits
     from shardwise._src.numpy.contractions import cross as cross
     from shardwise._src.numpy.contractions import dot as dot
     from shardwise._src.numpy.contractions import inner as inner
@@ -114,6 +119,7 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.dtypes import bool_ as bool_
     from shardwise._src.numpy.dtypes import can_cast as can_cast
     from shardwise._src.numpy.dtypes import cdouble as cdouble
+    from shardwise._src.numpy.dtypes import character as character
     from shardwise._src.numpy.dtypes import complex64 as complex64
     from shardwise._src.numpy.dtypes import complex128 as complex128
     from shardwise._src.numpy.dtypes import complex_ as complex_
@@ -124,7 +130,10 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.dtypes import e as e
     from shardwise._src.numpy.dtypes import euler_gamma as euler_gamma
     from shardwise._src.numpy.dtypes import finfo as finfo
+    from shardwise._src.numpy.dtypes import flexible as flexible
     from shardwise._src.numpy.dtypes import float4_e2m1fn as float4_e2m1fn
+    from shardwise._src.numpy.dtypes import float6_e2m3fn as float6_e2m3fn
+    from shardwise._src.numpy.dtypes import float6_e3m2fn as float6_e3m2fn
     from shardwise._src.numpy.dtypes import float8_e3m4 as float8_e3m4
     from shardwise._src.numpy.dtypes import float8_e4m3 as float8_e4m3
     from shardwise._src.numpy.dtypes import float8_e4m3b11fnuz as float8_e4m3b11fnuz
@@ -156,6 +165,7 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.dtypes import ndim as ndim
     from shardwise._src.numpy.dtypes import newaxis as newaxis
     from shardwise._src.numpy.dtypes import number as number
+    from shardwise._src.numpy.dtypes import object_ as object_
     from shardwise._src.numpy.dtypes import pi as pi
     from shardwise._src.numpy.dtypes import promote_types as promote_types
     from shardwise._src.numpy.dtypes import result_type as result_type
@@ -173,8 +183,12 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.dtypes import unsignedinteger as unsignedinteger
     from shardwise._src.numpy.einsum import einsum as einsum
     from shardwise._src.numpy.einsum import einsum_path as einsum_path
+    from shardwise._src.numpy.files import ComplexWarning as ComplexWarning
+    from shardwise._src.numpy.files import array_repr as array_repr
+    from shardwise._src.numpy.files import array_str as array_str
     from shardwise._src.numpy.files import from_dlpack as from_dlpack
     from shardwise._src.numpy.files import get_printoptions as get_printoptions
+    from shardwise._src.numpy.files import iterable as iterable
     from shardwise._src.numpy.files import load as load
     from shardwise._src.numpy.files import mask_indices as mask_indices
     from shardwise._src.numpy.files import printoptions as printoptions
@@ -244,10 +258,13 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.polynomials import poly as poly
     from shardwise._src.numpy.polynomials import polyadd as polyadd
     from shardwise._src.numpy.polynomials import polyder as polyder
+    from shardwise._src.numpy.polynomials import polydiv as polydiv
+    from shardwise._src.numpy.polynomials import polyfit as polyfit
     from shardwise._src.numpy.polynomials import polyint as polyint
     from shardwise._src.numpy.polynomials import polymul as polymul
     from shardwise._src.numpy.polynomials import polysub as polysub
     from shardwise._src.numpy.polynomials import polyval as polyval
+    from shardwise._src.numpy.polynomials import roots as roots
     from shardwise._src.numpy.predicates import allclose as allclose
     from shardwise._src.numpy.predicates import array_equal as array_equal
     from shardwise._src.numpy.predicates import array_equiv as array_equiv
@@ -296,6 +313,7 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.reductions import count_nonzero as count_nonzero
     from shardwise._src.numpy.reductions import max as max
     from shardwise._src.numpy.reductions import min as min
+    from shardwise._src.numpy.reductions import minmax as minmax
     from shardwise._src.numpy.reductions import prod as prod
     from shardwise._src.numpy.reductions import ptp as ptp
     from shardwise._src.numpy.reductions import sum as sum
@@ -352,6 +370,7 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.sorting import searchsorted as searchsorted
     from shardwise._src.numpy.sorting import sort as sort
     from shardwise._src.numpy.sorting import sort_complex as sort_complex
+    from shardwise._src.numpy.sorting import top_k as top_k
     from shardwise._src.numpy.statistics import average as average
     from shardwise._src.numpy.statistics import corrcoef as corrcoef
     from shardwise._src.numpy.statistics import cov as cov

@@ -45,13 +45,9 @@ _OTHER = {
     "norm": "numpy.linalg.norm", "xmap": "experimental.maps.xmap",
     "log_sum_exp": "nn.logsumexp", "swish": "nn.silu",
 }
-# What JAX has, and this library not yet; the first ones are in NumPy or SciPy, too.
-_ON_THE_HOST = frozenset((
-    "packbits polydiv polyfit roots unpackbits"
-).split())
-NOT_YET = _ON_THE_HOST | frozenset((
-    "export ffi multivariate_normal "
-    "named_scope orthogonal pallas profiler ragged_dot reduce_window sparse stages"
+# What JAX has, and this library not yet.
+NOT_YET = frozenset((
+    "export ffi named_scope pallas profiler ragged_dot reduce_window sparse stages"
 ).split())
 # Name elsewhere → the full name here.
 OTHER_NAMES = {
@@ -79,7 +75,5 @@ def suggestion(
         if name in names_in(space):
             return f" Use `{space}.{name}`."
     if name in NOT_YET:
-        host = "; `shardwise.pure_callback` calls NumPy's or SciPy's from a program"
-        there = f"`dir({package})` lists what there is{host if name in _ON_THE_HOST else ''}"
-        return f" It is not built yet: {there}."
+        return f" It is not built yet: `dir({package})` lists what there is."
     return did_you_mean(name, names_in(package), 0.75)

@@ -66,6 +66,8 @@ bfloat16, float16, float32, float64 = map(
 )
 complex64, complex128 = map(ScalarType, (np.complex64, np.complex128))
 float4_e2m1fn = ScalarType(_dtypes.float4_e2m1fn)
+float6_e2m3fn = ScalarType(_dtypes.float6_e2m3fn)
+float6_e3m2fn = ScalarType(_dtypes.float6_e3m2fn)
 float8_e3m4 = ScalarType(_dtypes.float8_e3m4)
 float8_e4m3 = ScalarType(_dtypes.float8_e4m3)
 float8_e4m3b11fnuz = ScalarType(_dtypes.float8_e4m3b11fnuz)
@@ -100,6 +102,7 @@ csingle, cdouble = complex64, complex128
 generic, number, inexact = np.generic, np.number, np.inexact
 floating, complexfloating = np.floating, np.complexfloating
 integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
+character, flexible, object_ = np.character, np.flexible, np.object_  # arrays are of none of these
 dtype = np.dtype
 
 pi, e, euler_gamma = np.pi, np.e, np.euler_gamma

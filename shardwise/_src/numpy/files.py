@@ -17,6 +17,8 @@ from shardwise._src.types.annotations import Array, ArrayLike, DeviceLike, Suppo
 
 set_printoptions, get_printoptions = np.set_printoptions, np.get_printoptions
 printoptions = np.printoptions
+array_repr, array_str, iterable = np.array_repr, np.array_str, np.iterable
+ComplexWarning = np.exceptions.ComplexWarning
 
 
 def save(file: str | PathLike[str] | IO[bytes], arr: ArrayLike, allow_pickle: bool = True) -> None:

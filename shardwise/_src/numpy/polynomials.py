@@ -12,15 +12,26 @@ import numpy as np
 
 from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.binary import add, divide, multiply, subtract
-from shardwise._src.numpy.convert import promote, promote_inexact, whole
-from shardwise._src.numpy.creation import as_operand, asarray
+from shardwise._src.numpy.binary import add, divide, equal, less, multiply, subtract
+from shardwise._src.numpy.contractions import matmul
+from shardwise._src.numpy.convert import cast, promote, promote_inexact, whole
+from shardwise._src.numpy.creation import as_operand, asarray, zeros
+from shardwise._src.numpy.decompositions import eigvals
 from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.shapes import atleast_1d
+from shardwise._src.numpy.ranges import vander
+from shardwise._src.numpy.rearrange import known, roll
+from shardwise._src.numpy.reductions import sum
+from shardwise._src.numpy.scans import cumprod
+from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.shapes import atleast_1d, reshape
 from shardwise._src.numpy.signal import convolve
+from shardwise._src.numpy.sorting import argsort
+from shardwise._src.numpy.systems import inv, lstsq
+from shardwise._src.numpy.unary import absolute, negative, sqrt
 from shardwise._src.ops.create import full
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import complex_dtype, finfo, real_dtype
 
 
 def _vector(x: Any, name: str) -> Any:
@@ -142,3 +153,142 @@ def _poly(roots: Any) -> Any:
 def poly(seq_of_zeros: ArrayLike) -> Array:
     """The polynomial with the given roots, and leading coefficient 1."""
     return _poly(as_operand(seq_of_zeros))
+
+
+@fused(arrays=2)
+def _polydiv(u: Any, v: Any) -> tuple[Any, Any]:
+    u, v = promote_inexact(_vector(u, "polydiv"), _vector(v, "polydiv"))
+    m, n = type_of(u).shape[0], type_of(v).shape[0]
+    if not n or not m:
+        raise ValueError("polydiv: a polynomial has at least one coefficient.")
+    found = [full(0, (1,), type_of(u).dtype)]
+    for k in range(m - n + 1):
+        part = divide(slice_in_dim(u, k, k + 1, 0), slice_in_dim(v, 0, 1, 0))
+        low, high = slice_in_dim(u, 0, k, 0), slice_in_dim(u, k + n, m, 0)
+        middle = subtract(slice_in_dim(u, k, k + n, 0), multiply(part, v))
+        u = concatenate([low, middle, high])
+        found.append(part)
+    return concatenate(found[1:] or found), u
+
+
+def polydiv(
+    u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False
+) -> tuple[Array, Array]:
+    """Quotient and remainder of polynomials, by long division.
+
+    trim_leading_zeros: whether zeros at the front of the remainder are left out, up to the root of
+      the distance of 1 to the next number, as NumPy does; the values must be known then.
+    """
+    quotient, rest = _polydiv(as_operand(u), as_operand(v))
+    if trim_leading_zeros:
+        values = known(rest, "polydiv: the remainder")
+        large = np.flatnonzero(np.abs(values) > np.sqrt(finfo(values.dtype).eps))
+        rest = rest[int(large[0]) if large.size else -1 :]
+    return quotient, rest
+
+
+@fused(arrays=1)
+def _companions(p: Any) -> Any:
+    """The eigenvalues of the companion matrix, whose characteristic polynomial is p."""
+    n = type_of(p).shape[0]
+    first = divide(negative(slice_in_dim(p, 1, n, 0)), slice_in_dim(p, 0, 1, 0))
+    below = np.eye(n - 2, n - 1).astype(type_of(p).dtype)
+    return eigvals(concatenate([reshape(first, (1, n - 1)), below]))
+
+
+@fused(arrays=1)
+def _roots_of_traced(p: Any) -> Any:
+    """With NaN for each zero at the front: these go to the end, where they are roots of zero."""
+    n = type_of(p).shape[0]
+    count = sum(cumprod(equal(p, 0).astype(np.int32)))
+    p = where(equal(count, n), 1, roll(p, negative(count)))
+    found = _companions(p)
+    found = found[argsort(absolute(found), descending=True)]
+    return where(less(np.arange(n - 1), subtract(n - 1, count)), found, complex(np.nan, np.nan))
+
+
+def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
+    """The roots of a polynomial, complex and in no order: eigenvalues of its companion matrix.
+
+    strip_zeros: whether zeros at the front are left out, for which the values must be known. Else
+      each gives one root of NaN, and roots go from the largest to the smallest.
+    """
+    (p,) = promote_inexact(_vector(asarray(p), "roots"))
+    kind = complex_dtype(p.dtype)
+    if p.shape[0] < 2:
+        return zeros(0, kind)
+    if not strip_zeros:
+        return _roots_of_traced(p)
+    places = np.flatnonzero(known(p, "roots: p, unless strip_zeros=False,"))
+    if not places.size:
+        return zeros(0, kind)
+    first, last = int(places[0]), int(places[-1]) + 1
+    found = _companions(p[first:last]) if last - first > 1 else zeros(0, kind)
+    return concatenate([found, zeros(p.shape[0] - last, kind)]) if last < p.shape[0] else found
+
+
+@fused
+def _polyfit(*arrays: Any, deg: int, rcond: float | None, full: bool, cov: Any) -> Any:
+    x, y, *weights = promote_inexact(*arrays)
+    n = type_of(x).shape[0]
+    left, right = vander(x, deg + 1), y
+    if weights:
+        left = multiply(left, weights[0][:, None])
+        right = multiply(y, weights[0] if type_of(y).ndim == 1 else weights[0][:, None])
+    bound = n * float(finfo(type_of(x).dtype).eps) if rcond is None else rcond
+    scale = sqrt(sum(multiply(left, left), axis=0))
+    left = divide(left, scale)
+    found, residuals, rank, values = lstsq(left, right, bound)
+    found = divide(found, scale if type_of(y).ndim == 1 else scale[:, None])
+    if full:
+        return found, residuals, rank, values, cast(bound, real_dtype(type_of(x).dtype))
+    if not cov:
+        return found
+    spread = divide(inv(matmul(left.T, left)), multiply(scale[:, None], scale))
+    if cov == "unscaled":
+        return found, spread if type_of(y).ndim == 1 else spread[:, :, None]
+    factor = divide(residuals, n - deg - 1)
+    return found, multiply(spread, factor) if type_of(y).ndim == 1 else multiply(
+        spread[:, :, None], factor
+    )
+
+
+def polyfit(
+    x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: bool = False,
+    w: ArrayLike | None = None, cov: bool | str = False,
+) -> Array | tuple[Array, ...]:
+    """The polynomial of degree `deg` that fits the points (x, y) with the least squares.
+
+    Args:
+      x: (m,).
+      y: (m,) or (m, k), of k polynomials.
+      rcond: singular values up to rcond times the largest count as zeros; by default m times the
+        distance of 1 to the next number. Unlike NumPy's, nothing warns of them.
+      w: (m,), factors of the differences.
+      full, cov: what is given besides.
+
+    Returns:
+      The coefficients, (deg + 1,) or (deg + 1, k); with `full` also sums of squares, rank, singular
+      values and rcond; else with `cov` the covariances of coefficients, scaled by the mean square
+      of the differences unless `cov` is "unscaled".
+    """
+    degree = whole(deg, "polyfit: deg")
+    if degree < 0:
+        raise ValueError(f"polyfit: deg must be at least 0; got {degree}.")
+    t, s = type_of(as_operand(x)), type_of(as_operand(y))
+    if t.ndim != 1 or not t.size or s.ndim not in (1, 2) or s.shape[0] != t.shape[0]:
+        raise TypeError(
+            "polyfit: takes a vector that is not empty, and a vector or matrix of as many rows; "
+            f"got {t.str_short(True)} and {s.str_short(True)}."
+        )
+    if w is not None and type_of(as_operand(w)).shape != t.shape:
+        shown = type_of(as_operand(w)).str_short(True)
+        raise TypeError(f"polyfit: w must have the shape of x, {t.shape}; got {shown}.")
+    if cov and cov != "unscaled" and not full and t.shape[0] <= degree + 1:
+        raise ValueError(
+            f"polyfit: to scale covariances there must be more than {degree + 1} points; got "
+            f"{t.shape[0]}."
+        )
+    given = [as_operand(v) for v in ((x, y) if w is None else (x, y, w))]
+    made = _polyfit(*given, deg=degree, rcond=rcond, full=bool(full), cov=cov)
+    return tuple(made) if isinstance(made, list) else made

@@ -208,6 +208,25 @@ def min(
 amax, amin = max, min
 
 
+def minmax(
+    a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
+    initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None, where: ArrayLike | None = None,
+) -> tuple[Array, Array]:
+    """`min` and `max` over `axis`; `initial` may be a pair, for one each."""
+    refuse_out("minmax", out)
+    low, high = initial if isinstance(initial, tuple) else (initial, initial)
+    if low is high is where is None:
+        return _minmax(a, axis, keepdims)
+    return min(a, axis, None, keepdims, low, where), max(a, axis, None, keepdims, high, where)
+
+
+@fused(arrays=1)
+def _minmax(a: Any, axis: AnyAxis, keepdims: bool) -> tuple[Any, Any]:
+    return tuple([
+        _extreme(a, axis, keepdims, op, "minmax") for op in (reduce_min, reduce_max)
+    ])
+
+
 @fused(arrays=1)
 def _ptp(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
     high = _extreme(a, axis, keepdims, reduce_max, "max")

@@ -15,7 +15,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, promote, whole
 from shardwise._src.numpy.reductions import add_up, checked_dtype
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape
 from shardwise._src.ops.create import full, iota
 from shardwise._src.ops.gather_rules import (
     GatherDimensionNumbers,
@@ -25,6 +25,7 @@ from shardwise._src.ops.gather_rules import (
 from shardwise._src.ops.index import gather, scatter
 from shardwise._src.ops.shape import canonical_axis, rev, slice_in_dim
 from shardwise._src.ops.sort import sort as sort_op
+from shardwise._src.ops.sort import top_k as top_k_op
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import canonicalize, complex_dtype, is_complex, is_inexact
 
@@ -132,6 +133,45 @@ def sort_complex(a: ArrayLike) -> Array:
     t = type_of(a)
     a, axis = _along(cast(a, complex_dtype(t.dtype)), -1)
     return sort_op(a, dimension=axis)[0]
+
+
+@fused(arrays=1)
+def _top_k(a: Any, k: int, axis: int, largest: bool) -> tuple[Any, Any]:
+    t = type_of(a)
+    last = t.ndim - 1
+    x = move_axis(a, axis, last)
+    if largest:
+        values, places = top_k_op(x, k=k)
+    else:
+        order = iota(dtype=INT32, shape=type_of(x).shape, dimension=last)
+        values, places = [
+            slice_in_dim(v, 0, k, last) for v in sort_op(x, order, dimension=last, num_keys=1)
+        ]
+    return move_axis(values, last, axis), move_axis(places, last, axis)
+
+
+def top_k(
+    a: ArrayLike, k: int, /, *, axis: int = -1, mode: str = "largest", sorted: bool = True
+) -> tuple[Array, Array]:
+    """The k largest or smallest elements along `axis`, in that order, and where they are.
+
+    Args:
+      k: at most the size along `axis`.
+      mode: "largest" or "smallest". NaNs are larger than all numbers.
+      sorted: has no effect: they are in order in any case.
+    """
+    t = type_of(a)
+    if mode not in ("largest", "smallest"):
+        raise ValueError(f"top_k: mode must be 'largest' or 'smallest'; got {mode!r}.")
+    along = canonical_axis(axis, t.ndim)
+    count = whole(k, "top_k: k")
+    if not 0 <= count <= t.shape[along] or is_complex(t.dtype):
+        raise ValueError(
+            f"top_k: takes real numbers, and k from 0 to the size of axis {along}; got "
+            f"{t.str_short(True)} and {count}."
+        )
+    values, places = _top_k(a, count, along, mode == "largest")
+    return values, places
 
 
 # -- partition: by a whole sort, which meets its contract --

@@ -1,0 +1,102 @@
+"""Bits as elements: packbits, unpackbits.
+
+    packbits([1, 0, 1])                  # [160]: eight to a byte, the first one highest
+    unpackbits(packbits(x), count=n)     # as it was
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.binary import truth
+from shardwise._src.numpy.convert import cast, whole
+from shardwise._src.numpy.shapes import no_lists, ravel
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum, reshape
+from shardwise._src.ops.shape import canonical_axis, pad, slice_in_dim
+from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import is_bool, is_integer
+
+UINT8 = np.dtype(np.uint8)
+
+
+def _places(bitorder: str) -> np.ndarray:
+    return np.arange(8, dtype=UINT8)[:: -1 if bitorder == "big" else 1]
+
+
+def _along(x: Any, row: np.ndarray) -> Any:
+    """A row of eight in the shape of `x`, whose last dimension has eight elements."""
+    ndim = type_of(x).ndim
+    return broadcast_in_dim(np.ascontiguousarray(row), shape=type_of(x).shape, dims=(ndim - 1,))
+
+
+@fused(arrays=1)
+def _pack(x: Any, axis: int, bitorder: str) -> Any:
+    x = move_axis(cast(truth(x), UINT8), axis, type_of(x).ndim - 1)
+    *rest, n = type_of(x).shape
+    if n % 8:
+        config = (*[(0, 0, 0)] * len(rest), (0, -n % 8, 0))
+        x = pad(x, UINT8.type(0), padding_config=config)
+    x = reshape(x, shape=(*rest, -(-n // 8), 8))
+    bits = ew.shift_left(x, _along(x, _places(bitorder)))
+    return move_axis(reduce_sum(bits, axes=(len(rest) + 1,)), len(rest), axis)
+
+
+@fused(arrays=1)
+def _unpack(x: Any, axis: int, count: int | None, bitorder: str) -> Any:
+    x = move_axis(x, axis, type_of(x).ndim - 1)
+    *rest, n = type_of(x).shape
+    x = broadcast_in_dim(x, shape=(*rest, n, 8), dims=tuple(range(len(rest) + 1)))
+    bits = ew.shift_right_logical(x, _along(x, _places(bitorder)))
+    bits = reshape(ew.bitwise_and(bits, _along(x, np.ones(8, UINT8))), shape=(*rest, 8 * n))
+    wanted = 8 * n if count is None else count if count >= 0 else max(8 * n + count, 0)
+    if wanted > 8 * n:
+        config = (*[(0, 0, 0)] * len(rest), (0, wanted - 8 * n, 0))
+        bits = pad(bits, UINT8.type(0), padding_config=config)
+    return move_axis(slice_in_dim(bits, 0, wanted, len(rest)), len(rest), axis)
+
+
+def _check(name: str, a: Any, bitorder: str) -> None:
+    no_lists(name, a)
+    if bitorder not in ("big", "little"):
+        raise ValueError(f"{name}: bitorder must be 'big' or 'little'; got {bitorder!r}.")
+
+
+@one_program
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
+    """Eight elements along `axis` as the bits of a uint8: 1 where they are not 0.
+
+    Args:
+      a: integers or booleans, of a size along `axis` that is filled up with zeros.
+      axis: by default that of the flat array.
+      bitorder: whether the first of eight is the highest ("big") or lowest bit ("little").
+    """
+    _check("packbits", a, bitorder)
+    t = type_of(a)
+    if not (is_integer(t.dtype) or is_bool(t.dtype)):
+        raise TypeError(f"packbits takes integers or booleans; got {t.str_short(True)}.")
+    if axis is None:
+        return _pack(ravel(a), 0, bitorder)
+    return _pack(a, canonical_axis(axis, t.ndim), bitorder)
+
+
+@one_program
+def unpackbits(
+    a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big"
+) -> Array:
+    """The bits of each uint8 as eight elements along `axis`, of 0 or 1; see `packbits`.
+
+    count: how many are kept, filled up with zeros; a negative one counts from the end.
+    """
+    _check("unpackbits", a, bitorder)
+    t = type_of(a)
+    if t.dtype != UINT8:
+        raise TypeError(f"unpackbits takes uint8; got {t.str_short(True)}.")
+    size = None if count is None else whole(count, "unpackbits: count")
+    if axis is None:
+        return _unpack(ravel(a), 0, size, bitorder)
+    return _unpack(a, canonical_axis(axis, t.ndim), size, bitorder)
