@@ -118,7 +118,7 @@ def test_initializers_take_out_sharding():
 # Arguments of public functions that have no effect, as their docstrings say.
 OF_NO_EFFECT = {
     "intersect1d": "assume_unique", "setxor1d": "assume_unique", "isin": "assume_unique",
-    "nan_to_num": "copy", "polyval": "unroll", "unique": "sorted",
+    "nan_to_num": "copy", "polyval": "unroll", "top_k": "sorted", "unique": "sorted",
 }
 
 
