@@ -16,7 +16,7 @@ class Talk:
     """Meetings of threads. `sizes`: the bytes of every message."""
 
     def __init__(self, count):
-        self.said, self.sizes = [None] * count, []
+        self.said, self.sizes = [""] * count, []
         self.barrier = threading.Barrier(count)
         self.rank = threading.local()
 
