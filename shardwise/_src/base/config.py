@@ -481,6 +481,8 @@ class Config:
         return HISTORIC[bare][0] if bare in HISTORIC else _find(name).value
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python asks for these, and nobody is to be advised
+            raise AttributeError(name)
         return self.read(name)
 
     @property

@@ -6,7 +6,6 @@ Each message says what came, what was expected, why, and what to do. A class tha
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -95,5 +94,7 @@ class ProcessFailureError(Documented, RuntimeError):
 
 def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """` Did you mean 'name'?`, the end of a message about an unknown name; '' if none is near."""
+    import difflib  # only errors need it
+
     near = difflib.get_close_matches(name, known, n=1, cutoff=likeness)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -51,7 +51,6 @@ has never heard of it. What is not said holds for plain arithmetic.
 from __future__ import annotations
 
 import enum
-import pkgutil
 import sys
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -209,6 +208,8 @@ def _named(name: str) -> Op:
 
 def every_op() -> dict[str, Op]:
     """The ops of the library by name, once every module that makes some is imported."""
+    import pkgutil  # few programs need it
+
     for module in pkgutil.walk_packages(sys.modules["shardwise._src"].__path__, "shardwise._src."):
         if not module.name.startswith("shardwise._src.testing."):
             import_module(module.name)

@@ -7,8 +7,6 @@ over processes that differ (another seed, another order of files), the array has
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
 from shardwise._src.arrays.array import Array
@@ -35,8 +33,10 @@ def agreed(x: Array, what: str) -> Array:
         span = tuple(sorted(owners[bounds]))
         if len(span) > 1:
             shared.setdefault(span, {})[bounds] = shard.data._value()
+    from hashlib import sha256  # OpenSSL takes a while to load
+
     for span in sorted(shared):  # in all processes in one order
-        digest = hashlib.sha256()
+        digest = sha256()
         for _, part in sorted(shared[span].items(), key=lambda item: item[0]):
             digest.update(np.ascontiguousarray(part).tobytes())
         value = digest.hexdigest()[:12]

@@ -9,7 +9,6 @@ if one of its ends is at such a port.
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import suppress
 from typing import Any
 
@@ -85,6 +84,8 @@ def break_connections() -> int:
 
     Gives their number.
     """
+    import socket  # programs of one process have no use for it
+
     count = 0
     for c in _connections():
         ends = {c.laddr.port, c.raddr.port if c.raddr else 0}
