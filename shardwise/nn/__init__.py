@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from shardwise._src.nn.normalize import one_hot as one_hot
     from shardwise._src.nn.normalize import softmax as softmax
     from shardwise._src.nn.normalize import standardize as standardize
+    from shardwise._src.nn.scaled import (
+        get_scaled_dot_general_config as get_scaled_dot_general_config,
+    )
+    from shardwise._src.nn.scaled import scaled_dot_general as scaled_dot_general
+    from shardwise._src.nn.scaled import scaled_matmul as scaled_matmul
     from shardwise.nn import initializers as initializers
 
 lazy_names(__name__)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shardwise._src.nn.initializers import Axes as Axes
     from shardwise._src.nn.initializers import Initializer as Initializer
     from shardwise._src.nn.initializers import constant as constant
+    from shardwise._src.nn.initializers import delta_orthogonal as delta_orthogonal
     from shardwise._src.nn.initializers import glorot_normal as glorot_normal
     from shardwise._src.nn.initializers import glorot_uniform as glorot_uniform
     from shardwise._src.nn.initializers import he_normal as he_normal
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from shardwise._src.nn.initializers import lecun_uniform as lecun_uniform
     from shardwise._src.nn.initializers import normal as normal
     from shardwise._src.nn.initializers import ones as ones
+    from shardwise._src.nn.initializers import orthogonal as orthogonal
     from shardwise._src.nn.initializers import truncated_normal as truncated_normal
     from shardwise._src.nn.initializers import uniform as uniform
     from shardwise._src.nn.initializers import variance_scaling as variance_scaling

@@ -135,7 +135,7 @@ def test_result_type_agrees_with_jax(mode, x64):
         for args in [*itertools.product(ARGUMENTS), *itertools.product(ARGUMENTS, ARGUMENTS)]:
             # Not the warnings: jax blames whoever names a 64-bit dtype, here asking is no request.
             expected, _ = outcome(jax_dtypes.result_type, *args, return_weak_type_flag=True)
-            found, _ = outcome(result_type, *args, return_weak_type=True)
+            found, _ = outcome(result_type, *args, return_weak_type_flag=True)
             assert found == expected, args
             if found != "error":
                 with warnings.catch_warnings():

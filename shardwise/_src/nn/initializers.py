@@ -20,13 +20,17 @@ import numpy as np
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast_to, cast
+from shardwise._src.numpy.padding import pad
+from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import complex, cos, log, mul, neg, sin, sqrt, sub
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
 from shardwise._src.random.arguments import inexact_dtype, sizes, typed_key
 from shardwise._src.random.continuous import normal_sample, truncated_sample
 from shardwise._src.random.draws import keys_of, uniform_sample, unit_sample
+from shardwise._src.random.matrices import orthogonal_sample
 from shardwise._src.random.named import keyed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, real_dtype
@@ -144,6 +148,10 @@ def _drawn(key: Any, kind: Any, factor: float, shape: tuple, dtype: Any) -> Any:
 def _sample(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
     if kind == "normal":
         return normal_sample(key, shape, dtype)
+    if kind[0] == "orthogonal":
+        return _orthogonal(key, kind[1], shape, dtype)
+    if kind[0] == "delta":
+        return _delta(_orthogonal(key, kind[1], shape[-2:], dtype), shape)
     if is_complex(dtype):
         return _in_disk(key, kind, shape, dtype)
     if kind == "unit":
@@ -167,6 +175,67 @@ def _in_disk(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
         size = sqrt(neg(log(sub(lit(1, u), mul(inside, u)))))
     angle = mul(lit(2 * np.pi, turns), turns)
     return complex(mul(size, cos(angle)), mul(size, sin(angle)))
+
+
+# -- orthogonal ones --
+
+
+def orthogonal(
+    scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
+) -> Initializer:
+    """An initializer of `scale` times uniformly distributed orthogonal matrices.
+
+    column_axis: the dimension of the columns; all others together are of the rows. The shorter ones
+      of both are orthonormal.
+    """
+
+    def plan(shape: Any, dtype: Any) -> tuple[Any, float]:
+        if len(shape) < 2:
+            raise ValueError(f"orthogonal: shape must have two dimensions or more; got {shape}.")
+        return ("orthogonal", column_axis), scale
+
+    return _made("orthogonal", dtype, plan)
+
+
+def delta_orthogonal(
+    scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
+) -> Initializer:
+    """An initializer of kernels of convolutions that are an orthogonal matrix in their middle, and
+    zeros around it.
+
+    The last two dimensions of 3, 4 or 5 are the channels, of which no more go in than come out.
+
+    Source: Xiao and others, "Dynamical isometry and a mean field theory of CNNs", 2018.
+    """
+
+    def plan(shape: Any, dtype: Any) -> tuple[Any, float]:
+        if len(shape) not in (3, 4, 5):
+            raise ValueError(f"delta_orthogonal: shape must have 3 to 5 dimensions; got {shape}.")
+        if shape[-1] < shape[-2]:
+            raise ValueError(
+                "delta_orthogonal: the last dimension must not be smaller than the one before; got "
+                f"shape {shape}."
+            )
+        return ("delta", column_axis), scale
+
+    return _made("delta_orthogonal", dtype, plan)
+
+
+def _orthogonal(key: Any, axis: int, shape: tuple, dtype: Any) -> Any:
+    if 0 in shape:
+        return full(0, shape, dtype)
+    axis = canonical_axis(axis, len(shape))
+    columns, rest = shape[axis], (*shape[:axis], *shape[axis + 1 :])
+    found = orthogonal_sample(key, math.prod(rest), columns, (), dtype)
+    return move_axis(reshape(found, shape=(*rest, columns)), len(rest), axis)
+
+
+def _delta(matrix: Any, shape: tuple) -> Any:
+    around = [((n - 1) // 2, n // 2) for n in shape[:-2]]
+    if 0 in shape:
+        return full(0, shape, type_of(matrix).dtype)
+    inside = reshape(matrix, shape=(*[1] * len(around), *shape[-2:]))
+    return pad(inside, [*around, (0, 0), (0, 0)])
 
 
 # -- by the number of inputs and outputs --

@@ -276,19 +276,27 @@ def _logmeanexp_where(x: Any, mask: Any, axes: Axes, keepdims: bool) -> Any:
 def standardize(
     x: ArrayLike, axis: AnyAxis = -1, mean: ArrayLike | None = None,
     variance: ArrayLike | None = None, epsilon: ArrayLike = 1e-5, where: ArrayLike | None = None,
+    *, algorithm: str = "fast",
 ) -> Array:
     """(x - mean) / sqrt(variance + epsilon), over `axis`.
 
     mean, variance: those of `x` by default; of a shape that broadcasts to that of `x`.
     where:          elements that the mean and variance are taken over.
+    algorithm:      of the variance: "fast" is mean(x²) - mean(x)², or "stable", mean((x - mean)²),
+                    which is right for large means, too.
     """
+    if algorithm not in ("fast", "stable"):
+        raise ValueError(
+            f"standardize: algorithm must be 'fast' or 'stable'; got {algorithm!r}."
+        )
     given = tuple(v is not None for v in (mean, variance, where))
     arrays = [v for v in (x, epsilon, mean, variance, where) if v is not None]
-    return _standardize(*arrays, axes=_axes(axis, type_of(x).ndim), given=given)
+    axes = _axes(axis, type_of(x).ndim)
+    return _standardize(*arrays, axes=axes, given=given, stable=algorithm == "stable")
 
 
 @fused(arrays=5)
-def _standardize(*arrays: Any, axes: Axes, given: tuple) -> Any:
+def _standardize(*arrays: Any, axes: Axes, given: tuple, stable: bool) -> Any:
     x, epsilon, *rest = arrays
     values = iter(rest)
     mean, variance, mask = [next(values) if g else None for g in given]
@@ -298,9 +306,11 @@ def _standardize(*arrays: Any, axes: Axes, given: tuple) -> Any:
     if mean is None:
         mean = _spread(div(_total(x, axes, mask), count), x, axes)
     if variance is None:
-        # a difference of large numbers, but sums of x and of x**2 are one pass over memory
-        squares = _spread(div(_total(mul(x, x), axes, mask), count), x, axes)
-        variance = sub(squares, mul(*broadcast(mean, mean)))
+        off = sub(*broadcast(*promote(x, mean))) if stable else x
+        variance = _spread(div(_total(mul(off, off), axes, mask), count), x, axes)
+        if not stable:  # a difference of large numbers, but one pass over memory for both sums
+            variance = sub(*broadcast(variance, mul(*broadcast(mean, mean))))
+            variance = ew.max(variance, lit(0, variance))
     x, mean, variance, epsilon = promote(x, mean, variance, cast(epsilon, type_of(x).dtype))
     scale = rsqrt(add(*broadcast(variance, epsilon)))
     return mul(*broadcast(sub(*broadcast(x, mean)), scale))

@@ -102,7 +102,11 @@ def orthogonal(
 
 @fused(arrays=1)
 def _orthogonal(key: Any, rows: int, columns: int, shape: tuple, dtype: Any) -> Any:
+    return orthogonal_sample(typed_key("orthogonal", key), rows, columns, shape, dtype)
+
+
+def orthogonal_sample(key: Any, rows: int, columns: int, shape: tuple, dtype: Any) -> Any:
     long, short = max(rows, columns), min(rows, columns)
-    q, r = qr(normal_sample(typed_key("orthogonal", key), (*shape, long, short), dtype))
+    q, r = qr(normal_sample(key, (*shape, long, short), dtype))
     found = q * sign(diagonal(r, axis1=-2, axis2=-1))[..., None, :]
     return found.mT if rows < columns else found

@@ -242,16 +242,16 @@ def _type_pair(dtype: Any) -> Pair:
 
 
 @overload
-def result_type(*args: Any, return_weak_type: Literal[False] = False) -> DType: ...
+def result_type(*args: Any, return_weak_type_flag: Literal[False] = False) -> DType: ...
 @overload
-def result_type(*args: Any, return_weak_type: Literal[True]) -> Pair: ...
-def result_type(*args: Any, return_weak_type: bool = False) -> DType | Pair:
+def result_type(*args: Any, return_weak_type_flag: Literal[True]) -> Pair: ...
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> DType | Pair:
     """The dtype in which the arguments meet; see `numpy.result_type`.
 
     args: arrays, scalars, dtypes and names of dtypes; int, float, complex are weak, None is the
           default float.
-    Returns the dtype, and with `return_weak_type` also whether it is weak. A weak result is the
-    default dtype of its kind.
+    Returns the dtype, and with `return_weak_type_flag` also whether it is weak. A weak result is
+    the default dtype of its kind.
     """
     if not args:
         raise ValueError("result_type expects at least one array, scalar or dtype; got none.")
@@ -262,7 +262,7 @@ def result_type(*args: Any, return_weak_type: bool = False) -> DType | Pair:
         raise
     if weak:
         dtype = canonicalize(_DEFAULTS[kind_of(dtype)])
-    return (dtype, weak) if return_weak_type else dtype
+    return (dtype, weak) if return_weak_type_flag else dtype
 
 
 _DEFAULTS = {"int": int, "uint": np.uint64, "float": float, "complex": complex}
