@@ -11,7 +11,7 @@ from shardwise._src.base.lazy import public
 from shardwise._src.moving.transfer import default_single
 from shardwise._src.types.annotations import DeviceLike
 from shardwise._src.types.devices import Device
-from shardwise._src.types.dtypes import canonicalize, issubdtype
+from shardwise._src.types.dtypes import DType, canonicalize, issubdtype
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),
@@ -42,7 +42,7 @@ class NamespaceInfo:
         """All devices, those of other processes included."""
         return devices()
 
-    def default_dtypes(self, *, device: DeviceLike = None) -> dict[str, np.dtype[Any]]:
+    def default_dtypes(self, *, device: DeviceLike = None) -> dict[str, DType]:
         """The dtypes of Python numbers: of 64 bits under enable_x64, and the same everywhere."""
         _check(device)
         kinds = {"real floating": float, "complex floating": complex, "integral": int}

@@ -20,7 +20,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import counted, shown
 from shardwise._src.numpy.convert import common_shape
 from shardwise._src.numpy.creation import asarray
-from shardwise._src.numpy.shapes import expand_dims, moveaxis, squeeze
+from shardwise._src.numpy.shapes import expand_dims, squeeze
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike
@@ -184,10 +184,15 @@ def apply_along_axis(
     """
     x = asarray(arr)
     axis = canonical_axis(axis, x.ndim)
-    n = x.ndim - 1
-    out = over_loops(lambda v: func1d(v, *args, **kwargs), [moveaxis(x, axis, -1)], [n])
-    added = range(type_of(out).ndim - n)
-    return moveaxis(out, [n + i for i in added], [axis + i for i in added])
+
+    def mapped(v: Any) -> Any:
+        return func1d(v, *args, **kwargs)
+
+    for i in range(1, x.ndim - axis):  # dimensions behind the axis, and behind those of results
+        mapped = vmap(mapped, i, -1)
+    for _ in range(axis):
+        mapped = vmap(mapped)
+    return mapped(x)
 
 
 @hides_frames

@@ -17,6 +17,7 @@ from shardwise._src.numpy.convert import cast, whole
 from shardwise._src.numpy.shapes import no_lists, ravel
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum, reshape
+from shardwise._src.ops.create import iota
 from shardwise._src.ops.shape import canonical_axis, pad, slice_in_dim
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_bool, is_integer
@@ -24,14 +25,16 @@ from shardwise._src.types.dtypes import is_bool, is_integer
 UINT8 = np.dtype(np.uint8)
 
 
-def _places(bitorder: str) -> np.ndarray:
-    return np.arange(8, dtype=UINT8)[:: -1 if bitorder == "big" else 1]
+def _places(x: Any, bitorder: str, powers: bool = False) -> Any:
+    """The places of eight bits, or 2 to their power, along the last dimension of `x`.
 
-
-def _along(x: Any, row: np.ndarray) -> Any:
-    """A row of eight in the shape of `x`, whose last dimension has eight elements."""
-    ndim = type_of(x).ndim
-    return broadcast_in_dim(np.ascontiguousarray(row), shape=type_of(x).shape, dims=(ndim - 1,))
+    Made of an iota of eight: XLA's loops over longer ones, or over an argument, take longer.
+    """
+    t = type_of(x)
+    row = iota(dtype=UINT8, shape=(8,), dimension=0)
+    row = ew.sub(UINT8.type(7), row) if bitorder == "big" else row
+    row = ew.shift_left(UINT8.type(1), row) if powers else row
+    return broadcast_in_dim(row, shape=t.shape, dims=(t.ndim - 1,))
 
 
 @fused(arrays=1)
@@ -42,7 +45,7 @@ def _pack(x: Any, axis: int, bitorder: str) -> Any:
         config = (*[(0, 0, 0)] * len(rest), (0, -n % 8, 0))
         x = pad(x, UINT8.type(0), padding_config=config)
     x = reshape(x, shape=(*rest, -(-n // 8), 8))
-    bits = ew.shift_left(x, _along(x, _places(bitorder)))
+    bits = ew.shift_left(x, _places(x, bitorder))
     return move_axis(reduce_sum(bits, axes=(len(rest) + 1,)), len(rest), axis)
 
 
@@ -51,8 +54,8 @@ def _unpack(x: Any, axis: int, count: int | None, bitorder: str) -> Any:
     x = move_axis(x, axis, type_of(x).ndim - 1)
     *rest, n = type_of(x).shape
     x = broadcast_in_dim(x, shape=(*rest, n, 8), dims=tuple(range(len(rest) + 1)))
-    bits = ew.shift_right_logical(x, _along(x, _places(bitorder)))
-    bits = reshape(ew.bitwise_and(bits, _along(x, np.ones(8, UINT8))), shape=(*rest, 8 * n))
+    bits = ew.ne(ew.bitwise_and(x, _places(x, bitorder, powers=True)), UINT8.type(0))
+    bits = cast(reshape(bits, shape=(*rest, 8 * n)), UINT8)
     wanted = 8 * n if count is None else count if count >= 0 else max(8 * n + count, 0)
     if wanted > 8 * n:
         config = (*[(0, 0, 0)] * len(rest), (0, wanted - 8 * n, 0))

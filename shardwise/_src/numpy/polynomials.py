@@ -20,16 +20,16 @@ from shardwise._src.numpy.decompositions import eigvals
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.ranges import vander
 from shardwise._src.numpy.rearrange import known, roll
-from shardwise._src.numpy.reductions import sum
-from shardwise._src.numpy.scans import cumprod
+from shardwise._src.numpy.reductions import all, argmin, sum
 from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import atleast_1d, reshape
 from shardwise._src.numpy.signal import convolve
-from shardwise._src.numpy.sorting import argsort
 from shardwise._src.numpy.systems import inv, lstsq
-from shardwise._src.numpy.unary import absolute, negative, sqrt
+from shardwise._src.numpy.unary import absolute, imag, negative, real, sqrt
 from shardwise._src.ops.create import full
+from shardwise._src.ops.elementwise import complex as complex_op
 from shardwise._src.ops.shape import slice_in_dim
+from shardwise._src.ops.sort import sort as sort_op
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import complex_dtype, finfo, real_dtype
 
@@ -200,10 +200,11 @@ def _companions(p: Any) -> Any:
 def _roots_of_traced(p: Any) -> Any:
     """With NaN for each zero at the front: these go to the end, where they are roots of zero."""
     n = type_of(p).shape[0]
-    count = sum(cumprod(equal(p, 0).astype(np.int32)))
-    p = where(equal(count, n), 1, roll(p, negative(count)))
-    found = _companions(p)
-    found = found[argsort(absolute(found), descending=True)]
+    zero = equal(p, 0)
+    count = where(all(zero), n, argmin(zero))
+    found = _companions(where(equal(count, n), 1, roll(p, negative(count))))
+    parts = sort_op(negative(absolute(found)), real(found), imag(found), dimension=0, num_keys=1)
+    found = complex_op(*parts[1:])
     return where(less(np.arange(n - 1), subtract(n - 1, count)), found, complex(np.nan, np.nan))
 
 
@@ -213,18 +214,18 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     strip_zeros: whether zeros at the front are left out, for which the values must be known. Else
       each gives one root of NaN, and roots go from the largest to the smallest.
     """
-    (p,) = promote_inexact(_vector(asarray(p), "roots"))
-    kind = complex_dtype(p.dtype)
-    if p.shape[0] < 2:
+    (x,) = promote_inexact(_vector(asarray(p), "roots"))
+    (n,), kind = type_of(x).shape, complex_dtype(type_of(x).dtype)
+    if n < 2:
         return zeros(0, kind)
     if not strip_zeros:
-        return _roots_of_traced(p)
-    places = np.flatnonzero(known(p, "roots: p, unless strip_zeros=False,"))
+        return _roots_of_traced(x)
+    places = np.flatnonzero(known(x, "roots: p, unless strip_zeros=False,"))
     if not places.size:
         return zeros(0, kind)
     first, last = int(places[0]), int(places[-1]) + 1
-    found = _companions(p[first:last]) if last - first > 1 else zeros(0, kind)
-    return concatenate([found, zeros(p.shape[0] - last, kind)]) if last < p.shape[0] else found
+    found = _companions(x[first:last]) if last - first > 1 else zeros(0, kind)
+    return concatenate([found, zeros(n - last, kind)]) if last < n else found
 
 
 @fused
