@@ -46,6 +46,10 @@ TABLE: Table = {
         "f(i, (0,))": "reduce_xor",
         "f(matrix, 0.0, lib.lax.add, (1,))": "reduce",
     },
+    ("window", "lax"): {
+        "f(matrix, 0.0, lib.lax.add, (2, 2), (1, 1), 'SAME')": "reduce_window",
+        "f((8, 8), (3, 3), (1, 1), 'SAME') | -": "reduce_window_shape_tuple",
+    },
     ("scan", "lax"): {
         "f(matrix, 1)": "cumlogsumexp cummax cummin cumprod cumsum",
         "f(lib.lax.add, matrix)": "associative_scan",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shardwise._src.control.cond_api import switch as switch
     from shardwise._src.control.reduce import reduce as reduce
     from shardwise._src.control.reduce import reduce_op as reduce_p
+    from shardwise._src.control.reduce_window import reduce_window_op as reduce_window_p
     from shardwise._src.control.scan import scan as scan_p
     from shardwise._src.control.scan_api import scan as scan
     from shardwise._src.control.while_api import fori_loop as fori_loop
@@ -220,6 +221,8 @@ if TYPE_CHECKING:
     from shardwise._src.lax.special import lgamma as lgamma
     from shardwise._src.lax.special import polygamma as polygamma
     from shardwise._src.lax.special import zeta as zeta
+    from shardwise._src.lax.windows import reduce_window as reduce_window
+    from shardwise._src.lax.windows import reduce_window_shape_tuple as reduce_window_shape_tuple
     from shardwise._src.ops.barrier import optimization_barrier as optimization_barrier_p
     from shardwise._src.ops.basis import broadcast_in_dim as broadcast_in_dim_p
     from shardwise._src.ops.basis import reduce_sum as reduce_sum_p
@@ -236,6 +239,7 @@ if TYPE_CHECKING:
     from shardwise._src.ops.collective import ppermute as ppermute_p
     from shardwise._src.ops.collective import psum as psum_p
     from shardwise._src.ops.contract import dot_general as dot_general_p
+    from shardwise._src.ops.convolution import conv_general_dilated as conv_general_dilated_p
     from shardwise._src.ops.create import iota as iota_p
     from shardwise._src.ops.cumulative import cumlogsumexp as cumlogsumexp_p
     from shardwise._src.ops.cumulative import cummax as cummax_p
@@ -322,6 +326,11 @@ if TYPE_CHECKING:
     from shardwise._src.ops.logical import shift_right_arithmetic as shift_right_arithmetic_p
     from shardwise._src.ops.logical import shift_right_logical as shift_right_logical_p
     from shardwise._src.ops.placement import device_put as device_put_p
+    from shardwise._src.ops.pooling import reduce_window_max as reduce_window_max_p
+    from shardwise._src.ops.pooling import reduce_window_min as reduce_window_min_p
+    from shardwise._src.ops.pooling import reduce_window_sum as reduce_window_sum_p
+    from shardwise._src.ops.pooling import select_and_gather_add as select_and_gather_add_p
+    from shardwise._src.ops.pooling import select_and_scatter_add as select_and_scatter_add_p
     from shardwise._src.ops.reduce import argmax as argmax_p
     from shardwise._src.ops.reduce import argmin as argmin_p
     from shardwise._src.ops.reduce import reduce_and as reduce_and_p

@@ -31,6 +31,7 @@ SAMPLES: dict[str, list[Sample]] = {
 UNSAMPLED: dict[str, str] = {
     "jit": "holds a program; tests/api",
     "reduce": "holds a program; tests/control",
+    "reduce_window": "holds a program; tests/lax/test_windows.py",
     "scan": "holds a program; tests/control",
     "cond": "holds programs; tests/control",
     "shard_map": "holds a program; tests/api/test_shard_map.py",

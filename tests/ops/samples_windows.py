@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.ops.convolution import ConvDimensionNumbers
+from shardwise._src.ops.pooling import Window
 from shardwise.testing import Sample
 
 RNG = np.random.default_rng(8)
@@ -18,6 +20,8 @@ def holed(x: np.ndarray, padding: Any, holes: Any, fill: Any) -> np.ndarray:
     shape = [(n - 1) * h + 1 if n else 0 for n, h in zip(x.shape, holes, strict=True)]
     wide = np.full(shape, fill, x.dtype)
     wide[tuple(slice(None, None, h) for h in holes)] = x
+    if not shape:
+        return x
     wide = np.pad(wide, [[max(p, 0) for p in row] for row in padding], constant_values=fill)
     return wide[tuple(slice(max(-low, 0), n - max(-high, 0)) for (low, high), n in
                       zip(padding, wide.shape, strict=True))]
@@ -81,7 +85,89 @@ def _normal(*shape: int) -> np.ndarray:
 
 
 INTS = RNG.integers(-5, 5, (2, 2, 4)).astype(np.int32)
+
+
+def fold(x: np.ndarray, window: Window, fun: Any, identity: Any) -> np.ndarray:
+    """`fun` of the elements of each window."""
+    x = holed(x, window.padding, window.base_dilation, identity)
+    rows = dict(windows(x, window.sizes, window.strides, window.window_dilation))
+    shape = np.max([*rows], axis=0).astype(int) + 1
+    return np.array([fun(v) for v in rows.values()], x.dtype).reshape(shape)
+
+
+def gathered(t: np.ndarray, x: np.ndarray, *, largest: bool, window: Window) -> np.ndarray:
+    """Of each window the `t` that is where `x` is largest, or smallest."""
+    places = np.arange(x.size).reshape(x.shape)
+    flat = fold(places, window, lambda v: _choice(v[v >= 0], x.ravel(), largest), -1)
+    return np.where(flat < 0, 0, t.ravel()[flat]).astype(t.dtype)
+
+
+def scattered(t: np.ndarray, x: np.ndarray, *, largest: bool, window: Window) -> np.ndarray:
+    places = gathered(np.arange(x.size) + 1, x, largest=largest, window=window).ravel()
+    out = np.zeros(x.size + 1, t.dtype)
+    np.add.at(out, places, t.ravel())
+    return out[1:].reshape(x.shape)
+
+
+def _choice(places: np.ndarray, values: np.ndarray, largest: bool) -> int:
+    return int(places[(np.argmax if largest else np.argmin)(values[places])]) if places.size else -1
+
+
+def _window(sizes: Any, strides: Any = None, padding: Any = None, holes: Any = None,
+            between: Any = None) -> Window:
+    ones = (1,) * len(sizes)
+    pads = padding or ((0, 0),) * len(sizes)
+    return Window(sizes, strides or ones, pads, holes or ones, between or ones)
+
+
+POOLS = {
+    (3, 5): _window((2, 2), (1, 2), ((0, 1), (1, 0))),
+    (4, 6): _window((1, 3)),
+    (2, 4, 3): _window((1, 2, 2), (1, 3, 1), ((0, 0), (1, 1), (-1, 0)), (1, 2, 1), (1, 1, 1)),
+    (5,): _window((3,), (2,), ((1, 1),), (1,), (2,)),
+    (): _window(()),
+    (6,): _window((1,), (2,), ((-1, 0),)),
+}
+
+
+def _distinct(shape: Any) -> np.ndarray:
+    return RNG.permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
+
+
+def _folds(fun: Any, identity: float) -> list[Sample]:
+    found = [
+        Sample((_distinct(shape),), {"window": window},
+               functools.partial(fold, window=window, fun=fun, identity=identity),
+               placed=i < 3, heavy=i > 0)
+        for i, (shape, window) in enumerate(POOLS.items())
+    ]
+    empty = {"window": _window((2, 1))}
+    return [*found, Sample((np.zeros((1, 2), np.float32),), empty, np.zeros((0, 2)), order=0,
+                           placed=False, why="no windows")]
+
+
+def _pairs(reference: Any, scatters: bool) -> list[Sample]:
+    found = []
+    for i, (shape, window) in enumerate([*POOLS.items()][:4]):  # the others choose nothing
+        x = _distinct(shape)
+        t = _normal(*(window.counts(shape) if scatters else shape))
+        params = {"largest": i % 2 == 0, "window": window}
+        found.append(Sample((t, x), params, functools.partial(reference, **params),
+                            placed=i < 2, heavy=i > 0))
+    return found
+
+
 SAMPLES: dict[str, list[Sample]] = {
+    "reduce_window_sum": [
+        *_folds(np.sum, 0),
+        Sample((INTS[..., :3].repeat(2, 1),), {"window": POOLS[2, 4, 3]},
+               functools.partial(fold, window=POOLS[2, 4, 3], fun=np.sum, identity=0),
+               placed=False),
+    ],
+    "reduce_window_max": _folds(np.max, -np.inf),
+    "reduce_window_min": _folds(np.min, np.inf),
+    "select_and_gather_add": _pairs(gathered, False),
+    "select_and_scatter_add": _pairs(scattered, True),
     "conv_general_dilated": [
         _conv(_normal(2, 2, 5), _normal(2, 2, 3)),
         _conv(_normal(2, 5, 5, 2), _normal(3, 2, 2, 4), "NHWC HWIO NHWC", (2, 1), ((1, 1), (-1, 2)),

@@ -99,11 +99,16 @@ def _batch(
     if all(d is None for d in ds[half:]):
         return reduce_op(*xs, *args[half:], body=body, axes=shifted), [0] * half
     # Scalars that differ: each becomes one more element, and the fold starts without them.
-    return list(_folded(xs, args[half:], ds[half:], body, shifted)), [0] * half
+    return list(folded(xs, args[half:], ds[half:], body, shifted)), [0] * half
 
 
-def _folded(xs: list, inits: Any, ds: Any, body: Program, axes: tuple) -> Any:
-    """The reduction by a tree of halves, whose rules are those of the function's own ops."""
+def folded(
+    xs: list, inits: Any, ds: Any, body: Program, axes: tuple, combine: Callable | None = None
+) -> Any:
+    """The reduction by a tree of halves, whose rules are those of the function's own ops.
+
+    combine: `(body, first, second) → new`, of lists; else the function on each pair of elements.
+    """
     shape = type_of(xs[0]).shape
     rest = [i for i in range(len(shape)) if i not in axes]
     kept = tuple(shape[i] for i in rest)
@@ -120,13 +125,13 @@ def _folded(xs: list, inits: Any, ds: Any, body: Program, axes: tuple) -> Any:
         low = [slice_in_dim(p, 0, n // 2, 0) for p in parts]
         high = [slice_in_dim(p, n // 2, 2 * (n // 2), 0) for p in parts]
         left = [slice_in_dim(p, n - 1, n, 0) for p in parts]
-        parts = _elementwise(body, low, high)
+        parts = (combine or elementwise)(body, low, high)
         if n % 2:
             parts = [concatenate(p, x, dimension=0) for p, x in zip(parts, left, strict=True)]
     return [reshape(p, shape=kept) for p in parts]
 
 
-def _elementwise(body: Program, low: list, high: list) -> list:
+def elementwise(body: Program, low: list, high: list) -> list:
     """The function on each pair of elements."""
     shape = type_of(low[0]).shape
     size = math.prod(shape)
@@ -140,7 +145,7 @@ def _jvp(op: Op, primals: Any, tangents: Any, *, body: Program, axes: tuple) -> 
     outs = reduce_op(*primals, body=body, axes=axes)
 
     def tree(*values: Any) -> list:
-        return _folded(list(values[:half]), values[half:], [None] * half, body, axes)
+        return folded(list(values[:half]), values[half:], [None] * half, body, axes)
 
     _, moved = push_forward(tree, primals, tangents, current().interpreter, "jvp", "reduce")
     return outs, moved
@@ -160,7 +165,7 @@ reduce_op = Op(
 # -- the public function --
 
 # The reduction that is a fold by one op, and the identity with which it is.
-_KNOWN: dict[Op, tuple[Op, Callable]] = {
+KNOWN: dict[Op, tuple[Op, Callable]] = {
     ew.add: (reduce_sum, lambda d: 0),
     ew.mul: (ops.reduce_prod, lambda d: 1),
     ew.max: (ops.reduce_max, min_value),
@@ -215,15 +220,17 @@ def reduce(
     types = [type_of(x) for x in xs]
     axes = tuple([canonical_axis(d, types[0].ndim) for d in dimensions])
     scalars = [array_type((), t.dtype) for t in types]
-    starts = [_start(v, t) for v, t in zip(inits, scalars, strict=True)]
-    body = _staged(computation, tree, scalars)
-    known = _known(body)
+    starts = [start_of(v, t, "reduce") for v, t in zip(inits, scalars, strict=True)]
+    body = staged_fold(computation, tree, scalars, "reduce")
+    known = known_fold(body)
     if known is not None:
         return tree.unflatten([_reduced_by(known, xs[0], inits[0], starts[0], axes)])
     return tree.unflatten(reduce_op(*xs, *starts, body=shared(body), axes=axes))
 
 
-def _staged(computation: Callable, tree: Any, scalars: Sequence[ArrayType]) -> Program:
+def staged_fold(
+    computation: Callable, tree: Any, scalars: Sequence[ArrayType], name: str
+) -> Program:
     """The function, of two trees of scalars, as a program that can run in any order."""
 
     def flat(*values: Any) -> list:
@@ -232,22 +239,22 @@ def _staged(computation: Callable, tree: Any, scalars: Sequence[ArrayType]) -> P
         leaves, found = flatten(result)
         if found != tree:
             raise TypeError(
-                f"reduce: the function must return a tree like its arguments, {tree}; got {found}."
+                f"{name}: the function must return a tree like its arguments, {tree}; got {found}."
             )
         return leaves
 
-    body, captured = stage(flat, [*scalars, *scalars], transform="reduce", name="reduce")
+    body, captured = stage(flat, [*scalars, *scalars], transform=name, name=name)
     if captured:
         raise TypeError(
-            "reduce: the function must not use values of an outer trace; pass them as operands."
+            f"{name}: the function must not use values of an outer trace; pass them as operands."
         )
     if axes_in(body):
         raise TypeError(
-            "reduce: the function must not use collectives, as it runs in no order that is known."
+            f"{name}: the function must not use collectives, as it runs in no order that is known."
         )
     if asks := _host_calls(body):
         raise TypeError(
-            f"reduce: the function must not call the host, here with {', '.join(asks)}: it runs in "
+            f"{name}: the function must not call the host, here with {', '.join(asks)}: it runs in "
             "no order, and any number of times. Use `scan`, or call the host with the result."
         )
     return body
@@ -259,11 +266,11 @@ def _reduce_one(x: Any, start: Any, computation: Any, dimensions: Any, tree: Any
     return found
 
 
-def _start(value: Any, t: ArrayType) -> Any:
+def start_of(value: Any, t: ArrayType, name: str) -> Any:
     given = type_of(value)
     if given.dtype != t.dtype and not given.weak_type:
         raise TypeError(
-            f"reduce: an init value must have the operand's dtype {t.dtype}; got "
+            f"{name}: an init value must have the operand's dtype {t.dtype}; got "
             f"{given.str_short(True)}."
         )
     if given.dtype == t.dtype:
@@ -276,21 +283,21 @@ def _host_calls(body: Program) -> list[str]:
     return list(dict.fromkeys(e.op.name for e in walk(body) if e.op.host is not None))
 
 
-def _known(body: Program) -> Op | None:
+def known_fold(body: Program) -> Op | None:
     """The single op that the function is, where a reduction is known for it."""
     if len(body.outputs) != 1 or len(body.equations) != 1:
         return None
     (eqn,) = body.equations
     inputs = list(eqn.inputs)
     same = inputs in ([*body.arguments], [*body.arguments][::-1])
-    if eqn.op not in _KNOWN or not same or any(a.__class__ is Literal for a in inputs):
+    if eqn.op not in KNOWN or not same or any(a.__class__ is Literal for a in inputs):
         return None
     return eqn.op
 
 
 def _reduced_by(op: Op, x: Any, init: Any, start: Any, axes: tuple) -> Any:
     """The reduction by a known op. What it starts from counts once, though it be no identity."""
-    reduction, identity = _KNOWN[op]
+    reduction, identity = KNOWN[op]
     out = reduction(x, axes=axes)
     dtype = type_of(x).dtype
     if not hasattr(init, "aval"):

@@ -216,7 +216,7 @@ def conv_general_dilated(
         window = map(dilated, [right.shape[d] for d in numbers.rhs_spec[2:]], rhs_holes)
         pads = tuple(padtype_to_pads(shape, [*window], strides, padding))
     else:
-        pads = _pairs(padding, "conv_general_dilated")
+        pads = pairs(padding, "conv_general_dilated")
     precision = canonical_precision(precision)
     if precision is not None and not isinstance(precision, tuple):
         raise ValueError(
@@ -238,7 +238,8 @@ def conv_general_dilated(
     return ops.conv_general_dilated(lhs, rhs, **how)
 
 
-def _pairs(padding: Any, name: str) -> Pairs:
+def pairs(padding: Any, name: str) -> Pairs:
+    """Padding as users give it."""
     try:
         return tuple([(operator.index(low), operator.index(high)) for low, high in padding])
     except (TypeError, ValueError):
@@ -365,7 +366,7 @@ def conv_general_dilated_patches(
         space = [*map(dilated, space, holes)]
         rows = padtype_to_pads(space, [*map(dilated, window, rhs_holes)], strides, padding)
     else:
-        rows = _pairs(padding, "conv_general_dilated_patches")
+        rows = pairs(padding, "conv_general_dilated_patches")
     ones = (1, 1)
     taken = Window((*ones, *window), (*ones, *strides), ((0, 0), (0, 0), *rows),
                    (*ones, *holes), (*ones, *rhs_holes))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.ops.basis import ints
 from shardwise._src.ops.convolution import parameters_text
 from shardwise._src.ops.gather_rules import attribute, clamped, flag
@@ -190,22 +192,67 @@ class Instructions:
         )
 
     def reduce_window(
-        self, body: Callable, x: str, t: ArrayType, identity: Any, sizes: Sequence[int],
-        padding: Sequence[tuple[int, int]],
+        self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
+        window: Any,
+    ) -> list[str]:
+        """The folds of all windows (`ops.pooling.Window`); the others as of `reduce_by`.
+
+        What is no element of the operand is left out of them. XLA error `cut-windows`: padding that
+        cuts off, which is a slice before.
+        """
+        inits = [
+            v if isinstance(v, str) else self.scalar(v, t.dtype)
+            for v, t in zip(identities, ins, strict=True)
+        ]
+        counts = window.counts(ins[0].shape)
+        bounds, window = window.cut(ins[0].shape)
+        if any(a >= b for a, b in bounds):
+            outs = [(array_type((), t.dtype), array_type(counts, t.dtype)) for t in ins]
+            return [
+                self.let(f"stablehlo.broadcast_in_dim {x}, dims = [] : ({self.ty(t)}) -> "
+                         f"{self.ty(out)}") for x, (t, out) in zip(inits, outs, strict=True)
+            ]
+        shape = tuple([b - a for a, b in bounds])
+        if shape != ins[0].shape:
+            starts, limits = zip(*bounds, strict=True)
+            xs = [self.slice(x, t, starts, limits) for x, t in zip(xs, ins, strict=True)]
+            ins = [array_type(shape, t.dtype) for t in ins]
+        scalars = [array_type((), t.dtype) for t in ins]
+        types = ", ".join(map(self.ty, [*ins, *scalars]))
+        outs = ", ".join([self.ty(array_type(counts, t.dtype)) for t in ins])
+        return self.lets(
+            f'"stablehlo.reduce_window"({", ".join([*xs, *inits])}) <{{base_dilations = '
+            f"{_numbers(window.base_dilation)}, padding = {_pairs(window.padding)}, "
+            f"window_dilations = {_numbers(window.window_dilation)}, window_dimensions = "
+            f"{_numbers(window.sizes)}, window_strides = {_numbers(window.strides)}}}> "
+            f"{self.binary_region(ins, body)} : ({types}) -> ({outs})", len(ins),
+        )
+
+    def select_and_scatter(
+        self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
     ) -> str:
-        """The folds of all windows, at every place; body and identity as in `reduce_by`."""
-        rows = zip(t.shape, sizes, padding, strict=True)
-        shape = tuple([n + low + high - size + 1 for n, size, (low, high) in rows])
-        init = self.scalar(identity, t.dtype)
-        ones = ", ".join("1" for _ in sizes)
-        reach = [list(row) for row in padding]
-        scalar = self.ty(array_type((), t.dtype))
+        """`t` added where windows of `x` have their largest, or smallest, element."""
+
+        def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
+            ty, direction = e.ty(types[0]), "GE" if largest else "LE"
+            first, odd = (
+                e.let(f"stablehlo.compare {kind}, {x}, {z} : ({ty}, {ty}) -> tensor<i1>")
+                for kind, z in ((direction, y), ("NE", x))
+            )
+            return [e.let(f"stablehlo.or {first}, {odd} : tensor<i1>")]
+
+        def added(e: Any, types: Any, x: str, y: str) -> list[str]:
+            return [e.let(f"stablehlo.add {x}, {y} : {e.ty(types[0])}")]
+
+        select = self.binary_region(ins[1:], chosen, [array_type((), np.dtype(bool))])
+        regions = f"{select[:-1]}, {self.binary_region(ins[:1], added)[1:]}"
+        scalar = array_type((), ins[0].dtype)
+        types = ", ".join([self.ty(k) for k in (ins[1], ins[0], scalar)])
         return self.let(
-            f'"stablehlo.reduce_window"({x}, {init}) <{{base_dilations = array<i64: {ones}>, '
-            f"padding = dense<{reach}> : tensor<{t.ndim}x2xi64>, window_dilations = "
-            f"array<i64: {ones}>, window_dimensions = array<i64: {', '.join(map(str, sizes))}>, "
-            f"window_strides = array<i64: {ones}>}}> {self.binary_region((t,), body)} : "
-            f"({self.ty(t)}, {scalar}) -> {self.ty(array_type(shape, t.dtype))}"
+            f'"stablehlo.select_and_scatter"({x}, {t}, {self.scalar(0, ins[0].dtype)}) <{{padding '
+            f"= {_pairs(window.padding)}, window_dimensions = {_numbers(window.sizes)}, "
+            f"window_strides = {_numbers(window.strides)}}}> {regions} : ({types}) -> "
+            f"{self.ty(out)}"
         )
 
     def convolution(
@@ -246,8 +293,13 @@ class Instructions:
             f"{flag(unique_indices)}}}> {region} : ({types}) -> {self.ty(ins[0])}"
         )
 
-    def binary_region(self, types: Sequence[ArrayType], body: Callable) -> str:
-        """`({ ^bb0(...): ... })`: a body that takes two scalars for each of the types."""
+    def binary_region(
+        self, types: Sequence[ArrayType], body: Callable, outs: Sequence[ArrayType] | None = None
+    ) -> str:
+        """`({ ^bb0(...): ... })`: a body that takes two scalars for each of the types.
+
+        outs: the types of what it gives, if it is not one for each.
+        """
         scalars = [array_type((), t.dtype) for t in types]
         names = [self.fresh() for _ in range(2 * len(scalars))]
 
@@ -255,9 +307,19 @@ class Instructions:
             outside, self.hoisted = self.hoisted, {}  # nothing of the function is seen in here
             results = body(self, scalars, *names)
             self.hoisted = outside
-            kinds = ", ".join(map(self.ty, scalars))
+            kinds = ", ".join(map(self.ty, outs or scalars))
             self.lines.append(f"stablehlo.return {', '.join(results)} : {kinds}")
 
         pairs = zip(names, scalars * 2, strict=True)
         given = ", ".join(f"{n}: {self.ty(s)}" for n, s in pairs)
         return f"({{\n^bb0({given}):\n{self.region(write)}\n}})"
+
+
+def _numbers(values: Sequence[int]) -> str:
+    """A list of integers as an attribute."""
+    return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
+
+
+def _pairs(rows: Sequence[Sequence[int]]) -> str:
+    text = f"{[list(row) for row in rows]}" if rows else ""
+    return f"dense<{text}> : tensor<{len(rows)}x2xi64>"

@@ -6,6 +6,7 @@ errors that it names, which docs/values.md shows with a program each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,12 +21,13 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.ops.index import GatherDimensionNumbers, gather
 from shardwise._src.ops.logical import bitwise_and, ge, lt, select_n
+from shardwise._src.ops.pooling import scattered, windowed
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_float
 
-MAX_PRODUCTS = 128  # that are written one by one
+MAX_PRODUCTS = 128  # or slices, that are written one by one
 
 
 class Mended(Emitter):
@@ -213,13 +215,31 @@ class Mended(Emitter):
         return self.lets(f"stablehlo.optimization_barrier {', '.join(found)} : {kinds}", 2)[:1]
 
     def reduce_window(
-        self, body: Callable, x: str, t: ArrayType, identity: Any, sizes: Sequence[int],
-        padding: Sequence[tuple[int, int]],
-    ) -> str:
-        """XLA error `shared-halo`: two windows over one operand, with different identities."""
+        self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
+        window: Any,
+    ) -> list[str]:
+        """XLA errors `shared-halo`: two windows over one operand, with different identities; and
+        `split-windows`: with holes along split dimensions.
+        """
         if JAXLIB < (0, 12):
-            x = self.apart(x, t)
-        return super().reduce_window(body, x, t, identity, sizes, padding)
+            xs = [self.apart(x, t) for x, t in zip(xs, ins, strict=True)]
+        dims = windowed(window) if window.is_holed() else []
+        xs = [self.whole(x, t, dims) for x, t in zip(xs, ins, strict=True)]
+        found = super().reduce_window(body, xs, ins, identities, window)
+        counts = window.counts(ins[0].shape)
+        outs = [array_type(counts, t.dtype) for t in ins]
+        return [self.whole(x, t, dims) for x, t in zip(found, outs, strict=True)]
+
+    def select_and_scatter(
+        self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
+    ) -> str:
+        """XLA error `split-windows`: small ones are slices and pads, of others nothing is split."""
+        if math.prod(window.sizes) <= MAX_PRODUCTS:
+            return self.via(scattered, ins, t, x, largest=largest, window=window)[0]
+        dims = windowed(window)
+        t, x = self.whole(t, ins[0], dims), self.whole(x, ins[1], dims)
+        found = super().select_and_scatter(t, x, ins, out, largest, window)
+        return self.whole(found, out, dims)
 
     def convolution(
         self, x: str, y: str, ins: Sequence[ArrayType], out: ArrayType, p: dict[str, Any]

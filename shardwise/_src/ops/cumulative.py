@@ -25,6 +25,7 @@ from shardwise._src.ops.families import (
     check_domain,
     lit,
 )
+from shardwise._src.ops.pooling import Window
 from shardwise._src.ops.reduce import body_of
 from shardwise._src.ops.shape import along, concatenate, pad, rev, slice_in_dim
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -77,9 +78,11 @@ def cumulative(
             return x
         n = t.shape[axis]
         reach = (0, n - 1) if reverse else (n - 1, 0)
-        sizes = [n if d == axis else 1 for d in range(t.ndim)]
-        padding = [reach if d == axis else (0, 0) for d in range(t.ndim)]
-        return e.reduce_window(body, x, t, identity(t.dtype), sizes, padding)
+        ones = (1,) * t.ndim
+        sizes = tuple([n if d == axis else 1 for d in range(t.ndim)])
+        padding = tuple([reach if d == axis else (0, 0) for d in range(t.ndim)])
+        window = Window(sizes, ones, padding, ones, ones)
+        return e.reduce_window(body, [x], ins, [identity(t.dtype)], window)[0]
 
     def jvp(op: Op, primals: Any, tangents: Any, *, axis: int, reverse: bool = False) -> Pair:
         out = op(primals[0], axis=axis, reverse=reverse)

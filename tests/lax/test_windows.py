@@ -1,0 +1,153 @@
+"""`reduce_window` against jax's, its derivatives and maps, and its mistakes."""
+
+import operator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise.sharding import AxisType, Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
+from tests.helpers.same_as_jax import close
+from tests.helpers.sampling import sampled
+
+X = np.random.default_rng(0).permutation(56).reshape(7, 8).astype(np.float32)
+FOLDS = {
+    "sum": (0.0, lambda lib: lib.lax.add), "max": (-np.inf, lambda lib: lib.lax.max),
+    "min": (np.inf, lambda lib: lib.lax.min), "product": (1.0, lambda lib: lib.lax.mul),
+    "sum from 2": (2.0, lambda lib: lib.lax.add), "operator": (0.0, lambda lib: operator.add),
+    "both": (0.0, lambda lib: lambda a, b: a + b + a * b),
+}
+WINDOWS = [
+    ((2, 2), None, "VALID", None, None), ((3, 2), (2, 1), "SAME", None, None),
+    ((2, 3), (1, 2), ((1, 0), (2, 1)), None, (2, 1)),
+    ((2, 2), None, ((1, 1), (0, 2)), (2, 1), None),
+    ((1, 8), None, ((0, 0), (7, 0)), None, None),
+]
+
+
+@pytest.mark.parametrize("window", sampled(WINDOWS, 1 / 3))
+@pytest.mark.parametrize("name", FOLDS)
+def test_like_jax(name, window):
+    init, of = FOLDS[name]
+    x = 1 + X / 56 if name in ("product", "both") else X
+
+    def run(lib):
+        f = lambda x: lib.lax.reduce_window(x, init, of(lib), *window)  # noqa: E731
+        return lib.jit(lambda x: (f(x), lib.vmap(f, 2)(lib.numpy.stack([x, -x], 2))))(x)
+
+    close(sw.tree.map(np.asarray, run(sw)), run(jax))
+    f = lambda x: lax.reduce_window(x, init, of(sw), *window)  # noqa: E731
+    out, pull = sw.vjp(f, x)
+    _, moved = sw.jvp(f, (x,), (np.cos(x),))
+    (back,) = pull(np.sin(out))
+    np.testing.assert_allclose(np.vdot(moved, np.sin(out)), np.vdot(back, np.cos(x)), rtol=1e-3)
+    if window[3:] == (None, None) and name != "both":  # jax has no others
+        g = lambda x: jax.lax.reduce_window(x, init, of(jax), *window)  # noqa: E731
+        np.testing.assert_allclose(moved, jax.jvp(g, (x,), (np.cos(x),))[1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "product"])
+@pytest.mark.parametrize("window", sampled(WINDOWS, 1 / 3))
+def test_split_as_on_one_device(name, window):
+    init, of = FOLDS[name]
+    x = 1 + X / 56
+
+    def run(x):
+        out, pull = sw.vjp(lambda x: lax.reduce_window(x, init, of(sw), *window), x)
+        return (out, *pull(sw.numpy.cos(out)))
+
+    wanted = sw.jit(run)(x)
+    mesh = Mesh(np.array(sw.devices()[:4]), ("x",))
+    for spec, to in ((P("x"), P(None, "x")), (P(None, "x"), P()), (P(), P("x"))):
+        places = NamedSharding(mesh, spec), NamedSharding(mesh, to)
+        found = sw.jit(run, out_shardings=places[1])(sw.device_put(x, places[0]))
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_several_operands_and_maps_of_starts():
+    def largest(lib):
+        def pick(a, b):
+            keep = a[0] >= b[0]
+            return tuple(lib.numpy.where(keep, p, q) for p, q in zip(a, b, strict=True))
+
+        places = np.arange(56, dtype=np.int32).reshape(7, 8)
+        return lib.lax.reduce_window((X, places), (-np.inf, np.int32(-1)), pick, (2, 2), (2, 2))
+
+    close(sw.tree.map(np.asarray, largest(sw)), largest(jax))
+
+    starts = np.array([0.5, 2], np.float32)
+    f = sw.vmap(lambda s: lax.reduce_window(X, s, lax.mul, (2, 1), (1, 1), "SAME"))
+    one = [lax.reduce_window(X, s, lax.mul, (2, 1), (1, 1), "SAME") for s in starts]
+    np.testing.assert_allclose(f(starts), np.stack(one))
+
+
+def test_equals_and_nan():
+    x = np.array([1, 1, np.nan, np.nan, -np.inf, -np.inf], np.float32)
+    f = lambda x: lax.reduce_window(x, -np.inf, lax.max, (2,), (2,))  # noqa: E731
+    out, pull = sw.vjp(f, x)
+    np.testing.assert_array_equal(out, [1, np.nan, -np.inf])
+    assert pull(np.ones(3, np.float32))[0].tolist() == [1, 0, 1, 0, 1, 0]
+    moved = sw.jvp(f, (x,), (np.arange(6, dtype=np.float32),))[1]
+    assert moved.tolist() == [0, 2, 4]
+    pairs = np.array([3, 1, 4, 1, 5, 9], np.float32)
+    second = sw.jit(sw.hessian(lambda x: (f(x) ** 3).sum()))(pairs)
+    np.testing.assert_allclose(np.diag(second), [18, 0, 24, 0, 0, 54])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "bool", "float16", "bfloat16", "complex64"])
+def test_dtypes(dtype):
+    x = jnp.asarray(X[:4, :4] % 5).astype(dtype)
+    for name in ("add", "max"):
+        if (dtype, name) in (("complex64", "max"), ("bool", "add")):  # jax has none
+            continue
+        start = np.zeros((), x.dtype)[()]
+        found = lax.reduce_window(np.asarray(x), start, getattr(lax, name), (2, 2), (1, 1), "SAME")
+        wanted = jax.lax.reduce_window(x, start, getattr(jax.lax, name), (2, 2), (1, 1), "SAME")
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
+
+
+def test_shapes_and_shardings_in_types():
+    args = (7, 8), (3, 2), (2, 1), ((1, 0), (0, 0)), (1, 2), (2, 1)
+    assert lax.reduce_window_shape_tuple(*args) == jax.lax.reduce_window_shape_tuple(*args)
+    mesh = Mesh(np.array(sw.devices()[:4]), ("x",), (AxisType.Explicit,))
+    with sw.set_mesh(mesh):
+        x = sw.device_put(X.T.copy(), P("x"))
+        out = lax.reduce_window(x, 0.0, lax.add, (2, 2), (2, 1), "SAME")
+        assert sw.typeof(out).str_short(True) == "f32[4@x,7]"
+        slope = sw.grad(lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 2)).sum())(x)
+        assert sw.typeof(slope).str_short(True) == "f32[8@x,7]"
+
+
+@pytest.mark.parametrize(("args", "text"), [
+    ((X, 0.0, lax.add, (2,)),
+     "reduce_window: a window has a size, stride and dilation for each of the 2 dimensions of the "
+     "operand; got (2,), (1,) and (1,)."),
+    ((X, 0.0, lax.add, (2,), None, ((0, 0),)),
+     "[reduce_window_sum] a window has a size, stride, padding and dilations for each of the 2 "
+     "dimensions of f32[7,8]; got Window(sizes=(2,), strides=(1,), padding=((0, 0),), "
+     "base_dilation=(1,), window_dilation=(1,))."),
+    ((X, 0.0, lax.add, (2, 0), None, ((0, 0), (0, 0))),
+     "[reduce_window_sum] sizes of a window must be positive; got Window(sizes=(2, 0), "
+     "strides=(1, 1), padding=((0, 0), (0, 0)), base_dilation=(1, 1), window_dilation=(1, 1))."),
+    ((X, 0.0, lax.add, (2, 2), None, ((-8, 0), (0, 0))),
+     "[reduce_window_sum] padding ((-8, 0), (0, 0)) cuts off more than there is of f32[7,8]."),
+    ((X, np.int32(0), lax.add, (2, 2)),
+     "reduce_window: an init value must have the operand's dtype float32; got i32[]."),
+    ((X, 0.0, lambda a, b: (a, b), (2, 2)),
+     "reduce_window: the function must return a tree like its arguments, PyTreeDef(*); got "
+     "PyTreeDef((*, *))."),
+    ((X, (0.0,), lax.add, (2, 2)),
+     "reduce_window: operand and init_value must be trees alike; got PyTreeDef(*) and "
+     "PyTreeDef((*,))."),
+    ((X, 0.0, lax.add, (2, 2), None, "FULL"),
+     "padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'FULL'."),
+])
+def test_mistakes(args, text):
+    assert message((TypeError, ValueError), lax.reduce_window, *args) == text
