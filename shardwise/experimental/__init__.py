@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shardwise.experimental import pjit as pjit
     from shardwise.experimental import random as random
     from shardwise.experimental import shard_map as shard_map
+    from shardwise.experimental import sparse as sparse
     from shardwise.experimental import state as state
 
 lazy_names(__name__)

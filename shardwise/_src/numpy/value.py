@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 def _other_way(fun: Any, x: Any, y: Any, error: Exception) -> Any:
     """What an operator gives after an error: with an operand of another library converted.
 
-    Gives way where the operand is nothing that functions take. None where the error was about
-    something else, and is to be raised.
+    Gives way where the operand is nothing that functions take, or asks for it as NumPy's protocol
+    says. None where the error was about something else, and is to be raised.
     """
+    if any([getattr(v, "__array_ufunc__", 0) is None for v in (x, y)]):
+        return NotImplemented
     if not isinstance(error, TypeError):
         return None
     new_x, new_y = known(x), known(y)

@@ -1,0 +1,303 @@
+"""`JAXSparse`, what all sparse arrays share, and `Stored`: elements with their coordinates.
+
+A `Stored` array of shape (*batch, *sparse, *dense) holds, for each place in the batch dimensions,
+nse blocks of the dense ones, each with its coordinates along the sparse ones:
+
+    data:    (*batch, nse, *dense)
+    indices: (*batch, nse, number of sparse dimensions)
+
+Batch dimensions of either may be 1, for the same everywhere. The shape of the batch is taken from
+the arrays, so that `vmap` over batch dimensions takes and gives sparse arrays as any pytrees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shardwise._src.api.placement import block_until_ready
+from shardwise._src.api.vmap import vmap
+from shardwise._src.numpy.creation import asarray, full, zeros
+from shardwise._src.numpy.ranges import arange
+from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.shapes import broadcast_to
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.dtypes import is_integer
+
+Shape = tuple[int, ...]
+
+
+class SparseEfficiencyError(ValueError):
+    """A layout would store many zeros."""
+
+
+class SparseEfficiencyWarning(UserWarning):
+    """A layout stores many zeros."""
+
+
+class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
+    """For programs that catch it: nothing here calls cuSPARSE."""
+
+
+class JAXSparse:
+    """Base class of sparse arrays: pytrees whose first leaf is `data`."""
+
+    data: Any
+    shape: Any
+    fields: tuple[str, ...] = ("data",)
+    __hash__: Any = None
+    __array_ufunc__ = None  # NumPy's arrays leave binary operators to us
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.data.dtype
+
+    @property
+    def nse(self) -> int:
+        """How many elements are stored, in each batch."""
+        return self.data.shape[0]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def T(self) -> Any:
+        return self.transpose()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def _words(self) -> str:
+        return f"{self.dtype}{list(self.shape)}, nse={self.nse}"
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        try:
+            text = f"{name}({self._words()})"
+        except Exception:  # its leaves are no arrays
+            return f"{name}(<invalid>)"
+        return f"{type(self.data).__name__}[{text}]" if isinstance(self.data, Tracer) else text
+
+    def _static(self) -> Any:
+        return self.shape
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        return tuple([getattr(self, f) for f in self.fields]), self._static()
+
+    def block_until_ready(self) -> Any:
+        block_until_ready(self.tree_flatten()[0])
+        return self
+
+    def transpose(self, axes: Sequence[int] | None = None) -> Any:
+        self._refuse("transpose")
+
+    def todense(self) -> Any:
+        self._refuse("todense")
+
+    def sum(self, *args: Any, **kwargs: Any) -> Any:
+        self._refuse("sum")
+
+    def with_data(self, data: Any) -> Any:
+        """The same places with other elements."""
+        children, static = self.tree_flatten()
+        return type(self).tree_unflatten(static, (data, *children[1:]))
+
+    @classmethod
+    def tree_unflatten(cls, aux_data: Any, children: Sequence[Any]) -> Any:
+        new = object.__new__(cls)
+        for name, child in zip(cls.fields, children, strict=True):
+            setattr(new, name, child)
+        new.shape = aux_data
+        return new
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise NotImplementedError(
+            f"{type(self).__name__}.{what}: there is none. A BCOO array has it; `todense` gives "
+            "the whole array."
+        )
+
+
+class Stored(JAXSparse):
+    """Elements with their coordinates; see the module's text.
+
+    indices_sorted, unique_indices: promises about the rows of `indices`.
+    """
+
+    fields = ("data", "indices")
+    indices: Any
+
+    def __init__(
+        self, args: tuple[Any, Any], *, shape: Sequence[int], indices_sorted: bool = False,
+        unique_indices: bool = False,
+    ):
+        self.data, self.indices = data, indices = [asarray(x) for x in args]
+        whole = tuple([index(n) for n in shape])
+        name = type(self).__name__
+        if indices.ndim < 2 or not is_integer(indices.dtype):
+            raise ValueError(
+                f"{name}: indices must be integers of shape (*batch, nse, sparse); got "
+                f"{indices.dtype} of shape {indices.shape}."
+            )
+        batch, places = indices.ndim - 2, indices.shape[-1]
+        dense = whole[batch + places :]
+        fit = all(n in (1, m) for x in (data, indices)
+                  for n, m in zip(x.shape[:batch], whole, strict=False))
+        if batch + places > len(whole) or not fit or data.shape[batch:] != (self.nse, *dense):
+            raise ValueError(
+                f"{name}: data of shape {data.shape} and indices of shape {indices.shape} do not "
+                f"fit the shape {whole}: they are (*batch, nse, *dense) and (*batch, nse, sparse) "
+                "for a shape (*batch, *sparse, *dense)."
+            )
+        self._set(whole[batch:], indices_sorted, unique_indices)
+        if self.shape != whole:
+            self.data = broadcast_to(data, whole[:batch] + data.shape[batch:])
+
+    def _set(self, tail: Shape, indices_sorted: bool, unique_indices: bool) -> None:
+        self.tail, self.indices_sorted = tail, indices_sorted
+        self.unique_indices = unique_indices
+
+    @property
+    def shape(self) -> Shape:  # pyright: ignore[reportIncompatibleVariableOverride]
+        n = self.n_batch
+        return np.broadcast_shapes(self.data.shape[:n], self.indices.shape[:n]) + self.tail
+
+    @property
+    def nse(self) -> int:
+        return self.indices.shape[-2]
+
+    @property
+    def n_batch(self) -> int:
+        return self.indices.ndim - 2
+
+    @property
+    def n_sparse(self) -> int:
+        return self.indices.shape[-1]
+
+    @property
+    def n_dense(self) -> int:
+        return self.data.ndim - 1 - self.n_batch
+
+    def _words(self) -> str:
+        counts = [("n_batch", self.n_batch), ("n_dense", self.n_dense)]
+        return super()._words() + "".join([f", {name}={n}" for name, n in counts if n])
+
+    def _static(self) -> Any:
+        return self.tail, self.indices_sorted, self.unique_indices
+
+    @classmethod
+    def tree_unflatten(cls, aux_data: Any, children: Sequence[Any]) -> Any:
+        new = object.__new__(cls)
+        new.data, new.indices = children
+        new._set(*aux_data)
+        return new
+
+    def made(
+        self, data: Any, indices: Any, shape: Sequence[int], sorted: bool = False,
+        unique: bool = False,
+    ) -> Any:
+        """Another array of this class."""
+        return type(self)(
+            (data, indices), shape=shape, indices_sorted=sorted, unique_indices=unique
+        )
+
+    def split(self, shape: Sequence[int] | None = None) -> tuple[Shape, Shape, Shape]:
+        """The batch, sparse and dense parts of the shape, or of what else has such parts."""
+        given = tuple(self.shape if shape is None else shape)
+        a, b = self.n_batch, self.n_batch + self.n_sparse
+        return given[:a], given[a:b], given[b:]
+
+    def whole(self) -> tuple[Any, Any]:
+        """Data and indices for each place in the batch."""
+        batch, n = self.split()[0], self.n_batch
+        data, indices = self.data, self.indices
+        if data.shape[:n] != batch:
+            data = broadcast_to(data, batch + data.shape[n:])
+        if indices.shape[:n] != batch:
+            indices = broadcast_to(indices, batch + indices.shape[n:])
+        return data, indices
+
+
+def coordinates(indices: Any) -> tuple[Any, ...]:
+    """Of each stored element, along each batch and sparse dimension: arrays (*batch, nse)."""
+    *batch, nse, places = indices.shape
+    shape = (*batch, nse)
+    first = [
+        broadcast_to(arange(n, dtype=indices.dtype).reshape((n,) + (1,) * (len(batch) - i)), shape)
+        for i, n in enumerate(batch)
+    ]
+    return (*first, *[indices[..., i] for i in range(places)])
+
+
+def columns(indices: Any) -> tuple[Any, ...]:
+    return tuple([indices[..., i] for i in range(indices.shape[-1])])
+
+
+def read(x: Any, at: tuple[Any, ...], fill: Any = 0) -> Any:
+    """`x[at]`, `fill` out of bounds."""
+    if 0 in x.shape:
+        return full((*at[0].shape, *x.shape[len(at) :]), fill, x.dtype)
+    return x.at[at].get(mode="fill", fill_value=fill, wrap_negative_indices=False)
+
+
+def taken(x: Any, indices: Any, fill: Any = 0) -> Any:
+    """What an array holds at the places of stored elements: their data."""
+
+    def one(x: Any, i: Any) -> Any:
+        return read(x, columns(i), fill) if i.shape[1] else broadcast_to(x, (len(i), *x.shape))
+
+    return each(one, indices.ndim - 2)(x, indices)
+
+
+def scattered(data: Any, indices: Any, shape: Sequence[int]) -> Any:
+    """The array of such a shape with stored elements added up in their places."""
+    n = indices.ndim - 2
+    tail = tuple(shape)[n:]
+
+    def one(d: Any, i: Any) -> Any:
+        if not i.shape[1]:
+            return d.sum(0, dtype=d.dtype)
+        return added(zeros(tail, d.dtype), columns(i), d)
+
+    return each(one, n)(data, indices)
+
+
+def added(x: Any, at: tuple[Any, ...], values: Any) -> Any:
+    """`x[at] += values`, where in bounds; of booleans, whether any is true."""
+    if 0 in x.shape:
+        return x
+    put = x.at[at].max if x.dtype == bool else x.at[at].add
+    return put(values, mode="drop", wrap_negative_indices=False)
+
+
+def masked(data: Any, keep: Any) -> Any:
+    """`data` where `keep`, of leading dimensions, holds; else 0."""
+    keep = keep.reshape(keep.shape + (1,) * (data.ndim - keep.ndim))
+    return where(keep, data, zeros((), data.dtype))
+
+
+def each(fun: Callable, times: int, **axes: Any) -> Callable:
+    """`fun` over leading dimensions."""
+    for _ in range(times):
+        fun = vmap(fun, **axes)
+    return fun
+
+
+def sizes_like(sizes: Sequence[int], indices: Any) -> Any:
+    """Sizes as an array of the dtype of indices: the place out of bounds."""
+    return asarray(np.asarray(sizes, indices.dtype))
+
+
+def grid(sizes: Sequence[int], dtype: Any) -> Any:
+    """All places of a shape, in order: (number of them, number of dimensions)."""
+    columns = np.meshgrid(*[np.arange(n) for n in sizes], indexing="ij")
+    found = np.stack(columns, -1) if columns else np.zeros((1, 0))
+    return asarray(found.reshape(math.prod(sizes), len(sizes)).astype(dtype))

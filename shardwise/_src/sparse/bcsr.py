@@ -1,0 +1,243 @@
+"""`BCSR`: batched matrices by rows: the columns of stored elements, and where each row begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.numpy.contractions import matmul
+from shardwise._src.numpy.creation import asarray, zeros
+from shardwise._src.numpy.joining import concatenate, stack
+from shardwise._src.numpy.ranges import arange
+from shardwise._src.numpy.scans import cumsum
+from shardwise._src.numpy.shapes import broadcast_to
+from shardwise._src.numpy.sorting import searchsorted
+from shardwise._src.sparse.base import JAXSparse, added, each
+from shardwise._src.sparse.bcoo import BCOO, operators
+from shardwise._src.sparse.entries import extracted
+from shardwise._src.sparse.products import bcoo_dot_general
+from shardwise._src.sparse.shapes import bcoo_broadcast_in_dim, bcoo_concatenate
+from shardwise._src.sparse.sparsify import sparsify
+from shardwise._src.tree.registration import register_pytree_node_class
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
+from shardwise._src.types.dtypes import is_integer
+
+
+@register_pytree_node_class
+class BCSR(JAXSparse):
+    """An array of shape (*batch, rows, columns, *dense), of which `nse` elements (or blocks of the
+    dense dimensions) are stored for each place in the batch.
+
+    Args:
+      args: data of shape (*batch, nse, *dense), columns of shape (*batch, nse), and for each row
+        where its elements begin: integers of shape (*batch, rows + 1). Elements behind the last
+        row are left out.
+      indices_sorted, unique_indices: promises about places.
+    """
+
+    fields = ("data", "indices", "indptr")
+    indices: Any
+    indptr: Any
+
+    def __init__(
+        self, args: tuple[Any, Any, Any], *, shape: Sequence[int], indices_sorted: bool = False,
+        unique_indices: bool = False,
+    ):
+        self.data, self.indices, self.indptr = data, indices, indptr = [asarray(x) for x in args]
+        whole = tuple([index(n) for n in shape])
+        n = indices.ndim - 1
+        fit = all(a in (1, b) for x in (data, indices, indptr)
+                  for a, b in zip(x.shape[:n], whole, strict=False))
+        if not (
+            fit and is_integer(indices.dtype) and is_integer(indptr.dtype) and len(whole) > n + 1
+            and data.shape[n:] == (indices.shape[-1], *whole[n + 2 :])
+            and indptr.shape[n:] == (whole[n] + 1,)
+        ):
+            raise ValueError(
+                f"BCSR: data of shape {data.shape}, indices of shape {indices.shape} and indptr of "
+                f"shape {indptr.shape} do not fit the shape {whole}: they are (*batch, nse, "
+                "*dense), (*batch, nse) and (*batch, rows + 1) for (*batch, rows, columns, *dense)."
+            )
+        self._rest = whole[n:], indices_sorted, unique_indices
+        if self.shape != whole:
+            self.data = broadcast_to(data, whole[:n] + data.shape[n:])
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        n = self.n_batch
+        parts = [x.shape[:n] for x in (self.data, self.indices, self.indptr)]
+        return np.broadcast_shapes(*parts) + self._rest[0]
+
+    indices_sorted = property(lambda self: self._rest[1])
+    unique_indices = property(lambda self: self._rest[2])
+
+    @property
+    def nse(self) -> int:
+        return self.indices.shape[-1]
+
+    @property
+    def n_batch(self) -> int:
+        return self.indices.ndim - 1
+
+    @property
+    def n_sparse(self) -> int:
+        return 2
+
+    @property
+    def n_dense(self) -> int:
+        return self.data.ndim - 1 - self.n_batch
+
+    def _words(self) -> str:
+        counts = [("n_batch", self.n_batch), ("n_dense", self.n_dense)]
+        return super()._words() + "".join([f", {name}={n}" for name, n in counts if n])
+
+    def _static(self) -> Any:
+        return self._rest
+
+    @classmethod
+    def tree_unflatten(cls, aux_data: Any, children: Sequence[Any]) -> BCSR:
+        new = object.__new__(cls)
+        new.data, new.indices, new.indptr = children
+        new._rest = aux_data
+        return new
+
+    @classmethod
+    def fromdense(
+        cls, mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = np.int32,
+        n_dense: int = 0, n_batch: int = 0,
+    ) -> BCSR:
+        """The elements of a dense array that are not zero; see `bcoo_fromdense`."""
+        found = BCOO.fromdense(
+            mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch
+        )
+        return cls.from_bcoo(found)
+
+    @classmethod
+    def from_scipy_sparse(
+        cls, mat: Any, *, index_dtype: DTypeLike | None = None, n_dense: int = 0, n_batch: int = 0
+    ) -> BCSR:
+        """A matrix of `scipy.sparse`."""
+        if n_dense or n_batch:
+            raise NotImplementedError("BCSR.from_scipy_sparse: n_dense and n_batch must be 0.")
+        mat, kind = mat.tocsr(), index_dtype or np.int32
+        args = mat.data, mat.indices.astype(kind), mat.indptr.astype(kind)
+        return cls(args, shape=mat.shape)
+
+    @classmethod
+    def from_bcoo(cls, arr: BCOO) -> BCSR:
+        """The same array by rows; it has two sparse dimensions."""
+        if arr.n_sparse != 2:
+            raise NotImplementedError(f"BCSR.from_bcoo: 2 sparse dimensions, not {arr.n_sparse}.")
+        if not arr.indices_sorted:
+            arr = arr.sort_indices()
+        data, indices = arr.whole()
+        rows = arr.shape[arr.n_batch]
+
+        def begins(i: Any) -> Any:
+            counts = added(zeros(rows, indices.dtype), (i,), 1)
+            return concatenate([zeros(1, indices.dtype), cumsum(counts).astype(indices.dtype)])
+
+        indptr = each(begins, arr.n_batch)(indices[..., 0])
+        return cls(
+            (data, indices[..., 1], indptr), shape=arr.shape, indices_sorted=arr.indices_sorted,
+            unique_indices=arr.unique_indices,
+        )
+
+    @classmethod
+    def _empty(
+        cls, shape: Sequence[int], *, dtype: Any = None, index_dtype: Any = "int32",
+        n_dense: int = 0, n_batch: int = 0, nse: int = 0,
+    ) -> BCSR:
+        return cls.from_bcoo(BCOO._empty(
+            shape, dtype=dtype, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch, nse=nse
+        ))
+
+    def to_bcoo(self) -> BCOO:
+        """The same array with coordinates."""
+        batch = self.shape[: self.n_batch]
+        indices = broadcast_to(self.indices, (*batch, self.nse))
+        ends = broadcast_to(self.indptr, (*batch, self.indptr.shape[-1]))[..., 1:]
+        count = arange(self.nse, dtype=indices.dtype)
+        rows = each(lambda e: searchsorted(e, count, side="right"), self.n_batch)(ends)
+        return BCOO(
+            (self.data, stack([rows.astype(indices.dtype), indices], -1)), shape=self.shape,
+            indices_sorted=self.indices_sorted, unique_indices=self.unique_indices,
+        )
+
+    def again(self, found: Any) -> Any:
+        """A result that rules on coordinates gave, by rows if it has two sparse dimensions."""
+        return BCSR.from_bcoo(found) if found.n_sparse == 2 else found
+
+    def todense(self) -> Array:
+        """The whole array."""
+        return self.to_bcoo().todense()
+
+    def transpose(self, axes: Sequence[int] | None = None) -> BCSR:
+        """The array with its dimensions in another order; rows and columns may change places."""
+        return BCSR.from_bcoo(self.to_bcoo().transpose(axes))
+
+    def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCSR:
+        """Elements of equal places added up, in order; see `BCOO.sum_duplicates`."""
+        return BCSR.from_bcoo(self.to_bcoo().sum_duplicates(nse, remove_zeros))
+
+    def __getitem__(self, idx: Any) -> Any:
+        return sparsify(lambda x: x[idx])(self)
+
+    __matmul__, __rmatmul__ = operators(matmul)
+
+
+def bcsr_fromdense(
+    mat: ArrayLike, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0,
+    index_dtype: DTypeLike = np.int32,
+) -> BCSR:
+    """The elements of a dense array that are not zero, by rows; see `bcoo_fromdense`."""
+    return BCSR.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
+
+
+def bcsr_todense(mat: BCSR) -> Array:
+    """The whole array of shape `mat.shape`."""
+    return mat.todense()
+
+
+def bcsr_extract(indices: ArrayLike, indptr: ArrayLike, mat: ArrayLike) -> Array:
+    """What a dense array holds at the places of a BCSR, as its data."""
+    mat, columns = asarray(mat), asarray(indices)
+    n = columns.ndim - 1
+    blank = zeros((*columns.shape, *mat.shape[n + 2 :]), mat.dtype)
+    return extracted(BCSR((blank, columns, indptr), shape=mat.shape).to_bcoo().indices, mat)
+
+
+def bcsr_dot_general(
+    lhs: Any, rhs: Array, *, dimension_numbers: Any, precision: Any = None,
+    preferred_element_type: Any = None, out_sharding: Any = None,
+) -> Any:
+    """Sums of products over pairs of dimensions, as `bcoo_dot_general`, whose arguments it has."""
+    args: list[Any] = [x.to_bcoo() if isinstance(x, BCSR) else x for x in (lhs, rhs)]
+    return bcoo_dot_general(
+        *args, dimension_numbers=dimension_numbers, precision=precision,
+        preferred_element_type=preferred_element_type, out_sharding=out_sharding,
+    )
+
+
+def bcsr_broadcast_in_dim(
+    mat: BCSR, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
+) -> BCSR:
+    """As `bcoo_broadcast_in_dim`; new dimensions in front of rows are batch ones."""
+    found = bcoo_broadcast_in_dim(
+        mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions, sharding=sharding
+    )
+    n = broadcast_dimensions[mat.n_batch]
+    return BCSR.from_bcoo(found.update_layout(n_batch=n, on_inefficient=None))
+
+
+def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
+    """As `bcoo_concatenate`."""
+    return BCSR.from_bcoo(bcoo_concatenate([m.to_bcoo() for m in operands], dimension=dimension))
+
+
+def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
+    """Elements of equal places are added up; see `bcoo_sum_duplicates`."""
+    return mat.sum_duplicates(nse, remove_zeros=False)
