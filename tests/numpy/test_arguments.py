@@ -12,6 +12,7 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
 from tests.helpers.meshes import MESH, mesh_of
 from tests.helpers.placed import PLACES
+from tests.helpers.sampling import sampled
 
 RNG = np.random.default_rng(0)
 X = np.array([[0, 0, 3, 0], [0, 5, 0, 0], [0, 0, 0, 0]], np.float32)
@@ -75,8 +76,9 @@ def test_delete_of_unique_places_that_are_traced():
     assert snp.delete(snp.arange(3), np.array([1, 1])).tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("method", ["auto", "compare_all", "binary_search", "sort"])
-@pytest.mark.parametrize("invert", [False, True])
+@pytest.mark.parametrize("method,invert", sampled(
+    [(m, i) for m in ("auto", "compare_all", "binary_search", "sort") for i in (False, True)],
+    1 / 4))
 def test_isin(method, invert):
     x = np.array([[np.nan, -0.0, 3, 7], [np.inf, 1, 0.0, -5]], np.float32)
     for tests in (
@@ -123,6 +125,23 @@ def test_reshape_copies_where_asked():
     )
     fails(ValueError, text, snp.reshape, x, (2, 3), copy=False)
     assert sw.jit(lambda x: snp.reshape(x, (3, 2), copy=True))(x).shape == (3, 2)
+
+
+def test_asarray_copies_where_asked():
+    x, host = snp.arange(4.0), np.zeros(1 << 16, np.float32)
+    assert snp.asarray(x, copy=False) is x and snp.asarray(x, copy=None) is x
+    assert snp.asarray(x, copy=True).unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
+    assert snp.asarray(x, snp.float32, copy=False, device=x.device) is not None
+    host = host[(-host.ctypes.data % 64) // 4 :][:1024]
+    assert snp.asarray(host, copy=False).unsafe_buffer_pointer() == host.ctypes.data
+    for value, shown in (
+        ([1, 2], "[1, 2] of type list"), (3.5, "3.5 of type float"),
+        (x[:2], "Array([0., 1.], dtype=float32) of type Array"),
+    ):
+        text = f"asarray: copy=False cannot be kept for {shown}: it would be copied. Leave copy"
+        fails(ValueError, f"{text} out.", snp.asarray, value, snp.int32, copy=False)
+    with pytest.raises(ValueError, match="cannot be kept for Array"):
+        snp.asarray(x, copy=False, device=sw.devices()[1])
 
 
 def test_meshgrid_has_no_views():

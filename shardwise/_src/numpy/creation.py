@@ -7,6 +7,7 @@ structure are in `ranges`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -240,11 +241,33 @@ def asarray(
     a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: bool | None = None,
     device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """An array of the given value; an array of this library is returned as it is."""
+    """An array of the given value; an array of this library is returned as it is.
+
+    copy: True for memory of the result's own. False for none: the result is `a`, or shares its
+      memory by DLPack, or there is a `ValueError`.
+    """
+    if copy is False:
+        wanted = None if dtype is None else dtype_of(dtype, "asarray")
+        return _shared(a, wanted, device, out_sharding)
     plain = order is None and not copy and device is None and out_sharding is None and is_array(a)
     if plain and (dtype is None or _has_dtype(a, dtype_of(dtype, "asarray"))):
         return itself(a)
     return array(a, dtype, bool(copy), order, device=device, out_sharding=out_sharding)
+
+
+def _shared(x: Any, dtype: Any, device: Any, out_sharding: Any) -> Any:
+    """`x` as an array without a copy."""
+    made = itself(x) if is_array(x) else None
+    if made is None and hasattr(x, "__dlpack__"):
+        with suppress(BufferError):
+            made = ground().from_dlpack(x, device, False)
+    if made is not None and (dtype is None or _has_dtype(made, dtype)) and out_sharding is None:
+        placed = made if device is None else ground().place(made, device)
+        if placed is made or placed.sharding == made.sharding:
+            return placed
+    raise ValueError(
+        f"asarray: copy=False cannot be kept for {shown(x)}: it would be copied. Leave copy out."
+    )
 
 
 def _has_dtype(x: Any, dtype: Any) -> bool:
