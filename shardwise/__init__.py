@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import check_tracer_leaks as check_tracer_leaks
     from shardwise._src.base.config import checking_leaks as checking_leaks
     from shardwise._src.base.config import debug_infs as debug_infs
+    from shardwise._src.base.config import debug_key_reuse as debug_key_reuse
     from shardwise._src.base.config import debug_nans as debug_nans
     from shardwise._src.base.config import default_prng_impl as default_prng_impl
     from shardwise._src.base.config import enable_custom_prng as enable_custom_prng

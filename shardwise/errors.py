@@ -7,6 +7,7 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise._src.base.errors import BroadcastError as BroadcastError
     from shardwise._src.base.errors import ConcretizationTypeError as ConcretizationTypeError
+    from shardwise._src.base.errors import KeyReuseError as KeyReuseError
     from shardwise._src.base.errors import LeakedTracerError as LeakedTracerError
     from shardwise._src.base.errors import (
         NonConcreteBooleanIndexError as NonConcreteBooleanIndexError,

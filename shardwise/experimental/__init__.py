@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from shardwise.experimental import checkify as checkify
     from shardwise.experimental import global_device_array as global_device_array
     from shardwise.experimental import jet as jet
+    from shardwise.experimental import key_reuse as key_reuse
     from shardwise.experimental import layout as layout
     from shardwise.experimental import maps as maps
     from shardwise.experimental import mesh_utils as mesh_utils

@@ -284,6 +284,10 @@ debug_infs = Flag(
     "debug_infs", False, "Check results for infinities as for NaN; for debugging.",
     parse=_parse_bool, trace=True,
 )
+debug_key_reuse = Flag(
+    "debug_key_reuse", False, "Find keys of random numbers that are used twice; for debugging.",
+    parse=_parse_bool, trace=True,
+)
 traceback_filtering = Flag(
     "traceback_filtering", "auto",
     "off: errors that pass through a transform show the frames of the library, too.",

@@ -74,6 +74,10 @@ class LeakedTracerError(UnexpectedTracerError):
     """A traced value outlives its function, found by `checking_leaks`."""
 
 
+class KeyReuseError(Documented, TypeError):
+    """A key of random numbers is used twice, while the flag `debug_key_reuse` is on."""
+
+
 class ProcessFailureError(Documented, RuntimeError):
     """Another process of the program is lost, or does not do what this one does.
 

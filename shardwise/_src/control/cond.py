@@ -430,6 +430,7 @@ def _divide(
 
 cond = Op(
     "cond",
+    keys=lambda op, flow, args, *, branches: flow.either(branches, args[1:]),
     type_rule=_type,
     lower=_lower,
     jvp=_jvp,

@@ -335,8 +335,24 @@ def _divide(
     )
 
 
+def _keys(
+    op: Op, flow: Any, args: Any, *, body: Program, num_consts: int, num_carry: int, length: int,
+    **p: Any,
+) -> list[Any]:
+    """Two turns: what is used in both is used in others, too."""
+    consts, carry, xs = parts(args, num_consts, num_carry)
+    ys: Any = ()
+    for i in range(min(length, 2)):
+        outs = flow.through(body, [*consts, *carry, *[flow.row(x, i) for x in xs]])
+        carry, ys = outs[:num_carry], outs[num_carry:]
+    for x in xs:
+        flow.as_first(x)
+    return [*carry, *[flow.stacked(y, length) for y in ys]]
+
+
 scan = Op(
     "scan",
+    keys=_keys,
     type_rule=_type,
     lower=lower_scan,
     jvp=_jvp,

@@ -343,8 +343,20 @@ def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
     return new, num_test + num_body, 0
 
 
+def _keys(
+    op: Op, flow: Any, args: Any, *, test: Program, body: Program, num_test: int, num_body: int
+) -> list[Any]:
+    """Two turns: what is used in both is used in others, too."""
+    test_consts, body_consts, carry = parts(args, num_test, num_body)
+    for _ in range(2):
+        flow.through(test, [*test_consts, *carry])
+        carry = flow.through(body, [*body_consts, *carry])
+    return carry
+
+
 while_loop = Op(
     "while_loop",
+    keys=_keys,
     type_rule=_type,
     lower=_lower,
     jvp=_jvp,

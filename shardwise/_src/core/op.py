@@ -30,6 +30,9 @@ theirs. How they are called (`**p` are the op's parameters):
     replay(op, run, args, **p)            runs the programs that it holds as the op does, with
                                             `run(program, args) → results`; for `debug_nans`. It may
                                             give an equation, which `run` cannot run by itself.
+    keys(op, flow, args, **p)             → which keys the results are, for ops that hold programs
+                                            with turns or branches; for `debug_key_reuse`
+                                            (running/key_reuse.py).
     windows(op, args, **p)                → (x, indices, dims, sizes): for ops that read or write at
                                             places in `x`: the starts of windows of these sizes, as
                                             vectors along the last dimension of `indices`, whose
@@ -94,6 +97,7 @@ class Op:
                  scalars go with every shape.
     instruction: the one of StableHLO that it is, where operands and result are of one type.
     contraction: whether it sums products over dimensions that two operands share.
+    draws:       whether it uses keys up: they are not to be used again.
     long:        whether it takes more work for an element, the more there are; or has loops, or
                  waits for something: optimising it pays for small arrays, too.
     divisor:     the number of the operand by which it divides; or None.
@@ -116,6 +120,7 @@ class Op:
     sequence: Rule | None = None
     checked: Rule | None = None
     replay: Rule | None = None
+    keys: Rule | None = None
     windows: Rule | None = None
     host: Rule | None = None
     divide: Rule | None = None
@@ -131,6 +136,7 @@ class Op:
     pointwise: bool = False
     instruction: str | None = None
     contraction: bool = False
+    draws: bool = False
     long: bool = False
     divisor: int | None = None
     inferred: dict[tuple[Any, ...], Any] | None = field(default=None, init=False)

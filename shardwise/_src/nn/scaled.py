@@ -126,8 +126,8 @@ def _scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, dtype: 
         problem = "must have a last dimension that is a multiple of that of the scales"
     if problem:
         raise ValueError(f"scaled_matmul: the operands {problem}; got {in_row(types)}.")
-    return dot(*[_unscaled(x, y, dtype) for x, y in ((lhs, lhs_scales), (rhs, rhs_scales))],
-               ROWS, preferred=dtype)
+    x, y = _unscaled(lhs, lhs_scales, dtype), _unscaled(rhs, rhs_scales, dtype)
+    return dot(x, y, ROWS, preferred=dtype)
 
 
 def _unscaled(x: Any, scales: Any, dtype: Any) -> Any:
@@ -296,7 +296,8 @@ def _cotangent(
     g = reshape(g, shape=(size, theirs, mine) if second else (size, mine, theirs))
     g = transpose(g, perm=(0, 2, 1)) if second else g
     if modes[0] == "nvfp4":
-        out = dot(*promote(g, matrix), ROWS, preferred=dtype)
+        g, matrix = promote(g, matrix)
+        out = dot(g, matrix, ROWS, preferred=dtype)
     else:
         out = _times(g, matrix, modes, scales, dtype)
     out = reshape(out, shape=tuple([t.shape[d] for d in order]))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.config import (
+    debug_key_reuse,
     default_prng_impl,
     enable_custom_prng,
     enable_x64,
@@ -199,4 +200,11 @@ def clone(key: ArrayLike) -> Array:
     """The key itself: says to readers, and to checks of key reuse, that it is used a second time on
     purpose."""
     check_key("clone", key)
+    if debug_key_reuse.value and is_typed(key):
+        return _clone(key)
     return itself(key)
+
+
+@fused(arrays=1)
+def _clone(key: Any) -> Any:
+    return random_wrap(random_unwrap(key), dtype=type_of(key).dtype)

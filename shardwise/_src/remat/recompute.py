@@ -233,7 +233,12 @@ def _in_branch(e: Any, outs: Sequence[ArrayType], program: Program, xs: Sequence
     return e.lets(f'"stablehlo.case"({which}) ({regions}) : (tensor<i32>) -> ({types})', len(outs))
 
 
-checkpoint = calling("checkpoint", _lower, _split)
+def _keys(op: Op, flow: Any, args: Any, *, program: Program, differentiated: bool, **p: Any) -> Any:
+    """What is computed again uses the keys of the first time."""
+    return () if differentiated else flow.through(program, args)
+
+
+checkpoint = calling("checkpoint", _lower, _split, keys=_keys)
 
 
 # -- names --

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.arrays.array import Array, Gone, new_array, wrap
 from shardwise._src.arrays.signature import Signature
+from shardwise._src.base.config import debug_key_reuse
 from shardwise._src.core.program import Program
 from shardwise._src.moving.transfer import move, moved_scalar
+from shardwise._src.running.key_reuse import has_keys, key_checked
 from shardwise._src.running.watch import watched, watching
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
@@ -84,6 +86,8 @@ class Executable(NamedTuple):
         Caches hold this function, so that a hit costs one call.
         """
         run = self._runner()
+        if debug_key_reuse.value and has_keys(self.program):
+            run = key_checked(self.program, run, self.eager)
         return watched(self.program, run, self.eager) if watching() else run
 
     def _runner(self) -> Callable[[Sequence[Any]], Any]:

@@ -276,6 +276,7 @@ def _split_lower(
 random_split = Op(
     "random_split",
     elements=Elements.KNOWN,
+    draws=True,
     long=True,
     type_rule=_split_type,
     dims=_fanned_dims,
@@ -308,6 +309,7 @@ def _bits_lower(
 random_bits = Op(
     "random_bits",
     elements=Elements.KNOWN,
+    draws=True,
     long=True,
     type_rule=_bits_type,
     dims=_fanned_dims,

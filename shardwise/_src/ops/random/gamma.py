@@ -168,6 +168,7 @@ def _gamma_batch(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[A
 random_gamma = Op(
     "random_gamma",
     elements=Elements.KNOWN,
+    draws=True,
     long=True,
     type_rule=_gamma_type,
     dims=elementwise_dims,

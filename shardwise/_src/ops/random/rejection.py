@@ -233,6 +233,7 @@ def _poisson_lower(
 random_poisson = Op(
     "random_poisson",
     elements=Elements.KNOWN,
+    draws=True,
     long=True,
     type_rule=_poisson_type,
     dims=_rates_dims,
@@ -370,6 +371,7 @@ def _binomial_lower(
 random_binomial = Op(
     "random_binomial",
     elements=Elements.KNOWN,
+    draws=True,
     long=True,
     type_rule=_binomial_type,
     dims=_rates_dims,

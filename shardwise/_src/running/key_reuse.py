@@ -1,0 +1,328 @@
+"""`debug_key_reuse`: keys that are used twice are found, before a program runs.
+
+While the flag is on, each program that has keys is walked through once, without running it: keys
+get numbers, and a value's are an array of them, which ops that only move elements are applied to.
+An op that draws uses its keys up; `split`, `fold_in` and `clone` make new ones. What was used is
+kept beside arrays, for the programs that they are passed to next.
+
+    key = random.key(0)
+    random.normal(key)
+    random.normal(key)      # KeyReuseError
+
+Two turns stand for a loop, and all branches are walked through. Keys at places that are not known
+before the program runs are taken for new ones. Raw keys are numbers like others.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array
+from shardwise._src.base.config import debug_key_reuse
+from shardwise._src.base.context import Context, current
+from shardwise._src.base.errors import KeyReuseError
+from shardwise._src.core.ground import ground
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.core.program import Equation, Program, held_in, replayed
+from shardwise._src.core.toolbox import derived, opened
+from shardwise._src.messages.source import Site, describe, user_site
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import KeyDType, is_integer
+
+FEW = 16  # elements of values that are computed, as they may be places of keys
+_PLACES = ["", "an unknown line"]  # where keys were used, by numbers from 1; a line is there once
+_NUMBERS = {text: i for i, text in enumerate(_PLACES)}
+
+
+def _number(site: Site | None) -> int:
+    text = _PLACES[1] if site is None else describe(site)
+    if text not in _NUMBERS:
+        _NUMBERS[text] = len(_PLACES)
+        _PLACES.append(text)
+    return _NUMBERS[text]
+
+
+def _error(here: int, before: int) -> KeyReuseError:
+    return KeyReuseError(
+        f"a key is used at {_PLACES[here]} that was used before, at {_PLACES[before]}. Make new "
+        "keys with `shardwise.random.split` or `fold_in`; `clone` says that a key is used again on "
+        "purpose. The flag debug_key_reuse asks for this check."
+    )
+
+
+def has_keys(program: Program) -> bool:
+    return any(_is_key(x.aval) for x in (*program.inputs, *program.outputs))
+
+
+def _is_key(t: ArrayType) -> bool:
+    return isinstance(t.dtype, KeyDType)
+
+
+# -- a program, walked through --
+
+
+class Keys(NamedTuple):
+    """A value that is made of keys: their numbers."""
+
+    ids: np.ndarray
+
+
+class Flow:
+    """Which keys a program uses. Values are `Keys`, small ones that are known, or None.
+
+    marks: for each key the number of the line where it was used, or 0.
+    constants: arrays of keys that programs hold, with their numbers.
+    """
+
+    def __init__(self) -> None:
+        self.marks = np.zeros(64, np.int32)
+        self.count = 0
+        self.constants: dict[int, tuple[Any, Keys]] = {}
+
+    def fresh(self, shape: tuple[int, ...], used: int = 0) -> Keys:
+        """New keys."""
+        start, self.count = self.count, self.count + math.prod(shape)
+        if self.count > self.marks.size:
+            self.marks = np.concatenate([self.marks, np.zeros(self.count, np.int32)])
+        self.marks[start : self.count] = used
+        return Keys(np.arange(start, self.count, dtype=np.int32).reshape(shape))
+
+    def use(self, keys: Any, site: Site | None) -> None:
+        """Uses keys up."""
+        before, here = self.marks[keys.ids], _number(site)
+        if before.any():
+            raise _error(here, int(before.max()))
+        self.marks[keys.ids] = here
+
+    def mark(self, keys: Any) -> int:
+        """Where one of the keys was used, or 0."""
+        return int(self.marks[keys.ids].max(initial=0)) if isinstance(keys, Keys) else 0
+
+    def row(self, x: Any, i: int) -> Any:
+        return Keys(np.asarray(x.ids[i])) if isinstance(x, Keys) else None
+
+    def as_first(self, x: Any) -> None:
+        """What became of the first row becomes of all."""
+        if isinstance(x, Keys) and len(x.ids) and self.mark(self.row(x, 0)):
+            rest = x.ids[2:]
+            self.marks[rest] = np.where(self.marks[rest], self.marks[rest], self.marks[x.ids[0]])
+
+    def stacked(self, y: Any, length: int) -> Any:
+        if not isinstance(y, Keys):
+            return None
+        return self.fresh((length, *y.ids.shape), self.mark(y))
+
+    def either(self, programs: Sequence[Program], args: Sequence[Any]) -> list[Any]:
+        """One of several programs: what each of them uses is used."""
+        start, found, marks = self.marks.copy(), [], self.marks
+        for program in programs:
+            self.marks = np.zeros(self.marks.size, np.int32)
+            self.marks[: start.size] = start
+            found.append(self.through(program, args))
+            marks = np.maximum(_longer(marks, self.marks.size), self.marks)
+        self.marks = marks
+        return [self._merged(xs) for xs in zip(*found, strict=True)]
+
+    def _merged(self, xs: Sequence[Any]) -> Any:
+        keys = [x for x in xs if isinstance(x, Keys)]
+        if len(keys) < len(xs):
+            return None
+        if all(np.array_equal(k.ids, keys[0].ids) for k in keys):
+            return keys[0]
+        return self.fresh(keys[0].ids.shape, max(map(self.mark, keys)))
+
+    def through(self, program: Program, args: Sequence[Any]) -> list[Any]:
+        """The results of a program. Inside of maps over meshes, keys stand for parts of those
+        outside: if one is used, all are."""
+        program, constants = opened(program)
+        given, linked = [], []
+        for var, x in zip(program.inputs, [*map(self._constant, constants), *args], strict=True):
+            if isinstance(x, Keys) and x.ids.shape != var.aval.shape:
+                inner = self.fresh(var.aval.shape, self.mark(x))
+                linked.append((x, inner))
+                x = inner
+            elif x is None and _is_key(var.aval):
+                x = self.fresh(var.aval.shape)
+            given.append(x)
+        outs = replayed(program, given, self.equation)
+        for outer, inner in linked:
+            self.marks[outer.ids] = np.maximum(self.marks[outer.ids], self.mark(inner))
+        return outs
+
+    def _constant(self, x: Any) -> Any:
+        if x.__class__ is not Array or not _is_key(x.aval):
+            return None
+        if id(x) not in self.constants:
+            self.constants[id(x)] = x, self.fresh(x.shape)
+        return self.constants[id(x)][1]
+
+    # -- equations --
+
+    def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
+        op, keys = eqn.op, [v for v in values if isinstance(v, Keys)]
+        outs: Sequence[Any] = ()
+        if op.programs:
+            outs = self._holding(eqn, values, keys)
+        elif op.draws:
+            for k in keys:
+                self.use(k, eqn.site)
+        elif keys and op.elements is Elements.MOVED:
+            outs = self._moved(op, values, eqn)
+        elif not keys and not op.effects and op.elements is not Elements.KNOWN:
+            outs = self._known(op, values, eqn)
+        found: list[Any] = [None] * len(eqn.outputs)
+        found = [*outs] if len(outs) == len(found) else found
+        for i, var in enumerate(eqn.outputs):
+            if _is_key(var.aval):
+                old = found[i]
+                if not isinstance(old, Keys) or old.ids.shape != var.aval.shape:
+                    found[i] = self.fresh(var.aval.shape, self.mark(old))
+        return found
+
+    def _holding(self, eqn: Equation, values: list[Any], keys: list[Keys]) -> list[Any]:
+        if eqn.op.keys is not None:
+            return eqn.op.keys(eqn.op, self, values, **eqn.params)
+        programs = list(held_in(eqn.op, eqn.params))
+        if len(programs) == 1 and len(programs[0].arguments) == len(values):
+            return self.through(programs[0], values)
+        for k in keys:
+            self.use(k, eqn.site)
+        return []
+
+    def _moved(self, op: Op, values: list[Any], eqn: Equation) -> list[Any]:
+        """The op applied to the numbers; nothing, where a place is not known."""
+        if op.shardings or op.multiple:  # as they are
+            return values if len(values) == len(eqn.outputs) else []
+        if None in [None if v is None else 0 for v in values]:
+            return []
+        with _plainly():
+            try:
+                found = op(*[v.ids if isinstance(v, Keys) else v for v in values], **eqn.params)
+                return [Keys(np.asarray(found))]
+            except Exception:  # it needs what is in scope when the program runs
+                return []
+
+    def _known(self, op: Op, values: list[Any], eqn: Equation) -> list[Any]:
+        small = op.multiple or any(v is None or np.size(v) > FEW for v in values)
+        if small or any(not is_integer(v.aval.dtype) or v.aval.size > FEW for v in eqn.outputs):
+            return []
+        with _plainly():
+            try:
+                return [np.asarray(op(*values, **eqn.params))]
+            except Exception:  # likewise
+                return []
+
+
+def _longer(marks: np.ndarray, size: int) -> np.ndarray:
+    return np.concatenate([marks, np.zeros(size - marks.size, np.int32)])
+
+
+def _plainly() -> Any:
+    """What holds while numbers are moved: the flags of here but for this, and no transform."""
+    here = current()
+    flags = {k: v for k, v in here.flags.items() if k != debug_key_reuse.name}
+    return Context(ground(), here.mesh, here.axes, flags).entered()
+
+
+class _Walked(NamedTuple):
+    """A program that was walked through: the numbers of its arguments and results, and marks."""
+
+    arguments: list[Any]
+    constants: list[tuple[Any, Keys]]
+    results: list[Any]
+    marks: np.ndarray
+
+
+@derived
+def _walked(program: Program, places: tuple[tuple[int, int], ...]) -> _Walked:
+    """places: positions and values of arguments that may be places of keys."""
+    flow, known = Flow(), dict(places)
+    given = [flow.fresh(v.aval.shape) if _is_key(v.aval) else known.get(i)
+             for i, v in enumerate(program.arguments)]
+    results = flow.through(program, given)
+    return _Walked(given, [*flow.constants.values()], results, flow.marks)
+
+
+# -- keys of arrays --
+
+
+class _Held(NamedTuple):
+    """The marks of the keys of an array, or of several that share keys; and which are its own."""
+
+    marks: np.ndarray
+    ids: np.ndarray
+
+
+_HELD: dict[int, tuple[weakref.ref[Array], _Held]] = {}
+
+
+def _held(x: Array) -> _Held:
+    found = _HELD.get(id(x))
+    if found is not None and found[0]() is x:
+        return found[1]
+    return _hold(x, _Held(np.zeros(x.size, np.int32), np.arange(x.size).reshape(x.shape)))
+
+
+def _hold(x: Array, held: _Held) -> _Held:
+    place = id(x)
+    _HELD[place] = weakref.ref(x, lambda _: _HELD.pop(place, None)), held
+    return held
+
+
+def key_checked(
+    program: Program, run: Callable[[Sequence[Any]], Any], eager: bool
+) -> Callable[[Sequence[Any]], Any]:
+    """The function that runs a program, and raises where a key is used that was used before.
+
+    eager: whether the program is an eager op or fused function, at the user's line of now.
+
+    Raises:
+      KeyReuseError: naming both lines.
+    """
+
+    def checked(args: Sequence[Any]) -> Any:
+        places = tuple([
+            (i, int(np.asarray(a))) for i, a in enumerate(args)
+            if eager and a.__class__ is Array and not a.shape and is_integer(a.dtype)
+        ])
+        walked = _walked(program, places)
+        here = _number(user_site()) if eager else 0
+        inputs = [(a, k) for a, k in zip(args, walked.arguments, strict=False)
+                  if isinstance(k, Keys) and a.__class__ is Array]
+        inputs += walked.constants
+        helds = [_held(a) for a, _ in inputs]
+        for (_, k), held in zip(inputs, helds, strict=True):
+            used, before = walked.marks[k.ids], held.marks[held.ids]
+            again = (used > 0) & (before > 0)
+            if again.any():
+                raise _error(here or int(used[again][0]), int(before[again][0]))
+            held.marks[held.ids] = np.where(used > 0, here or used, before)
+        result = run(args)
+        sources = [(k, held) for (_, k), held in zip(inputs, helds, strict=True)]
+        for x, k in zip(flatten(result)[0], walked.results, strict=False):
+            if isinstance(k, Keys) and x.__class__ is Array:
+                _hold(x, _of_result(k.ids, sources, walked.marks))
+        return result
+
+    return checked
+
+
+def _of_result(ids: np.ndarray, sources: list[tuple[Any, _Held]], marks: np.ndarray) -> _Held:
+    """Of keys of one argument, these themselves; else new ones, used as they are."""
+    found = marks[ids].ravel().astype(np.int32)
+    for keys, held in sources:
+        if not ids.size or not keys.ids.size:
+            continue
+        start = int(keys.ids.flat[0])
+        inside = (ids >= start) & (ids < start + keys.ids.size)
+        if inside.all():
+            return _Held(held.marks, held.ids.ravel()[ids - start])
+        own = held.marks[held.ids.ravel()[np.where(inside, ids - start, 0)]]
+        found = np.where(inside, own, found.reshape(ids.shape)).ravel()
+    return _Held(found, np.arange(ids.size).reshape(ids.shape))
