@@ -24,7 +24,7 @@ LAYERS = (
     *("base", "runtime", "messages", "types", "core", "ops", "numpy", "transforms"),
     *("refs", "effects", "control", "custom", "remat", "checks"),
     *("arrays", "lowering", "compiling", "moving", "running", "api"),
-    *("lax", "random", "nn", "scipy", "image", "tree", "models", "sparse", "named"),
+    *("lax", "tree", "random", "nn", "scipy", "image", "models", "sparse", "named"),
     *("distributed", "explain", "compat", "testing", "cli"),
 )
 ROOT_LAYER = len(LAYERS)

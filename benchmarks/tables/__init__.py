@@ -1,8 +1,8 @@
 """What every public function is called with, a file a namespace (see benchmarks.arguments)."""
 
-from benchmarks.tables import fourier, lax, matrices, nn, numpy, random, scipy
+from benchmarks.tables import fourier, lax, matrices, nn, numpy, random, scipy, stats
 
-TABLES = [module.TABLE for module in (numpy, fourier, matrices, lax, nn, random, scipy)]
+TABLES = [module.TABLE for module in (numpy, fourier, matrices, lax, nn, random, scipy, stats)]
 LEFT_OUT = {**numpy.LEFT_OUT, **matrices.LEFT_OUT, **lax.LEFT_OUT, **nn.LEFT_OUT, **scipy.LEFT_OUT}
 SPACES = (
     *("numpy", "numpy.fft", "numpy.linalg", "lax", "lax.linalg", "nn", "nn.initializers"),
@@ -11,4 +11,5 @@ SPACES = (
         f"scipy.{name}"
         for name in """cluster.vq fft integrate linalg ndimage signal special""".split()
     ),
+    *stats.SPACES,
 )

@@ -12,5 +12,6 @@ if TYPE_CHECKING:
     from shardwise.scipy import ndimage as ndimage
     from shardwise.scipy import signal as signal
     from shardwise.scipy import special as special
+    from shardwise.scipy import stats as stats
 
 lazy_names(__name__)

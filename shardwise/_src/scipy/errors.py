@@ -207,12 +207,12 @@ def fresnel(x: ArrayLike) -> tuple[Array, Array]:
 # -- the normal distribution --
 
 
-def _normal_density(x: Any) -> Any:
+def normal_density(x: Any) -> Any:
     return exp_of_square(x, -0.5) * (1 / math.sqrt(2 * math.pi))
 
 
-@with_derivatives(lambda out, x: _normal_density(x))
-def _ndtr(x: Any) -> Any:
+@with_derivatives(lambda out, x: normal_density(x))
+def ndtr_of(x: Any) -> Any:
     low = where(x < -1.0, x, -1.0)
     tail = 0.5 * _erfcx(low * (-1 / _ROOT_2)) * exp_of_square(low, -0.5)
     return where(x < -1.0, tail, 0.5 * special.erfc(x * (-1 / _ROOT_2)))
@@ -221,21 +221,21 @@ def _ndtr(x: Any) -> Any:
 @fused(arrays=1)
 def ndtr(x: ArrayLike) -> Array:
     """Distribution function of the standard normal distribution."""
-    return wide(_ndtr, x)
+    return wide(ndtr_of, x)
 
 
 @with_derivatives(lambda out, x: math.sqrt(2 / math.pi) / _erfcx(x * (-1 / _ROOT_2)))
-def _log_ndtr(x: Any) -> Any:
+def log_ndtr_of(x: Any) -> Any:
     low, high = where(x < -1.0, x, -1.0), where(x < 1.0, 1.0, x)
     tail = ew.log(0.5 * _erfcx(low * (-1 / _ROOT_2))) - 0.5 * low * low
     tail = where(x == -math.inf, x, tail)
-    inner = where(x < 1.0, ew.log(0.5 * special.erfc(x * (-1 / _ROOT_2))), log1p(-_ndtr(-high)))
+    inner = where(x < 1.0, ew.log(0.5 * special.erfc(x * (-1 / _ROOT_2))), log1p(-ndtr_of(-high)))
     return where(x < -1.0, tail, inner)
 
 
 @fused(arrays=1)
 def _log_of_ndtr(x: Any) -> Any:
-    return wide(_log_ndtr, x, name="log_ndtr")
+    return wide(log_ndtr_of, x, name="log_ndtr")
 
 
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
@@ -257,13 +257,13 @@ def _quantile(p: Any) -> Any:
         1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))) - t
     for _ in range(by_dtype(p, 1, 2)):
         slope = math.sqrt(2 / math.pi) / _erfcx(x * (-1 / _ROOT_2))
-        step = (_log_ndtr(x) - log) / slope
+        step = (log_ndtr_of(x) - log) / slope
         x = x - step / (1.0 + 0.5 * step * (x + slope))
     return where(p > 0.25, special.erf_inv(2.0 * p - 1.0) * _ROOT_2, x)
 
 
-@with_derivatives(lambda out, p: 1.0 / _normal_density(out))
-def _ndtri(p: Any) -> Any:
+@with_derivatives(lambda out, p: 1.0 / normal_density(out))
+def ndtri_of(p: Any) -> Any:
     high = p > 0.5
     inside = (p > 0.0) & (p < 1.0)
     value = _quantile(where(inside, where(high, 1.0 - p, p), 0.5))
@@ -274,7 +274,7 @@ def _ndtri(p: Any) -> Any:
 @fused(arrays=1)
 def ndtri(p: ArrayLike) -> Array:
     """Inverse of `ndtr`."""
-    return wide(_ndtri, p)
+    return wide(ndtri_of, p)
 
 
 @fused(arrays=1)
@@ -298,14 +298,14 @@ def erfinv(x: ArrayLike) -> Array:
 @fused(arrays=1)
 def erfcinv(y: ArrayLike) -> Array:
     """Inverse of erfc."""
-    return wide(lambda y: _ndtri(0.5 * y) * (-1 / _ROOT_2), y)
+    return wide(lambda y: ndtri_of(0.5 * y) * (-1 / _ROOT_2), y)
 
 
 # -- Owen's T --
 
 
 def _owens_slopes(out: Any, h: Any, a: Any) -> Any:
-    return _normal_density(h) * special.erf(a * h * (1 / _ROOT_2)) * -0.5
+    return normal_density(h) * special.erf(a * h * (1 / _ROOT_2)) * -0.5
 
 
 @with_derivatives(
@@ -328,7 +328,7 @@ def _owens_t(h: Any, a: Any) -> Any:
         rule, lambda t, g, end: ew.exp(-0.5 * (g * end * t) ** 2) / (1.0 + (end * t) ** 2), g, end)
     inner = total * end * exp_of_square(g, -0.5) * (0.25 / math.pi)
     inner = where(g < math.inf, inner, 0.0)
-    q, r = _ndtr(-h), _ndtr(where(beyond, far * -h, 0.0))
+    q, r = ndtr_of(-h), ndtr_of(where(beyond, far * -h, 0.0))
     value = where(beyond, 0.5 * (q + r) - q * r - inner, inner)
     value = where((far == math.inf) & (h == 0.0), 0.25, where((far == math.inf), 0.5 * q, value))
     value = where(h == math.inf, 0.0, value)

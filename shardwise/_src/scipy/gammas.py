@@ -276,7 +276,7 @@ def _beta(a: Any, b: Any) -> Any:
 
 
 @with_derivatives(*_beta_slopes(False))
-def _betaln(a: Any, b: Any) -> Any:
+def betaln_of(a: Any, b: Any) -> Any:
     usual = _usual(a, b)
     log, factor = _beta_parts(where(usual, a, 1.0), where(usual, b, 1.0))
     return where(usual, log + ew.log(factor), _edges(a, b, _mixed_signs(a, b)[0], -math.inf))
@@ -299,7 +299,7 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
 @fused(arrays=2)
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
     """Logarithm of |beta(a, b)|."""
-    return wide(_betaln, a, b)
+    return wide(betaln_of, a, b)
 
 
 @fused(arrays=3)

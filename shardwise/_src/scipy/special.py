@@ -33,7 +33,7 @@ def expit(x: ArrayLike) -> Array:
 
 
 @with_derivatives(lambda out, x: 1.0 / (x * (1.0 - x)))
-def _logit(x: Any) -> Any:
+def logit_of(x: Any) -> Any:
     near = (x > 0.3) & (x < 0.65)
     twice = where(near, 2.0 * x - 1.0, 0.0)
     return where(near, log1p(twice) - log1p(-twice), ew.log(x / (1.0 - x)))
@@ -42,7 +42,7 @@ def _logit(x: Any) -> Any:
 @fused(arrays=1)
 def logit(x: ArrayLike) -> Array:
     """Inverse of `expit`: log(x / (1 - x))."""
-    return wide(_logit, x)
+    return wide(logit_of, x)
 
 
 @fused(arrays=1)
@@ -68,30 +68,30 @@ def _axes(x: Any, axis: Any) -> Any:
 
 
 @with_derivatives(lambda out, x, y: ew.log(y), lambda out, x, y: x / y)
-def _xlogy(x: Any, y: Any) -> Any:
+def xlogy_of(x: Any, y: Any) -> Any:
     return where((x == 0.0) & (y == y), 0.0, x * ew.log(y))
 
 
 @with_derivatives(lambda out, x, y: ew.log1p(y), lambda out, x, y: x / (1.0 + y))
-def _xlog1py(x: Any, y: Any) -> Any:
+def xlog1py_of(x: Any, y: Any) -> Any:
     return where((x == 0.0) & (y == y), 0.0, x * ew.log1p(y))
 
 
 @fused(arrays=2)
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
     """x log(y), and 0 where x is 0; of complex numbers, too."""
-    return wide(_xlogy, x, y, allow_complex=True)
+    return wide(xlogy_of, x, y, allow_complex=True)
 
 
 @fused(arrays=2)
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
     """x log(1 + y), and 0 where x is 0; of complex numbers, too."""
-    return wide(_xlog1py, x, y, allow_complex=True)
+    return wide(xlog1py_of, x, y, allow_complex=True)
 
 
 @with_derivatives(lambda out, x: -ew.log(x) - 1.0)
 def _entr(x: Any) -> Any:
-    return where(x < 0.0, -math.inf, -_xlogy(x, x))
+    return where(x < 0.0, -math.inf, -xlogy_of(x, x))
 
 
 @fused(arrays=1)

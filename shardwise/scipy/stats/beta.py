@@ -1,0 +1,15 @@
+"""Beta distribution."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.distributions import beta_cdf as cdf
+    from shardwise._src.scipy.distributions import beta_logcdf as logcdf
+    from shardwise._src.scipy.distributions import beta_logpdf as logpdf
+    from shardwise._src.scipy.distributions import beta_logsf as logsf
+    from shardwise._src.scipy.distributions import beta_pdf as pdf
+    from shardwise._src.scipy.distributions import beta_sf as sf
+
+lazy_names(__name__)

@@ -1,0 +1,11 @@
+"""Binomial distribution."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.counts import binom_logpmf as logpmf
+    from shardwise._src.scipy.counts import binom_pmf as pmf
+
+lazy_names(__name__)

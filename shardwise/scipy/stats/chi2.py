@@ -1,0 +1,15 @@
+"""Chi-square distribution."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.distributions import chi2_cdf as cdf
+    from shardwise._src.scipy.distributions import chi2_logcdf as logcdf
+    from shardwise._src.scipy.distributions import chi2_logpdf as logpdf
+    from shardwise._src.scipy.distributions import chi2_logsf as logsf
+    from shardwise._src.scipy.distributions import chi2_pdf as pdf
+    from shardwise._src.scipy.distributions import chi2_sf as sf
+
+lazy_names(__name__)

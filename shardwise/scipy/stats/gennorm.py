@@ -1,0 +1,12 @@
+"""Generalized normal distribution."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.distributions import gennorm_cdf as cdf
+    from shardwise._src.scipy.distributions import gennorm_logpdf as logpdf
+    from shardwise._src.scipy.distributions import gennorm_pdf as pdf
+
+lazy_names(__name__)

@@ -1,0 +1,11 @@
+"""Multivariate normal distribution."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.counts import multivariate_normal_logpdf as logpdf
+    from shardwise._src.scipy.counts import multivariate_normal_pdf as pdf
+
+lazy_names(__name__)

@@ -1,0 +1,15 @@
+"""Truncated normal distribution."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.distributions import truncnorm_cdf as cdf
+    from shardwise._src.scipy.distributions import truncnorm_logcdf as logcdf
+    from shardwise._src.scipy.distributions import truncnorm_logpdf as logpdf
+    from shardwise._src.scipy.distributions import truncnorm_logsf as logsf
+    from shardwise._src.scipy.distributions import truncnorm_pdf as pdf
+    from shardwise._src.scipy.distributions import truncnorm_sf as sf
+
+lazy_names(__name__)

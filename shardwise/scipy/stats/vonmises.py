@@ -1,0 +1,11 @@
+"""Von Mises' distribution."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.distributions import vonmises_logpdf as logpdf
+    from shardwise._src.scipy.distributions import vonmises_pdf as pdf
+
+lazy_names(__name__)

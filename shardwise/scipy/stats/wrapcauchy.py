@@ -1,0 +1,11 @@
+"""Wrapped Cauchy distribution."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.distributions import wrapcauchy_logpdf as logpdf
+    from shardwise._src.scipy.distributions import wrapcauchy_pdf as pdf
+
+lazy_names(__name__)
