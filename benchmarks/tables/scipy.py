@@ -35,6 +35,21 @@ TABLE: Table = {
     },
     ("small", "scipy.integrate"): {"f(x)": "trapezoid"},
     ("small", "scipy.cluster.vq"): {"f(pairs, few.reshape(4, 2))": "vq"},
+    ("solvers", "scipy.sparse.linalg"): {
+        "f(lambda v: (x + 1) * v, y)": "bicgstab cg gmres",
+    },
+    ("solvers", "scipy.optimize"): {
+        "f(lambda v: ((v - few) ** 2).sum(), few * 2, method='BFGS')": "minimize",
+    },
+    ("small", "scipy.interpolate"): {
+        "f([column, row], matrix)(pairs) | -": "RegularGridInterpolator",
+    },
+    ("solvers", "experimental.ode"): {
+        "f(lambda y, t, k: -k * y, few, few[:3].cumsum(), few)": "odeint",
+    },
     ("small", "flatten_util"): {"f([x, y])[0] | f([x, y])[0]": "ravel_pytree"},
 }
-LEFT_OUT: LeftOut = {"image": {A_CLASS: "ResizeMethod"}}
+LEFT_OUT: LeftOut = {
+    "image": {A_CLASS: "ResizeMethod"}, "scipy.optimize": {A_CLASS: "OptimizeResults"},
+    "scipy.spatial.transform": {A_CLASS: "Rotation Slerp"},
+}

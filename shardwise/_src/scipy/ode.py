@@ -1,0 +1,259 @@
+"""Ordinary differential equations: `experimental.ode.odeint`.
+
+    ys = odeint(lambda y, t, k: -k * y, y0, times, k)
+
+Method: J. R. Dormand, P. J. Prince, "A family of embedded Runge-Kutta formulae", 1980, of order 5
+with an error of order 4; values in between by L. F. Shampine, "Some practical Runge-Kutta
+formulas", 1986. The first step is that of E. Hairer, S. P. Nørsett, G. Wanner, "Solving ordinary
+differential equations I", II.4. Reverse mode solves the adjoint equation backwards (R. T. Q. Chen
+et al., "Neural ordinary differential equations", 2018); it keeps the values at the given times.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.derivatives import closure_convert
+from shardwise._src.api.grad import vjp
+from shardwise._src.control.scan_api import scan
+from shardwise._src.control.while_api import while_loop
+from shardwise._src.core.infer import type_of
+from shardwise._src.custom.vjp import custom_vjp
+from shardwise._src.numpy.binary import maximum, minimum
+from shardwise._src.numpy.convert import promote_inexact
+from shardwise._src.numpy.creation import as_operand, asarray
+from shardwise._src.numpy.joining import concatenate
+from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.unary import absolute, sqrt
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import ArrayLike
+from shardwise._src.types.dtypes import is_float, is_inexact
+
+_TIMES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
+_STAGES = (
+    (1 / 5,), (3 / 40, 9 / 40), (44 / 45, -56 / 15, 32 / 9),
+    (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+    (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+    (35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
+)
+_ERROR = (
+    35 / 384 - 1951 / 21600, 0, 500 / 1113 - 22642 / 50085, 125 / 192 - 451 / 720,
+    -2187 / 6784 + 12231 / 42400, 11 / 84 - 649 / 6300, -1 / 60,
+)
+_MIDDLE = tuple(c / 2 for c in (
+    6025192743 / 30085553152, 0, 51252292925 / 65400821598, -2691868925 / 45128329728,
+    187940372067 / 1594534317056, -1776094331 / 19743644256, 11237099 / 235043384,
+))
+_SAFETY, _GROWTH, _SHRINKAGE = 0.9, 10.0, 0.2  # of steps
+
+
+def _map(f: Callable[..., Any], *trees: Any) -> Any:
+    tree = flatten(trees[0])[1]
+    return tree.unflatten([f(*xs) for xs in zip(*[flatten(t)[0] for t in trees], strict=True)])
+
+
+def _combined(y: Any, dt: Any, weights: Any, ks: Any) -> Any:
+    """y + dt Σ weight · k; without y where that is None."""
+
+    def leaf(*xs: Any) -> Any:
+        parts = [k * w for k, w in zip(xs[1:] if y is not None else xs, weights, strict=True) if w]
+        moved = functools.reduce(operator.add, parts)
+        moved = moved * dt.astype(moved.real.dtype)
+        return xs[0] + moved if y is not None else moved
+
+    return _map(leaf, *([y] if y is not None else []), *ks)
+
+
+def _norm(error: Any, scales: Any) -> Any:
+    """The root of the mean square of errors, each by its scale."""
+    leaves = [absolute(e) / s for e, s in zip(flatten(error)[0], flatten(scales)[0], strict=True)]
+    count = sum([type_of(x).size for x in leaves])
+    return sqrt(functools.reduce(operator.add, [(x * x).sum() for x in leaves]) / max(count, 1))
+
+
+def _stepped(func: Any, y: Any, f: Any, t: Any, dt: Any) -> tuple[Any, Any, Any, Any]:
+    """The next value with its slope, the error, and the value in the middle."""
+    ks = [f]
+    new = y
+    for at, weights in zip(_TIMES, _STAGES, strict=True):
+        new = _combined(y, dt, weights, ks)
+        ks.append(func(new, t + dt * at))
+    return new, ks[-1], _combined(None, dt, _ERROR, ks), _combined(y, dt, _MIDDLE, ks)
+
+
+def _quartic(y0: Any, y1: Any, middle: Any, f0: Any, f1: Any, dt: Any) -> tuple[Any, ...]:
+    """Coefficients of the polynomial of the step from 0 to 1, the highest power first."""
+    step = dt.astype(y0.real.dtype)
+    d0, d1 = step * f0, step * f1
+    return (
+        2 * (d1 - d0) - 8 * (y0 + y1) + 16 * middle,
+        5 * d0 - 3 * d1 + 18 * y0 + 14 * y1 - 32 * middle,
+        -4 * d0 + d1 - 11 * y0 - 5 * y1 + 16 * middle, d0, y0,
+    )
+
+
+def _first_step(func: Any, y: Any, f: Any, t: Any, rtol: float, atol: float) -> Any:
+    scales = _map(lambda v: atol + absolute(v) * rtol, y)
+    size = sum([type_of(v).size for v in flatten(y)[0]]) ** 0.5  # norms there are no means
+    d0, d1 = _norm(y, scales) * size, _norm(f, scales) * size
+    little = (d0 < 1e-5) | (d1 < 1e-5)
+    h0 = where(little, 1e-6, 0.01 * d0 / where(little, 1, d1)).astype(t.dtype)
+    other = func(_combined(y, h0, (1.0,), [f]), t + h0)
+    d2 = _norm(_map(operator.sub, other, f), scales) * size / h0
+    most = maximum(d1, d2)
+    flat = most <= 1e-15
+    h1 = where(flat, maximum(1e-6, h0 * 1e-3), (0.01 / where(flat, 1, most)) ** (1 / 5))
+    return minimum(100 * h0, h1).astype(t.dtype)
+
+
+def _forward(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
+    rtol, atol, mxstep, hmax = options
+
+    def slope(y: Any, t: Any) -> Any:
+        return _map(lambda f, v: asarray(f).astype(v.dtype), func(y, t, *args), y)
+
+    def reached(carry: Any, target: Any) -> tuple[Any, Any]:
+        def goes_on(state: Any) -> Any:
+            i, (_, _, t, dt, _, _) = state
+            found = (t < target) & (dt > 0)
+            return found & (i < mxstep) if mxstep != np.inf else found
+
+        def step(state: Any) -> Any:
+            i, (y, f, t, dt, last, curve) = state
+            new, slope_there, error, middle = _stepped(slope, y, f, t, dt)
+            scales = _map(lambda a, b: atol + rtol * maximum(absolute(a), absolute(b)), y, new)
+            ratio = _norm(error, scales)
+            least = where(ratio < 1, 1, _SHRINKAGE)
+            factor = where(ratio == 0, _GROWTH, minimum(_GROWTH, maximum(
+                _SAFETY * where(ratio == 0, 1, ratio) ** (-1 / 5), least)))
+            size = (dt * factor).clip(0, hmax).astype(dt.dtype)
+            ends = y, new, middle, f, slope_there
+            fitted = _map(lambda a, b, c, d, e: _quartic(a, b, c, d, e, dt), *ends)
+            moved = new, slope_there, t + dt, size, t, _leaves_of(fitted, y)
+            stayed = y, f, t, size, last, curve
+            return i + 1, _map(lambda a, b: where(ratio <= 1, a, b), moved, stayed)
+
+        _, carry = while_loop(goes_on, step, (0, carry))
+        _, _, t, _, last, curve = carry
+        place = (target - last) / (t - last)
+
+        def value(*coefficients: Any) -> Any:
+            x = place.astype(coefficients[0].real.dtype)
+            return functools.reduce(lambda total, c: total * x + c, coefficients)
+
+        return carry, _map(value, *curve)
+
+    f0 = slope(y0, ts[0])
+    dt = _first_step(slope, y0, f0, ts[0], rtol, atol).clip(0, hmax).astype(ts.dtype)
+    curve = tuple([y0] * 5)
+    _, ys = scan(reached, (y0, f0, ts[0], dt, ts[0], curve), ts[1:])
+    return _map(lambda v, rest: concatenate([v[None], rest]), y0, ys)
+
+
+def _leaves_of(fitted: Any, y: Any) -> Any:
+    """Trees of coefficients, of a tree of tuples of them."""
+    leaves, tree = flatten(y)
+    flat = flatten(fitted)[0]
+    return tuple([tree.unflatten(flat[i::5]) for i in range(5)]) if leaves else (y,) * 5
+
+
+@functools.partial(custom_vjp, nondiff_argnums=(0, 1))
+def _solved(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
+    return _forward(func, options, y0, ts, args)
+
+
+def _solved_fwd(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
+    ys = _forward(func, options, y0, ts, args)
+    return ys, (ys, ts, args)
+
+
+def _solved_bwd(func: Any, options: Any, residuals: Any, ct: Any) -> Any:
+    """From time to time backwards: the state with its cotangent, and those of t and args."""
+    ys, ts, args = residuals
+    leaves, tree = flatten(args)
+    moving = [i for i, x in enumerate(leaves) if is_inexact(type_of(x).dtype)]
+
+    def full(chosen: Any) -> Any:
+        given = list(leaves)
+        for i, x in zip(moving, chosen, strict=True):
+            given[i] = x
+        return tree.unflatten(given)
+
+    def plain(y: Any, t: Any, chosen: Any) -> Any:
+        return _map(lambda f, v: asarray(f).astype(v.dtype), func(y, t, *full(chosen)), y)
+
+    chosen = [asarray(leaves[i]) for i in moving]
+
+    def backwards(state: Any, t: Any, *given: Any) -> Any:
+        y, y_bar, _, _ = state
+        slope, back = vjp(plain, y, -t, list(given))
+        y_ct, t_ct, chosen_ct = back(y_bar)
+        return _map(operator.neg, slope), y_ct, t_ct, chosen_ct
+
+    def step(carry: Any, at: Any) -> tuple[Any, Any]:
+        y_bar, t_bar, chosen_bar = carry
+        y, t, before, ct_here, ct_before = at
+        pairs = zip(flatten(plain(y, t, chosen))[0], flatten(ct_here)[0], strict=True)
+        moved = sum([(a * b).sum().real.astype(t.dtype) for a, b in pairs])
+        state = (y, y_bar, t_bar - moved, chosen_bar)
+        times = concatenate([-t[None], -before[None]])
+        found = _forward(backwards, options, state, times, chosen)
+        _, y_bar, t_bar, chosen_bar = _map(lambda v: v[1], found)
+        return (_map(operator.add, y_bar, ct_before), t_bar, chosen_bar), moved
+
+    def part(x: Any, cut: slice) -> Any:
+        return _map(lambda v: v[cut], x)
+
+    late, early = slice(None, 0, -1), slice(-2, None, -1)
+    start = _map(lambda v: v[-1], ct), ts[0] * 0, [x * 0 for x in chosen]
+    if ts.shape[0] < 2:
+        y_bar, t_first, chosen_bar, rest = *start, ts[:0]
+    else:
+        steps = part(ys, late), ts[late], ts[early], part(ct, late), part(ct, early)
+        (y_bar, t_first, chosen_bar), moved = scan(step, start, steps)
+        rest = moved[::-1]
+    found: list[Any] = [None] * len(leaves)
+    for i, x in zip(moving, chosen_bar, strict=True):
+        found[i] = x
+    return y_bar, concatenate([t_first[None], rest]), tree.unflatten(found)
+
+
+_solved.defvjp(_solved_fwd, _solved_bwd)
+
+
+def odeint(
+    func: Callable[..., Any], y0: Any, t: ArrayLike, *args: Any, rtol: float = 1.4e-8,
+    atol: float = 1.4e-8, mxstep: float = np.inf, hmax: float = np.inf,
+) -> Any:
+    """Values at given times of the solution of dy / dt = func(y, t, *args), y(t[0]) = y0.
+
+    Args:
+      func: gives a tree like y0. What it uses from outside is differentiated by, too.
+      y0: a tree of arrays of floats or complex numbers; integers become floats.
+      t: a vector of floats, strictly ascending.
+      args: trees of arrays.
+      rtol, atol: how large the error of a step may be, against the value and at all.
+      mxstep: how many steps there may be from one time to the next.
+      hmax: how long a step may be.
+
+    Returns:
+      A tree like y0, with a first dimension more, for the times. Leaves stay split as they are.
+
+    Raises:
+      TypeError: if t are no floats.
+    """
+    leaves, tree = flatten(y0)
+    y0 = tree.unflatten([asarray(promote_inexact(as_operand(x))[0]) for x in leaves])
+    ts = asarray(as_operand(t))
+    if ts.ndim != 1 or not ts.shape[0] or not is_float(ts.dtype):
+        raise TypeError(f"odeint: t must be a vector of floats; got {type_of(ts).str_short(True)}.")
+    given, shape = flatten(args)
+    args = shape.unflatten([as_operand(x) for x in given])
+    converted, values = closure_convert(func, y0, ts[0], *args)
+    options = float(rtol), float(atol), float(mxstep), float(hmax)
+    return _solved(converted, options, y0, ts, (*args, *values))

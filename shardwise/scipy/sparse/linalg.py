@@ -1,0 +1,12 @@
+"""Systems of equations by iteration, under SciPy's names."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.scipy.iterative import bicgstab as bicgstab
+    from shardwise._src.scipy.iterative import cg as cg
+    from shardwise._src.scipy.iterative import gmres as gmres
+
+lazy_names(__name__)

@@ -1,0 +1,144 @@
+"""`scipy.sparse.linalg` and `scipy.optimize`: solutions, trees, derivatives, places, errors."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax.scipy.optimize
+import jax.scipy.sparse.linalg
+import numpy as np
+import pytest
+import scipy.optimize
+
+import shardwise as sw
+import shardwise.numpy as snp
+from shardwise.scipy.optimize import OptimizeResults, minimize
+from shardwise.scipy.sparse import linalg
+from shardwise.sharding import NamedSharding
+from shardwise.sharding import PartitionSpec as P
+from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.placed import MESH
+from tests.helpers.sampling import sampled
+
+RNG = np.random.default_rng(7)
+A = RNG.standard_normal((9, 9))
+POSITIVE, GENERAL, B = A @ A.T + np.eye(9), A + 6 * np.eye(9), RNG.standard_normal(9)
+WAYS = [
+    (linalg.cg, POSITIVE, {}), (linalg.bicgstab, GENERAL, {}), (linalg.gmres, GENERAL, {}),
+    (linalg.gmres, GENERAL, {"solve_method": "incremental"}),
+    (linalg.gmres, GENERAL, {"restart": 4}),
+    (linalg.gmres, GENERAL, {"restart": 4, "solve_method": "incremental"}),
+]
+LIMITED = "l-bfgs-experimental-do-not-rely-on-this"
+
+
+@pytest.mark.parametrize(("way", "conditioned"), sampled(
+    [*itertools.product(range(len(WAYS)), (False, True))], 1 / 6))
+def test_solutions(way, conditioned):
+    fun, a, p = WAYS[way]
+    b, M = B, None
+    if conditioned:
+        a, b, M = a + 0.25j * (A - A.T), B + 1j * A[0], np.diag(1 / np.diag(a))
+    with sw.enable_x64(True):
+        close(fun(a, b, b * 0.5, tol=1e-12, M=M, **p)[0], np.linalg.solve(a, b))
+
+
+@pytest.mark.parametrize("way", sampled(range(len(WAYS)), 1))
+def test_places_and_derivatives(way):
+    fun, a, p = WAYS[way]
+    everywhere(lambda a, b: fun(lambda x: a @ x + a.T @ x, b, tol=1e-13, **p)[0], a, B)
+
+
+@pytest.mark.parametrize("way", sampled(range(len(WAYS)), 1))
+def test_trees_that_are_split(way):
+    """A field and its border, with an operator that keeps the field where it is."""
+    fun, _, p = WAYS[way]
+    with sw.enable_x64(True):
+        field = sw.device_put(RNG.standard_normal((9, 8)), NamedSharding(MESH, P("x", "y")))
+
+        def operator(t):
+            u = 5 * t["u"] - snp.roll(t["u"], 1, 0) - snp.roll(t["u"], -1, 0) + t["v"].sum()
+            return {"u": u, "v": 9 * t["v"] + t["u"].sum()}
+
+        b = {"u": field, "v": field[0, :2]}
+        p = {**p, "restart": 10} if "restart" in p else p
+        x, _ = sw.jit(lambda b: fun(operator, b, tol=1e-11, **p))(b)
+        close(operator(x), sw.tree.map(np.asarray, b), 1e-8)
+
+
+@pytest.mark.parametrize("way", sampled(range(3), 1))
+def test_ends(way):
+    fun, a, p = WAYS[way]
+    with sw.enable_x64(True):
+        close(fun(a, B * 0, **p)[0], B * 0)
+        close(fun(a, B, B, maxiter=0, **p)[0], B)
+        assert fun(a * np.nan, B, maxiter=1, **p)[1] == (-1 if fun is linalg.gmres else None)
+    assert fun(a, B, **p)[1] == (0 if fun is linalg.gmres else None)
+
+
+def rosenbrock(x):
+    return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+
+@pytest.mark.parametrize("method", sampled(["BFGS", LIMITED], 1))
+def test_minima(method):
+    starts = np.array([[-1.2, 1, 0.5, 2], [0, 0, 0, 0.0]])
+    with sw.enable_x64(True):
+        options = {"ftol": -1.0} if method == LIMITED else None
+        found = sw.jit(sw.vmap(
+            lambda x: minimize(rosenbrock, x, method=method, tol=1e-7, options=options)))(starts)
+        assert found.success.all() and (found.status == 0).all()
+        assert (abs(found.jac) < 1e-7).all() and (found.nfev == found.njev).all()
+        for x, start in zip(found.x, starts, strict=True):
+            wanted = scipy.optimize.minimize(
+                lambda v: float(rosenbrock(v)), start, method="BFGS",
+                jac=lambda v: np.asarray(sw.grad(rosenbrock)(v)), tol=1e-7)
+            close(x, wanted.x, 1e-6)
+        if method == "BFGS":
+            exact = np.linalg.inv(sw.hessian(rosenbrock)(found.x[1]))
+            np.testing.assert_allclose(found.hess_inv[1], exact, 0.2, 0.05)
+
+
+def test_minimum_of_a_quadratic_form_and_its_arguments():
+    x0 = np.ones(9, np.float32)
+    for method in sampled(("bfgs", LIMITED), 1):
+        found = minimize(lambda x, b: 0.5 * x @ POSITIVE.astype("f4") @ x - b @ x, x0,
+                         (B.astype("f4"),), method=method, options={"gtol": 1e-3})
+        np.testing.assert_allclose(found.x, np.linalg.solve(POSITIVE, B), 0.02, 0.02)
+    stopped = minimize(rosenbrock, x0[:3] * 3, method="BFGS", options={"maxiter": 2})
+    assert (stopped.status, stopped.nit, stopped.success) == (1, 2, False)
+    assert OptimizeResults._fields == jax.scipy.optimize.OptimizeResults._fields
+
+
+MESSAGES = [
+    (lambda: linalg.cg(A[:2], B), ValueError, "cg: A must be a square matrix; got shape (2, 9)."),
+    (lambda: linalg.cg(3, B), TypeError, "cg: A must be a function or a matrix; got int."),
+    (lambda: linalg.gmres(A, B, M=B), ValueError,
+     "gmres: M must be a square matrix; got shape (9,)."),
+    (lambda: linalg.cg(A, B, B[:2]), ValueError,
+     "cg: x0 must have the shapes of b; got (2,) for (9,)."),
+    (lambda: linalg.gmres(A, B, solve_method="whole"), ValueError,
+     "gmres: solve_method must be 'batched' or 'incremental'; got 'whole'."),
+    (lambda: minimize(rosenbrock, B, [1], method="BFGS"), TypeError,
+     "minimize: args must be a tuple; got list."),
+    (lambda: minimize(rosenbrock, B, method="CG"), ValueError,
+     f"minimize: method must be one of ['bfgs', '{LIMITED}']; got 'CG'."),
+    (lambda: minimize(rosenbrock, A, method="BFGS"), ValueError,
+     "minimize: x0 must be a vector of real values; got shape (9, 9) of float32."),
+    (lambda: minimize(rosenbrock, B, method="BFGS", options={"eps": 1}), ValueError,
+     "minimize: bfgs has no option 'eps'; it has maxiter, norm, gtol, line_search_maxiter."),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
+def test_messages(call, error, message):
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_signatures_are_those_of_jax():
+    for name in ("bicgstab", "cg", "gmres"):
+        theirs = getattr(jax.scipy.sparse.linalg, name)
+        assert signature(getattr(linalg, name)) == signature(theirs)
+    assert signature(minimize) == signature(jax.scipy.optimize.minimize)
