@@ -387,11 +387,12 @@ def _leave(state: Here, failed: bool, for_good: bool = False) -> ProcessFailureE
 
     for_good: this process ends, and says so by its status if there is such an error.
     """
-    error = None
+    error, patience = None, 0.0
     if not failed:
-        error = _finish_launches(_State.patience)
+        ended, error = _finish_launches(_State.patience)
+        patience = _State.patience if ended else 0.0
         _settle(state)
-    state.watch.leave(failed, for_good and error is not None)
+    state.watch.leave(failed, for_good and error is not None, patience)
     processes.part()
     if state.coordinator is not None:
         state.coordinator.release()
@@ -443,17 +444,18 @@ def _is_consequence(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _finish_launches(seconds: float) -> ProcessFailureError | None:
+def _finish_launches(seconds: float) -> tuple[bool, ProcessFailureError | None]:
     """Waits for programs in flight: other processes need this one's part of them.
 
-    Gives the error of one that nobody waited for, if it failed because of another process.
+    Gives whether they have ended, and the error of one that nobody waited for, if it failed because
+    of another process.
     """
     found: list[BaseException | None] = []
     thread = threading.Thread(target=lambda: found.append(CPU_WINDOW.drain()), daemon=True)
     thread.start()
     thread.join(seconds)
     error = found[0] if found else None
-    return error if isinstance(error, ProcessFailureError) else None
+    return bool(found), error if isinstance(error, ProcessFailureError) else None
 
 
 def _announce(failure: str, trace: Any, consequence: bool) -> None:

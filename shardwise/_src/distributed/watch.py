@@ -26,6 +26,7 @@ from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.differences import program_text, program_types
 from shardwise._src.distributed.known import Failure, Launches, Meeting, Wait, checksum
 from shardwise._src.distributed.recorder import Recorder, record_of
+from shardwise._src.distributed.settling import answer
 from shardwise._src.distributed.speech import flush, say
 from shardwise._src.distributed.stacks import THREAD, stacks, user_line
 from shardwise._src.messages.source import Site, describe, user_site
@@ -57,6 +58,7 @@ class Watch:
         self.compare = compare
         self.failures: list[Failure] = []
         self.recorder = Recorder(index, count, host)
+        self._raised = 0  # how many of them the user's code has seen
         self._past: list[Failure] = []  # those that the program has gone on after
         self._eras, self._era = 0, ""  # how often it has; what keys of sets end with then
         self._silence = silence
@@ -159,6 +161,7 @@ class Watch:
     ) -> None:
         for failure in (*self.failures, *self._past) if failures is None else failures:
             if not ranks.isdisjoint(failure.ranks):
+                self._raised = len(self.failures)
                 raise ProcessFailureError(failure.text, failure.ranks)
 
     def meet(
@@ -286,6 +289,7 @@ class Watch:
             self._known.wait_for(lambda: self.failures, EXPLAINED_WITHIN)
         if not self.failures:
             return error
+        self._raised = len(self.failures)
         first = self.failures[0]
         return ProcessFailureError(first.text, first.ranks)
 
@@ -301,6 +305,7 @@ class Watch:
             kept = [f._replace(ranks=tuple(set(f.ranks) & set(lost))) for f in self.failures]
             self._past += [*kept, Failure("lost", gone, text, time.monotonic())]
             self.failures.clear()
+            self._raised = 0
             self._sets.clear()
             self._eras += 1
             self._era = f"#{self._eras}"
@@ -369,6 +374,22 @@ class Watch:
 
     def _on_bye(self, message: dict[str, Any]) -> None:
         self._dismissed.set()
+
+    def _on_leaving(self, message: dict[str, Any]) -> None:
+        threading.Thread(target=answer, args=(self, message), name=THREAD, daemon=True).start()
+
+    def launched(self) -> dict[str, int]:
+        """How many launches there were, by set."""
+        return {self._key(span): here.count for span, here in tuple(self._sets.items())}
+
+    def goes_on(self) -> bool:
+        return not (self._ended or self.failures)
+
+    def settled(self, number: int) -> None:
+        """Lets others end, up to this leave."""
+        if not self._ended:
+            self._beat(time.monotonic())  # with the last launches
+            self._channel.send({"op": "settled", "number": number})
 
     def _on_heard(self, message: dict[str, Any]) -> None:
         """The coordinator is alive."""
@@ -472,8 +493,11 @@ class Watch:
             self.failures.append(Failure("lost", everyone, text, time.monotonic()))
             self._known.notify_all()
 
-    def leave(self, failed: bool, unfinished: bool = False) -> None:
+    def leave(self, failed: bool, unfinished: bool = False, patience: float = 0.0) -> None:
         """Says good-bye, if it did not say already that it fails.
+
+        Waits until the others have what they launched with this process, for at most `patience`
+        seconds.
 
         Ends the process if its last launches were not those of the others, or, `unfinished`, if one
         that nobody waited for has failed.
@@ -484,8 +508,11 @@ class Watch:
             self._leaving = True
             self._beat(time.monotonic())  # with the last launches
             self._channel.send({"op": "leave", "how": "finished", "text": "", "line": line})
-            self._dismissed.wait(DISMISSED_WITHIN)
-            if any(failure.kind == "differ" for failure in self.failures[before:]):
+            end = time.monotonic() + max(DISMISSED_WITHIN, patience)
+            while not self._dismissed.wait(2 * BEAT) and time.monotonic() < end:
+                if len(self.failures) > before:
+                    break
+            if any(failure.kind == "differ" for failure in self.failures[self._raised :]):
                 self.end_process("what it computed last may be wrong")
             if unfinished:
                 self.end_process("a program that it launched, and did not wait for, has failed")

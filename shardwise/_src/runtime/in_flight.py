@@ -10,6 +10,7 @@ whichever devices the programs run on. A launch waits for the one that is `LIMIT
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from shardwise._src.runtime import processes
@@ -52,6 +53,12 @@ class Window:
         for output in list(self._pending):
             if not _has_ended(output):
                 processes.wait(output)
+
+    def settle(self) -> None:
+        """Waits for what is in flight, and leaves errors to those that want the results."""
+        for output in list(self._pending):
+            with suppress(RuntimeError):
+                output.block_until_ready()
 
     def drain(self) -> BaseException | None:
         """Waits for all that is in flight; gives the first error that it ends with."""

@@ -128,7 +128,8 @@ class Judge:
     def _fail(self, ranks: Sequence[int], kind: str, culprits: list[int], text: str) -> None:
         for rank in ranks:
             peer = self.peers.get(rank)
-            if peer is not None and not peer.gone:
+            leaves = peer is not None and peer.sock is not None and kind == "differ"
+            if peer is not None and (leaves or not peer.gone):
                 peer.told = True
                 self.send(peer, {"op": "fail", "kind": kind, "ranks": culprits, "text": text})
 

@@ -18,6 +18,7 @@ import time
 
 from shardwise._src.runtime.certificates import is_of
 from shardwise._src.runtime.judge import Judge, Meeting, Peer, counted, ranks_of
+from shardwise._src.runtime.leaves import Leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Switchboard(Judge):
         self.first_arrival = 0.0
         self.impatient: dict[int, str] = {}  # those that came, and did not wait for all
         self.censuses: dict[tuple[str, int], Meeting] = {}
+        self.leaves = Leaves()
 
     # ------------------------------------------------------------------ connections
 
@@ -413,9 +415,25 @@ class Switchboard(Judge):
         peer.line = str(message["line"])[:500] or peer.line
         if message["how"] == "failed":
             self._lost(peer, f"it failed with {message['text']}")
+            return
+        peer.gone = message["how"]  # "finished", or "followed": another's failure
+        if peer.gone == "finished" and peer.launched:
+            self.leaves.begin(peer.rank, peer.launched)
+            self._mind_leaves()
         else:
-            peer.gone = message["how"]  # "finished", or "followed": another's failure
             self.send(peer, {"op": "bye"})
+
+    def _on_settled(self, peer: Peer, message: dict[str, Any]) -> None:
+        self.leaves.answer(peer.rank, message["number"])
+        self._mind_leaves()
+
+    def _mind_leaves(self) -> None:
+        """Lets those end whom nobody needs any more."""
+        alive = [rank for rank, peer in self.peers.items() if not peer.gone]
+        for rank, question in list(self.leaves.questions(alive)):
+            self.send(self.peers[rank], question)
+        for rank in self.leaves.dismissed(alive):
+            self.send(self.peers[rank], {"op": "bye"})
 
     def _on_stacks(self, peer: Peer, message: dict[str, Any]) -> None:
         stall = self.stalls.get(message["number"])
@@ -430,6 +448,8 @@ class Switchboard(Judge):
             self._closed(peer)
         if self.started:
             self._mind_censuses()
+            if self.leaves.waiting:  # for one that is lost, maybe
+                self._mind_leaves()
             self.mind(now)
         else:
             self._mind_arrival(now)

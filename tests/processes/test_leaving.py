@@ -1,0 +1,67 @@
+"""Processes that end while others still need what they have sent."""
+
+import pytest
+
+from shardwise.testing import run_processes
+
+PAUSED = """
+    import os
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    import numpy as np
+
+    import shardwise as sw
+    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    x = sw.device_put(np.arange(8.0, dtype="f"), NamedSharding(Mesh(sw.devices(), "x"), P("x")))
+    double = sw.jit(lambda x: (x * 2).sum())
+    print(float(double(x)))
+    if sw.process_index() == 1:
+        if sys.argv[1] == "paused":
+            subprocess.Popen(["sh", "-c", f"sleep 2; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+    print(time.time())
+    sw.distributed.shutdown()
+    print(time.time())
+"""
+
+
+def test_one_ends_when_the_others_have_what_it_sent():
+    results = run_processes(PAUSED, 2, devices=2, args=["paused"], timeout=60)
+    (_, ended), (resumed, _) = [map(float, r.out.split()[-2:]) for r in results]
+    assert resumed < ended
+
+
+def test_it_waits_for_nobody_who_is_lost():
+    first, second = run_processes(PAUSED, 2, devices=2, args=["lost"], timeout=60, expect=None)
+    assert (first.status, second.status) == (0, -9), first
+    begun, ended = map(float, first.out.split()[-2:])
+    assert ended - begun < 10
+
+
+LARGE = """
+    import numpy as np
+
+    import shardwise as sw
+    from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    mesh = Mesh(sw.devices(), "x")
+    rows, columns = NamedSharding(mesh, P("x")), NamedSharding(mesh, P(None, "x"))
+    x = sw.device_put(np.ones((8, 1 << 16), "f"), rows)
+    turned = sw.jit(lambda x: x * 2, out_shardings=columns)
+    for _ in range(3):
+        y = turned(x)
+    print(all((s.data == 2).all() for s in y.addressable_shards))
+"""
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_what_is_exchanged_last_arrives(count):
+    results = run_processes(LARGE, count, devices=8 // count, timeout=60)
+    assert [r.out for r in results] == ["True\n"] * count
