@@ -6,5 +6,6 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise.example_libraries import optimizers as optimizers
+    from shardwise.example_libraries import stax as stax
 
 lazy_names(__name__)

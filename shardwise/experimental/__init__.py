@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shardwise.experimental import ode as ode
     from shardwise.experimental import pjit as pjit
     from shardwise.experimental import random as random
+    from shardwise.experimental import rnn as rnn
     from shardwise.experimental import shard_map as shard_map
     from shardwise.experimental import sparse as sparse
     from shardwise.experimental import state as state

@@ -122,18 +122,18 @@ def lobpcg_standard(
     residuals and last steps (Duersch et al., arXiv:1704.07458).
     """
     what = "shardwise.experimental.sparse.linalg.lobpcg_standard"
-    X: Any = asarray(X)
-    n, k = X.shape
+    first: Any = asarray(X)
+    (n, k), dtype = first.shape, first.dtype
     if not 0 < k * 5 < n:
         raise ValueError(f"{what}: X must have k columns with 0 < 5 k < n; got k={k}, n={n}.")
     times: Any = A if callable(A) else lambda x: A @ x
-    out = times(zeros((n, 1), X.dtype))
-    if out.dtype != X.dtype or out.shape != (n, 1):
+    out = times(zeros((n, 1), dtype))
+    if out.dtype != dtype or out.shape != (n, 1):
         raise ValueError(
-            f"{what}: A must be of shape ({n}, {n}) and of the dtype of X, {X.dtype}; products "
+            f"{what}: A must be of shape ({n}, {n}) and of the dtype of X, {dtype}; products "
             f"are of {out.dtype} with shape {out.shape}."
         )
-    limit = 10 * n * (float(np.finfo(X.dtype).eps) if tol is None else tol)
+    limit = 10 * n * (float(np.finfo(dtype).eps) if tol is None else tol)
 
     def rayleigh_ritz(S: Any) -> tuple[Any, Any]:
         values, vectors = eigh(_mm(S.T.conj(), times(S)))
@@ -155,13 +155,15 @@ def lobpcg_standard(
         R, found = residual(X, theta)
         return i + 1, X, P, R, found, theta
 
-    X = qr(X)[0]
-    theta, Y = rayleigh_ritz(X)
-    X = _mm(X, Y)
-    R, found = residual(X, theta)
-    state = asarray(0), X, zeros_like(X), R, found * 0, theta
-    i, X, _, _, _, theta = while_loop(lambda s: (s[0] < index(m)) & (s[4] < k), body, state)
-    return theta, X, i
+    first = qr(first)[0]
+    theta, Y = rayleigh_ritz(first)
+    first = _mm(first, Y)
+    R, found = residual(first, theta)
+    state = asarray(0), first, zeros_like(first), R, found * 0, theta
+    i, vectors, _, _, _, theta = while_loop(
+        lambda s: (s[0] < index(m)) & (s[4] < k), body, state
+    )
+    return theta, vectors, i
 
 
 def _mm(a: Any, b: Any) -> Any:

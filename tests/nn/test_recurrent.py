@@ -1,0 +1,68 @@
+"""LSTM layers against jax's reference, whole and ragged sequences, in one and two directions."""
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental import rnn as theirs
+
+import shardwise as sw
+from shardwise.experimental import rnn as ours
+
+SIZES = 3, 4, 2  # of inputs, of states, number of layers
+
+
+def case(bidirectional, lengths):
+    rng = np.random.default_rng(0)
+    batch, ways = len(lengths), 1 + bidirectional
+    x = rng.normal(size=(batch, 5, 3)).astype(np.float32)
+    h, c = rng.normal(size=(2, 2 * ways, batch, 4)).astype(np.float32)
+    weights = ours.init_lstm_weight(sw.random.key(0), *SIZES, bidirectional)
+    return x, h, c, np.asarray(weights), np.int32(lengths)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_values_and_derivatives(bidirectional):
+    x, h, c, w, n = case(bidirectional, [5, 3, 1])
+    np.testing.assert_allclose(
+        w, theirs.init_lstm_weight(jax.random.key(0), *SIZES, bidirectional), rtol=1e-6
+    )
+    unpacked = theirs.unpack_lstm_weights(w, *SIZES, bidirectional)
+    for got, want in zip(ours.unpack_lstm_weights(w, *SIZES, bidirectional), unpacked, strict=True):
+        assert [*got] == [*want]
+        for k in got:
+            np.testing.assert_array_equal(got[k], want[k])
+    rest = (*SIZES, 0.0, bidirectional)
+    want = theirs.lstm_ref(x, h, c, *unpacked, n, *rest)
+    run = sw.jit(lambda *a: ours.lstm(*a, *rest))
+    for got in (run(x, h, c, w, n), ours.lstm_ref(x, h, c, *unpacked, n, *rest)):
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    loss = lambda outs: sum([(o**2).sum() for o in outs])  # noqa: E731
+    by_x, by_w = sw.grad(lambda x, w: loss(run(x, h, c, w, n)), (0, 1))(x, w)
+    ref = lambda x, w: theirs.lstm_ref(  # noqa: E731
+        x, h, c, *theirs.unpack_lstm_weights(w, *SIZES, bidirectional), n, *rest
+    )
+    want_x, want_w = jax.grad(lambda x, w: loss(ref(x, w)), (0, 1))(x, w)
+    np.testing.assert_allclose(by_x, want_x, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(by_w, want_w, rtol=1e-3, atol=1e-4)
+
+
+def test_gates_change_places():
+    w = np.arange(ours.get_num_params_in_lstm(*SIZES, False), dtype=np.float32)
+    assert w.size == theirs.get_num_params_in_lstm(*SIZES, False)
+    swapped = ours.swap_lstm_gates(w, *SIZES, False)
+    np.testing.assert_array_equal(swapped, theirs.swap_lstm_gates(w, *SIZES, False))
+    np.testing.assert_array_equal(ours.swap_lstm_gates(swapped, *SIZES, False), w)
+
+
+def test_mistakes():
+    x, h, c, w, n = case(False, [5])
+    with pytest.raises(NotImplementedError, match=r"lstm: dropout must be 0; got 0.5\."):
+        ours.lstm(x, h, c, w, n, *SIZES, 0.5, False)
+    with pytest.raises(TypeError, match="lstm: seq_lengths must be int32; got float32"):
+        ours.lstm(x, h, c, w, np.float32(n), *SIZES, 0.0, False)
+    for name in [n for n in dir(ours) if n[0] != "_"]:
+        a, b = (inspect.signature(getattr(lib, name)).parameters for lib in (ours, theirs))
+        assert [*a] == [*b]
