@@ -13,14 +13,16 @@ TABLE: Table = {
         "f(i)": "bitwise_not clz population_count",
         "f(x, numpy.int32)": "bitcast_convert_type convert_element_type",
         "f(x, 3)": "integer_pow",
+        "f(x, default=lib.lax.sin)": "platform_dependent",
+        "f(2.0)": "stage",
         "f(x, 5, 10)": "reduce_precision",
         "f(0.2, x, 0.8)": "clamp",
     },
     ("binary", "lax"): {
         "f(x, y)": """add atan2 complex div eq ge gt igamma igammac igamma_grad_a le lt max min
             mul ne nextafter pow rem sub""",
-        "f(i, j)": """bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic
-            shift_right_logical""",
+        "f(i, j)": """bitwise_and bitwise_or bitwise_xor mulhi shift_left
+            shift_right_arithmetic shift_right_logical""",
         "f(x, y, y)": "betainc",
         "f(1.0, x)": "polygamma",
         "f(1 + x, y)": "zeta",
@@ -36,6 +38,10 @@ TABLE: Table = {
             "conv_with_general_padding",
         "f(matrix[None, :, :, None], few.reshape(2, 4, 1, 1), (1, 1), 'SAME')": "conv_transpose",
         "f(matrix[None, None], (2, 2), (1, 1), 'SAME')": "conv_general_dilated_patches",
+        "f(matrix, turned[None], numpy.array([rows]))": "ragged_dot",
+        "f(matrix, turned, preferred_element_type=numpy.float32)": "scaled_dot",
+        "f(matrix, turned[None], numpy.array([rows]), lib.lax.RaggedDotDimensionNumbers((((1,), "
+        "(1,)), ((), ())), (0,), (0,)))": "ragged_dot_general",
         "f(matrix[None, None], matrix[None, None], (1, 1), 'SAME', (1, 1))":
             "conv_general_dilated_local",
     },
@@ -57,7 +63,7 @@ TABLE: Table = {
     ("sort", "lax"): {
         "f(x)": "sort",
         "f(x, y)": "sort_key_val",
-        "f(matrix, min(8, columns))": "top_k",
+        "f(matrix, min(8, columns))": "approx_max_k approx_min_k top_k",
     },
     ("shape", "lax"): {
         "f(x, (2,))": "broadcast tile",
@@ -66,6 +72,7 @@ TABLE: Table = {
         "f(matrix, 0, 2)": "collapse",
         "f([matrix, matrix], 0)": "concatenate",
         "f(x, (0,))": "expand_dims rev",
+        "f(row, matrix)": "broadcast_like",
         "f(x, 0.0, [(1, 1, 0)])": "pad",
         "f(matrix, (columns, rows))": "reshape",
         "f(x, (n // 4,), (n // 2,))": "slice",
@@ -83,12 +90,17 @@ TABLE: Table = {
         "f(matrix, row, 1, 0)": "dynamic_update_index_in_dim",
         "f(x, y[:4], (2,))": "dynamic_update_slice",
         "f(x, y[:4], 2, 0)": "dynamic_update_slice_in_dim",
+        "f(x, [i], (0,))": "index_take",
+        "f(x, i[:, None], lambda v: v * 2, lib.lax.ScatterDimensionNumbers((), (0,), (0,)), "
+        "update_shape=(n,))": "scatter_apply",
         "f(x, i[:, None], lib.lax.GatherDimensionNumbers((), (0,), (0,)), (1,))": "gather",
         "f(x, i[:, None], y, lib.lax.ScatterDimensionNumbers((), (0,), (0,)))": """scatter
             scatter_add scatter_max scatter_min scatter_mul scatter_sub""",
     },
     ("creation", "lax"): {
         "f((n,), 2.0)": "full",
+        "f((n,), numpy.float32)": "empty",
+        "f(numpy.arange(4, dtype='uint32'), (n,))": "rng_bit_generator",
         "f(x, 2.0)": "full_like",
         "f(numpy.int32, n)": "iota",
         "f(numpy.int32, (rows, columns), 1)": "broadcasted_iota",
@@ -105,6 +117,8 @@ TABLE: Table = {
         "f(lambda v: v - 3, 1.0, lambda g, v: 3.0, lambda g, v: v)": "custom_root",
     },
     ("inspection", "lax"): {
+        "f(x)": "dtype",
+        "f((3, 1)) | -": "shape_as_value",
         "f((3, 1), (1, 4)) | -": "broadcast_shapes",
         "f((1, 2, 8), (3, 2, 3), ('NCH', 'OIH', 'NCH')) | -": "conv_dimension_numbers",
         "f(('NCH', 'OIH', 'NCH')) | -": "conv_general_permutations",
@@ -117,9 +131,11 @@ TABLE: Table = {
 
 LEFT_OUT: LeftOut = {
     "lax": {
-        A_CLASS: """ConvDimensionNumbers ConvGeneralDilatedDimensionNumbers DotAlgorithmPreset
-            FftType GatherDimensionNumbers GatherScatterMode Precision RoundingMethod
-            ScatterDimensionNumbers""",
+        A_CLASS: """AccuracyMode ConvDimensionNumbers ConvGeneralDilatedDimensionNumbers
+            DotAlgorithm DotAlgorithmPreset DotDimensionNumbers FftType
+            GatherDimensionNumbers GatherScatterMode Precision PrecisionLike
+            RaggedDotDimensionNumbers RandomAlgorithm RoundingMethod
+            ScatterDimensionNumbers Tolerance""",
         "of a named axis: rows of maps and hosts time them": """all_gather all_to_all axis_index
             axis_size pbroadcast pcast pmax pmean pmin ppermute pshuffle psum psum_scatter
             pswapaxes ragged_all_to_all""",

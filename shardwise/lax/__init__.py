@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from shardwise._src.custom.implicit import custom_linear_solve as custom_linear_solve
     from shardwise._src.custom.implicit import custom_root as custom_root
     from shardwise._src.custom.implicit import linear_solve as linear_solve_p
+    from shardwise._src.lax.accuracy import AccuracyMode as AccuracyMode
+    from shardwise._src.lax.accuracy import Tolerance as Tolerance
+    from shardwise._src.lax.contraction import DotAlgorithm as DotAlgorithm
     from shardwise._src.lax.contraction import DotAlgorithmPreset as DotAlgorithmPreset
+    from shardwise._src.lax.contraction import DotDimensionNumbers as DotDimensionNumbers
     from shardwise._src.lax.contraction import Precision as Precision
+    from shardwise._src.lax.contraction import PrecisionLike as PrecisionLike
     from shardwise._src.lax.contraction import batch_matmul as batch_matmul
     from shardwise._src.lax.contraction import dot as dot
     from shardwise._src.lax.contraction import dot_general as dot_general
@@ -100,6 +105,7 @@ if TYPE_CHECKING:
     from shardwise._src.lax.elementwise import max as max
     from shardwise._src.lax.elementwise import min as min
     from shardwise._src.lax.elementwise import mul as mul
+    from shardwise._src.lax.elementwise import mulhi as mulhi
     from shardwise._src.lax.elementwise import ne as ne
     from shardwise._src.lax.elementwise import neg as neg
     from shardwise._src.lax.elementwise import nextafter as nextafter
@@ -140,12 +146,16 @@ if TYPE_CHECKING:
         dynamic_update_slice_in_dim as dynamic_update_slice_in_dim,
     )
     from shardwise._src.lax.indexing import gather as gather
+    from shardwise._src.lax.indexing import index_take as index_take
     from shardwise._src.lax.indexing import scatter as scatter
     from shardwise._src.lax.indexing import scatter_add as scatter_add
+    from shardwise._src.lax.indexing import scatter_apply as scatter_apply
     from shardwise._src.lax.indexing import scatter_max as scatter_max
     from shardwise._src.lax.indexing import scatter_min as scatter_min
     from shardwise._src.lax.indexing import scatter_mul as scatter_mul
     from shardwise._src.lax.indexing import scatter_sub as scatter_sub
+    from shardwise._src.lax.nearest import approx_max_k as approx_max_k
+    from shardwise._src.lax.nearest import approx_min_k as approx_min_k
     from shardwise._src.lax.parallel import all_gather as all_gather
     from shardwise._src.lax.parallel import all_gather_invariant as all_gather_invariant
     from shardwise._src.lax.parallel import all_to_all as all_to_all
@@ -162,9 +172,18 @@ if TYPE_CHECKING:
     from shardwise._src.lax.parallel import psum_scatter as psum_scatter
     from shardwise._src.lax.parallel import pswapaxes as pswapaxes
     from shardwise._src.lax.parallel import pvary as pvary
+    from shardwise._src.lax.platforms import RandomAlgorithm as RandomAlgorithm
+    from shardwise._src.lax.platforms import platform_dependent as platform_dependent
+    from shardwise._src.lax.platforms import rng_bit_generator as rng_bit_generator
     from shardwise._src.lax.products import pdot as pdot
     from shardwise._src.lax.products import xeinsum as xeinsum
     from shardwise._src.lax.ragged import ragged_all_to_all as ragged_all_to_all
+    from shardwise._src.lax.ragged_products import (
+        RaggedDotDimensionNumbers as RaggedDotDimensionNumbers,
+    )
+    from shardwise._src.lax.ragged_products import ragged_dot as ragged_dot
+    from shardwise._src.lax.ragged_products import ragged_dot_general as ragged_dot_general
+    from shardwise._src.lax.ragged_products import scaled_dot as scaled_dot
     from shardwise._src.lax.reductions import argmax as argmax
     from shardwise._src.lax.reductions import argmin as argmin
     from shardwise._src.lax.reductions import cumlogsumexp as cumlogsumexp
@@ -185,12 +204,15 @@ if TYPE_CHECKING:
     from shardwise._src.lax.shapes import bitcast_convert_type as bitcast_convert_type
     from shardwise._src.lax.shapes import broadcast as broadcast
     from shardwise._src.lax.shapes import broadcast_in_dim as broadcast_in_dim
+    from shardwise._src.lax.shapes import broadcast_like as broadcast_like
     from shardwise._src.lax.shapes import broadcast_shapes as broadcast_shapes
     from shardwise._src.lax.shapes import broadcast_to_rank as broadcast_to_rank
     from shardwise._src.lax.shapes import broadcasted_iota as broadcasted_iota
     from shardwise._src.lax.shapes import collapse as collapse
     from shardwise._src.lax.shapes import concatenate as concatenate
     from shardwise._src.lax.shapes import convert_element_type as convert_element_type
+    from shardwise._src.lax.shapes import dtype as dtype
+    from shardwise._src.lax.shapes import empty as empty
     from shardwise._src.lax.shapes import expand_dims as expand_dims
     from shardwise._src.lax.shapes import full as full
     from shardwise._src.lax.shapes import full_like as full_like
@@ -200,11 +222,13 @@ if TYPE_CHECKING:
     from shardwise._src.lax.shapes import reduce_precision as reduce_precision
     from shardwise._src.lax.shapes import reshape as reshape
     from shardwise._src.lax.shapes import rev as rev
+    from shardwise._src.lax.shapes import shape_as_value as shape_as_value
     from shardwise._src.lax.shapes import slice as slice
     from shardwise._src.lax.shapes import slice_in_dim as slice_in_dim
     from shardwise._src.lax.shapes import split as split
     from shardwise._src.lax.shapes import squeeze as squeeze
     from shardwise._src.lax.shapes import stack as stack
+    from shardwise._src.lax.shapes import stage as stage
     from shardwise._src.lax.shapes import tile as tile
     from shardwise._src.lax.shapes import transpose as transpose
     from shardwise._src.lax.shapes import unstack as unstack
@@ -331,6 +355,7 @@ if TYPE_CHECKING:
     from shardwise._src.ops.pooling import reduce_window_sum as reduce_window_sum_p
     from shardwise._src.ops.pooling import select_and_gather_add as select_and_gather_add_p
     from shardwise._src.ops.pooling import select_and_scatter_add as select_and_scatter_add_p
+    from shardwise._src.ops.random.rng import rng_bit_generator as rng_bit_generator_p
     from shardwise._src.ops.reduce import argmax as argmax_p
     from shardwise._src.ops.reduce import argmin as argmin_p
     from shardwise._src.ops.reduce import reduce_and as reduce_and_p

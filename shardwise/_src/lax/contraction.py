@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.axes import sizes
 from shardwise._src.ops import contract
+from shardwise._src.ops.contract import DotAlgorithm as DotAlgorithm
 from shardwise._src.ops.contract import DotAlgorithmPreset as DotAlgorithmPreset
 from shardwise._src.ops.contract import Precision as Precision
 from shardwise._src.ops.sharding import placed
-from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
+from shardwise._src.types.annotations import PrecisionLike as PrecisionLike
 from shardwise._src.types.dtypes import check_user_dtype
 
-Dimensions = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+_Pair = tuple[Sequence[int], Sequence[int]]
+DotDimensionNumbers = tuple[_Pair, _Pair]
+Dimensions = DotDimensionNumbers
 
 
 def dot_general(
@@ -47,9 +51,16 @@ def dot_general(
 
 def dot(
     lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None, *, out_sharding: OutSharding = None,
+    preferred_element_type: DTypeLike | None = None, *,
+    dimension_numbers: DotDimensionNumbers | None = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """Product of vectors and matrices: the last dimension of lhs with the first of rhs."""
+    """Product of vectors and matrices: the last dimension of lhs with the first of rhs.
+
+    dimension_numbers: those of `dot_general`, of arrays of any rank.
+    """
+    how = precision, preferred_element_type
+    if dimension_numbers is not None:
+        return dot_general(lhs, rhs, dimension_numbers, *how, out_sharding=out_sharding)
     left, right = type_of(lhs), type_of(rhs)
     if left.ndim not in (1, 2) or right.ndim not in (1, 2):
         raise TypeError(
@@ -57,7 +68,6 @@ def dot(
             f"{left.str_short(True)} and {right.str_short(True)}. Use dot_general."
         )
     numbers = ((left.ndim - 1,), (0,)), ((), ())
-    how = precision, preferred_element_type
     return dot_general(lhs, rhs, numbers, *how, out_sharding=out_sharding)
 
 

@@ -14,7 +14,7 @@ from shardwise._src.numpy.convert import whole
 from shardwise._src.ops import convolution as ops
 from shardwise._src.ops.basis import reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.contract import canonical_precision
+from shardwise._src.ops.contract import ALGORITHMS, canonical_precision
 from shardwise._src.ops.convolution import ConvDimensionNumbers as ConvDimensionNumbers
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.pooling import Window, patches
@@ -218,7 +218,7 @@ def conv_general_dilated(
     else:
         pads = pairs(padding, "conv_general_dilated")
     precision = canonical_precision(precision)
-    if precision is not None and not isinstance(precision, tuple):
+    if isinstance(precision, ALGORITHMS):
         raise ValueError(
             f"conv_general_dilated: XLA has no algorithm {precision} for convolutions. Give a "
             "`Precision`, its name, or a pair."

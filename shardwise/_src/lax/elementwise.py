@@ -8,16 +8,22 @@ shape, and a Python scalar takes the dtype of the other if it is of its kind. Th
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import numpy as np
 
 from shardwise._src.base.lazy import public
+from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.lax.accuracy import Accuracy as Accuracy
+from shardwise._src.lax.accuracy import check_accuracy
 from shardwise._src.numpy.convert import cast, constant
 from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import broadcast_in_dim
+from shardwise._src.ops.families import common_dtype, lit, lit_of
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.types.annotations import Array, ArrayLike, T
-from shardwise._src.types.dtypes import is_bool, is_integer
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, T
+from shardwise._src.types.dtypes import check_user_dtype, is_bool, is_integer, is_signed
 
 # -- arithmetic --
 
@@ -52,9 +58,39 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
     return ew.sub(x, y)
 
 
-def mul(x: ArrayLike, y: ArrayLike) -> Array:
-    """x * y."""
+def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
+    """x * y; with an out_dtype of what both are in that."""
+    if out_dtype is not None:
+        dtype = check_user_dtype(out_dtype, "mul")
+        return ew.mul(cast(x, dtype), cast(y, dtype))
     return ew.mul(x, y)
+
+
+def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """The upper half of the bits of the products of integers, which have twice as many."""
+    t = type_of(x)
+    common_dtype("mulhi", (t, type_of(y)))
+    if not is_integer(t.dtype):
+        raise TypeError(f"mulhi takes integers; got {t.str_short(True)}.")
+    return _upper_half(x, y)
+
+
+@fused(arrays=2)
+def _upper_half(x: Any, y: Any) -> Any:
+    dtype = type_of(x).dtype
+    bits, kind = 8 * dtype.itemsize, "int" if is_signed(dtype) else "uint"
+    shift = ew.shift_right_arithmetic if is_signed(dtype) else ew.shift_right_logical
+    if bits < 64:
+        wide = np.dtype(f"{kind}{2 * bits}")
+        product = ew.mul(cast(x, wide), cast(y, wide))
+        count = broadcast_in_dim(lit(bits, x), shape=type_of(product).shape, dims=())
+        return cast(shift(product, cast(count, wide)), dtype)
+    half, low = lit(32, x), lit_of(0xFFFFFFFF, dtype)
+    (a, b), (c, d) = ((shift(v, half), ew.bitwise_and(v, low)) for v in (x, y))
+    carry = ew.shift_right_logical(ew.mul(b, d), half)
+    middle = ew.add(ew.mul(a, d), carry)
+    other = ew.add(ew.mul(b, c), ew.bitwise_and(middle, low))
+    return ew.add(ew.add(ew.mul(a, c), shift(middle, half)), shift(other, half))
 
 
 def div(x: ArrayLike, y: ArrayLike) -> Array:
@@ -103,33 +139,45 @@ def is_finite(x: ArrayLike) -> Array:
 # -- exponentials, powers and roots --
 
 
-def exp(x: ArrayLike) -> Array:
+def exp(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """e to the power x."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "exp")
     return ew.exp(x)
 
 
-def exp2(x: ArrayLike) -> Array:
+def exp2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """2 to the power x."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "exp2")
     return ew.exp2(x)
 
 
-def expm1(x: ArrayLike) -> Array:
+def expm1(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """exp(x) - 1, exact for small x."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "expm1")
     return ew.expm1(x)
 
 
-def log(x: ArrayLike) -> Array:
+def log(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """Natural logarithm."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "log")
     return ew.log(x)
 
 
-def log1p(x: ArrayLike) -> Array:
+def log1p(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """log(1 + x), exact for small x."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "log1p")
     return ew.log1p(x)
 
 
-def logistic(x: ArrayLike) -> Array:
+def logistic(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """1 / (1 + exp(-x))."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "logistic")
     return ew.logistic(x)
 
 
@@ -138,36 +186,48 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
     return ew.pow(x, y)
 
 
-def sqrt(x: ArrayLike) -> Array:
+def sqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """Square root."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "sqrt")
     return ew.sqrt(x)
 
 
-def rsqrt(x: ArrayLike) -> Array:
+def rsqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """1 / sqrt(x)."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "rsqrt")
     return ew.rsqrt(x)
 
 
-def cbrt(x: ArrayLike) -> Array:
+def cbrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """Cube root."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "cbrt")
     return ew.cbrt(x)
 
 
 # -- trigonometry, in radians --
 
 
-def sin(x: ArrayLike) -> Array:
+def sin(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """Sine."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "sin")
     return ew.sin(x)
 
 
-def cos(x: ArrayLike) -> Array:
+def cos(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """Cosine."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "cos")
     return ew.cos(x)
 
 
-def tan(x: ArrayLike) -> Array:
+def tan(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """Tangent."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "tan")
     return ew.tan(x)
 
 
@@ -201,8 +261,10 @@ def cosh(x: ArrayLike) -> Array:
     return ew.cosh(x)
 
 
-def tanh(x: ArrayLike) -> Array:
+def tanh(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """Hyperbolic tangent."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "tanh")
     return ew.tanh(x)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.lax.shapes import index_in_dim
 from shardwise._src.messages.tracebacks import pass_on
+from shardwise._src.numpy.binary import remainder
 from shardwise._src.numpy.convert import cast, strong
 from shardwise._src.ops import index, shape
 from shardwise._src.ops.families import add, lit
@@ -19,6 +21,7 @@ from shardwise._src.ops.gather_rules import GatherDimensionNumbers as GatherDime
 from shardwise._src.ops.gather_rules import GatherScatterMode as GatherScatterMode
 from shardwise._src.ops.gather_rules import ScatterDimensionNumbers as ScatterDimensionNumbers
 from shardwise._src.ops.logical import lt, where
+from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.types.annotations import Array, ArrayLike
 
 # -- windows at dynamic places: moved inside where they reach over the edge --
@@ -219,3 +222,44 @@ def scatter_max(
         index.scatter_max, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
     )
+
+
+def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:
+    """The slices of `src` at places along `axes`: T[n, …] for vectors i[n], one of each axis.
+
+    Places are taken modulo the size of their axis.
+    """
+    t = type_of(src)
+    taken = tuple([axis_of(a, t.ndim) for a in axes])
+    columns = [
+        shape.expand_dims(remainder(i, np.asarray(t.shape[a], type_of(i).dtype)), (1,))
+        for i, a in zip(idxs, taken, strict=True)
+    ]
+    vectors = shape.concatenate(*columns, dimension=1) if len(columns) > 1 else columns[0]
+    numbers = GatherDimensionNumbers(tuple(range(1, t.ndim - len(taken) + 1)), taken, taken)
+    window = tuple([1 if d in taken else n for d, n in enumerate(t.shape)])
+    return gather(src, vectors, numbers, window)
+
+
+def scatter_apply(
+    operand: ArrayLike, scatter_indices: ArrayLike, func: Callable[[Array], Array],
+    dimension_numbers: ScatterDimensionNumbers, *, update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+) -> Array:
+    """The operand with `func` of the elements in windows of `update_shape`, as often as they are.
+
+    func: of each element by itself. The windows are those of `scatter`.
+    """
+    times = scatter_add(
+        np.zeros(type_of(operand).shape, np.int32), scatter_indices,
+        np.ones(sizes(update_shape), np.int32), dimension_numbers,
+        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+    )
+
+    def once(i: Any, x: Any) -> Any:
+        return where(lt(i, times), cast(func(x), type_of(x).dtype), x)
+
+    if unique_indices:
+        return once(np.int32(0), operand)
+    most = reduce_max(times, axes=tuple(range(type_of(times).ndim))) if type_of(times).size else 0
+    return fori_loop(np.int32(0), most, once, operand)

@@ -10,7 +10,8 @@ import numpy as np
 from shardwise._src.core.infer import is_array, itself, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
-from shardwise._src.numpy.creation import full_at
+from shardwise._src.numpy import creation
+from shardwise._src.numpy.creation import asarray, full_at
 from shardwise._src.ops import basis, cast, create, shape
 from shardwise._src.ops.sharding import own_place, own_sharding, placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
@@ -270,3 +271,39 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
     return cast.reduce_precision(
         operand, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits)
     )
+
+
+# -- what jax.lax has beside these --
+
+
+def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
+    """`arr` in the shape of `like_arr`, by NumPy's rule, split over explicit axes as that is."""
+    own, t = type_of(arr), type_of(like_arr)
+    shown = own.str_short(True)
+    if own.ndim > t.ndim:
+        raise ValueError(f"broadcast_like: {shown} has more dimensions than {t.str_short(True)}.")
+    dims = tuple(range(t.ndim - own.ndim, t.ndim))
+    sharding = own_sharding(like_arr, t.shape)
+    return broadcast_in_dim(arr, t.shape, dims, out_sharding=sharding)
+
+
+def dtype(x: Any) -> np.dtype[Any]:
+    """The dtype that a value has as an array."""
+    return type_of(x).dtype
+
+
+def empty(
+    shape: Sequence[int], dtype: DTypeLike, *, out_sharding: OutSharding = None
+) -> Array:
+    """An array of zeros: memory is never left as it was."""
+    return creation.empty(shape, dtype, out_sharding=out_sharding)
+
+
+def shape_as_value(shape: Sequence[int]) -> Any:
+    """A shape as a vector of integers."""
+    return np.asarray(sizes(shape), np.int32)
+
+
+def stage(x: ArrayLike, /) -> Array:
+    """The value as an array, or where something is traced as a traced one."""
+    return asarray(x)

@@ -13,7 +13,9 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from shardwise._src.base.config import default_matmul_precision
 from shardwise._src.base.lazy import public
@@ -89,6 +91,32 @@ class DotAlgorithmPreset(enum.Enum):
         )
 
 
+@public("shardwise.lax")
+class DotAlgorithm(NamedTuple):
+    """An exact algorithm, by the types of operands and sums, and how many parts and products of
+    them it takes. `DotAlgorithmPreset` has those that backends know.
+    """
+
+    lhs_precision_type: Any
+    rhs_precision_type: Any
+    accumulation_type: Any
+    lhs_component_count: int = 1
+    rhs_component_count: int = 1
+    num_primitive_operations: int = 1
+    allow_imprecise_accumulation: bool = False
+
+    def text(self, ins: Any) -> str:
+        """The algorithm in StableHLO's text."""
+        kinds = [short_name(np.dtype(kind)).replace("_", "") for kind in self[:3]]
+        return (
+            f"algorithm = <lhs_precision_type = {kinds[0]}, rhs_precision_type = {kinds[1]}, "
+            f"accumulation_type = {kinds[2]}, lhs_component_count = {self[3]}, "
+            f"rhs_component_count = {self[4]}, num_primitive_operations = {self[5]}, "
+            f"allow_imprecise_accumulation = {'true' if self[6] else 'false'}>"
+        )
+
+
+ALGORITHMS = DotAlgorithm, DotAlgorithmPreset
 _PRECISIONS = {
     "default": Precision.DEFAULT, "bfloat16": Precision.DEFAULT, "fastest": Precision.DEFAULT,
     "high": Precision.HIGH, "bfloat16_3x": Precision.HIGH, "tensorfloat32": Precision.HIGH,
@@ -107,6 +135,8 @@ def canonical_precision(precision: Any) -> Any:
 
 @functools.lru_cache(256)
 def _canonical_precision(precision: Any) -> Any:
+    if isinstance(precision, DotAlgorithm):
+        return precision
     if isinstance(precision, DotAlgorithmPreset):
         return None if precision is DotAlgorithmPreset.DEFAULT else precision
     if isinstance(precision, str) and precision in DotAlgorithmPreset.__members__:
@@ -125,7 +155,7 @@ def _canonical_precision(precision: Any) -> Any:
 
 
 def _precision_text(precision: Any, ins: Any) -> str:
-    if isinstance(precision, DotAlgorithmPreset):
+    if isinstance(precision, ALGORITHMS):
         return f"precision = [DEFAULT, DEFAULT], {precision.text(ins)}"
     return _pair_text(precision or (Precision.DEFAULT, Precision.DEFAULT))
 

@@ -1,0 +1,49 @@
+"""How exact a function is to be: `accuracy=` of `lax.exp` and its kin."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shardwise._src.base.lazy import public
+
+
+@public("shardwise.lax")
+class AccuracyMode(enum.Enum):
+    """The most exact implementation that there is, or the one that is taken anyway."""
+
+    HIGHEST = 1
+    DEFAULT = 2
+
+
+@public("shardwise.lax")
+@dataclass(frozen=True)
+class Tolerance:
+    """A bound of an error: absolute, relative, in units of the last place."""
+
+    atol: float = 0.0
+    rtol: float = 0.0
+    ulps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.atol < 0.0 or self.rtol < 0.0 or self.ulps < 0:
+            raise ValueError(f"Tolerance: atol, rtol and ulps must not be negative; got {self}.")
+
+
+Accuracy: TypeAlias = Tolerance | AccuracyMode | None
+
+
+def check_accuracy(accuracy: Accuracy, name: str) -> None:
+    """XLA has one implementation of each function on CPU and GPU, which is both modes."""
+    mode = getattr(accuracy, "name", None)
+    if accuracy is None or mode in AccuracyMode.__members__:
+        return
+    if isinstance(accuracy, Tolerance):
+        raise NotImplementedError(
+            f"{name}: XLA chooses implementations by a Tolerance on TPU only; got {accuracy}. "
+            "Leave accuracy out, or give AccuracyMode.HIGHEST."
+        )
+    raise TypeError(
+        f"{name}: accuracy must be None, an AccuracyMode or a Tolerance; got {accuracy!r}."
+    )

@@ -1,0 +1,56 @@
+"""The largest and smallest elements where some may be missed; here none is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.lax.axes import axis_of
+from shardwise._src.lax.reductions import top_k
+from shardwise._src.ops.elementwise import neg
+from shardwise._src.ops.families import FLOATING, check_domain
+from shardwise._src.types.annotations import Array, ArrayLike
+
+
+def approx_max_k(
+    operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
+    reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
+) -> tuple[Array, Array]:
+    """(the k largest along a dimension in decreasing order, their places), of floats.
+
+    All are found, on each platform but TPU, so that `recall_target` is met, and
+    `reduction_input_size_override`, which only says how much may be missed, changes nothing.
+    """
+    return _exact("approx_max_k", operand, k, reduction_dimension, recall_target,
+                  aggregate_to_topk)
+
+
+def approx_min_k(
+    operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
+    reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
+) -> tuple[Array, Array]:
+    """`approx_max_k` for the k smallest, in increasing order."""
+    return _exact("approx_min_k", operand, k, reduction_dimension, recall_target,
+                  aggregate_to_topk)
+
+
+def _exact(
+    name: str, operand: Any, k: int, dimension: int, recall: float, aggregate: bool
+) -> tuple[Any, Any]:
+    t = type_of(operand)
+    check_domain(name, FLOATING, (t,))
+    if not 0.0 < recall <= 1.0:
+        raise ValueError(f"{name}: recall_target must be above 0 and at most 1; got {recall}.")
+    if not aggregate:
+        raise NotImplementedError(
+            f"{name}: aggregate_to_topk=False asks for the candidates of TPU's algorithm, which no "
+            "other platform has. Leave it out for the k best."
+        )
+    return _found(operand, k, axis_of(dimension, t.ndim), name == "approx_min_k")
+
+
+@fused(arrays=1)
+def _found(operand: Any, k: int, axis: int, smallest: bool) -> tuple[Any, Any]:
+    values, places = top_k(neg(operand) if smallest else operand, k, axis=axis)
+    return (neg(values) if smallest else values), places

@@ -1,0 +1,60 @@
+"""What depends on the platform: functions of one's own for each, and XLA's generator of bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.placement import default_backend
+from shardwise._src.lax.axes import sizes
+from shardwise._src.ops.random import rng
+from shardwise._src.ops.random.rng import RandomAlgorithm as RandomAlgorithm
+from shardwise._src.ops.sharding import placed
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, T
+from shardwise._src.types.dtypes import check_user_dtype
+
+_PLATFORMS = {"gpu": ("cuda", "rocm", "gpu"), "cuda": ("cuda", "gpu"), "rocm": ("rocm", "gpu")}
+
+
+def platform_dependent(
+    *args: Any, default: Callable[..., T] | None = None, **per_platform: Callable[..., T]
+) -> T:
+    """`fun(*args)` with the function of the platform that programs run on.
+
+    default: of the platforms that are not named. per_platform: functions by 'cpu', 'gpu', 'cuda',
+    'rocm' or 'tpu'; the one of the default backend is traced, and the others are not.
+    """
+    here = default_backend()
+    for name in _PLATFORMS.get(here, (here,)):
+        if name in per_platform:
+            return per_platform[name](*args)
+    if default is None:
+        raise NotImplementedError(
+            f"platform_dependent: there is no function for {here!r}, on which this runs, and no "
+            f"default; got {', '.join(per_platform) or 'none'}."
+        )
+    return default(*args)
+
+
+def rng_bit_generator(
+    key: ArrayLike, shape: Sequence[int], dtype: DTypeLike = np.uint32,
+    algorithm: RandomAlgorithm | int = RandomAlgorithm.RNG_DEFAULT, *,
+    out_sharding: OutSharding = None,
+) -> tuple[Array, Array]:
+    """(the next key, uniform bits) by XLA's generator.
+
+    key: u32[4] or u64[2]. dtype: an unsigned integer type. algorithm: the platform's own (the
+    numbers differ between platforms), Threefry or Philox.
+    """
+    how = {
+        "shape": sizes(shape), "dtype": check_user_dtype(dtype, "rng_bit_generator"),
+        "algorithm": int(RandomAlgorithm(algorithm)),
+    }
+    new, bits = rng.rng_bit_generator(key, **how)
+    return new, bits if out_sharding is None else placed(_same, out_sharding, bits)
+
+
+def _same(x: Any) -> Any:
+    return x
