@@ -117,7 +117,7 @@ SMOOTH = {"gamma": (2.5,), "chi2": (3.0,), "beta": (2.5, 1.5), "t": (3.5,), "par
     [(n, k) for n, k in CASES if isinstance(getattr(scipy.stats, n), scipy.stats.rv_continuous)],
     1 / 24))
 def test_derivatives(name: str, kind: str):
-    x = 0.4 if kind in ("ppf", "isf") or name == "beta" else 1.3
+    x = 0.4 if kind in ("ppf", "isf") or name in ("beta", "uniform") else 1.3
     f, rest = ours(name, kind), SMOOTH.get(name, ())
     args = [x, *rest, *((0.05, 1.1) if "scale" in inspect.signature(f).parameters else ())]
     # The distribution function of beta is not differentiable in its parameters.
