@@ -28,6 +28,8 @@ OF_ANY_TYPE = {
     "shardwise.experimental.multihost_utils.broadcast_one_to_all": "a tree with NumPy's arrays",
     "shardwise.experimental.io_callback": "a tree like `result_shape_dtypes`",
     "shardwise.experimental.ode.odeint": "a tree like `y0`, with a dimension for the times",
+    "shardwise.example_libraries.optimizers.clip_grads": "a tree of gradients",
+    "shardwise.example_libraries.optimizers.unpack_optimizer_state": "a tree of JoinPoints",
     "shardwise.debug.breakpoint": "the token, a tree",
     "shardwise.tree.map": "a tree of what a function gives",
     "shardwise.tree.map_with_path": "a tree of what a function gives",

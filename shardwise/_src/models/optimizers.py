@@ -48,6 +48,7 @@ register_pytree_node(
 )
 
 Step = int
+Triple = tuple[Callable, Callable, Callable]  # init, update and get_params of one array
 InitFn = Callable[[Params], OptimizerState]
 UpdateFn = Callable[[Step, Updates, OptimizerState], OptimizerState]
 ParamsFn = Callable[[OptimizerState], Params]
@@ -125,14 +126,14 @@ def _first(state: Any) -> Any:
 
 
 @optimizer
-def sgd(step_size: Any) -> Any:
+def sgd(step_size: Any) -> Triple:
     """Gradient descent."""
     rate = make_schedule(step_size)
     return (lambda x: x), (lambda i, g, x: x - rate(i) * g), (lambda x: x)
 
 
 @optimizer
-def momentum(step_size: Any, mass: float) -> Any:
+def momentum(step_size: Any, mass: float) -> Triple:
     """Gradient descent with momentum (Polyak)."""
     rate = make_schedule(step_size)
 
@@ -145,7 +146,7 @@ def momentum(step_size: Any, mass: float) -> Any:
 
 
 @optimizer
-def nesterov(step_size: Any, mass: float) -> Any:
+def nesterov(step_size: Any, mass: float) -> Triple:
     """Gradient descent with Nesterov's momentum."""
     rate = make_schedule(step_size)
 
@@ -163,7 +164,7 @@ def _by_root(g: Any, total: Any) -> Any:
 
 
 @optimizer
-def adagrad(step_size: Any, momentum: float = 0.9) -> Any:
+def adagrad(step_size: Any, momentum: float = 0.9) -> Triple:
     """Adagrad with momentum. Source: Duchi et al., JMLR 12 (2011)."""
     rate = make_schedule(step_size)
 
@@ -177,7 +178,7 @@ def adagrad(step_size: Any, momentum: float = 0.9) -> Any:
 
 
 @optimizer
-def rmsprop(step_size: Any, gamma: float = 0.9, eps: float = 1e-8) -> Any:
+def rmsprop(step_size: Any, gamma: float = 0.9, eps: float = 1e-8) -> Triple:
     """RMSProp. gamma: of the mean of squares; eps: added to it below the root."""
     rate = make_schedule(step_size)
 
@@ -192,7 +193,7 @@ def rmsprop(step_size: Any, gamma: float = 0.9, eps: float = 1e-8) -> Any:
 @optimizer
 def rmsprop_momentum(
     step_size: Any, gamma: float = 0.9, eps: float = 1e-8, momentum: float = 0.9
-) -> Any:
+) -> Triple:
     """RMSProp with momentum."""
     rate = make_schedule(step_size)
 
@@ -206,7 +207,7 @@ def rmsprop_momentum(
 
 
 @optimizer
-def adam(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
+def adam(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Triple:
     """Adam. b1, b2: decay of the means of gradients and squares. Source: arXiv:1412.6980."""
     rate = make_schedule(step_size)
 
@@ -222,7 +223,7 @@ def adam(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) 
 
 
 @optimizer
-def adamax(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
+def adamax(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Triple:
     """Adamax: Adam with a decaying maximum of gradients for the mean of squares."""
     rate = make_schedule(step_size)
 
@@ -236,7 +237,7 @@ def adamax(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 
 
 @optimizer
-def sm3(step_size: Any, momentum: float = 0.9) -> Any:
+def sm3(step_size: Any, momentum: float = 0.9) -> Triple:
     """SM3, which keeps one sum of squares per row of each dimension. Source: arXiv:1901.11150."""
     rate = make_schedule(step_size)
 
@@ -321,7 +322,7 @@ def make_schedule(scalar_or_schedule: Any) -> Schedule:
 # -- helpers --
 
 
-def l2_norm(tree: Any) -> Any:
+def l2_norm(tree: Any) -> Array:
     """The Euclidean norm of all numbers in a pytree."""
     return sqrt(sum([vdot(x, x) for x in flatten(tree)[0]]))
 

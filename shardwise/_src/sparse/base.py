@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -209,7 +209,7 @@ class Stored(JAXSparse):
             (data, indices), shape=shape, indices_sorted=sorted, unique_indices=unique
         )
 
-    def split(self, shape: Sequence[int] | None = None) -> tuple[Shape, Shape, Shape]:
+    def split(self, shape: Sequence[Any] | None = None) -> tuple[Any, Any, Any]:
         """The batch, sparse and dense parts of the shape, or of what else has such parts."""
         given = tuple(self.shape if shape is None else shape)
         a, b = self.n_batch, self.n_batch + self.n_sparse
@@ -235,6 +235,9 @@ def coordinates(indices: Any) -> tuple[Any, ...]:
         for i, n in enumerate(batch)
     ]
     return (*first, *[indices[..., i] for i in range(places)])
+
+
+M = TypeVar("M", bound=Stored)
 
 
 def columns(indices: Any) -> tuple[Any, ...]:

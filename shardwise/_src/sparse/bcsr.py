@@ -15,7 +15,7 @@ from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.scans import cumsum
 from shardwise._src.numpy.shapes import broadcast_to
 from shardwise._src.numpy.sorting import searchsorted
-from shardwise._src.sparse.base import JAXSparse, added, each
+from shardwise._src.sparse.base import JAXSparse, Stored, added, each
 from shardwise._src.sparse.bcoo import BCOO, operators
 from shardwise._src.sparse.entries import extracted
 from shardwise._src.sparse.products import bcoo_dot_general
@@ -213,7 +213,7 @@ def bcsr_extract(indices: ArrayLike, indptr: ArrayLike, mat: ArrayLike) -> Array
 def bcsr_dot_general(
     lhs: Any, rhs: Array, *, dimension_numbers: Any, precision: Any = None,
     preferred_element_type: Any = None, out_sharding: Any = None,
-) -> Any:
+) -> Stored | Array:
     """Sums of products over pairs of dimensions, as `bcoo_dot_general`, whose arguments it has."""
     args: list[Any] = [x.to_bcoo() if isinstance(x, BCSR) else x for x in (lhs, rhs)]
     return bcoo_dot_general(

@@ -19,6 +19,7 @@ from shardwise._src.numpy.scans import cumsum
 from shardwise._src.numpy.searching import nonzero, where
 from shardwise._src.numpy.shapes import broadcast_to
 from shardwise._src.sparse.base import (
+    M,
     SparseEfficiencyError,
     SparseEfficiencyWarning,
     Stored,
@@ -139,7 +140,7 @@ def unique(indices: Any, sizes: Any) -> tuple[Any, Any, Any, Any]:
     return out, place, first, (new & valid).sum()
 
 
-def bcoo_sum_duplicates(mat: Any, nse: int | None = None) -> Any:
+def bcoo_sum_duplicates(mat: M, nse: int | None = None) -> M:
     """Elements of equal places are added up; the rest is in order, padded to `nse` elements.
 
     nse: by default the number of different places, which must be known then: not under `jit`.
@@ -190,7 +191,7 @@ def without_zeros(mat: Any, nse: int | None) -> Any:
     return bcoo_sum_duplicates(mat.made(data, moved, mat.shape), nse)
 
 
-def bcoo_sort_indices(mat: Any) -> Any:
+def bcoo_sort_indices(mat: M) -> M:
     """The same elements, ordered by their coordinates."""
     data, indices = mat.whole()
     k = mat.n_sparse
@@ -208,9 +209,9 @@ def bcoo_sort_indices(mat: Any) -> Any:
 
 
 def bcoo_update_layout(
-    mat: Any, *, n_batch: int | None = None, n_dense: int | None = None,
+    mat: M, *, n_batch: int | None = None, n_dense: int | None = None,
     on_inefficient: str | None = "error",
-) -> Any:
+) -> M:
     """The same array with other numbers of batch and dense dimensions.
 
     on_inefficient: what happens if dimensions greater than 1 become batch or dense ones, so that

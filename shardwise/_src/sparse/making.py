@@ -44,7 +44,7 @@ def todense(arr: Any) -> Array:
 def empty(
     shape: Sequence[int], dtype: DTypeLike | None = None, index_dtype: DTypeLike = "int32",
     sparse_format: str = "bcoo", **kwds: Any,
-) -> Any:
+) -> JAXSparse:
     """A sparse array of zeros.
 
     sparse_format: "bcoo", "bcsr", "coo", "csr" or "csc". kwds: n_batch, n_dense and nse of the
@@ -57,7 +57,7 @@ def empty(
 def eye(
     N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None,
     index_dtype: DTypeLike = "int32", sparse_format: str = "bcoo", **kwds: Any,
-) -> Any:
+) -> JAXSparse:
     """A sparse matrix of shape (N, M) with ones along diagonal `k`; see `empty`."""
     cls = _class_of("eye", sparse_format)
     columns = index(N if M is None else M)

@@ -21,7 +21,7 @@ from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import broadcast_to
 from shardwise._src.sparse.base import (
-    JAXSparse,
+    M,
     Stored,
     added,
     coordinates,
@@ -45,7 +45,7 @@ Numbers = Any  # ((contracted of lhs, of rhs), (batch of lhs, of rhs))
 def bcoo_dot_general(
     lhs: Any, rhs: Any, *, dimension_numbers: Numbers, precision: Any = None,
     preferred_element_type: Any = None, out_sharding: Any = None,
-) -> Any:
+) -> Stored | Array:
     """Sums of products over pairs of dimensions, as `lax.dot_general`.
 
     Args:
@@ -249,7 +249,7 @@ def at_places(mat: Any, v: Any, fill: Any) -> Any:
     return taken(broadcast_to(v.reshape(one), shape[:n] + one[n:]), indices * wide, fill)
 
 
-def bcoo_multiply_sparse(lhs: Any, rhs: Any) -> Any:
+def bcoo_multiply_sparse(lhs: M, rhs: Any) -> M:
     """A product by elements of two sparse arrays, which may be broadcast; it has as many elements
     as there are pairs of stored ones."""
     if lhs.ndim != rhs.ndim or lhs.n_dense != rhs.n_dense:
@@ -289,7 +289,7 @@ def bcoo_conv_general_dilated(
     lhs_dilation: Any = None, rhs_dilation: Any = None, dimension_numbers: Any = None,
     feature_group_count: int = 1, batch_group_count: int = 1, precision: Any = None,
     preferred_element_type: Any = None, out_sharding: Any = None,
-) -> Any:
+) -> Stored:
     """A convolution along one dimension: of arrays of shape (1, 1, n), without strides, dilation
     or groups, of which one is sparse. See `lax.conv_general_dilated`."""
     refuse_sharding("bcoo_conv_general_dilated", out_sharding)
@@ -323,7 +323,7 @@ def bcoo_conv_general_dilated(
 
 def _flat(x: Any) -> tuple[Any, Any]:
     """Elements of an array of shape (1, 1, n), and their places."""
-    if isinstance(x, JAXSparse):
+    if isinstance(x, Stored):
         x = bcoo_update_layout(x, n_batch=0, n_dense=0)
         return x.data, x.indices[:, 2]
     data = asarray(x).reshape(-1)

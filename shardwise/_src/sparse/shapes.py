@@ -19,7 +19,7 @@ from shardwise._src.numpy.joining import concatenate, stack
 from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import broadcast_to, flip, reshape
 from shardwise._src.ops.shape import canonical_axis
-from shardwise._src.sparse.base import each, grid, masked, sizes_like
+from shardwise._src.sparse.base import M, each, grid, masked, sizes_like
 from shardwise._src.sparse.entries import (
     bcoo_sum_duplicates,
     bcoo_update_layout,
@@ -46,7 +46,7 @@ def _groups(name: str, mat: Any, dims: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def bcoo_transpose(mat: Any, *, permutation: Sequence[int]) -> Any:
+def bcoo_transpose(mat: M, *, permutation: Sequence[int]) -> M:
     """The array with its dimensions in another order, within batch, sparse and dense ones."""
     permutation = [index(p) for p in permutation]
     batch, sparse, dense = _groups("transpose", mat, permutation)
@@ -61,8 +61,8 @@ def bcoo_transpose(mat: Any, *, permutation: Sequence[int]) -> Any:
 
 
 def bcoo_broadcast_in_dim(
-    mat: Any, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
-) -> Any:
+    mat: M, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
+) -> M:
     """The array in a greater shape; `broadcast_dimensions` says where its dimensions are there.
 
     New dimensions are sparse, but for those before the last batch and behind the first dense one.
@@ -117,7 +117,7 @@ def refuse_sharding(name: str, sharding: Any) -> None:
         )
 
 
-def bcoo_concatenate(operands: Sequence[Any], *, dimension: int) -> Any:
+def bcoo_concatenate(operands: Sequence[M], *, dimension: int) -> M:
     """Arrays of equal layout behind one another, along a batch or sparse dimension."""
     mats, first = list(operands), operands[0]
     axis = canonical_axis(index(dimension), first.ndim)
@@ -154,9 +154,9 @@ def bcoo_concatenate(operands: Sequence[Any], *, dimension: int) -> Any:
 
 
 def bcoo_reshape(
-    mat: Any, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None,
+    mat: M, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None,
     sharding: Any = None,
-) -> Any:
+) -> M:
     """The array in another shape; `dimensions` permutes it first. sharding: must be None."""
     refuse_sharding("reshape", sharding)
     if dimensions is not None:
@@ -187,7 +187,7 @@ def bcoo_reshape(
     )
 
 
-def bcoo_rev(operand: Any, dimensions: Sequence[int]) -> Any:
+def bcoo_rev(operand: M, dimensions: Sequence[int]) -> M:
     """The array with elements in reverse order along `dimensions`."""
     a, b = operand.n_batch, operand.n_batch + operand.n_sparse
     data, indices = operand.whole()
@@ -202,7 +202,7 @@ def bcoo_rev(operand: Any, dimensions: Sequence[int]) -> Any:
     return operand.made(data, indices, operand.shape, unique=operand.unique_indices)
 
 
-def bcoo_squeeze(arr: Any, *, dimensions: Sequence[int]) -> Any:
+def bcoo_squeeze(arr: M, *, dimensions: Sequence[int]) -> M:
     """The array without some dimensions of size 1."""
     dims = {canonical_axis(d, arr.ndim) for d in dimensions}
     if any(arr.shape[d] != 1 for d in dims):
@@ -227,9 +227,9 @@ def _without(mat: Any, data: Any, indices: Any, dims: set[int]) -> Any:
 
 
 def bcoo_slice(
-    mat: Any, *, start_indices: Sequence[int], limit_indices: Sequence[int],
+    mat: M, *, start_indices: Sequence[int], limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
-) -> Any:
+) -> M:
     """Every `strides`-th element from `start_indices` to `limit_indices`, per dimension."""
     starts, limits = [index(i) for i in start_indices], [index(i) for i in limit_indices]
     steps = [1] * mat.ndim if strides is None else [index(i) for i in strides]
@@ -261,7 +261,7 @@ def _kept(mat: Any, data: Any, indices: Any, keep: Any, shape: Sequence[int]) ->
     return bcoo_sum_duplicates(made, nse=total) if mat.nse > total else made
 
 
-def bcoo_dynamic_slice(mat: Any, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> Any:
+def bcoo_dynamic_slice(mat: M, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> M:
     """A slice of fixed size, at a place that may be traced; it is moved inside the bounds."""
     sizes = tuple([index(n) for n in slice_sizes])
     if len(sizes) != mat.ndim or not all(n <= m for n, m in zip(sizes, mat.shape, strict=True)):
@@ -283,7 +283,7 @@ def bcoo_dynamic_slice(mat: Any, start_indices: Sequence[Any], slice_sizes: Sequ
     return _kept(mat, data, moved, keep, sizes)
 
 
-def bcoo_reduce_sum(mat: Any, *, axes: Sequence[int]) -> Any:
+def bcoo_reduce_sum(mat: M, *, axes: Sequence[int]) -> M:
     """Sums along `axes`. Along batch dimensions nothing is added: there are more elements."""
     dims = {canonical_axis(a, mat.ndim) for a in axes}
     a, b = mat.n_batch, mat.n_batch + mat.n_sparse
@@ -304,10 +304,10 @@ def bcoo_reduce_sum(mat: Any, *, axes: Sequence[int]) -> Any:
 
 
 def bcoo_gather(
-    operand: Any, start_indices: Array, dimension_numbers: Any, slice_sizes: Sequence[int], *,
+    operand: M, start_indices: Array, dimension_numbers: Any, slice_sizes: Sequence[int], *,
     unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None,
     fill_value: Any = None,
-) -> Any:
+) -> M:
     """Slices of equal sizes at many places, as `lax.gather`: a batch of dynamic slices.
 
     mode: None or "promise_in_bounds"; others have no meaning here.
