@@ -148,6 +148,19 @@ def test_categorical():
         equal("categorical", LOGITS, *args, **options)
 
 
+def test_categorical_of_special_values():
+    """A NaN is the largest, as for argmax; of equal ones the first is taken."""
+    logits = np.zeros((4, 5), F32)
+    logits[0, 2], logits[1, 3:], logits[2] = np.nan, np.inf, -np.inf
+    got = np.asarray(random.categorical(random.key(0), logits))
+    np.testing.assert_array_equal(got, jax.random.categorical(oracle.key(0), logits))
+    assert got[:3].tolist() == [2, 3, 0]
+    assert message(ValueError, lambda: random.categorical(random.key(0), logits[:, :0])) == (
+        "categorical: [argmax] takes one axis, along which there are elements; got axes (1,) of "
+        "f32[4,0]."
+    )
+
+
 def test_choice():
     calls = [
         ((10,), {}), ((10, (5,)), {}), ((10, (5,), False), {}), ((10, (2, 3), True, WEIGHTS), {}),

@@ -13,7 +13,7 @@ from shardwise._src.control.scan_api import scan
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast_to, cast
-from shardwise._src.ops.basis import move_axis, reshape, transpose
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full, iota
 from shardwise._src.ops.cumulative import cumsum
@@ -37,7 +37,7 @@ from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatte
 from shardwise._src.ops.index import gather
 from shardwise._src.ops.random.bits import draw_bits, split_keys
 from shardwise._src.ops.random.rejection import random_binomial, random_poisson
-from shardwise._src.ops.reduce import argmax
+from shardwise._src.ops.reduce import argmax, reduce_max, reduce_min
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim
 from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.sort import sort, top_k
@@ -105,7 +105,20 @@ def _categorical(
     inner.insert(axis, t.shape[axis])
     noise = gumbel_sample(key, (*extra, *inner), type_of(logits).dtype, mode)
     scores = add(noise, broadcast_to(logits, (*extra, *inner)))
-    return argmax(scores, axes=(len(extra) + axis,), index_dtype=canonicalize(int))
+    return _first_largest(scores, len(extra) + axis)
+
+
+def _first_largest(x: Any, axis: int) -> Any:
+    """`argmax`, in two reductions: XLA writes the numbers out for these, with vector instructions,
+    but computes them one by one inside of the one of `argmax`."""
+    shape, dtype = type_of(x).shape, canonicalize(int)
+    if not shape[axis]:
+        return argmax(x, axes=(axis,), index_dtype=dtype)  # raises
+    others = tuple([d for d in range(len(shape)) if d != axis])
+    top = broadcast_in_dim(reduce_max(x, axes=(axis,)), shape=shape, dims=others)
+    place = iota(dtype=dtype, shape=shape, dimension=axis)
+    here = bitwise_or(eq(x, top), ne(x, x))  # a NaN is the largest
+    return reduce_min(where(here, place, lit(shape[axis], place)), axes=(axis,))
 
 
 def _ends_in(shape: tuple, end: tuple) -> bool:
