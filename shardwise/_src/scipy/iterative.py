@@ -301,7 +301,7 @@ def gmres(
         and leaves it when the residual is small.
 
     Returns:
-      (x, info): info is -1 where x is not a number, else 0.
+      (x, info): info is -1 where x is not a number, as where A gives none, else 0.
     """
     if solve_method not in _METHODS:
         raise ValueError(
@@ -332,9 +332,10 @@ def gmres(
                 lambda v, u: v + tensordot(y, u[:-1], 1, precision=HIGHEST).astype(v.dtype), x, V)
             return x, *left(x), k + 1
 
-        return while_loop(
+        x, _, size, _ = while_loop(
             lambda state: (state[2] > least) & (state[3] < turns), step, (start, *left(start), 0)
-        )[0]
+        )
+        return _map(lambda v: where(size >= 0, v, np.nan).astype(v.dtype), x)
 
     x = custom_linear_solve(matvec, b, solve, solve)
     sizes = [norm(v.reshape(-1)) for v in flatten(x)[0]]
