@@ -219,6 +219,11 @@ def test_errors():
         "`shardwise.numpy.where`.", snp.add, x, x, where=x > 0,
     )
     fails(
+        TypeError, "add() got an unexpected keyword argument 'dtype'",
+        lambda: snp.add(x, x, dtype=snp.int32),
+    )
+    assert snp.add(x, x, out=None, where=None).tolist() == [2, 2, 2]
+    fails(
         ValueError, "negative.reduce is for functions of two arguments with one result; this one "
         "has 1 and 1.", snp.negative.reduce, x,
     )

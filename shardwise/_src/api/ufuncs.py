@@ -83,17 +83,23 @@ class ufunc:
             "reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat
         }
 
-    def __call__(self, *args: ArrayLike, out: None = None, where: None = None) -> Array:
+    def __call__(self, *args: ArrayLike, **out_where: None) -> Array:
         record = self._record
-        if record is None or out is not None or where is not None:
-            return self._other_call(args, out, where)
+        if out_where or record is None:  # keywords by name would take longer
+            return self._other_call(args, **out_where)
         try:
-            return current().interpreter.call(record, args, {})
+            return current().interpreter.call(record, args, out_where)
         except Exception as error:
             pass_on(error)
             raise
 
-    def _other_call(self, args: tuple[Any, ...], out: Any, where: Any) -> Any:
+    def _other_call(
+        self, args: tuple[Any, ...], out: Any = None, where: Any = None, **unknown: Any
+    ) -> Any:
+        if unknown:
+            raise TypeError(
+                f"{self.__name__}() got an unexpected keyword argument {next(iter(unknown))!r}"
+            )
         refuse_out(self.__name__, out)
         if where is not None:
             raise NotImplementedError(
