@@ -23,6 +23,7 @@ if DEVICE_COUNT not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICE_COUNT}=8".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # LAPACK on eight devices at once
 os.environ["SHARDWISE_ENABLE_COMPILATION_CACHE"] = "0"  # nothing from or for the user's files
 
 

@@ -45,13 +45,19 @@ SAMPLES: dict[str, list[Sample]] = {
     "triangular_solve": [
         _solve(A, B, True, True, "N", False),
         _solve(A, B.mT.copy(), False, False, "T", False, placed=False),
-        _solve(A[0], B[0], True, False, "N", True, placed=False),
+        _solve(A[0], B[0], True, False, "N", True),
+        _solve(A[0], B[0].T.copy(), False, True, "T", False),
         _solve(Z, B.astype(np.complex64), True, False, "C", False, placed=False),
         _solve(Z, B.mT.astype(np.complex64), False, True, "C", True, placed=False),
         _solve(A[:0], B[:0], True, True, "N", False, order=0, placed=False, why="no elements"),
     ],
+    "hermitian_part": [
+        Sample((A,), {}, lambda x: (x + x.mT) / 2), Sample((A[0],), {}, lambda x: (x + x.T) / 2),
+        Sample((HERMITIAN + Z,), {}, lambda x: (x + x.mT.conj()) / 2, placed=False),
+    ],
     "cholesky": [
         Sample((POSITIVE,), {}, _cholesky, tolerance=2e-3, variants=lambda i, x, k: x * (1 + k)),
+        Sample((POSITIVE[0],), {}, _cholesky, tolerance=2e-3, variants=lambda i, x, k: x * (1 + k)),
         Sample((HERMITIAN,), {}, _cholesky, tolerance=2e-3, placed=False,
                variants=lambda i, x, k: x * (1 + k)),
         Sample((NOT_POSITIVE,), {}, _cholesky, order=0, placed=False, why="NaN",

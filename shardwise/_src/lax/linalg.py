@@ -25,10 +25,10 @@ from shardwise._src.ops import qr as orthogonal
 from shardwise._src.ops.basis import move_axis, reduce_sum
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.kernels import columns_of
+from shardwise._src.ops.kernels import columns_of, hermitian_part
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.shape import slice_in_dim
-from shardwise._src.ops.triangular import INT32, adjoint
+from shardwise._src.ops.triangular import INT32
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_complex
 
@@ -91,17 +91,13 @@ def _part(name: str, subset: Any, count: int) -> tuple[int, int] | None:
     return None if (start, end) == (0, count) else (start, end)
 
 
-def _symmetrized(x: Any) -> Any:
-    return ew.mul(lit(0.5, x), ew.add(x, adjoint(x)))
-
-
 # -- Cholesky's factors --
 
 
 @fused(arrays=1)
 def _cholesky(x: Any, symmetrize_input: bool) -> Any:
     triangular.check_matrices("cholesky", type_of(x))
-    return factor.cholesky(_symmetrized(x) if symmetrize_input else x)
+    return factor.cholesky(hermitian_part(x) if symmetrize_input else x)
 
 
 @one_program
@@ -163,7 +159,7 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
 @fused(arrays=1)
 def _eigh(x: Any, lower: bool, symmetrize: bool, part: Any) -> Any:
     triangular.check_matrices("eigh", type_of(x))
-    v, w = spectral.eigh(_symmetrized(x) if symmetrize else x, lower=lower, vectors=True)
+    v, w = spectral.eigh(hermitian_part(x) if symmetrize else x, lower=lower, vectors=True)
     if part is not None:
         v = slice_in_dim(v, *part, axis=type_of(v).ndim - 1)
         w = slice_in_dim(w, *part, axis=type_of(w).ndim - 1)

@@ -23,7 +23,7 @@ from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.factor import cholesky
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.kernels import as_dtype, eye, spread
+from shardwise._src.ops.kernels import as_dtype, eye, hermitian_part, spread
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.qr import qr
 from shardwise._src.ops.reduce import reduce_and, reduce_max
@@ -131,10 +131,6 @@ def unitary(x: Any, eps: float | None, most: int) -> tuple[Any, Any, Any]:
         return y, ew.add(k, np.int32(1)), done
 
     return while_loop(left, step, (x, np.int32(len(first)), np.bool_(False)))
-
-
-def hermitian_part(x: Any) -> Any:
-    return ew.mul(lit(0.5, x), ew.add(x, adjoint(x)))
 
 
 @fused(arrays=1)

@@ -18,11 +18,13 @@ import numpy as np
 
 from shardwise._src.arrays.signature import stored_type
 from shardwise._src.base.caches import exact
+from shardwise._src.base.config import enable_x64
 from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.toolbox import derived, programs_in
+from shardwise._src.lowering.divided import module_text
 from shardwise._src.lowering.extended import on_buffers
 from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.lowering.kernels import Kernels
@@ -269,6 +271,12 @@ class Emitter(Manual, Instructions, Kernels):
         new.manual, new.platform, new.host_numbers = own, self.platform, self.host_numbers
         new.functions, new._taken, new.count = self.functions, self._taken, self.count
         return new
+
+    @staticmethod
+    def divided(asked: dict[str, Any], pieces: list[Any]) -> tuple[str, Sequence[int | None]]:
+        """The module of one device for a function of divided matrices."""
+        with enable_x64(True):  # XLA may ask from a thread of its own
+            return module_text(Emitter(), asked, pieces)
 
     # -- host functions --
 

@@ -5,7 +5,7 @@
 
 Leading dimensions are batches, and are split over devices without any communication: each device
 calls the kernel on its own. The others are whole on each device, and matrices lie column by column
-there, as LAPACK has them.
+there, as LAPACK has them. A single matrix is not gathered by those functions that `divided` knows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.lowering import divided
 from shardwise._src.lowering.text import element_text, tensor_text
 from shardwise._src.runtime import batches, lapack
 from shardwise._src.types.array_type import ArrayType
@@ -31,7 +32,9 @@ class Kernels:
 
     devices: int
     constant: Callable[[Any, ArrayType], str]
+    divided: Callable[..., Any]
     lets: Callable[[str, int], list[str]]
+    manual: Any
     whole: Callable[[str, ArrayType, Sequence[int]], str]
     platform: str
 
@@ -73,6 +76,8 @@ class Kernels:
         if 0 in [t.size for t in outs]:
             return [self.constant(0, t) for t in outs]
         lapack.register()
+        if not batch and self.may_divide(name):
+            return self.of_divided(name, xs, ins, outs, config or {})
         flags = ", ".join(f"{k} = {_flag(v)}" for k, v in (config or {}).items())
         several = len(outs) > 1
         taken = ", ".join(
@@ -97,6 +102,20 @@ class Kernels:
             f"output_operand_aliases = [{taken}]{split}}} : ({types[0]}) -> ({types[1]})",
             len(outs),
         )
+
+
+    def may_divide(self, name: str) -> bool:
+        """Whether the partitioner may be asked how the matrix of a function is divided."""
+        several = self.devices > 1 and self.platform == "cpu" and self.manual is None
+        return several and name in divided.FUNCTIONS
+
+    def of_divided(
+        self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+        config: dict[str, Any],
+    ) -> list[str]:
+        """A function of one matrix, which may be divided."""
+        text = divided.call_text(name, xs, ins, outs, config, self.devices, self.divided)
+        return self.lets(text, len(outs))
 
 
 def _flag(value: Flag) -> str:

@@ -17,7 +17,7 @@ from shardwise._src.ops import spectral
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.factor import cholesky as cholesky_op
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.kernels import rows_of, scaled
+from shardwise._src.ops.kernels import hermitian_part, rows_of, scaled
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.qr import geqrf
 from shardwise._src.ops.qr import qr as qr_op
@@ -48,15 +48,11 @@ class SVDResult(NamedTuple):
     Vh: Any
 
 
-def symmetrized(x: Any) -> Any:
-    return ew.mul(lit(0.5, x), ew.add(x, adjoint(x)))
-
-
 @fused(arrays=1)
 def _cholesky(a: Any, upper: bool, symmetrize: bool) -> Any:
     (a,) = promote_inexact(a)
     check_matrices("cholesky", type_of(a))
-    found = cholesky_op(symmetrized(a) if symmetrize else a)
+    found = cholesky_op(hermitian_part(a) if symmetrize else a)
     return adjoint(found) if upper else found
 
 
@@ -105,7 +101,7 @@ def eigvals(a: ArrayLike) -> Array:
 def _eigh(a: Any, lower: bool, symmetrize: bool, vectors: bool) -> Any:
     (a,) = promote_inexact(a)
     check_matrices("eigh", type_of(a))
-    a = symmetrized(a) if symmetrize else a
+    a = hermitian_part(a) if symmetrize else a
     found = spectral.eigh(a, lower=lower, vectors=vectors)
     return found if vectors else found[0]
 
@@ -161,11 +157,11 @@ def _hermitian_svd(a: Any, vectors: bool, part: Any) -> Any:
     (a,) = promote_inexact(a)
     check_matrices("svd", type_of(a))
     if not vectors:
-        (w,) = spectral.eigh(symmetrized(a), lower=True, vectors=False)
+        (w,) = spectral.eigh(hermitian_part(a), lower=True, vectors=False)
         axis = type_of(w).ndim - 1
         (s,) = sort(ew.neg(ew.abs(w)), dimension=axis)
         return _chosen(ew.neg(s), [], part)
-    v, w = spectral.eigh(symmetrized(a), lower=True, vectors=True)
+    v, w = spectral.eigh(hermitian_part(a), lower=True, vectors=True)
     t = type_of(w)
     places = iota(dtype=INT32, shape=t.shape, dimension=t.ndim - 1)
     s, places = sort(ew.neg(ew.abs(w)), places, dimension=t.ndim - 1)

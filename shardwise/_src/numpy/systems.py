@@ -17,12 +17,12 @@ from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import linalg, rearrange, shapes
 from shardwise._src.numpy.convert import broadcast_to, cast, common_shape, promote_inexact, whole
-from shardwise._src.numpy.decompositions import singular_values, symmetrized
+from shardwise._src.numpy.decompositions import singular_values
 from shardwise._src.ops import determinant, lu
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.kernels import columns_of
+from shardwise._src.ops.kernels import columns_of, hermitian_part
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.reduce import reduce_max, reduce_or
 from shardwise._src.ops.shape import slice_in_dim
@@ -138,7 +138,7 @@ def _pinv(a: Any, rtol: Any, hermitian: bool) -> Any:
     t = type_of(a)
     if hermitian:
         check_matrices("pinv", t)
-        a = symmetrized(a)
+        a = hermitian_part(a)
     if rtol is None:
         rtol = 10.0 * max(t.shape[-2:], default=0) * _eps(t.dtype)
     rtol = broadcast_to(cast(rtol, real_dtype(t.dtype)), t.shape[:-2])

@@ -13,10 +13,9 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.kernels import matrix_op, nan_where_failed
+from shardwise._src.ops.kernels import hermitian_part, matrix_op, nan_where_failed
 from shardwise._src.ops.triangular import (
     INT32,
-    adjoint,
     product,
     triangle,
     triangular_solve,
@@ -51,8 +50,7 @@ def _cholesky_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
     """
     (x,), (dx,) = primals, tangents
     factor = op(x)
-    dx = _half(dx)
-    dx = ew.add(dx, adjoint(dx))  # what is read of it
+    dx = hermitian_part(ew.mul(lit(2, dx), _half(dx)))  # what is read of it
     kind = {"lower": True, "unit_diagonal": False}
     change = triangular_solve(factor, dx, left_side=True, form="N", **kind)
     change = triangular_solve(factor, change, left_side=False, form="C", **kind)
@@ -66,5 +64,5 @@ def _half(x: Any) -> Any:
 
 cholesky = matrix_op(
     "cholesky", (2,), results=lambda x: [(x.shape, x.dtype)], lower=_cholesky_lower, square=True,
-    multiple=False, jvp=_cholesky_jvp,
+    multiple=False, jvp=_cholesky_jvp, divided="ab -> ab",
 )

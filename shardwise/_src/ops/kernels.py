@@ -22,7 +22,12 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.ops.triangular import INT32, check_matrices
+from shardwise._src.ops.triangular import (
+    INT32,
+    adjoint,
+    check_matrices,
+    left_to_partitioner,
+)
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_complex, is_inexact
@@ -32,13 +37,16 @@ Results = Callable[..., Sequence[tuple[tuple[int, ...], Any]]]
 
 def matrix_op(
     name: str, ranks: tuple[int, ...], results: Results, lower: Callable, *, square: bool = False,
-    multiple: bool = True, batch: Callable | None = None, **rules: Any,
+    multiple: bool = True, batch: Callable | None = None, divided: str = "", jvp: Any = None,
+    **rules: Any,
 ) -> Op:
     """An op on matrices, and on vectors and scalars beside them.
 
     ranks:   how many dimensions each operand has besides the batch.
     results: shape and dtype of each result, by the types of the operands, all without a batch.
     square:  whether the first operand must be.
+    divided: the factors of dimensions without a batch, where matrices need not be whole then, as
+             "ab -> ab, -": a dimension with a - is whole.
     """
 
     def type_rule(op: Op, *types: ArrayType, **p: Any) -> Any:
@@ -57,6 +65,10 @@ def matrix_op(
 
     def dims(op: Op, *types: ArrayType, **p: Any) -> Dims:
         count = types[0].ndim - ranks[0]
+        if divided and not count:
+            sides = [[tuple([None if c == "-" else c for c in part]) for part in side.split(", ")]
+                     for side in divided.split(" -> ")]
+            return Dims(tuple(sides[0]), tuple(sides[1]))
         names = letters(count)
         found = results(*[array_type(t.shape[count:], t.dtype) for t in types], **p)
         return Dims(
@@ -66,7 +78,8 @@ def matrix_op(
 
     return Op(
         name, multiple=multiple, long=True, type_rule=type_rule, dims=dims, lower=lower,
-        batch=batch or (_batch_several if multiple else _batch), **rules,
+        batch=batch or (_batch_several if multiple else _batch),
+        jvp=jvp and (left_to_partitioner(jvp) if divided else jvp), **rules,
     )
 
 
@@ -78,6 +91,27 @@ def _batch_several(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[A
     outs, _ = _batch(op, mapped, args, ds, **p)
     return outs, [0] * len(outs)
 
+
+# -- the Hermitian part, which is one exchange of a divided matrix --
+
+
+def _hermitian_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
+    (t,) = ins
+    if t.ndim == 2 and t.size and e.may_divide("hermitian"):
+        return e.of_divided("hermitian", [x], ins, outs, {})[0]
+    return e.via(_hermitian_part, ins, x)[0]
+
+
+def _hermitian_part(x: Any) -> Any:
+    return ew.mul(lit(0.5, x), ew.add(x, adjoint(x)))
+
+
+hermitian_part = matrix_op(
+    "hermitian_part", (2,), results=lambda x: [(x.shape, x.dtype)], lower=_hermitian_lower,
+    square=True, multiple=False, divided="ab -> ab",
+    jvp=lambda op, primals, tangents: (op(*primals), op(*tangents)),
+    transpose=lambda op, ct, x: [op(ct)],
+)
 
 # -- calls of kernels --
 

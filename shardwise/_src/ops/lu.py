@@ -25,6 +25,7 @@ from shardwise._src.ops.kernels import columns_of, eye, matrix_op, on_cpu
 from shardwise._src.ops.logical import select_n, where
 from shardwise._src.ops.loops import repeat
 from shardwise._src.ops.shape import pad, slice_in_dim
+from shardwise._src.ops.sharding import settle
 from shardwise._src.ops.sort import sort, take_along
 from shardwise._src.ops.triangular import (
     INT32,
@@ -174,7 +175,9 @@ def inverse(order: Any) -> Any:
     return sort(order, places, dimension=axis)[1]
 
 
-lu = matrix_op("lu", (2,), results=_lu_results, lower=_lu_lower, jvp=_lu_jvp)
+lu = matrix_op(
+    "lu", (2,), results=_lu_results, lower=_lu_lower, jvp=_lu_jvp, divided="ab -> ab, -, -"
+)
 
 # -- lu_solve: a system whose matrix has factors already, which are constants of its derivatives --
 
@@ -193,6 +196,8 @@ def _solve_results(
 def _solve_lower(
     op: Op, e: Any, ins: Any, outs: Any, a: str, factors: str, order: str, b: str, *, form: str
 ) -> str:
+    if ins[0].ndim == 2 and outs[0].size and e.may_divide("getrs"):
+        return e.of_divided("getrs", [factors, order, b], ins[1:], outs, {"form": form})[0]
     return e.via(by_factors, ins[1:], factors, order, b, form=form)[0]
 
 
@@ -243,6 +248,7 @@ def _solve_batch(op: Op, mapped: Any, args: Any, ds: Any, *, form: str) -> tuple
 lu_solve = matrix_op(
     "lu_solve", (2, 2, 1, 2), results=_solve_results, lower=_solve_lower, square=True,
     multiple=False, jvp=_solve_jvp, transpose=_solve_transpose, batch=_solve_batch,
+    divided="ab, cd, -, ef -> ef",
 )
 
 
@@ -254,5 +260,6 @@ def solve(a: Any, b: Any, form: str = "N") -> Any:
 
 def inv(a: Any) -> Any:
     t = type_of(a)
-    return solve(a, eye(t.shape, t.dtype))
+    one = eye(t.shape, t.dtype)
+    return solve(a, one if t.mesh is None else settle(one, t))
 

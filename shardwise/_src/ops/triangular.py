@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.infer import type_of
+from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import batch_first, move_axis, reshape, transpose
@@ -22,6 +22,7 @@ from shardwise._src.ops.contract import Precision, dot
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import select_n
+from shardwise._src.ops.sharding import free, settle
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_complex
@@ -94,6 +95,24 @@ def for_one_matrix(solve: Callable[[Any], Any], b: Any, d: int, at: int) -> tupl
     return reshape(solve(reshape(b, shape=joint)), shape=shape), at
 
 
+def left_to_partitioner(jvp: Callable) -> Callable:
+    """A rule for values whose types say how matrices are divided: in between, they do not."""
+
+    def rule(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+        if all(type_of(x).mesh is None for x in primals):
+            return jvp(op, primals, tangents, **p)
+        outs, changes = jvp(op, [free(x) for x in primals],
+                            [None if x is None else free(x) for x in tangents], **p)
+        types = infer(op, tuple(map(type_of, primals)), p)
+        if not op.multiple:
+            return settle(outs, types), None if changes is None else settle(changes, types)
+        return [settle(x, t) for x, t in zip(outs, types, strict=True)], [
+            None if x is None else settle(x, t) for x, t in zip(changes, types, strict=True)
+        ]
+
+    return rule
+
+
 # -- triangular_solve --
 
 
@@ -110,7 +129,7 @@ def _type(op: Op, a: ArrayType, b: ArrayType, *, left_side: bool, **_: Any) -> A
 
 
 def _dims(op: Op, a: ArrayType, b: ArrayType, **_: Any) -> Dims:
-    ins = batch_dims(a, b)
+    ins = batch_dims(a, b) if a.ndim > 2 else (("a", "b"), ("c", "d"))
     return Dims(ins, ins[1:])
 
 
@@ -178,7 +197,7 @@ triangular_solve = Op(
     type_rule=_type,
     dims=_dims,
     lower=_lower,
-    jvp=_jvp,
+    jvp=left_to_partitioner(_jvp),
     transpose=_transpose,
     batch=_batch,
 )

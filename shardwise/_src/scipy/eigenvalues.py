@@ -7,7 +7,6 @@ from typing import Any
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy import decompositions
 from shardwise._src.numpy.convert import broadcast_to, common_shape, promote_inexact
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import forms, spectral
@@ -15,7 +14,7 @@ from shardwise._src.ops import qr as orthogonal
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.factor import cholesky as cholesky_op
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.kernels import as_dtype, eye, rows_of
+from shardwise._src.ops.kernels import as_dtype, eye, hermitian_part, rows_of
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
 from shardwise._src.ops.triangular import (
@@ -34,7 +33,7 @@ from shardwise._src.types.dtypes import complex_dtype
 def _eigh(a: Any, lower: bool, vectors: bool) -> Any:
     (a,) = promote_inexact(a)
     check_matrices("eigh", type_of(a))
-    return spectral.eigh(decompositions.symmetrized(a), lower=lower, vectors=vectors)
+    return spectral.eigh(hermitian_part(a), lower=lower, vectors=vectors)
 
 
 @fused(arrays=2)
@@ -50,7 +49,7 @@ def _general_eigh(a: Any, b: Any, lower: bool, vectors: bool, kind: int) -> Any:
         inner = _by_lower(factor, adjoint(_by_lower(factor, a, "N")), "N")
     else:
         inner = product(adjoint(factor), product(a, factor))
-    *found, w = spectral.eigh(decompositions.symmetrized(inner), lower=True, vectors=vectors)
+    *found, w = spectral.eigh(hermitian_part(inner), lower=True, vectors=vectors)
     if not vectors:
         return [w]
     v = product(factor, found[0]) if kind == 3 else _by_lower(factor, found[0], "C")

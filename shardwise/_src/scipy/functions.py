@@ -20,7 +20,7 @@ from shardwise._src.core.fused import fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.custom.implicit import custom_linear_solve
 from shardwise._src.custom.jvp import custom_jvp
-from shardwise._src.lax.polar import hermitian_part, unitary
+from shardwise._src.lax.polar import unitary
 from shardwise._src.numpy.convert import broadcast_to, common_shape, promote_inexact
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import forms, lu, spectral
@@ -32,6 +32,7 @@ from shardwise._src.ops.kernels import (
     columns_of,
     diagonal,
     eye,
+    hermitian_part,
     on_diagonal,
     rows_of,
     scaled,

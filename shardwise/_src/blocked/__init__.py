@@ -1,0 +1,1 @@
+"""Programs of factors of one matrix that is divided over devices; see `columns`."""

@@ -1,0 +1,177 @@
+"""A matrix of which each device has some columns, with all of their rows.
+
+A matrix that comes divided into R × C tiles is brought into this form by one exchange among the R
+devices of each column of tiles, and back by another. Each of p = R·C devices holds about n / p
+columns that are next to each other; device q has those before device q + 1. Factors are computed in
+p steps: the columns of one device, the panel, are sent to all, each of which factors it, and
+changes its own columns by it. So a device holds a few arrays of n²/p elements, never the matrix.
+
+    a = Columns((37, 37), (4, 2), 0)      # over the named axes r0, of 4, and c0, of 2
+    x = a.enter(tile)                      # [10, 19] → [37, 5]
+    panel = a.panel(x, q, start=12)        # [25, ≤5], the same on all devices
+    tile = a.leave(x)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.barrier import optimization_barrier
+from shardwise._src.ops.collective import all_to_all, number, psum
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.index import dynamic_slice
+from shardwise._src.ops.kernels import spread
+from shardwise._src.ops.logical import where
+from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
+from shardwise._src.ops.triangular import adjoint
+
+
+def parts_of(size: int, count: int) -> int:
+    """The size of parts; the last ones may be smaller."""
+    return -(-size // count)
+
+
+def padded(x: Any, rows: int, columns: int) -> Any:
+    """With zeros below and on the right, up to these sizes."""
+    shape = type_of(x).shape
+    config = tuple([(0, n - m, 0) for n, m in zip((rows, columns), shape, strict=True)])
+    return x if shape == (rows, columns) else pad(x, lit(0, x), padding_config=config)
+
+
+def rows_between(x: Any, start: int, end: int) -> Any:
+    return slice_in_dim(x, start, end, 0)
+
+
+def first_columns(x: Any, count: int) -> Any:
+    return slice_in_dim(x, 0, count, 1)
+
+
+def below(*parts: Any) -> Any:
+    """Matrices below each other."""
+    parts = tuple([x for x in parts if type_of(x).shape[0]])
+    return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=0)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a matrix is divided.
+
+    operand: the number of its named axes; turned: whether this is about its transpose.
+    """
+
+    shape: tuple[int, int]
+    tiles: tuple[int, int]
+    operand: int
+    turned: bool = False
+
+    def transpose(self) -> Columns:
+        (m, n), (r, c) = self.shape, self.tiles
+        return Columns((n, m), (c, r), self.operand, not self.turned)
+
+    @property
+    def devices(self) -> int:
+        return self.tiles[0] * self.tiles[1]
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        rows, columns = [parts_of(n, k) for n, k in zip(self.shape, self.tiles, strict=True)]
+        return rows, columns
+
+    @property
+    def width(self) -> int:
+        """The columns of a device, of which the last ones may be none of the matrix."""
+        return parts_of(self.tile[1], self.tiles[0])
+
+    def start(self, q: int) -> int:
+        """The first column of device q."""
+        place, part = divmod(q, self.tiles[0])
+        return place * self.tile[1] + part * self.width
+
+    def count(self, q: int) -> int:
+        """How many columns it has."""
+        place, part = divmod(q, self.tiles[0])
+        own = min(self.tile[1], self.shape[1] - place * self.tile[1])
+        return max(0, min(own - part * self.width, self.width))
+
+    def _over(self, letters: str) -> dict[str, Any]:
+        sizes = dict(zip("rc", self.tiles, strict=True))
+        names = dict(zip("rc", "cr" if self.turned else "rc", strict=True))
+        return {"names": tuple([f"{names[x]}{self.operand}" for x in letters]),
+                "sizes": tuple([sizes[x] for x in letters])}
+
+    def _exchanged(self, x: Any, split: int, concat: int, letters: str) -> Any:
+        """XLA would exchange parts that x is put together of, of several layouts, and fail."""
+        (x,) = optimization_barrier(x)
+        return all_to_all(x, split=split, concat=concat, groups=None, **self._over(letters))
+
+    def enter(self, tile: Any) -> Any:
+        """The columns of a device, of its tile and those of others."""
+        tile = padded(tile, self.tile[0], self.width * self.tiles[0])
+        if self.tiles[0] > 1:
+            tile = self._exchanged(tile, 1, 0, "r")
+        return rows_between(tile, 0, self.shape[0])
+
+    def leave(self, x: Any) -> Any:
+        rows, columns = self.tile
+        x = padded(x, rows * self.tiles[0], self.width)
+        if self.tiles[0] > 1:
+            x = self._exchanged(x, 0, 1, "r")
+        return first_columns(x, columns)
+
+    def own(self) -> Any:
+        """The number of the device."""
+        return number(**self._over("cr")) if self.devices > 1 else np.int32(0)
+
+    def own_start(self) -> Any:
+        """The first column of the device."""
+        if self.devices == 1:
+            return np.int32(0)
+        place, part = [number(**self._over(x)) for x in "cr"]
+        return ew.add(ew.mul(place, np.int32(self.tile[1])), ew.mul(part, np.int32(self.width)))
+
+    def panel(self, x: Any, q: int, start: int = 0, end: int | None = None) -> Any:
+        """Rows of the columns of device q, for all."""
+        part = rows_between(x, start, self.shape[0] if end is None else end)
+        part = first_columns(part, self.count(q))
+        if self.devices == 1:
+            return part
+        mine = spread(ew.eq(self.own(), np.int32(q)), type_of(part).shape)
+        return psum(where(mine, part, lit(0, part)), groups=None, **self._over("cr"))
+
+    def adjoint(self, x: Any) -> Any:
+        """The columns of the adjoint of a square matrix: each device sends each its rows."""
+        n = self.shape[0]
+        if self.devices > 1:
+            x = padded(x, max(self.start(q) for q in range(self.devices)) + self.width, self.width)
+            x = below(*[rows_between(x, self.start(q), self.start(q) + self.width)
+                        for q in range(self.devices)])
+            x = self._exchanged(x, 0, 1, "cr")
+            x = concatenate(*[slice_in_dim(x, q * self.width, q * self.width + self.count(q), 1)
+                              for q in range(self.devices) if self.count(q)], dimension=1)
+        return padded(adjoint(x), n, self.width)
+
+    def total(self, x: Any) -> Any:
+        """The sum over all devices."""
+        return x if self.devices == 1 else psum(x, groups=None, **self._over("cr"))
+
+    def chosen(self, q: int, panel: Any, after: Any, before: Any) -> Any:
+        """The panel on device q, with as many columns as others have; others as they are after
+        and before it.
+        """
+        t = type_of(before)
+        own, here = self.own(), np.int32(q)
+        panel = padded(panel, *t.shape)
+        found = where(spread(ew.gt(own, here), t.shape), after, before)
+        return where(spread(ew.eq(own, here), t.shape), panel, found)
+
+    def rows_of_own(self, x: Any, first: int) -> Any:
+        """The rows of x whose numbers are those of the device's columns; x begins with `first`."""
+        n = type_of(x).shape[1]
+        x = padded(x, type_of(x).shape[0] + self.width, n)
+        place = ew.max(ew.sub(self.own_start(), np.int32(first)), np.int32(0))
+        return dynamic_slice(x, place, np.int32(0), slice_sizes=(self.width, n))

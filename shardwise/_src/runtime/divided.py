@@ -1,0 +1,82 @@
+"""Calls that XLA's partitioner asks about: what each device does, for shardings as they come.
+
+    register("shardwise_matrices", write)
+
+`write(config, ins, outs)` gets what the call was made with, and the `Piece` of each operand; it
+gives the module of one device, and for each result the number of the operand that it is divided
+like, or None for results that are the same on all devices. This is known when a program is
+compiled, so that arrays placed by hand, types with shardings, and what the partitioner chose by
+itself are all treated alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxlib import xla_client as xc
+
+
+class Piece(NamedTuple):
+    """How an operand or result is divided.
+
+    shape: of the whole; order: the numbers of devices, by their places along each dimension, and
+    then those that have the same part.
+    """
+
+    shape: tuple[int, ...]
+    order: np.ndarray
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        return self.order.shape[:-1]
+
+    @property
+    def matrix(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Shape and tiles of a matrix."""
+        (m, n), (r, c) = self.shape, self.tiles
+        return (m, n), (r, c)
+
+
+Writer = Callable[[dict[str, Any], list[Piece]], tuple[str, Sequence[int | None]]]
+_REGISTERED: set[str] = set()
+
+
+def register(target: str, write: Writer) -> None:
+    """Makes a call known to XLA's partitioner."""
+    if target in _REGISTERED:
+        return
+    _REGISTERED.add(target)
+
+    def part(
+        arg_shapes: Any, arg_shardings: Any, result_shape: Any, result_sharding: Any, config: bytes
+    ) -> tuple[bytes, Any, Any]:
+        asked = json.loads(config)
+        given = [_piece(*pair, asked["devices"])
+                 for pair in zip(arg_shapes, arg_shardings, strict=True)]
+        text, like = write(asked, given)
+        places = [xc.HloSharding.replicate() if i is None else arg_shardings[i] for i in like]
+        if result_shape.is_tuple():
+            return text.encode(), arg_shardings, xc.HloSharding.tuple_sharding(result_shape, places)
+        return text.encode(), arg_shardings, places[0]
+
+    xc.register_custom_call_partitioner(target, _of_users, part, _of_operands, True)
+
+
+def _of_users(sharding: Any, shape: Any, config: bytes) -> Any:
+    return sharding
+
+
+def _of_operands(arg_shapes: Any, shardings: Any, shape: Any, config: bytes) -> Any:
+    return shardings[0]
+
+
+def _piece(shape: Any, sharding: Any, devices: int) -> Piece:
+    dims = tuple(shape.dimensions())
+    if sharding is None or not sharding.is_tiled():
+        return Piece(dims, np.arange(devices).reshape(*[1] * len(dims), devices))
+    tiles = list(sharding.tile_assignment_dimensions())[: len(dims)]
+    order = np.asarray(sharding.tile_assignment_devices())
+    return Piece(dims, order.reshape(*tiles, -1))
