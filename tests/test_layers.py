@@ -31,7 +31,8 @@ ROOT_LAYER = len(LAYERS)
 
 # Packages that may be missing, or that are too slow to import before they are needed.
 ON_FIRST_USE = {
-    *("absl", "click", "hashlib", "hypothesis", "IPython", "jaxlib", "matplotlib", "ml_dtypes"),
+    *("absl", "click", "difflib", "hashlib", "hypothesis", "IPython", "jaxlib", "matplotlib"),
+    *("ml_dtypes", "pkgutil", "socket"),
     "mpi4py",
     "opt_einsum",
     *("psutil", "pytest", "resource", "rich", "scipy", "ssl", "tensorstore", "typer", "zarr"),

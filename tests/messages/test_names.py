@@ -120,10 +120,6 @@ def test_what_is_not_built_is_not_there():
             "shardwise", "named_scope",
             "It is not built yet: `dir(shardwise)` lists what there is.",
         ),
-        (
-            "shardwise.lax", "ragged_dot",
-            "It is not built yet: `dir(shardwise.lax)` lists what there is.",
-        ),
     ],
 )
 def test_an_unknown_name_of_a_module(module, name, advice):

@@ -361,7 +361,8 @@ default_prng_impl = Flag(
 )
 enable_custom_prng = Flag(
     "enable_custom_prng", False,
-    "`random.PRNGKey` makes typed keys, and raw ones are warned of.", parse=_parse_bool, trace=True,
+    "`shardwise.random.PRNGKey` makes typed keys, and raw ones are warned of.",
+    parse=_parse_bool, trace=True,
 )
 legacy_prng_key = Flag(
     "legacy_prng_key", "allow", "What happens where a raw key is passed to `random`.",

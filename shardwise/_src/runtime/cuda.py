@@ -9,6 +9,7 @@ import ctypes
 import functools
 import glob
 import importlib
+import importlib.util
 import os
 from typing import Any
 
@@ -22,9 +23,7 @@ _VERSIONS = ("13", "12")
 @functools.cache
 def _plugin_path() -> tuple[str, str] | None:
     """(CUDA major version, path of the plugin's library), or None where no wheel is installed."""
-    from importlib.util import find_spec  # only who has a GPU needs it
-
-    spec = find_spec("jax_plugins")
+    spec = importlib.util.find_spec("jax_plugins")
     for root in (spec.submodule_search_locations if spec else None) or ():
         for version in _VERSIONS:
             path = os.path.join(root, f"xla_cuda{version}", "xla_cuda_plugin.so")
@@ -41,9 +40,7 @@ def available() -> bool:
 
 def _preload_libraries() -> None:
     """Loads NVIDIA's libraries from their wheels, so that the plugin finds them without a path."""
-    from importlib.util import find_spec
-
-    spec = find_spec("nvidia")
+    spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations if spec else None) or ():
         folders = (os.path.join(root, "*", "lib"), os.path.join(root, "lib"))
         for path in sorted(p for f in folders for p in glob.glob(os.path.join(f, "lib*.so*"))):
