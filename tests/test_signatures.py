@@ -30,6 +30,7 @@ OF_ANY_TYPE = {
     "shardwise.experimental.ode.odeint": "a tree like `y0`, with a dimension for the times",
     "shardwise.example_libraries.optimizers.clip_grads": "a tree of gradients",
     "shardwise.example_libraries.optimizers.unpack_optimizer_state": "a tree of JoinPoints",
+    "shardwise.lax.reduce_window": "a tree of arrays, like the operand",
     "shardwise.debug.breakpoint": "the token, a tree",
     "shardwise.tree.map": "a tree of what a function gives",
     "shardwise.tree.map_with_path": "a tree of what a function gives",

@@ -72,7 +72,7 @@ REASONS: dict[str, str] = {
         f"jax.{module}.{name}": _INNER
         for module, names in {
             "custom_derivatives": "remat_opt_p",
-            "example_libraries.*": "map zip JoinPoint randn glorot",
+            "example_libraries.*": "map zip",
             "experimental": "cur_qdd primal_tangent_dtype EArray",
             "experimental.custom_partitioning": "custom_partitioning_p",
             "experimental.fused": "fused_p",
@@ -89,7 +89,20 @@ REASONS: dict[str, str] = {
         }.items()
         for name in names.split()
     },
-    "jax.experimental.rnn.*": "of cuDNN: its layout of weights in one vector is for its kernels",
+    **{
+        f"jax.lax.{name}": why
+        for why, names in {
+            "no op takes or gives tokens: the library orders effects by itself":
+                "after_all* create_token* psend precv",
+            "its function is composed of other ops here": """approx_top_k_p eq_to_p le_to_p lt_to_p
+                mulhi_p ragged_all_to_all_p select_and_scatter_p squeeze_p stack_p stage_p tile_p
+                unstack_p linalg.cholesky_update_p linalg.symmetric_product_p""",
+            "its numbers come of a hidden state; `random.uniform` gives some that can be had again":
+                "rng_uniform*",
+        }.items()
+        for name in names.split()
+    },
+    "jax.numpy.*int1": "XLA has no programs for it",
 }
 
 

@@ -369,7 +369,8 @@ legacy_prng_key = Flag(
     choices=("allow", "warn", "error"),
 )
 random_seed_offset = Flag(
-    "random_seed_offset", 0, "What is added to every seed of `random.key`.", parse=int, trace=True
+    "random_seed_offset", 0, "What is added to every seed of `shardwise.random.key`.",
+    parse=int, trace=True,
 )
 
 poison_padding = Flag(

@@ -299,7 +299,7 @@ def empty(
     return creation.empty(shape, dtype, out_sharding=out_sharding)
 
 
-def shape_as_value(shape: Sequence[int]) -> Any:
+def shape_as_value(shape: Sequence[int]) -> np.ndarray:
     """A shape as a vector of integers."""
     return np.asarray(sizes(shape), np.int32)
 
