@@ -70,7 +70,7 @@ def test_all_samplers_are_here():
     """Those that take a shape; of `multinomial` it is that of the trials."""
     found = {
         name for name in dir(random)
-        if callable(getattr(random, name))
+        if inspect.isfunction(getattr(random, name))
         and "shape" in inspect.signature(getattr(random, name)).parameters
     }
     assert found - {"multinomial"} == {*SAMPLERS}
@@ -81,7 +81,8 @@ def test_each_index_has_the_numbers_of_its_own_key(name):
     draw = SAMPLERS[name]
     found = sw.vmap(lambda _: draw(KEY, NamedShape(5, i=4)), axis_name="i")(np.arange(4))
     want = wanted(draw, 4, (5,))
-    np.testing.assert_allclose(found, want, rtol=1e-6)
+    # A matrix is rounded by its own size, and numbers by theirs.
+    np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6 * (name == "orthogonal"))
     assert len(np.unique(want, axis=0)) == 4
 
 
