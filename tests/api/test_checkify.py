@@ -16,6 +16,8 @@ from shardwise.experimental import checkify
 from tests.helpers.beside_jax import ours
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 SETS = ("user_checks", "nan_checks", "div_checks", "index_checks", "float_checks",
         "automatic_checks", "all_checks")
 

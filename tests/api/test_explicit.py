@@ -29,6 +29,8 @@ from shardwise.sharding import (
 )
 from shardwise.sharding import PartitionSpec as P
 
+pytestmark = pytest.mark.turns(2)
+
 MESH = sw.make_mesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit)
 MIXED = sw.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))
 A = np.arange(32, dtype=np.float32).reshape(8, 4)

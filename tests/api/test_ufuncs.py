@@ -17,6 +17,8 @@ from tests.helpers.meshes import mesh_of
 from tests.helpers.placed import PLACES
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 RNG = np.random.default_rng(3)
 NAMES = """add subtract multiply maximum minimum bitwise_and bitwise_or bitwise_xor logical_and
     logical_or logical_xor logaddexp logaddexp2""".split()

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.turns(2)
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = "--layers 2 --width 32 --heads 2 --context 32 --batch 16 --steps 10".split()
 STOP_AT_STEP_5 = """

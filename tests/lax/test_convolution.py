@@ -14,6 +14,8 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 LINE = Mesh(np.array(sw.devices()[:4]), ("x",))
 GRID = Mesh(np.array(sw.devices()[:4]).reshape(2, 2), ("x", "y"))
 

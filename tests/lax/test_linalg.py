@@ -146,7 +146,7 @@ def test_messages(call, error, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("name", [n for n in dir(linalg) if n[0].islower()])
+@pytest.mark.parametrize("name", [n for n in dir(linalg) if n[0].islower() and n[-2:] != "_p"])
 def test_signatures_are_those_of_jax(name: str):
     ours = [(p.name, p.kind, p.default) for p in inspect.signature(
         getattr(linalg, name)).parameters.values()]

@@ -15,6 +15,8 @@ from tests.helpers.errors import message
 from tests.helpers.same_as_jax import close
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 X = np.random.default_rng(0).permutation(56).reshape(7, 8).astype(np.float32)
 FOLDS = {
     "sum": (0.0, lambda lib: lib.lax.add), "max": (-np.inf, lambda lib: lib.lax.max),

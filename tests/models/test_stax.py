@@ -12,6 +12,8 @@ from shardwise.example_libraries import optimizers
 from shardwise.example_libraries import stax as ours
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 IMAGES = np.random.default_rng(0).normal(size=(2, 6, 5, 3)).astype(np.float32)
 LAYERS = {
     "Dense": lambda s: s.Dense(4), "Conv": lambda s: s.Conv(4, (3, 2), (2, 1), "SAME"),

@@ -17,6 +17,8 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.placed import MESH
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(13)
 A = RNG.standard_normal((3, 4, 4))
 Z = A + 1j * A[::-1]

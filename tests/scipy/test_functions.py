@@ -11,6 +11,8 @@ from shardwise.lax.linalg import qdwh
 from shardwise.scipy import linalg
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(4)
+
 RNG = np.random.default_rng(16)
 A, B, C = RNG.standard_normal((4, 4)), RNG.standard_normal((3, 3)), RNG.standard_normal((4, 3))
 V = RNG.standard_normal(4)

@@ -19,6 +19,8 @@ from tests.helpers.composed import close, everywhere, signature
 from tests.helpers.placed import MESH
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 RNG = np.random.default_rng(9)
 GRID = np.array([0, 1, 3.0]), np.array([5, 4, 2, 1.0])
 VALUES = RNG.standard_normal((3, 4, 2))

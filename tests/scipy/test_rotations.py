@@ -15,6 +15,8 @@ from shardwise.scipy.spatial.transform import Rotation, Slerp
 from tests.helpers.composed import close, everywhere, signature
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 RNG = np.random.default_rng(8)
 Q = RNG.standard_normal((7, 4))
 ORDERS = ["".join(p) for p in itertools.product("xyz", repeat=3) if p[0] != p[1] != p[2]]

@@ -14,6 +14,8 @@ from shardwise.scipy import signal
 from tests.helpers.composed import close, everywhere, signature
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 RNG = np.random.default_rng(4)
 X, Y = RNG.standard_normal((2, 300)), RNG.standard_normal((2, 280))
 SHAPES = [((5,), (3,)), ((3,), (6,)), ((4,), (4,)), ((5, 4), (2, 3)), ((2, 3), (5, 4)),

@@ -20,6 +20,8 @@ from tests.helpers.composed import close, everywhere, signature
 from tests.helpers.placed import MESH
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 RNG = np.random.default_rng(7)
 A = RNG.standard_normal((9, 9))
 POSITIVE, GENERAL, B = A @ A.T + np.eye(9), A + 6 * np.eye(9), RNG.standard_normal(9)

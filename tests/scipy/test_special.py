@@ -18,6 +18,8 @@ from tests.helpers.placed import MESH
 from tests.helpers.sampling import sampled
 from tests.scipy.special_table import FLOORS, TABLE, arguments, exact
 
+pytestmark = pytest.mark.turns(4)
+
 POINTS = 24
 
 

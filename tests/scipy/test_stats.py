@@ -17,6 +17,8 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.placed import MESH
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(4)
+
 REAL = [-40.0, -3.0, -0.5, 0.0, 0.2, 0.7, 1.0, 1.7, 4.0, 30.0, np.inf, -np.inf, np.nan]
 COUNTS = [-1.0, 0.0, 1.0, 2.0, 3.5, 7.0, 40.0, np.nan]
 CHANCES = [0.0, 1e-12, 0.1, 0.4, 0.5, 0.8, 1 - 1e-9, 1.0, -0.1, 1.1, np.nan]

@@ -16,6 +16,8 @@ from shardwise.experimental import sparse
 from shardwise.experimental.sparse import BCOO
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(4)
+
 RNG = np.random.default_rng(3)
 
 

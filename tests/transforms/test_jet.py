@@ -11,6 +11,8 @@ from shardwise import lax, nn
 from shardwise.experimental.jet import jet
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 ORDER = 4
 
 

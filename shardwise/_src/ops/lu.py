@@ -18,15 +18,17 @@ from typing import Any
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum
+from shardwise._src.ops.basis import batch_first, move_axis, reduce_sum, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
+from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
+from shardwise._src.ops.index import gather
 from shardwise._src.ops.kernels import columns_of, eye, matrix_op, on_cpu
 from shardwise._src.ops.logical import select_n, where
 from shardwise._src.ops.loops import repeat
 from shardwise._src.ops.shape import pad, slice_in_dim
 from shardwise._src.ops.sharding import settle
-from shardwise._src.ops.sort import sort, take_along
+from shardwise._src.ops.sort import sort
 from shardwise._src.ops.triangular import (
     INT32,
     adjoint,
@@ -165,7 +167,14 @@ def _padded(x: Any, rows: int, columns: int) -> Any:
 def take_rows(x: Any, order: Any) -> Any:
     """Rows of matrices in an order; order: i32[*, rows]."""
     t = type_of(x)
-    return take_along(x, columns_of(order, t.shape[-1]), t.ndim - 2) if t.size else x
+    if not t.size:
+        return x
+    row, batch = t.ndim - 2, tuple(range(t.ndim - 2))
+    return gather(
+        x, reshape(order, shape=(*type_of(order).shape, 1)),
+        dimension_numbers=GatherDimensionNumbers((row + 1,), (row,), (row,), batch, batch),
+        slice_sizes=(*[1] * (row + 1), t.shape[-1]), mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
 
 
 def inverse(order: Any) -> Any:

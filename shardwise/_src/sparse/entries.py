@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from operator import index
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused
 from shardwise._src.lax.reductions import sort
 from shardwise._src.numpy.creation import asarray, full, ones, zeros
@@ -238,7 +238,7 @@ def bcoo_update_layout(
         )
         if on_inefficient == "error":
             raise SparseEfficiencyError(text)
-        warnings.warn(text, SparseEfficiencyWarning, stacklevel=2)
+        warn(text, SparseEfficiencyWarning)
     if dense < mat.n_dense:
         mat = _dense_to_sparse(mat, mat.n_dense - dense)
     if batch < mat.n_batch:
