@@ -34,6 +34,8 @@ from shardwise._src.runtime.callbacks import CallbackError
 from shardwise._src.runtime.processes import RuntimeFailure, break_connections, is_about_peers
 
 BEAT = 0.25  # seconds
+OWN_FRAMES = 3  # at least, between the user's line and `Watch.launch`
+WORTH_TELLING = 1e-3  # seconds of a wait for a result
 CROWD = 64  # processes; where there are more, they beat once a second
 MARK = 64  # launches after which their order is told of as one number
 PAUSED = 2.0  # seconds after which this process was not just busy
@@ -86,8 +88,8 @@ class Watch:
 
     # ------------------------------------------------------------------ launches and waits
 
-    def launch(self, module: Any, run: Callable[[], Any]) -> Any:
-        """Runs `run`, which launches a module over several processes, in its turn."""
+    def launch(self, module: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> Any:
+        """Launches a module over several processes in its turn."""
         if thread_guard.owner not in (None, threading.get_ident()):
             self._refuse_thread(module.name)
         with self._order:
@@ -95,28 +97,26 @@ class Watch:
             here = self._sets.get(span) or self._set(span)
             if self.failures or self._past:
                 self._refuse_failed(here.ranks)
-            number = here.known.get(module.digest)
-            if number is None:
-                number = self._first_launch(span, here, module)
-            count = here.count = here.count + 1
-            here.order = order = (here.order * 31 + number) & 0xFFFFFFFFFFFF
-            turn = self._turn = self._turn + 1
             digest = module.digest
+            number = here.known.get(digest) or self._first_launch(span, here, module)
+            count = here.count = here.count + 1
+            here.order = (here.order * 31 + number) & 0xFFFFFFFFFFFF
+            turn = self._turn = self._turn + 1
             if here.values:  # that processes put since the last launch
                 digest, here.values = f"{digest}:{here.values:x}", 0
             here.recent.append((count, digest, module.name, turn))
             if count % MARK == 0:
-                here.recent.append((-count, str(order), module.name, turn))
-            site = self._site = user_site()
+                here.recent.append((-count, str(here.order), module.name, turn))
+            site = self._site = user_site(OWN_FRAMES)
             now = time.monotonic()
             self.recorder.add((now, "launch", module.name, count, span, site, 0.0))
             # With one device of its own, a process runs the program here, and waits for others.
-            thread = threading.get_ident()
-            self._waits[thread] = (now, "launch", "")
+            waits, thread = self._waits, threading.get_ident()
+            waits[thread] = (now, "launch", "")
             try:
-                return run()
+                return module.launch_now(buffers, handlers)
             finally:
-                self._waits.pop(thread, None)
+                waits.pop(thread, None)
 
     def note(self, span: tuple[int, ...], value: Any) -> None:
         """Compares a host's value, a NumPy array, that all processes of a set put on devices.
@@ -136,7 +136,7 @@ class Watch:
                 self._meet(span, here, module.digest, f"program {module.name!r}", about=about)
             finally:
                 self._compared = None
-        number = here.known[module.digest] = zlib.crc32(module.digest.encode())
+        number = here.known[module.digest] = zlib.crc32(module.digest.encode()) or 1
         return number
 
     def _refuse_thread(self, name: str) -> NoReturn:
@@ -245,20 +245,15 @@ class Watch:
 
     def wait(self, raw: Any) -> None:
         """Waits until a raw buffer is computed."""
-        is_deleted = getattr(raw, "is_deleted", None)  # tokens have none
-        if is_deleted is not None and is_deleted():
-            raw.block_until_ready()  # it raises what it should
-        before, begin = None, 0.0
-        if not getattr(raw, "is_ready", bool)():  # a token is asked by waiting only
-            before, begin = self._begin_wait("launch", "")
+        before, begin = self._begin_wait("launch", "")
         try:
             raw.block_until_ready()
         except RuntimeFailure as error:
             raise self.explain(error) from None
         finally:
-            if begin:
-                self._end_wait(before)
-                lasted = time.monotonic() - begin
+            self._end_wait(before)
+            lasted = time.monotonic() - begin
+            if lasted > WORTH_TELLING:
                 self.recorder.add((begin, "wait", "for a result", 0, (), user_site(), lasted))
 
     def _begin_wait(self, kind: str, doing: str) -> tuple[Wait | None, float]:

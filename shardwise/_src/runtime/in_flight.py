@@ -4,7 +4,8 @@ XLA's CPU backend runs the parts of all devices on as many threads as there are 
 with collectives needs all of them at once; and the launch of a program when 32 are in flight waits
 for one on such a thread. So un-awaited programs deadlock, and XLA ends the process after 40 s
 (jaxlib 0.10 and 0.11), if but one of them has collectives. The bound is one for the process,
-whichever devices the programs run on. A launch waits for the one that is `LIMIT` launches older.
+whichever devices the programs run on. A launch that finds `LIMIT` older ones waits for the first
+half of these; so most launches ask nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from typing import Any
 from shardwise._src.runtime import processes
 
 LIMIT = 16
+HALF = LIMIT // 2
+
+
+def _is_deleted(output: Any) -> bool:
+    asked = getattr(output, "is_deleted", None)  # tokens have none
+    return asked is not None and asked()
 
 
 def _has_ended(output: Any) -> bool:
@@ -31,17 +38,21 @@ class Window:
         self._pending: deque[Any] = deque()
 
     def admit(self) -> None:
-        """Lets go of what has ended, and waits until another program may be launched."""
-        pending = self._pending
-        try:
-            while pending and _has_ended(pending[0]):
-                pending.popleft()
-            while len(pending) >= LIMIT:
-                oldest = pending.popleft()
-                if not _has_ended(oldest):
+        """Waits until another program may be launched."""
+        if len(self._pending) >= LIMIT:
+            self._wait_for_some()
+
+    def _wait_for_some(self) -> None:
+        for _ in range(HALF):
+            try:
+                oldest = self._pending.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                if not _is_deleted(oldest):
                     processes.wait(oldest)
-        except (IndexError, RuntimeError):
-            return  # another thread took the last one, or its owner deleted it just now
+            except RuntimeError:  # of whoever wants the result, or it was deleted just now
+                continue
 
     def record(self, output: Any) -> None:
         """Notes a launch by one of its results, which is kept until the launch has ended, or by

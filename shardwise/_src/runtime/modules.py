@@ -124,10 +124,10 @@ class LoadedModule:
         """Starts the program; the results may still be computed when this returns."""
         gate = None if self.span is None else processes.gate()
         if gate is None:
-            return self._launch(buffers, handlers)
-        return gate.launch(self, lambda: self._launch(buffers, handlers))
+            return self.launch_now(buffers, handlers)
+        return gate.launch(self, buffers, handlers)
 
-    def _launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+    def launch_now(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         if self.has_collectives:
             refuse_inside()
         if self.window is not None:

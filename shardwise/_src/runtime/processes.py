@@ -83,8 +83,8 @@ class Link:
 class Gate(Protocol):
     """What launches of programs over several processes pass, and waits for their results."""
 
-    def launch(self, module: Any, run: Callable[[], Any]) -> Any:
-        """Runs `run`, which launches a loaded module, in its turn."""
+    def launch(self, module: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> Any:
+        """Launches a loaded module, by `launch_now`, in its turn."""
         ...
 
     def wait(self, raw: Any) -> None:
