@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from shardwise import extend as extend
     from shardwise import flatten_util as flatten_util
     from shardwise import image as image
+    from shardwise import interpreters as interpreters
     from shardwise import lax as lax
     from shardwise import memory as memory
     from shardwise import named as named

@@ -25,7 +25,7 @@ LAYERS = (
     *("refs", "effects", "control", "custom", "remat", "checks", "blocked"),
     *("arrays", "lowering", "compiling", "moving", "running", "api"),
     *("lax", "tree", "random", "nn", "scipy", "image", "models", "sparse", "named"),
-    *("distributed", "explain", "compat", "testing", "cli"),
+    *("distributed", "explain", "extend", "export", "compat", "testing", "cli"),
 )
 ROOT_LAYER = len(LAYERS)
 

@@ -43,6 +43,7 @@ OF_ANY_TYPE = {
     "shardwise.named.like": "a tree of texts",
     "shardwise.named.shapes": "a tree of ShapeDtypeStructs",
     "shardwise.named.shardings": "a tree of NamedShardings",
+    "shardwise.interpreters.xla.apply_primitive": "an array, or a list of them",
     "shardwise.dtypes.finfo": "NumPy's finfo, or that of ml_dtypes",
     "shardwise.dtypes.iinfo": "NumPy's iinfo, or that of ml_dtypes",
 }

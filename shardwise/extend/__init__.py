@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise.extend import core as core
     from shardwise.extend import random as random
 
 lazy_names(__name__)

@@ -101,6 +101,7 @@ class Op:
     long:        whether it takes more work for an element, the more there are; or has loops, or
                  waits for something: optimising it pays for small arrays, too.
     divisor:     the number of the operand by which it divides; or None.
+    foreign:     the user's primitive that it stands for (extend/primitive.py); or None.
     inferred:    the types of results, by those of operands and parameters. None for ops that hold
                  programs or functions of the user, which it would keep alive.
     """
@@ -139,16 +140,18 @@ class Op:
     draws: bool = False
     long: bool = False
     divisor: int | None = None
+    foreign: Any = None
     inferred: dict[tuple[Any, ...], Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if self.name in OPS:
+        if self.foreign is None and self.name in OPS:
             raise ValueError(f"there is an op named {self.name!r} already")
         if self.programs and self.elements is Elements.COMPUTED:  # by these, which know keys
             object.__setattr__(self, "elements", Elements.KNOWN)
         if not (self.programs or self.user_code):
             object.__setattr__(self, "inferred", {})
-        OPS[self.name] = self
+        if self.foreign is None:
+            OPS[self.name] = self
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         try:
@@ -171,6 +174,11 @@ class Op:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.foreign is not None:
+            raise TypeError(
+                f"{self.name}: a primitive of `shardwise.extend.core.Primitive` has rules that are "
+                "functions of this process, so that no program with it can be pickled."
+            )
         return reduced("op", self.name)
 
     def is_staged(self, params: dict[str, Any]) -> bool:

@@ -58,7 +58,8 @@ class Equation:
         self.params = params
         self.site = site
 
-    primitive = property(lambda self: self.op)  # JAX's names, for interpreters of programs
+    # JAX's names, for interpreters of programs.
+    primitive = property(lambda self: self.op if self.op.foreign is None else self.op.foreign)
     invars = property(lambda self: self.inputs)
     outvars = property(lambda self: self.outputs)
     source_info = property(lambda self: self.site)

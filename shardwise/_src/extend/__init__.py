@@ -1,0 +1,1 @@
+"""What programs that extend the library are made of: primitives of users, programs as data."""

@@ -1,0 +1,217 @@
+"""`Primitive`: an operation of the user's, which becomes an `Op` like those of the library.
+
+    scale = Primitive("scale")
+    scale.def_impl(lambda x, *, by: x * by)
+    scale.def_abstract_eval(lambda x, *, by: x)
+    mlir.register_lowering(scale, mlir.lower_fun(lambda x, *, by: x * by, multiple_results=False))
+    ad.deflinear2(scale, lambda ct, x, *, by: [scale.bind(ct, by=by)])
+    batching.defvectorized(scale)
+
+Its rules are functions with JAX's arguments, kept in tables (`rules.py`); the record of the op has
+functions that look them up when they are needed, and say which is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from shardwise._src.base.context import current
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.extend import rules
+from shardwise._src.extend.rules import AxisData, FromFunction, Zero
+from shardwise._src.ops.sharding import cotangent_type
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import canonicalize
+
+
+class Primitive:
+    """An operation by name, with rules that are given to it one by one.
+
+    multiple_results: to be set to True, before it is first used, if it has a list of results.
+    """
+
+    multiple_results = False
+    call_primitive = map_primitive = False
+
+    def __init__(self, name: str):
+        self.name = name
+        self.impl: Callable[..., Any] | None = None
+        self.abstract_eval: Callable[..., Any] | None = None
+        self._op: Op | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def op(self) -> Op:
+        """What interpreters get."""
+        if self._op is None or self._op.multiple != self.multiple_results:
+            self._op = Op(
+                self.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose,
+                batch=_batch, eager=_eager, multiple=self.multiple_results, user_code=True,
+                elements=Elements.KNOWN, long=True, foreign=self,
+            )  # fmt: skip
+        return self._op
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """Applies it to values: the current interpreter gets the op."""
+        return self.op(*args, **params)
+
+    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What `bind` takes before an equation's operands, which is nothing, and as keywords."""
+        return [], params
+
+    def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
+        """Sets what runs it outside of every transform: `impl(*arrays, **params)`."""
+        self.impl = impl
+        return impl
+
+    def def_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
+        """Sets the rule for types: `abstract_eval(*types, **params)` gives that of the result, or
+        a sequence of them, as anything with a shape and a dtype."""
+        self.abstract_eval = abstract_eval
+        return abstract_eval
+
+    def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """The same for a rule that gives types and effects, of which there may be none."""
+
+        def types_only(*types: ArrayType, **params: Any) -> Any:
+            found, effects = rule(*types, **params)
+            if effects:
+                raise NotImplementedError(
+                    f"{self.name}: a primitive of `shardwise.extend.core.Primitive` has no "
+                    f"effects; its rule gives {effects}. Call the host by "
+                    "`shardwise.experimental.io_callback` instead."
+                )
+            return found
+
+        self.abstract_eval = types_only
+        return rule
+
+    def def_bind_with_trace(self, bind: Callable[..., Any]) -> NoReturn:
+        raise NotImplementedError(
+            f"{self.name}: how an op is bound cannot be changed; an interpreter's `process` gets "
+            "every op (`shardwise.core.Trace`)."
+        )
+
+
+# The rules of the op. They find the user's in the tables.
+
+
+def _missing(op: Op, what: str, how: str) -> NotImplementedError:
+    return NotImplementedError(f"{op.name}: this primitive has no {what}. Give it one by {how}.")
+
+
+def _listed(op: Op, result: Any) -> list[Any]:
+    return list(result) if op.multiple else [result]
+
+
+def _types(op: Op, *types: ArrayType, **params: Any) -> Any:
+    rule = op.foreign.abstract_eval
+    if rule is None:
+        raise _missing(op, "rule for types", f"`{op.name}.def_abstract_eval(rule)`")
+    found = [_as_type(op, t) for t in _listed(op, rule(*types, **params))]
+    varying = frozenset().union(*[t.varying for t in types])
+    found = [t.update(varying=t.varying | varying) for t in found]
+    split = any(t.spec is not None and any(t.spec) for t in types)
+    if split and all(t.mesh is None for t in found):
+        raise NotImplementedError(
+            f"{op.name}: the primitive's operands are split over explicit mesh axes, and its rule "
+            "for types does not say how results are: give `ShapedArray` a sharding, or call it "
+            "inside of `shardwise.sharding.auto_axes`."
+        )
+    return tuple(found) if op.multiple else found[0]
+
+
+def _as_type(op: Op, found: Any) -> ArrayType:
+    if isinstance(found, ArrayType):
+        return found
+    try:
+        weak = bool(getattr(found, "weak_type", False))
+        return array_type(tuple(found.shape), canonicalize(found.dtype), weak)
+    except AttributeError:
+        raise TypeError(
+            f"{op.name}: the rule for types gives {found!r}, where something with a shape and a "
+            "dtype is expected, such as `shardwise.core.ShapedArray(shape, dtype)`."
+        ) from None
+
+
+def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    impl = op.foreign.impl
+    if impl is None:
+        raise _missing(op, "implementation", f"`{op.name}.def_impl(function)`")
+    result = impl(*args, **params)
+    return list(result) if op.multiple else result
+
+
+def _lower(
+    op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *names: str, **params: Any
+) -> Any:
+    rule = rules.lowering(op.foreign, e.platform)
+    if rule is None:
+        how = "`shardwise.interpreters.mlir.register_lowering(primitive, rule)`"
+        raise _missing(op, f"lowering for {e.platform}", how)
+    if isinstance(rule, FromFunction):
+        found = e.inline(rule.staged(ins, params), *names)
+        return found if op.multiple else found[0]
+    return rule(e, ins, outs, *names, **params)
+
+
+def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+    rule = rules.primitive_jvps.get(op.foreign)
+    if rule is None:
+        how = f"`shardwise.interpreters.ad.primitive_jvps[{op.name}] = rule`"
+        raise _missing(op, "rule for derivatives", how)
+    given = [
+        Zero(cotangent_type(type_of(x))) if t is None else t
+        for x, t in zip(primals, tangents, strict=True)
+    ]
+    out, moved = rule(list(primals), given, **params)
+    found = [None if isinstance(t, Zero) else t for t in _listed(op, moved)]
+    return (list(out), found) if op.multiple else (out, found[0])
+
+
+def _transpose(op: Op, ct: Any, *args: Any, **params: Any) -> list[Any]:
+    rule = rules.primitive_transposes.get(op.foreign)
+    if rule is None:
+        how = f"`shardwise.interpreters.ad.primitive_transposes[{op.name}] = rule`"
+        raise _missing(op, "transpose", how)
+    if op.multiple:
+        types = _types(op, *[a.aval if rules.is_undefined_primal(a) else type_of(a) for a in args],
+                       **params)
+        ct = [Zero(t) if c is None else c for c, t in zip(ct, types, strict=True)]
+    found = rule(ct, *args, **params)
+    return [None if c is None or isinstance(c, Zero) else c for c in found]
+
+
+def _batch(op: Op, mapped: Any, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+    rule = rules.fancy_primitive_batchers.get(op.foreign)
+    if rule is None:
+        how = f"`shardwise.interpreters.batching.primitive_batchers[{op.name}] = rule`"
+        raise _missing(op, "rule for `vmap`", how)
+    return rule(AxisData.of(mapped), list(args), list(dims), **params)
+
+
+def apply_primitive(primitive: Any, *args: Any, **params: Any) -> Any:
+    """Runs an op or primitive on arrays as a program of its own, compiled once."""
+    return current().interpreter.process(_compiled_op(primitive), args, params)
+
+
+def _compiled_op(primitive: Any) -> Op:
+    """The op of a primitive without its implementation: it is run by its lowering."""
+    if isinstance(primitive, Op):
+        return primitive
+    op = primitive.op
+    twin = _twins.get(op)
+    if twin is None:
+        twin = _twins[op] = Op(
+            op.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
+            multiple=op.multiple, user_code=True, elements=Elements.KNOWN, long=True,
+            foreign=primitive,
+        )  # fmt: skip
+    return twin
+
+
+_twins: dict[Op, Op] = {}

@@ -1,0 +1,302 @@
+"""Tables of the rules of users' primitives, and what JAX has for filling them.
+
+Rules of the library's own ops are in their records (core/op.py); these are for `Primitive`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Linear as UndefinedPrimal
+from shardwise._src.core.op import is_linear as is_undefined_primal
+from shardwise._src.numpy.creation import zeros
+from shardwise._src.ops.basis import broadcast_in_dim, move_axis
+from shardwise._src.ops.families import add
+from shardwise._src.transforms.batch import MappedAxis
+from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.annotations import Array
+from shardwise._src.types.array_type import ArrayType
+
+Rule = Callable[..., Any]
+NOT_MAPPED = None
+
+
+class Zero:
+    """A tangent or cotangent that is known to be zero, of type `aval`."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Zero({self.aval.str_short(True)})"
+
+    def instantiate(self) -> Any:
+        return zeros_like_aval(self.aval)
+
+    @staticmethod
+    def from_primal_value(value: Any) -> Zero:
+        return Zero(type_of(value).strong())
+
+
+class AxisData(NamedTuple):
+    """The axis that a function is mapped along, for rules of `vmap`."""
+
+    name: Any
+    size: int
+    spmd_name: Any
+    explicit_mesh_axis: Any
+
+    @staticmethod
+    def of(mapped: MappedAxis) -> AxisData:
+        explicit = mapped.split_over if mapped.hidden is not None else None
+        return AxisData(mapped.axis.name, mapped.size, mapped.axis.spmd, explicit)
+
+
+class _Batchers(dict[Any, Rule]):
+    """Rules of `vmap` with other arguments, brought to those of `fancy_primitive_batchers`."""
+
+    def __init__(self, adapt: Callable[[Any, Rule], Rule]):
+        super().__init__()
+        self._adapt = adapt
+
+    def __setitem__(self, primitive: Any, rule: Rule) -> None:
+        super().__setitem__(primitive, rule)
+        fancy_primitive_batchers[primitive] = self._adapt(primitive, rule)
+
+    def __delitem__(self, primitive: Any) -> None:
+        super().__delitem__(primitive)
+        fancy_primitive_batchers.pop(primitive, None)
+
+
+def _by_values(primitive: Any, rule: Rule) -> Rule:
+    def adapted(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        if all(d is NOT_MAPPED for d in dims):
+            out = primitive.bind(*args, **params)
+            return out, [NOT_MAPPED] * len(out) if primitive.multiple_results else NOT_MAPPED
+        return rule(args, dims, **params)
+
+    return adapted
+
+
+def _by_axis(primitive: Any, rule: Rule) -> Rule:
+    def adapted(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        return rule(axis.size, axis.name, None, args, dims, **params)
+
+    return adapted
+
+
+primitive_jvps: dict[Any, Rule] = {}
+primitive_transposes: dict[Any, Rule] = {}
+fancy_primitive_batchers: dict[Any, Rule] = {}
+primitive_batchers = _Batchers(_by_values)
+axis_primitive_batchers = _Batchers(_by_axis)
+_lowerings: dict[tuple[Any, str | None], Any] = {}
+
+
+# Derivatives
+
+
+def zeros_like_aval(aval: ArrayType) -> Array:
+    """An array of zeros of a type."""
+    return zeros(aval.shape, aval.dtype)
+
+
+def instantiate_zeros(tangent: Any) -> Array:
+    """The tangent as an array."""
+    return tangent.instantiate() if isinstance(tangent, Zero) else tangent
+
+
+def add_tangents(x: Any, y: Any) -> Array | Zero:
+    """The sum of two tangents or cotangents, each of which may be a `Zero`."""
+    if isinstance(x, Zero):
+        return y
+    return x if isinstance(y, Zero) else add(x, y)
+
+
+def get_primitive_transpose(primitive: Any) -> Rule:
+    """The transpose of a primitive, as it was set."""
+    try:
+        return primitive_transposes[primitive]
+    except KeyError:
+        raise NotImplementedError(f"{primitive}: this primitive has no transpose.") from None
+
+
+def deflinear2(primitive: Any, transpose: Rule) -> None:
+    """Says that a primitive is linear in all of its operands.
+
+    transpose: `(cotangent, *operands, **params)` → a cotangent for each operand; linear operands
+      arrive as `UndefinedPrimal`s.
+    """
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = primitive.bind(*primals, **params)
+        if all(isinstance(t, Zero) for t in tangents):
+            zero = [Zero.from_primal_value(x) for x in out] if primitive.multiple_results else (
+                Zero.from_primal_value(out)
+            )
+            return out, zero
+        return out, primitive.bind(*map(instantiate_zeros, tangents), **params)
+
+    primitive_jvps[primitive] = jvp
+    primitive_transposes[primitive] = transpose
+
+
+def deflinear(primitive: Any, transpose: Rule) -> None:
+    """The same for `transpose(cotangent, **params)`, which gets no operands."""
+    deflinear2(primitive, lambda ct, *_, **params: transpose(ct, **params))
+
+
+def defjvp(primitive: Any, *jvps: Rule | None) -> None:
+    """Sets a rule for each operand: `(tangent, *operands, **params)` → tangent of the result."""
+
+    def with_result(rule: Rule) -> Rule:
+        return lambda t, out, *primals, **params: rule(t, *primals, **params)
+
+    defjvp2(primitive, *[None if rule is None else with_result(rule) for rule in jvps])
+
+
+def defjvp2(primitive: Any, *jvps: Rule | None) -> None:
+    """The same for rules that get the result, too: `(tangent, result, *operands, **params)`."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = primitive.bind(*primals, **params)
+        moved: Any = Zero.from_primal_value(out)
+        for rule, t in zip(jvps, tangents, strict=True):
+            if rule is not None and not isinstance(t, Zero):
+                moved = add_tangents(moved, rule(t, out, *primals, **params))
+        return out, moved
+
+    primitive_jvps[primitive] = jvp
+
+
+def defbilinear(primitive: Any, left: Rule, right: Rule) -> None:
+    """Says that a primitive is linear in each of two operands.
+
+    left, right: `(cotangent, left operand, right operand, **params)` → cotangent of that operand.
+    """
+    defjvp(
+        primitive, lambda t, x, y, **params: primitive.bind(t, y, **params),
+        lambda t, x, y, **params: primitive.bind(x, t, **params),
+    )  # fmt: skip
+
+    def transpose(ct: Any, x: Any, y: Any, **params: Any) -> list[Any]:
+        if is_undefined_primal(x):
+            return [left(ct, x, y, **params), None]
+        return [None, right(ct, x, y, **params)]
+
+    primitive_transposes[primitive] = transpose
+
+
+# Batching
+
+
+def broadcast(x: Any, size: int, axis: int, mesh_axis: Any = None) -> Array:
+    """A value, repeated along a new dimension."""
+    shape = type_of(x).shape
+    kept = tuple(i for i in range(len(shape) + 1) if i != axis)
+    return broadcast_in_dim(x, shape=(*shape[:axis], size, *shape[axis:]), dims=kept)
+
+
+def bdim_at_front(x: Any, dim: int | None, size: int, mesh_axis: Any = None) -> Array:
+    """A value with its mapped dimension as the first, repeated where it has none."""
+    return broadcast(x, size, 0) if dim is None else move_axis(x, dim, 0)
+
+
+def defvectorized(primitive: Any) -> None:
+    """Says that a primitive acts on each element, of one operand or of operands of one rank."""
+
+    def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        if len({*dims}) > 1:
+            return _broadcast_rule(primitive, axis, args, dims, params)
+        out = primitive.bind(*args, **params)
+        return out, [dims[0]] * len(out) if primitive.multiple_results else dims[0]
+
+    fancy_primitive_batchers[primitive] = rule
+
+
+def defbroadcasting(primitive: Any) -> None:
+    """Says that a primitive acts on each element, of operands that are brought to one shape."""
+
+    def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        return _broadcast_rule(primitive, axis, args, dims, params)
+
+    fancy_primitive_batchers[primitive] = rule
+
+
+def _broadcast_rule(
+    primitive: Any, axis: AxisData, args: Sequence[Any], dims: Sequence[Any], params: dict[str, Any]
+) -> Any:
+    pairs = zip(args, dims, strict=True)
+    out = primitive.bind(*[bdim_at_front(x, d, axis.size) for x, d in pairs], **params)
+    return out, [0] * len(out) if primitive.multiple_results else 0
+
+
+def defreducer(primitive: Any) -> None:
+    """Says that a primitive reduces its operand over the dimensions in its parameter `axes`."""
+
+    def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        (x,), (dim,) = args, dims
+        axes = params.pop("axes")
+        moved = tuple(a + (a >= dim) for a in axes)
+        return primitive.bind(x, axes=moved, **params), dim - sum(a < dim for a in moved)
+
+    fancy_primitive_batchers[primitive] = rule
+
+
+# Lowering
+
+
+class FromFunction:
+    """A lowering by a function over ops."""
+
+    __slots__ = ("fun", "multiple_results")
+
+    def __init__(self, fun: Callable[..., Any], multiple_results: bool):
+        self.fun, self.multiple_results = fun, multiple_results
+
+    def staged(self, types: Sequence[ArrayType], params: dict[str, Any]) -> Any:
+        """Its program, outside of every mesh: what is inside is split as the partitioner likes."""
+        free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]
+
+        def flat(*values: Any) -> list[Any]:
+            result = self.fun(*values, **params)
+            return list(result) if self.multiple_results else [result]
+
+        return program_of(flat, free, getattr(self.fun, "__name__", "f"), "lower")
+
+
+def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> FromFunction:
+    """A lowering rule: the program of `fun(*values, **params)`, in the place of the primitive.
+
+    multiple_results: whether `fun` gives a sequence.
+    """
+    return FromFunction(fun, multiple_results)
+
+
+def register_lowering(
+    primitive: Any, rule: Any, platform: str | None = None, inline: bool = True,
+    cacheable: bool = True,
+) -> FromFunction | Rule:
+    """Sets the lowering of a primitive, for one platform or for all that have none.
+
+    rule: of `lower_fun`, or of a foreign function. inline, cacheable: taken, and not needed.
+    """
+    _lowerings[primitive, None if platform is None else _platform(platform)] = rule
+    return rule
+
+
+def lowering(primitive: Any, platform: str) -> Any:
+    """The lowering of a primitive on a platform; None where there is none."""
+    found = _lowerings.get((primitive, _platform(platform)))
+    return _lowerings.get((primitive, None)) if found is None else found
+
+
+def _platform(name: str) -> str:
+    return {"gpu": "cuda", "rocm": "cuda"}.get(name, name)
+
+
+__all__ = ["UndefinedPrimal", "is_undefined_primal"]

@@ -1,0 +1,13 @@
+"""Rules of the transforms for primitives of users, at JAX's import paths."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise.interpreters import ad as ad
+    from shardwise.interpreters import batching as batching
+    from shardwise.interpreters import mlir as mlir
+    from shardwise.interpreters import xla as xla
+
+lazy_names(__name__)

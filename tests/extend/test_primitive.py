@@ -1,0 +1,176 @@
+"""Primitives of users behave as the library's ops do, under every transform and map."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.core import ShapedArray
+from shardwise.extend.core import Primitive
+from shardwise.interpreters import ad, batching, mlir, xla
+from shardwise.sharding import AxisType, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+X = np.array([1.0, -0.0, np.nan, 2.0], np.float32)
+
+
+def scale_primitive(types=lambda x: x):
+    """Linear, elementwise, with a parameter."""
+    calls: list[float] = []
+    scale = Primitive("scale")
+
+    @scale.def_impl
+    def _(x, *, by):
+        calls.append(by)
+        return x * by
+
+    scale.def_abstract_eval(lambda x, *, by: types(x))
+    mlir.register_lowering(
+        scale, mlir.lower_fun(lambda x, *, by: x * by, multiple_results=False)
+    )
+    ad.deflinear2(scale, lambda ct, x, *, by: [scale.bind(ct, by=by)])
+    batching.defvectorized(scale)
+    return scale, calls
+
+
+def split_primitive():
+    """Two results of two operands: the sum and the product."""
+    both = Primitive("sum_and_product")
+    both.multiple_results = True
+    both.def_impl(lambda x, y: [x + y, x * y])
+    both.def_abstract_eval(lambda x, y: [x, x])
+    mlir.register_lowering(both, mlir.lower_fun(lambda x, y: [x + y, x * y]))
+
+    def jvp(primals, tangents):
+        (x, y), (a, b) = primals, map(ad.instantiate_zeros, tangents)
+        return both.bind(x, y), [a + b, a * y + x * b]
+
+    def batch(args, dims):
+        size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+        x, y = (batching.bdim_at_front(a, d, size) for a, d in zip(args, dims, strict=True))
+        return both.bind(x, y), [0, 0]
+
+    ad.primitive_jvps[both] = jvp
+    batching.primitive_batchers[both] = batch
+    return both
+
+
+def test_it_runs_by_its_implementation_and_is_compiled_by_its_lowering():
+    scale, calls = scale_primitive()
+    np.testing.assert_array_equal(scale.bind(X, by=2.0), X * 2)
+    assert calls == [2.0]
+    np.testing.assert_array_equal(sw.jit(lambda x: scale.bind(x, by=3.0))(X), X * 3)
+    np.testing.assert_array_equal(xla.apply_primitive(scale, jnp.array(X), by=4.0), X * 4)
+    assert calls == [2.0]  # neither called it
+
+
+def test_transforms():
+    scale, _ = scale_primitive()
+    x = np.arange(1.0, 5.0, dtype=np.float32)
+    grad = sw.grad(lambda x: jnp.sin(scale.bind(x, by=3.0)).sum())
+    np.testing.assert_allclose(grad(x), 3 * np.cos(3 * x), rtol=1e-5)
+    np.testing.assert_allclose(sw.jit(grad)(x), 3 * np.cos(3 * x), rtol=1e-5)
+    second = sw.vmap(sw.grad(sw.grad(lambda x: jnp.sin(scale.bind(x, by=3.0)))))
+    np.testing.assert_allclose(second(x), -9 * np.sin(3 * x), rtol=1e-5)
+    carry, _ = sw.lax.scan(lambda c, a: (scale.bind(c, by=2.0) + a, None), 0.0, x)
+    assert carry == 26
+
+
+def test_several_results():
+    both = split_primitive()
+    x, y = jnp.arange(3.0), jnp.array([4.0, 5.0, 6.0])
+    for f in (both.bind, sw.jit(both.bind)):
+        total, product = f(x, y)
+        np.testing.assert_array_equal(total, [4, 6, 8])
+        np.testing.assert_array_equal(product, [0, 5, 12])
+    grads = sw.grad(lambda x, y: both.bind(x, y)[1].sum(), (0, 1))(x, y)
+    np.testing.assert_array_equal(grads, [y, x])
+    rows = sw.vmap(both.bind, (0, None))(jnp.stack([x, y]), y)
+    np.testing.assert_array_equal(rows[1], [x * y, y * y])
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("spec", [P("x"), P("y"), P(("x", "y")), P()])
+def test_over_devices(spec, kind):
+    scale, _ = scale_primitive()
+    mesh = sw.make_mesh((4, 2), ("x", "y"), axis_types=(kind, kind))
+    x = np.resize(X, 7)
+    placed = sw.device_put(x, NamedSharding(mesh, spec))
+    np.testing.assert_array_equal(sw.jit(lambda x: scale.bind(x, by=-1.0))(placed), -x)
+    whole = sw.device_put(np.resize(X, 8), NamedSharding(mesh, spec))
+    mapped = sw.shard_map(
+        lambda x: scale.bind(x, by=-1.0), mesh=mesh, in_specs=spec, out_specs=spec
+    )
+    result = mapped(whole)
+    assert result.sharding.is_equivalent_to(whole.sharding, 1)
+    np.testing.assert_array_equal(result, -np.resize(X, 8))
+    assert np.signbit(np.asarray(result)[0]) and not np.signbit(np.asarray(result)[1])
+
+
+def test_in_programs():
+    scale, _ = scale_primitive()
+    program = sw.make_jaxpr(lambda x: scale.bind(x, by=3.0))(X)
+    (eqn,) = program.jaxpr.eqns
+    assert eqn.primitive is scale and eqn.params == {"by": 3.0}
+    assert str(program) == (
+        "{ lambda ; a:f32[4]. let\n    b:f32[4] = scale[by=3.0] a\n  in (b,) }"
+    )
+    np.testing.assert_array_equal(eqn.primitive.bind(X, **eqn.params), X * 3)
+    with pytest.raises(TypeError) as failure:
+        pickle.dumps(program)
+    assert str(failure.value) == (
+        "scale: a primitive of `shardwise.extend.core.Primitive` has rules that are functions of "
+        "this process, so that no program with it can be pickled."
+    )
+
+
+def test_types_without_shardings_over_explicit_axes():
+    scale, _ = scale_primitive(lambda x: ShapedArray(x.shape, x.dtype))
+    mesh = sw.make_mesh((8,), ("x",))
+    x = sw.device_put(np.resize(X, 8), NamedSharding(mesh, P("x")))
+    with pytest.raises(NotImplementedError) as failure:
+        sw.jit(lambda x: scale.bind(x, by=2.0))(x)
+    assert str(failure.value) == (
+        "scale: the primitive's operands are split over explicit mesh axes, and its rule for types "
+        "does not say how results are: give `ShapedArray` a sharding, or call it inside of "
+        "`shardwise.sharding.auto_axes`."
+    )
+
+
+def bare(name="bare"):
+    primitive = Primitive(name)
+    primitive.def_abstract_eval(lambda x: x)
+    return primitive
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: p.bind(X),
+         "bare: this primitive has no implementation. Give it one by `bare.def_impl(function)`."),
+        (lambda p: sw.jit(p.bind)(X),
+         "bare: this primitive has no lowering for cpu. Give it one by "
+         "`shardwise.interpreters.mlir.register_lowering(primitive, rule)`."),
+        (lambda p: sw.jvp(p.bind, (X,), (X,)),
+         "bare: this primitive has no rule for derivatives. Give it one by "
+         "`shardwise.interpreters.ad.primitive_jvps[bare] = rule`."),
+        (lambda p: sw.vmap(p.bind)(X),
+         "bare: this primitive has no rule for `vmap`. Give it one by "
+         "`shardwise.interpreters.batching.primitive_batchers[bare] = rule`."),
+        (lambda p: sw.make_jaxpr(Primitive("bare").bind)(X),
+         "bare: this primitive has no rule for types. Give it one by "
+         "`bare.def_abstract_eval(rule)`."),
+    ],
+)  # fmt: skip
+def test_rules_that_are_missing(call, message):
+    with pytest.raises(NotImplementedError) as failure:
+        call(bare())
+    assert str(failure.value) == message
+
+
+def test_names_of_ops_may_be_taken():
+    add = bare("add")
+    add.def_impl(lambda x: x + 1)
+    np.testing.assert_array_equal(add.bind(np.float32(1)), 2)
