@@ -93,18 +93,19 @@ def call_text(
 def _rule(rule: str, ins: Sequence[ArrayType], outs: Sequence[ArrayType]) -> str:
     """Shardy's form of a rule; a * is a dimension that is whole."""
     sizes, whole, sides = {}, [], []
+    free = iter([c for c in "ijklmnop" if c not in rule])
     for side, types in zip(rule.split(" -> "), (ins, outs), strict=True):
         texts = []
         for dims, t in zip(side[1:-1].split("], ["), types, strict=True):
             letters = dims.split(", ") if dims else []
             for i, n in enumerate(t.shape):
                 if letters[i] == "*":
-                    letters[i] = "ijklmnop"[len(sizes)]
+                    letters[i] = next(free)
                     whole.append(letters[i])
                 sizes[letters[i]] = n
             texts.append(f"[{', '.join(letters)}]")
         sides.append(f"({', '.join(texts)})")
-    counts = ", ".join(f"{k}={n}" for k, n in sizes.items())
+    counts = ", ".join(f"{k}={n}" for k, n in sorted(sizes.items()))
     needed = f" need_replication={{{', '.join(whole)}}}" if whole else ""
     return f"#sdy.op_sharding_rule<{'->'.join(sides)} {{{counts}}}{needed}, custom>"
 
