@@ -40,6 +40,7 @@ if "SHARDWISE_COORDINATOR_ADDRESS" in os.environ:
 if TYPE_CHECKING:
     from shardwise import ad as ad
     from shardwise import ad_checkpoint as ad_checkpoint
+    from shardwise import api_util as api_util
     from shardwise import checkpoint_policies as checkpoint_policies
     from shardwise import compat as compat
     from shardwise import core as core

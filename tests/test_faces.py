@@ -15,7 +15,7 @@ from shardwise.errors import BroadcastError
 
 FACES = ["shardwise"] + sorted(
     m.name for m in pkgutil.walk_packages(shardwise.__path__, "shardwise.")
-    if not m.name.startswith(("shardwise._", "shardwise.examples"))
+    if not m.name.startswith(("shardwise._", "shardwise.examples")) and "__main__" not in m.name
 )
 
 

@@ -131,7 +131,8 @@ def check(sources: Mapping[str, str]) -> list[str]:
     rooms = [m.split(".")[2] for m in modules if m.startswith("shardwise._src.")]
     unknown = sorted({*rooms} - {*LAYERS})
     complaints += [f"shardwise._src.{n} is in no layer: add it to LAYERS" for n in unknown]
-    others = ("shardwise._src", "shardwise._version", "shardwise.__main__")
+    programs = ("shardwise.__main__", "shardwise.compat.__main__")
+    others = ("shardwise._src", "shardwise._version", *programs)
     faces = [n for n in sources if not n.startswith(others)]
     complaints += [line for n in faces for line in _more_than_names(n, sources[n])]
     return complaints + _cycle(imports, modules)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.compat.as_jax import as_jax as as_jax
     from shardwise._src.compat.global_device_array import GlobalDeviceArray as GlobalDeviceArray
     from shardwise._src.compat.positional import PositionalSharding as PositionalSharding
     from shardwise._src.types.pmap_sharding import Chunked as Chunked

@@ -30,4 +30,5 @@ def printed(name, count, part):
 
 def agrees(name, count, part):
     """A program checks its values in several processes; what it prints is what one prints."""
-    assert printed(name, count, part) == printed(name, 1, part)
+    found, expected = printed(name, count, part), printed(name, 1, part)
+    assert found == expected, f"{found}\n instead of\n{expected}"

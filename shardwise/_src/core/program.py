@@ -79,8 +79,10 @@ class Equation:
         return self.op.effects.union(*[p.effects for p in self.programs()])
 
     def replace(self, **fields: Any) -> Equation:
-        """The equation with other values of some fields."""
-        merged = {n: getattr(self, n) for n in self.__slots__} | fields
+        """The equation with other values of some fields, which may have JAX's names."""
+        merged = {n: getattr(self, n) for n in self.__slots__} | _renamed(fields)
+        if merged["op"].__class__ is not Op:
+            merged["op"] = merged["op"].op  # a user's primitive
         return Equation(**merged)
 
 
@@ -89,6 +91,18 @@ def held_in(op: Op, params: dict[str, Any]) -> Iterator[Program]:
     for name in op.programs:
         held = params.get(name, ())
         yield from held if isinstance(held, tuple) else (held,)
+
+
+_RENAMED = {
+    "primitive": "op", "invars": "inputs", "outvars": "outputs", "source_info": "site",
+    "eqns": "equations", "consts": "constants",
+}
+
+
+def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
+    """By the names of this library; effects and the like, which are found again, are left out."""
+    found = {_RENAMED.get(name, name): value for name, value in fields.items()}
+    return {n: v for n, v in found.items() if n not in ("effects", "debug_info", "ctx", "is_high")}
 
 
 _MADE_OF = ("inputs", "outputs", "equations", "constants", "name")
@@ -150,9 +164,19 @@ class Program:
     consts = literals = property(lambda self: self.constants)
 
     def replace(self, **fields: Any) -> Program:
-        """The program with other values of some of the fields that it is made of."""
-        merged = {n: getattr(self, n) for n in _MADE_OF} | fields
-        return Program(**merged)
+        """The program with other values of some of the fields that it is made of.
+
+        With JAX's names `invars` are the arguments only, and `jaxpr` is a program with no
+        constants of its own.
+        """
+        base = fields.pop("jaxpr", self)
+        merged = {n: getattr(base, n) for n in _MADE_OF}
+        if base is not self:
+            merged["constants"] = self.constants
+        if "invars" in fields or "constvars" in fields:
+            own = fields.pop("constvars", base.constant_vars)
+            fields["inputs"] = (*own, *fields.pop("invars", base.arguments))
+        return Program(**(merged | _renamed(fields)))
 
     def __call__(self, *args: Any) -> list[Any]:
         return replayed(self, args)

@@ -111,8 +111,8 @@ def handles():
     far = sw.device_put(x, DEVICES[3])
     for y, owner in ((x, DEVICES[0].process_index), (far, DEVICES[3].process_index)):
         assert y.shape == (6, 2) and y.dtype == np.float32 and y.committed
-        assert y.on_device_size_in_bytes() == 48 and not y.is_deleted() and y.is_ready()
-        assert y.block_until_ready() is y and len(y.global_shards) == 1
+        assert y.on_device_size_in_bytes() == 48 and not y.is_deleted()
+        assert y.block_until_ready() is y and y.is_ready() and len(y.global_shards) == 1
         assert y.is_fully_addressable == (owner == HERE) == bool(y.addressable_shards)
         if owner == HERE:
             equal(np.asarray(y), numbers(6, 2))

@@ -1,0 +1,116 @@
+"""What stands in for names that libraries take from JAX's private modules.
+
+`PLACES` says where each is found here. What is not in it is refused by name, with the library that
+asks for it.
+"""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import importlib.metadata
+import sys
+from types import FrameType, ModuleType
+from typing import Any
+
+from shardwise._version import __version__
+
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+_FALLBACK = "*"  # the module that has all other names
+
+# Private module of JAX's → its names, with the module that has each here (under that name, or
+# another one after a colon).
+PLACES: dict[str, dict[str, str]] = {
+    "jax._src": {},
+    "jax._src.ad_util": {
+        "Zero": "shardwise.interpreters.ad", "instantiate": "shardwise.interpreters.ad:"
+        "instantiate_zeros", "stop_gradient_p": "shardwise._src.compat.private_values",
+    },
+    "jax._src.api": {_FALLBACK: "shardwise"},
+    "jax._src.api_util": {_FALLBACK: "shardwise.api_util"},
+    "jax._src.checkify": {_FALLBACK: "shardwise.experimental.checkify"},
+    "jax._src.config": {_FALLBACK: "shardwise"},
+    "jax._src.core": {
+        "trace_state_clean": "shardwise._src.compat.private_values",
+        _FALLBACK: "shardwise.extend.core",
+    },
+    "jax._src.dispatch": {
+        "apply_primitive": "shardwise.interpreters.xla",
+        "wait_for_tokens": "shardwise:effects_barrier",
+    },
+    "jax._src.dtypes": {
+        "ExtendedDType": "shardwise._src.types.extended",
+        "TypePromotionError": "shardwise.errors", _FALLBACK: "shardwise.dtypes",
+    },
+    "jax._src.flatten_util": {_FALLBACK: "shardwise.flatten_util"},
+    "jax._src.lax": {},
+    "jax._src.lax.lax": {_FALLBACK: "shardwise.lax"},
+    "jax._src.literals": {},
+    "jax._src.mesh": {_FALLBACK: "shardwise.sharding"},
+    "jax._src.numpy": {_FALLBACK: "shardwise.numpy"},
+    "jax._src.numpy.lax_numpy": {_FALLBACK: "shardwise.numpy"},
+    "jax._src.numpy.util": {_FALLBACK: "shardwise._src.compat.private_values"},
+    "jax._src.random": {_FALLBACK: "shardwise.random"},
+    "jax._src.state": {},
+    "jax._src.state.types": {_FALLBACK: "shardwise.ref"},
+    "jax._src.traceback_util": {_FALLBACK: "shardwise._src.compat.private_values"},
+    "jax._src.tree_util": {_FALLBACK: "shardwise.tree_util"},
+    "jax._src.typing": {_FALLBACK: "shardwise.typing"},
+    "jax.lib": {},
+}
+
+
+def is_private(name: str) -> bool:
+    """Whether this is one of JAX's private modules, or one that has no place of its own here."""
+    return name == "jax._src" or name.startswith("jax._src.") or name in PLACES
+
+
+class PrivateModule(ModuleType):
+    """Stands for one of JAX's private modules."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        full = f"{self.__name__}.{name}"
+        if full in PLACES:
+            return importlib.import_module(full)
+        table = PLACES[self.__name__]
+        home, _, own = table.get(name, table.get(_FALLBACK, "")).partition(":")
+        if home:
+            try:
+                value = getattr(importlib.import_module(home), own or name)
+            except AttributeError:
+                pass
+            else:
+                setattr(self, name, value)
+                return value
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        kind = ImportError if _imports_from(frame) else AttributeError
+        raise kind(_not_there(full, frame))
+
+
+def _imports_from(frame: FrameType) -> bool:
+    """Whether a frame is at a `from ... import`, which would hide the text of AttributeErrors."""
+    return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
+
+
+def no_module(name: str) -> ModuleNotFoundError:
+    """The error where a module of JAX's that is not here is imported."""
+    frame: Any = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    own = ("importlib", "shardwise", "_frozen_importlib")
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(own):
+        frame = frame.f_back
+    return ModuleNotFoundError(_not_there(name, frame), name=name)
+
+
+def _not_there(full: str, frame: FrameType) -> str:
+    package = str(frame.f_globals.get("__name__", "__main__")).partition(".")[0]
+    try:
+        asks = f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        asks = "the program" if package == "__main__" else package
+    kind = "a private name" if "._src" in full else "a name"
+    return (
+        f"{asks} asks for {full}, {kind} of JAX's that shardwise {__version__} does not have "
+        f"({frame.f_code.co_filename}:{frame.f_lineno}). A report with this line helps to have it."
+    )

@@ -1,0 +1,158 @@
+"""Functions with transformations around them, as JAX's interpreters write these.
+
+A transformation is a generator: it yields the arguments for the function, gets its result, and
+yields its own. With `aux` it yields a pair, whose second part is read later. Those whose names end
+with 2 are plain functions, which get the inner function first.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+
+class StoreException(Exception):
+    """A value of a transformation was read before the function ran, or was set twice."""
+
+
+class _Store:
+    """What a transformation gives besides the result."""
+
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+
+    def set(self, value: Any) -> None:
+        if self._values:
+            raise StoreException("the function of a transformation with `aux` ran a second time")
+        self._values.append(value)
+
+    def __call__(self) -> Any:
+        if not self._values:
+            raise StoreException("the function of a transformation with `aux` has not run yet")
+        return self._values[0]
+
+
+class _Layer(NamedTuple):
+    """A transformation, its first arguments, and where what it gives besides goes."""
+
+    fun: Callable[..., Any]
+    args: tuple[Any, ...]
+    store: _Store | None
+    is_generator: bool
+
+
+class WrappedFun:
+    """A function with transformations, the last of which is outermost.
+
+    f: the function; params: keyword arguments that it gets; debug_info: of `api_util.debug_info`.
+    """
+
+    def __init__(
+        self, f: Callable[..., Any], layers: tuple[_Layer, ...] = (),
+        params: dict[str, Any] | None = None, debug_info: Any = None,
+    ):
+        self.f, self._layers = f, layers
+        self.params = dict(params or {})
+        self.debug_info = debug_info
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.f, "__name__", "f")
+
+    def wrap(self, layer: _Layer) -> WrappedFun:
+        return WrappedFun(self.f, (*self._layers, layer), self.params, self.debug_info)
+
+    def call_wrapped(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function with all of its transformations."""
+        run: Callable[..., Any] = functools.partial(self.f, **self.params)
+        for layer in self._layers:
+            run = functools.partial(_by_generator if layer.is_generator else _direct, layer, run)
+        return run(*args, **kwargs)
+
+    def with_unknown_names(self) -> WrappedFun:
+        return self
+
+    def __repr__(self) -> str:
+        return f"WrappedFun({self.__name__})"
+
+
+def _by_generator(layer: _Layer, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    steps = layer.fun(*layer.args, *args, **kwargs)
+    inner, keywords = next(steps)
+    result = steps.send(run(*inner, **keywords))
+    steps.close()
+    if layer.store is not None:
+        result, aux = result
+        layer.store.set(aux)
+    return result
+
+
+def _direct(layer: _Layer, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    first = () if layer.store is None else (layer.store.set,)
+    return layer.fun(run, *first, *layer.args, *args, **kwargs)
+
+
+def wrap_init(
+    f: Callable[..., Any], params: dict[str, Any] | None = None, *, debug_info: Any = None
+) -> WrappedFun:
+    """A function without transformations yet. params: keyword arguments that it gets."""
+    return WrappedFun(f, (), params, debug_info)
+
+
+def transformation(gen: Callable[..., Any]) -> Callable[..., WrappedFun]:
+    """Makes a transformation of a generator: `(fun, *first arguments)` → the function with it."""
+    return lambda fun, *args: fun.wrap(_Layer(gen, args, None, True))
+
+
+def transformation_with_aux(
+    gen: Callable[..., Any],
+) -> Callable[..., tuple[WrappedFun, Callable[[], Any]]]:
+    """The same for one that yields (result, aux); gives what reads `aux` besides."""
+
+    def wrapped(fun: WrappedFun, *args: Any) -> tuple[WrappedFun, Callable[[], Any]]:
+        store = _Store()
+        return fun.wrap(_Layer(gen, args, store, True)), store
+
+    return wrapped
+
+
+def transformation2(gen: Callable[..., Any]) -> Callable[..., WrappedFun]:
+    """Makes a transformation of `gen(inner function, *first arguments, *arguments)`."""
+    return lambda fun, *args: fun.wrap(_Layer(gen, args, None, False))
+
+
+def transformation_with_aux2(
+    gen: Callable[..., Any],
+) -> Callable[..., tuple[WrappedFun, Callable[[], Any]]]:
+    """The same for `gen(inner function, store, …)`: `store(value)` keeps what is read later."""
+
+    def wrapped(fun: WrappedFun, *args: Any) -> tuple[WrappedFun, Callable[[], Any]]:
+        store = _Store()
+        return fun.wrap(_Layer(gen, args, store, False)), store
+
+    return wrapped
+
+
+def merge_linear_aux(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[bool, Any]:
+    """(True, value) of the first if it has one, else (False, value) of the second."""
+    try:
+        return True, first()
+    except StoreException:
+        return False, second()
+
+
+def cache(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Remembers the results of `call(fun, *args)` as long as the `WrappedFun` lives."""
+    tables: weakref.WeakKeyDictionary[WrappedFun, dict[Sequence[Any], Any]]
+    tables = weakref.WeakKeyDictionary()
+
+    @functools.wraps(call)
+    def remembered(fun: WrappedFun, *args: Any) -> Any:
+        table = tables.setdefault(fun, {})
+        if args not in table:
+            table[args] = call(fun, *args)
+        return table[args]
+
+    return remembered

@@ -1,0 +1,15 @@
+"""Partial evaluation of functions, and programs without what is not used."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.extend.partial_eval import PartialVal as PartialVal
+    from shardwise._src.extend.partial_eval import dce_jaxpr as dce_jaxpr
+    from shardwise._src.extend.partial_eval import trace_to_jaxpr_dynamic as trace_to_jaxpr_dynamic
+    from shardwise._src.extend.partial_eval import trace_to_jaxpr_nounits as trace_to_jaxpr_nounits
+    from shardwise._src.transforms.stage import StageTracer as DynamicJaxprTracer
+    from shardwise._src.transforms.stage import StageTracer as JaxprTracer
+
+lazy_names(__name__)

@@ -1,0 +1,185 @@
+"""Interpreters of programs that are written with JAX's names."""
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import api_util
+from shardwise.core import ShapedArray
+from shardwise.extend import core, linear_util
+from shardwise.extend.core import primitives
+from shardwise.interpreters import partial_eval as pe
+
+INVERSES = {
+    primitives.exp_p: jnp.log,
+    primitives.tanh_p: jnp.arctanh,
+    primitives.neg_p: jnp.negative,
+}
+
+
+def inverse(fun):
+    """The inverse of a function of one operation after the other."""
+
+    def run(*args):
+        closed = sw.make_jaxpr(fun)(*args)
+        return backwards(closed.jaxpr, closed.literals, *args)[0]
+
+    return run
+
+
+def backwards(jaxpr, consts, *args):
+    env = {}
+    api_util.safe_map(env.__setitem__, jaxpr.outvars, args)
+    api_util.safe_map(env.__setitem__, jaxpr.constvars, consts)
+    for eqn in jaxpr.eqns[::-1]:
+        values = [env[v] for v in eqn.outvars]
+        if eqn.primitive is primitives.jit_p:
+            (inner,) = core.jaxprs_in_params(eqn.params)
+            result = backwards(inner.jaxpr, inner.consts, *values)
+        else:
+            result = [INVERSES[eqn.primitive](*values)]
+        api_util.safe_map(env.__setitem__, eqn.invars, result)
+    return [env[v] for v in jaxpr.invars]
+
+
+def test_an_interpreter_of_programs():
+    f = inverse(lambda x: sw.jit(jnp.tanh)(jnp.exp(-x)))
+    x = jnp.array([0.5, 0.25])
+    np.testing.assert_allclose(f(jnp.tanh(jnp.exp(-x))), x, rtol=1e-5)
+    np.testing.assert_allclose(sw.jit(f)(jnp.tanh(jnp.exp(-x))), x, rtol=1e-5)
+    wanted = sw.grad(lambda y: -jnp.log(jnp.arctanh(y)))(0.5)
+    np.testing.assert_allclose(sw.grad(f)(0.5), wanted, rtol=1e-6)
+
+
+def test_programs_are_made_of_parts():
+    closed = sw.make_jaxpr(lambda x: jnp.sin(x) * 2 + jnp.arange(3.0))(np.ones(3, np.float32))
+    assert isinstance(closed, core.ClosedJaxpr) and isinstance(closed.jaxpr, core.Jaxpr)
+    assert not isinstance(closed.eqns[0], core.Jaxpr)
+    jaxpr = closed.jaxpr
+    again = core.ClosedJaxpr(
+        core.Jaxpr(jaxpr.constvars, jaxpr.invars, jaxpr.outvars, jaxpr.eqns), closed.consts
+    )
+    assert str(again) == str(closed)
+    x = np.array([1.0, 2.0, 3.0], np.float32)
+    (found,) = core.jaxpr_as_fun(again)(x)
+    np.testing.assert_allclose(found, np.sin(x) * 2 + np.arange(3), rtol=1e-6)
+    core.check_jaxpr(again)
+    cosines = [
+        e.replace(primitive=primitives.cos_p) if e.primitive is primitives.sin_p else e
+        for e in jaxpr.eqns
+    ]
+    (found,) = core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr.replace(eqns=cosines)))(x)
+    np.testing.assert_allclose(found, np.cos(x) * 2 + np.arange(3), rtol=1e-6)
+
+
+def test_equations_are_made():
+    new, t = core.gensym(), ShapedArray((2,), np.float32)
+    x, y = new(t), new(t)
+    eqn = core.new_jaxpr_eqn([x], [y], primitives.neg_p, {})
+    program = core.Jaxpr([], [x], [y], [eqn])
+    np.testing.assert_array_equal(core.jaxpr_as_fun(program)(np.ones(2))[0], [-1, -1])
+    dead = core.Jaxpr([], [x, new(t)], [y, x], [eqn])
+    pruned, used = pe.dce_jaxpr(dead, [True, False])
+    assert used == [True, False] and len(pruned.outvars) == 1
+    pruned, used = pe.dce_jaxpr(dead, [False, True], instantiate=True)
+    assert used == [True, True] and not pruned.eqns
+
+
+def test_types():
+    t = ShapedArray((4, 3), np.float32)
+    assert core.mapped_aval(3, 1, t) == ShapedArray((4,), np.float32)
+    assert core.unmapped_aval(5, 0, t) == ShapedArray((5, 4, 3), np.float32)
+    assert core.mapped_aval(3, None, t) is core.unmapped_aval(3, None, t) is t
+    with pytest.raises(ValueError) as failure:
+        core.mapped_aval(3, 0, t)
+    assert str(failure.value) == "mapped_aval: dimension 0 of f32[4,3] must be of size 3."
+    assert core.primal_dtype_to_tangent_dtype(np.dtype("int32")) is sw.float0
+    assert core.valid_jaxtype(1.0) and not core.valid_jaxtype("a")
+
+
+def test_where_a_program_is():
+    states = []
+
+    def note(x):
+        states.append(
+            (core.get_opaque_trace_state(), core.unsafe_am_i_under_a_jit_DO_NOT_USE(),
+             core.unsafe_am_i_under_a_vmap_DO_NOT_USE())
+        )
+        return x
+
+    outside = core.get_opaque_trace_state(convention="nnx")
+    note(1.0)
+    sw.jit(note)(1.0)
+    sw.vmap(note, axis_name="i")(jnp.ones(2))
+    assert [s[1:] for s in states] == [(False, False), (True, False), (False, True)]
+    assert [s[0] == outside for s in states] == [True, False, False]
+    sw.vmap(
+        lambda x: states.append(core.unsafe_get_axis_names_DO_NOT_USE()) or x, axis_name="i"
+    )(jnp.ones(2))
+    assert states[-1] == ["i"]
+
+
+def test_transformations_of_functions():
+    @linear_util.transformation
+    def doubled(factor, *args):
+        result = yield [factor * a for a in args], {}
+        yield result + 1
+
+    @linear_util.transformation_with_aux
+    def counted(*args):
+        result = yield args, {}
+        yield result, len(args)
+
+    @linear_util.transformation2
+    def negated(inner, *args):
+        return -inner(*args)
+
+    f, count = counted(negated(doubled(linear_util.wrap_init(lambda x, y, z=0: x + y + z,
+                                                             {"z": 5}), 2)))
+    with pytest.raises(linear_util.StoreException):
+        count()
+    assert f.call_wrapped(1, 2) == -12 and count() == 2
+    assert linear_util.merge_linear_aux(count, count) == (True, 2)
+
+
+def test_functions_of_trees_as_functions_of_leaves():
+    def f(a, *, b):
+        return {"sum": a["x"] + b, "x": a["x"]}
+
+    leaves, tree = sw.tree.flatten((({"x": 1},), {"b": 2}))
+    flat, out_tree = api_util.flatten_fun(linear_util.wrap_init(f), tree)
+    results = flat.call_wrapped(*leaves)
+    assert sw.tree.unflatten(out_tree(), results) == {"sum": 3, "x": 1}
+    part, rest = api_util.argnums_partial(linear_util.wrap_init(lambda a, b, c: (a, b, c)), 1,
+                                          ["a", "b", "c"])
+    assert rest == ["b"] and part.call_wrapped("new") == ("a", "new", "c")
+    assert api_util.donation_vector((0,), ("b",), tree) == (True, True)
+    assert api_util.rebase_donate_argnums((0, 3), (1,)) == (0, 2)
+    assert api_util.flatten_axes("axes", sw.tree.structure((1, (2, 3))), (0, None)) == [
+        0, None, None
+    ]
+    with pytest.raises(ValueError, match="must be of one length; got \\[2, 1\\]"):
+        api_util.safe_map(lambda x, y: x, [1, 2], [1])
+
+
+def test_what_is_known_runs_at_once():
+    ran = []
+
+    def f(x, y):
+        known = jnp.sin(x)
+        ran.append(type(known).__name__)
+        return known, known + y, jnp.zeros(2)
+
+    fun = linear_util.wrap_init(f)
+    values = [pe.PartialVal.known(jnp.ones(2)),
+              pe.PartialVal.unknown(ShapedArray((2,), np.float32))]
+    program, outs, consts = pe.trace_to_jaxpr_nounits(fun, values)
+    assert ran == ["Array"]
+    assert [o.is_known() for o in outs] == [True, False, True]
+    np.testing.assert_allclose(outs[0].get_known(), np.sin([1, 1]), rtol=1e-6)
+    assert outs[1].get_aval() == ShapedArray((2,), np.float32)
+    (total,) = core.jaxpr_as_fun(program)(*consts, np.ones(2, np.float32))
+    np.testing.assert_allclose(total, np.sin([1, 1]) + 1, rtol=1e-6)
+    program, outs, _ = pe.trace_to_jaxpr_nounits(fun, values, instantiate=True)
+    assert not any(o.is_known() for o in outs) and len(program.outvars) == 3
