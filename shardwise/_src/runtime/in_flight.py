@@ -43,16 +43,14 @@ class Window:
             self._wait_for_some()
 
     def _wait_for_some(self) -> None:
-        for _ in range(HALF):
-            try:
-                oldest = self._pending.popleft()
-            except IndexError:  # another thread took the last one
-                return
-            try:
-                if not _is_deleted(oldest):
-                    processes.wait(oldest)
-            except RuntimeError:  # of whoever wants the result, or it was deleted just now
-                continue
+        """Waits for the last of the older half first: as a rule the others have ended then."""
+        oldest = []
+        with suppress(IndexError):  # another thread took the last one
+            oldest.extend(self._pending.popleft() for _ in range(HALF))
+        for output in reversed(oldest):
+            with suppress(RuntimeError):  # of whoever wants the result, or it was deleted just now
+                if not _is_deleted(output):
+                    processes.wait(output)
 
     def record(self, output: Any) -> None:
         """Notes a launch by one of its results, which is kept until the launch has ended, or by
