@@ -20,4 +20,3 @@ def divided():
 def test_many_systems_of_one_matrix():
     found = sw.jit(sw.vmap(linalg.solve, (None, 0)))(A, divided())
     np.testing.assert_allclose(found, np.linalg.solve(A, ROWS.T).T, rtol=1e-5)
-

@@ -373,6 +373,12 @@ random_seed_offset = Flag(
     parse=int, trace=True,
 )
 
+divided_matrix_min_size_bytes = Flag(
+    "divided_matrix_min_size_bytes", 2**24,
+    "Linear algebra of one matrix that is divided over devices gathers smaller ones: its programs "
+    "for parts take long to compile, and wait for each other.",
+    parse=int, trace=True,
+)
 poison_padding = Flag(
     "poison_padding", False,
     "Fill the padding of uneven shards with NaN, or the largest integer, to show it is unused.",

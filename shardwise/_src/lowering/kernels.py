@@ -5,7 +5,8 @@
 
 Leading dimensions are batches, and are split over devices without any communication: each device
 calls the kernel on its own. The others are whole on each device, and matrices lie column by column
-there, as LAPACK has them. A single matrix is not gathered by those functions that `divided` knows.
+there, as LAPACK has them. A single matrix that is large is not gathered by those functions that
+`divided` knows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.config import divided_matrix_min_size_bytes
 from shardwise._src.lowering import divided
 from shardwise._src.lowering.text import element_text, tensor_text
 from shardwise._src.runtime import batches, lapack
@@ -76,7 +78,7 @@ class Kernels:
         if 0 in [t.size for t in outs]:
             return [self.constant(0, t) for t in outs]
         lapack.register()
-        if not batch and self.may_divide(name):
+        if not batch and self.may_divide(name, ins):
             return self.of_divided(name, xs, ins, outs, config or {})
         flags = ", ".join(f"{k} = {_flag(v)}" for k, v in (config or {}).items())
         several = len(outs) > 1
@@ -104,10 +106,15 @@ class Kernels:
         )
 
 
-    def may_divide(self, name: str) -> bool:
-        """Whether the partitioner may be asked how the matrix of a function is divided."""
-        several = self.devices > 1 and self.platform == "cpu" and self.manual is None
-        return several and name in divided.FUNCTIONS
+    def may_divide(self, name: str, ins: Sequence[ArrayType]) -> bool:
+        """Whether the partitioner may be asked how the matrix of a function is divided.
+
+        Not where all operands are small: to gather them takes less time than to exchange panels.
+        """
+        if self.devices == 1 or self.platform != "cpu" or self.manual is not None:
+            return False
+        size = max(t.size * t.dtype.itemsize for t in ins)
+        return name in divided.FUNCTIONS and size >= divided_matrix_min_size_bytes.value
 
     def of_divided(
         self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],

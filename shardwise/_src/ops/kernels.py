@@ -97,7 +97,7 @@ def _batch_several(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[A
 
 def _hermitian_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
     (t,) = ins
-    if t.ndim == 2 and t.size and e.may_divide("hermitian"):
+    if t.ndim == 2 and t.size and e.may_divide("hermitian", ins):
         return e.of_divided("hermitian", [x], ins, outs, {})[0]
     return e.via(_hermitian_part, ins, x)[0]
 

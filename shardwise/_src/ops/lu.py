@@ -205,7 +205,7 @@ def _solve_results(
 def _solve_lower(
     op: Op, e: Any, ins: Any, outs: Any, a: str, factors: str, order: str, b: str, *, form: str
 ) -> str:
-    if ins[0].ndim == 2 and outs[0].size and e.may_divide("getrs"):
+    if ins[0].ndim == 2 and outs[0].size and e.may_divide("getrs", ins):
         return e.of_divided("getrs", [factors, order, b], ins[1:], outs, {"form": form})[0]
     return e.via(by_factors, ins[1:], factors, order, b, form=form)[0]
 

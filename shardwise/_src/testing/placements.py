@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.config import poison_padding
+from shardwise._src.base.config import divided_matrix_min_size_bytes, poison_padding
 from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.moving.transfer import move
@@ -59,6 +59,7 @@ def _spec(t: ArrayType, dims: frozenset[int]) -> PartitionSpec:
     return PartitionSpec(*[AXIS if d in dims else None for d in range(t.ndim)])
 
 
+@divided_matrix_min_size_bytes(0)
 def check_placements(op: Op, sample: Sample, report: Report) -> None:
     """Compares every placement that `dims` allows, and those that it does not, with the truth."""
     types = sample.types()
@@ -91,6 +92,7 @@ def check_placements(op: Op, sample: Sample, report: Report) -> None:
     run.check_unnamed(_unnamed(dims, types, sample))
 
 
+@divided_matrix_min_size_bytes(0)
 def check_form(
     dims: Dims, types: Sequence[ArrayType], outs: Sequence[ArrayType], report: Report
 ) -> bool:
@@ -196,7 +198,7 @@ def check_uneven(op: Op, sample: Sample, report: Report) -> int:
         " and ".join(f"operand {i}, dimension {d}" for i, d in sorted(p)) + ", unevenly",
         tuple(frozenset(d for k, d in p if k == i) for i in range(len(types))), (),
     ) for p in uneven]
-    with poison_padding(True):
+    with poison_padding(True), divided_matrix_min_size_bytes(0):
         run = _Placed(op, sample, types, report, UNEVEN_PARTS)
         if run.expected is None:
             return 0

@@ -1,0 +1,11 @@
+"""Matrices stay divided, however small."""
+
+import pytest
+
+from shardwise._src.base.config import divided_matrix_min_size_bytes
+
+
+@pytest.fixture(autouse=True)
+def no_matrix_is_gathered():
+    with divided_matrix_min_size_bytes(0):
+        yield
