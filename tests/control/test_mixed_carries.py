@@ -101,3 +101,15 @@ def test_derivatives_beside_integers(f):
     for i in (0, np.int32(0), jnp.asarray(0)):
         wanted = derive(lambda x, i=i: f(i, x)[1])(jnp.asarray(X))
         np.testing.assert_array_equal(derive(lambda x, i=i: f(i, x)[1])(split), wanted)
+
+
+@pytest.mark.parametrize("f", FORMS)
+def test_integers_where_a_mesh_is_in_scope(f):
+    """Whose axes are Explicit: what nobody placed is put on it."""
+    with sw.set_mesh(sw.make_mesh((4,), ("a",))):
+        x = sw.device_put(X, sw.P("a"))
+        for i in (0, np.int32(0)):
+            found, y = f(i, x)
+            assert int(found) == STEPS or f is carry_that_becomes_split
+            np.testing.assert_array_equal(y, f(jnp.asarray(0), x)[1])
+            assert sw.typeof(y).sharding.spec == sw.P("a")

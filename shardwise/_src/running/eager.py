@@ -189,8 +189,14 @@ class Eager(Interpreter, Indexing):
         ]
 
     def _operands(self, op: Op, args: Sequence[Any]) -> list[Array]:
-        """The operands as arrays; for programs in the types that these were staged for."""
-        return [self.array(a) for a in args] if op.programs else self.arrays(args)
+        """The operands as arrays; for programs in the types that these were staged for: on no mesh
+        in scope, where nobody placed them."""
+        if not op.programs:
+            return self.arrays(args)
+        if current().mesh is None:
+            return [self.array(a) for a in args]
+        with current().replace(mesh=None).entered():
+            return [self.array(a) for a in args]
 
     def new_array(self, x: Any) -> Array:
         return put_host(x, default_place(), False)
