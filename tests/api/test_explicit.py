@@ -29,7 +29,7 @@ from shardwise.sharding import (
 )
 from shardwise.sharding import PartitionSpec as P
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 MESH = sw.make_mesh((4, 2), ("x", "y"), axis_types=AxisType.Explicit)
 MIXED = sw.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))

@@ -18,7 +18,7 @@ from shardwise.experimental.maps import (
 from shardwise.sharding import Mesh, PartitionSpec
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 X = np.arange(48, dtype=np.float32).reshape(8, 6)
 ACROSS = [  # what an axis of 8 may run over, where collectives are over it

@@ -18,7 +18,7 @@ from tests.helpers.errors import message
 from tests.helpers.same_as_jax import JAX, OURS, close
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 GRID = np.array(sw.devices()).reshape(4, 2)
 MESH = Mesh(GRID, ("x", "y"))

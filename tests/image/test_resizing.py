@@ -14,6 +14,8 @@ from shardwise import image
 from tests.helpers.composed import close, everywhere, signature
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 RNG = np.random.default_rng(6)
 IMAGE = RNG.standard_normal((7, 5, 3))
 METHODS = ("nearest", "linear", "cubic", "cubic-pytorch", "lanczos3", "lanczos5", "area")

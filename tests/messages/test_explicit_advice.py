@@ -21,7 +21,7 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 MESH = sw.make_mesh((4, 2), ("x", "y"))
 SQUARE = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -224,7 +224,7 @@ def try_advice(path, fun, names, values):
         eval(call, {"shardwise": shardwise, "P": P, **dict(zip(names, values, strict=False))})
 
 
-@pytest.mark.parametrize("path", [*OPERATORS, *sampled(FUNCTIONS, 1 / 8)])
+@pytest.mark.parametrize("path", [*OPERATORS, *sampled(FUNCTIONS, 1 / 12)])
 def test_the_advice_is_good(given, path):
     if path in OPERATORS:
         fun, names = OPERATORS[path], OWN_NAMES[path]

@@ -17,6 +17,8 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(3)
+
 F32 = np.float32
 RNG = np.random.default_rng(0)
 LHS = RNG.standard_normal((3, 32, 64)).astype(F32) * 3

@@ -11,6 +11,8 @@ import shardwise as sw
 import shardwise.numpy as snp
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 A = np.array([3, 1, 2, 3, 7, 1], np.int32)
 B = np.array([2, 9, 3, 3, 8], np.int32)
 X = np.array([0.5, 2, 1, -3, 4, 2.5], np.float32)

@@ -99,6 +99,7 @@ def test_two_hosts_compute_together(hosts, tmp_path):
     assert warning in first[2] and warning not in second[2]
 
 
+@pytest.mark.turns(2)
 def test_a_cut_cable_is_told_of_by_both(hosts, tmp_path):
     names, ends = hosts
     running = started(tmp_path, names, "4", "on")

@@ -334,6 +334,7 @@ def test_those_who_are_here_are_told_who_was_refused():
     ]
 
 
+@pytest.mark.turns(2)
 def test_who_contradicts_the_others_is_refused_and_may_come_again():
     port = free_port()
     head = HEAD + f"    at = '127.0.0.1:{port}'"
@@ -390,6 +391,7 @@ def test_a_process_that_never_arrives_is_named_by_the_others():
         )
 
 
+@pytest.mark.turns(2)
 def test_who_waits_less_than_the_others_is_told_who_is_missing():
     port = free_port()
     first, second = run(HEAD + f"""
@@ -410,6 +412,7 @@ def test_who_waits_less_than_the_others_is_told_who_is_missing():
     ]
 
 
+@pytest.mark.turns(2)
 def test_who_comes_when_the_others_have_given_up_is_told_so():
     coordinator = Coordinator(
         "127.0.0.1", 0, 2, heartbeat=20, arrival=1, patience=30, deadline=60
@@ -439,6 +442,7 @@ def test_who_comes_when_the_others_have_given_up_is_told_so():
     )
 
 
+@pytest.mark.turns(2)
 def test_a_time_of_heartbeats_that_does_not_count_is_told_of():
     port = free_port()
     program = """
@@ -454,6 +458,7 @@ def test_a_time_of_heartbeats_that_does_not_count_is_told_of():
     )
 
 
+@pytest.mark.turns(2)
 def test_options_that_are_set_too_late():
     port = free_port()
     [(out, _)] = run(HEAD + f"""
@@ -512,6 +517,7 @@ GARBAGE = (
 )
 
 
+@pytest.mark.turns(2)
 def test_garbage_does_not_disturb_the_coordinator():
     def disturb(running):
         path = f"/proc/{running[0].pid}/environ"

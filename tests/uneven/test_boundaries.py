@@ -16,6 +16,8 @@ from shardwise.sharding import AxisType
 from tests.helpers.meshes import mesh_of
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 EIGHT = mesh_of(8)
 GRID = mesh_of(4, 2)
 SHARDINGS = [
