@@ -56,12 +56,13 @@ def test_replace_keeps_the_rest():
     eqn = program.equations[0]
     assert eqn.replace(params={}).site is eqn.site
     with pytest.raises(TypeError):
-        program.replace(effects=())
+        program.replace(effect=())
 
 
 def test_replace_finds_the_effects_anew():
     program = program_of(lambda x: sw.debug.print("{}", x), X)
     assert program.effects and not program.replace(equations=()).effects
+    assert program.replace(effects=frozenset()).effects == program.effects  # as JAX's are given them
 
 
 def test_walk_goes_through_each_held_program_once_after_its_equation():

@@ -183,3 +183,28 @@ def test_what_is_known_runs_at_once():
     np.testing.assert_allclose(total, np.sin([1, 1]) + 1, rtol=1e-6)
     program, outs, _ = pe.trace_to_jaxpr_nounits(fun, values, instantiate=True)
     assert not any(o.is_known() for o in outs) and len(program.outvars) == 3
+
+
+def test_parameters_by_the_names_of_jax():
+    def f(x):
+        y = sw.jit(jnp.sin)(x)
+        y, _ = sw.lax.scan(lambda c, a: (c + a, None), y, jnp.ones(3))
+        y = sw.lax.while_loop(lambda c: c < 10, lambda c: c * 2, y)
+        return y.astype(jnp.float16)
+
+    closed = sw.make_jaxpr(f)(1.0)
+    jit, *_, scan, loop, cast = closed.eqns
+    assert jit.params["name"] == "sin" and jit.params["jaxpr"].jaxpr.eqns
+    assert scan.params["jaxpr"] is scan.params["body"] and scan.params["num_carry"] == 1
+    assert loop.params["cond_jaxpr"].eqns and loop.params.get("cond_nconsts") == 0
+    assert cast.params["new_dtype"] == np.float16 and "jaxpr" not in cast.params
+    assert jit.params.get("absent", 5) == 5
+    with pytest.raises(KeyError, match="absent"):
+        jit.params["absent"]
+    cosine = sw.make_jaxpr(jnp.cos)(1.0)
+    for params in ({**jit.params, "jaxpr": cosine}, {"jaxpr": cosine}):
+        (found,) = jit.primitive.bind(0.0, **params)
+        assert found == 1
+    eqns = [e.replace(params={**e.params, "jaxpr": cosine}) if e is jit else e for e in closed.eqns]
+    changed = core.jaxpr_as_fun(closed.replace(eqns=eqns))(0.0)[0]
+    assert changed == f(np.float32(np.pi / 2))

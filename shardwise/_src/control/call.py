@@ -103,6 +103,7 @@ def calling(
         replay=replay_call,
         multiple=True,
         programs=("program",),
+        aliases={"jaxpr": "program", "call_jaxpr": "program", "name": lambda p: p["program"].name},
         **facts,
     )
 

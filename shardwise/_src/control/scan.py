@@ -365,4 +365,5 @@ scan = Op(
     divide=_divide,
     multiple=True,
     programs=("body",),
+    aliases={"jaxpr": "body"},
 )

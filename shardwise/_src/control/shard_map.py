@@ -484,4 +484,5 @@ shard_map = Op(
     "shard_map", type_rule=_type, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
     split=_split, sequence=_sequence, checked=_checked, divide=_divide, replay=_replay,
     multiple=True, programs=("program",), shardings=("place",), binds="axes", long=True,
+    aliases={"jaxpr": "program"},
 )

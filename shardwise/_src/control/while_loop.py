@@ -368,4 +368,8 @@ while_loop = Op(
     replay=replay_while,
     multiple=True,
     programs=("test", "body"),
+    aliases={
+        "cond_jaxpr": "test", "body_jaxpr": "body", "cond_nconsts": "num_test",
+        "body_nconsts": "num_body",
+    },
 )

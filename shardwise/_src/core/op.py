@@ -102,6 +102,8 @@ class Op:
                  waits for something: optimising it pays for small arrays, too.
     divisor:     the number of the operand by which it divides; or None.
     foreign:     the user's primitive that it stands for (extend/primitive.py); or None.
+    aliases:     JAX's names of its parameters → their names, where these differ; a function of them
+                 for what it does not have itself.
     inferred:    the types of results, by those of operands and parameters. None for ops that hold
                  programs or functions of the user, which it would keep alive.
     """
@@ -141,6 +143,7 @@ class Op:
     long: bool = False
     divisor: int | None = None
     foreign: Any = None
+    aliases: dict[str, str | Callable[[Any], Any]] | None = None
     inferred: dict[tuple[Any, ...], Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +163,10 @@ class Op:
             pass_on(error)
             raise
 
-    bind = __call__  # JAX's names, for interpreters of programs
+    # JAX's names, for interpreters of programs.
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        return self(*args, **own_names(self, params))
 
     @property
     def multiple_results(self) -> bool:
@@ -190,6 +196,33 @@ class Op:
         return NotImplementedError(
             f"[{self.name}] cannot be used under {transform}: its record has no `{field}` rule."
         )
+
+
+class Params(dict[str, Any]):
+    """Parameters that are also found under JAX's names."""
+
+    __slots__ = ("aliases",)
+
+    def __init__(self, params: dict[str, Any], aliases: dict[str, Any]):
+        super().__init__(params)
+        self.aliases = aliases
+
+    def __missing__(self, name: str) -> Any:
+        own = self.aliases[name]
+        return self[own] if isinstance(own, str) else own(self)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self or name in self.aliases else default
+
+
+def own_names(op: Op, params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters by the op's own names; what came under a name of JAX's counts."""
+    aliases = op.aliases
+    if aliases is None or not any(name in aliases for name in params):
+        return params
+    found = {n: v for n, v in params.items() if n not in aliases}
+    named = [(aliases[n], v) for n, v in params.items() if n in aliases]
+    return found | {n: v for n, v in named if isinstance(n, str)}
 
 
 OPS: dict[str, Op] = {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, Params, own_names
 from shardwise._src.core.printer import text
 from shardwise._src.messages.source import Site, replay, replays
 from shardwise._src.types.array_type import ArrayType
@@ -55,7 +55,7 @@ class Equation:
         self.op = op
         self.inputs = inputs
         self.outputs = outputs
-        self.params = params
+        self.params = params if op.aliases is None else Params(params, op.aliases)
         self.site = site
 
     # JAX's names, for interpreters of programs.
@@ -83,6 +83,7 @@ class Equation:
         merged = {n: getattr(self, n) for n in self.__slots__} | _renamed(fields)
         if merged["op"].__class__ is not Op:
             merged["op"] = merged["op"].op  # a user's primitive
+        merged["params"] = own_names(merged["op"], merged["params"])
         return Equation(**merged)
 
 

@@ -434,6 +434,7 @@ def op_of_calls(name: str, jvp: Callable, batched: type[BatchedRule]) -> Op:
         sequence=through_program,
         multiple=True,
         programs=("program",),
+        aliases={"call_jaxpr": "program", "fun_jaxpr": "program"},
     )
 
 

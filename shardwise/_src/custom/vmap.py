@@ -279,4 +279,5 @@ custom_vmap_call = Op(
     sequence=through_program,
     multiple=True,
     programs=("program",),
+    aliases={"call": "program"},
 )

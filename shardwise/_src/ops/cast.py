@@ -57,6 +57,7 @@ convert_element_type = elementwise(
     lower=_convert_lower,
     jvp=_convert_jvp,
     transpose=_convert_transpose,
+    aliases={"new_dtype": "dtype", "weak_type": "weak"},
 )
 
 
