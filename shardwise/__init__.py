@@ -3,35 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from shardwise._src.api.jit import jit as jit
-from shardwise._src.api.placement import block_until_ready as block_until_ready
-from shardwise._src.api.placement import default_backend as default_backend
-from shardwise._src.api.placement import device_count as device_count
-from shardwise._src.api.placement import device_get as device_get
-from shardwise._src.api.placement import device_put as device_put
-from shardwise._src.api.placement import devices as devices
-from shardwise._src.api.placement import local_device_count as local_device_count
-from shardwise._src.api.placement import local_devices as local_devices
-from shardwise._src.api.placement import make_mesh as make_mesh
-from shardwise._src.api.placement import process_count as process_count
-from shardwise._src.api.placement import process_index as process_index
-from shardwise._src.api.placement import process_indices as process_indices
-from shardwise._src.api.placement import with_sharding_constraint as with_sharding_constraint
-from shardwise._src.api.shapes import ShapeDtypeStruct as ShapeDtypeStruct
-from shardwise._src.arrays.array import Array as Array
-from shardwise._src.base.config import config as config
-from shardwise._src.base.config import default_device as default_device
-from shardwise._src.base.config import default_matmul_precision as default_matmul_precision
-from shardwise._src.base.config import disable_jit as disable_jit
-from shardwise._src.base.config import enable_x64 as enable_x64
-from shardwise._src.base.config import numpy_dtype_promotion as numpy_dtype_promotion
-from shardwise._src.base.config import numpy_rank_promotion as numpy_rank_promotion
 from shardwise._src.base.lazy import lazy_names
-from shardwise._src.core.infer import typeof as typeof
-from shardwise._src.runtime.backend import Device as Device
-from shardwise._src.types.dtypes import float0 as float0
-from shardwise._src.types.partition_spec import P as P
-from shardwise._src.types.sharding import NamedSharding as NamedSharding
 from shardwise._version import __version__ as __version__
 
 if "SHARDWISE_COORDINATOR_ADDRESS" in os.environ:
@@ -90,6 +62,7 @@ if TYPE_CHECKING:
     from shardwise._src.api.jacobian import jacfwd as jacfwd
     from shardwise._src.api.jacobian import jacobian as jacobian
     from shardwise._src.api.jacobian import jacrev as jacrev
+    from shardwise._src.api.jit import jit as jit
     from shardwise._src.api.live import live_arrays as live_arrays
     from shardwise._src.api.making import device_put_replicated as device_put_replicated
     from shardwise._src.api.making import device_put_sharded as device_put_sharded
@@ -106,33 +79,56 @@ if TYPE_CHECKING:
     from shardwise._src.api.making import (
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
     )
+    from shardwise._src.api.placement import block_until_ready as block_until_ready
     from shardwise._src.api.placement import copy_to_host_async as copy_to_host_async
+    from shardwise._src.api.placement import default_backend as default_backend
+    from shardwise._src.api.placement import device_count as device_count
+    from shardwise._src.api.placement import device_get as device_get
+    from shardwise._src.api.placement import device_put as device_put
+    from shardwise._src.api.placement import devices as devices
+    from shardwise._src.api.placement import local_device_count as local_device_count
+    from shardwise._src.api.placement import local_devices as local_devices
+    from shardwise._src.api.placement import make_mesh as make_mesh
     from shardwise._src.api.placement import process_count as host_count
+    from shardwise._src.api.placement import process_count as process_count
     from shardwise._src.api.placement import process_index as host_id
+    from shardwise._src.api.placement import process_index as process_index
     from shardwise._src.api.placement import process_indices as host_ids
+    from shardwise._src.api.placement import process_indices as process_indices
+    from shardwise._src.api.placement import with_sharding_constraint as with_sharding_constraint
     from shardwise._src.api.pmap import pmap as pmap
     from shardwise._src.api.remat import checkpoint as checkpoint
     from shardwise._src.api.remat import remat as remat
+    from shardwise._src.api.shapes import ShapeDtypeStruct as ShapeDtypeStruct
     from shardwise._src.api.shard_map import shard_map as shard_map
     from shardwise._src.api.smap import smap as smap
     from shardwise._src.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
     from shardwise._src.api.tracing import eval_shape as eval_shape
     from shardwise._src.api.tracing import make_jaxpr as make_jaxpr
     from shardwise._src.api.vmap import vmap as vmap
+    from shardwise._src.arrays.array import Array as Array
     from shardwise._src.arrays.array import Shard as Shard
     from shardwise._src.base.config import check_tracer_leaks as check_tracer_leaks
     from shardwise._src.base.config import checking_leaks as checking_leaks
+    from shardwise._src.base.config import config as config
     from shardwise._src.base.config import debug_infs as debug_infs
     from shardwise._src.base.config import debug_key_reuse as debug_key_reuse
     from shardwise._src.base.config import debug_nans as debug_nans
+    from shardwise._src.base.config import default_device as default_device
+    from shardwise._src.base.config import default_matmul_precision as default_matmul_precision
     from shardwise._src.base.config import default_prng_impl as default_prng_impl
+    from shardwise._src.base.config import disable_jit as disable_jit
     from shardwise._src.base.config import enable_custom_prng as enable_custom_prng
+    from shardwise._src.base.config import enable_x64 as enable_x64
     from shardwise._src.base.config import explain_cache_misses as explain_cache_misses
     from shardwise._src.base.config import legacy_prng_key as legacy_prng_key
     from shardwise._src.base.config import log_compiles as log_compiles
     from shardwise._src.base.config import make_user_context as make_user_context
+    from shardwise._src.base.config import numpy_dtype_promotion as numpy_dtype_promotion
+    from shardwise._src.base.config import numpy_rank_promotion as numpy_rank_promotion
     from shardwise._src.base.config import thread_guard as thread_guard
     from shardwise._src.base.config import threefry_partitionable as threefry_partitionable
+    from shardwise._src.core.infer import typeof as typeof
     from shardwise._src.custom.jvp import custom_jvp as custom_jvp
     from shardwise._src.custom.vjp import custom_vjp as custom_vjp
     from shardwise._src.refs.refs import Ref as Ref
@@ -140,5 +136,9 @@ if TYPE_CHECKING:
     from shardwise._src.refs.refs import free_ref as free_ref
     from shardwise._src.refs.refs import freeze as freeze
     from shardwise._src.refs.refs import new_ref as new_ref
+    from shardwise._src.runtime.backend import Device as Device
+    from shardwise._src.types.dtypes import float0 as float0
+    from shardwise._src.types.partition_spec import P as P
+    from shardwise._src.types.sharding import NamedSharding as NamedSharding
 
 lazy_names(__name__)

@@ -8,7 +8,8 @@ A package states its names once, as explicit re-exports for people and type chec
     lazy_names(__name__)
 
 At run time the same lines are read as a table, and a name's module is imported when the name is
-first asked for. `import shardwise` then does not pay for the functions that a program never uses.
+first asked for. `import shardwise` then does not pay for the functions that a program never uses;
+the first of them brings what all need: NumPy, jaxlib, and the machine that runs programs.
 Functions and classes say from then on that they are at home where their public name is: that is
 what pickles of them hold, and what `help` shows. Nobody sees a `__getattr__` in the source, so that
 type checkers know misspelt names.
@@ -30,6 +31,7 @@ _EXPORT = re.compile(r"^(?:    )?from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re
 # Python locks a module before its package: two threads that import them in either order, one of
 # them through a third module, would end in a deadlock, which it reports as an error.
 _IMPORTING = threading.RLock()
+_GROUND = "shardwise._src.running.eager"  # runs what is not traced, and is to be there first
 _homes: dict[Any, str] = {}
 _T = TypeVar("_T", bound=type)
 
@@ -101,6 +103,7 @@ def lazy_names(package: str) -> None:
         with _IMPORTING:
             if home == package:  # a module of the package itself
                 return import_module(f"{package}.{inner}")
+            import_module(_GROUND)
             value = getattr(import_module(home), inner)
         own = getattr(value, "__qualname__", None)
         if own is not None:  # a function or class, and `name` maybe another for it

@@ -3,7 +3,7 @@
 Interpreters receive ops; the last of them, which has no parent, runs them on devices. Ops, the
 NumPy functions, refs and callbacks need a little more of it: arrays made of host values, put in
 places, and indexed. `Ground` declares all of that. The eager interpreter (`running.eager`) offers
-it, and is installed as that of the root context when the package is imported.
+it, and is installed as that of the root context with the first public name that is used.
 
     ground().new_array(np.ones(3))      # a host value as an array, whatever is being traced
     with untraced(): ...                # ops run at once
