@@ -105,6 +105,12 @@ def test_qdwh():
     assert int(bad[2]) == 10 and not bool(bad[3])
 
 
+def test_derivatives_of_what_is_no_number_are_none():
+    for bad in (np.nan, np.inf, 1e30):
+        found = linalg.expm_frechet(np.float32([[bad, 1], [2, 3]]), np.eye(2, dtype=np.float32))
+        assert np.isnan(found).all()
+
+
 BATCHED = {
     "sqrtm": linalg.sqrtm, "funm": lambda x: linalg.funm(x, sw.numpy.exp),
     "polar": lambda x: linalg.polar(x)[1],

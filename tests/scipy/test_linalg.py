@@ -38,6 +38,7 @@ m.solve_triangular(A, B); m.solve_triangular(A, V, lower=True); m.solve_triangul
 m.solve_triangular(Z, B, 1, True, True); m.expm(A); m.expm(Z * 10); m.expm(A * 1e-3)
 m.toeplitz(V); m.toeplitz(V, TALL[:, 0]); m.toeplitz(Z[0]); m.hankel(V); m.hankel(V, TALL[:, 0])
 m.circulant(V); m.companion(V); m.leslie(V, V[:3]); m.fiedler(V); m.block_diag(A, B, V)
+m.fiedler(np.uint8([3, 5]))
 m.dft(5); m.dft(4, "sqrtn"); m.hadamard(8); m.helmert(5); m.helmert(3, full=True); m.hilbert(4)
 m.invhilbert(4); m.pascal(5); m.pascal(4, "lower"); m.invpascal(5); m.invpascal(3, "upper")
 """

@@ -94,6 +94,45 @@ def test_edges_of_pairs():
                 special.expn(n, x), scipy.special.expn(n, x), 1e-14)
 
 
+LARGE = [(a, a * r) for a in (25.0, 3e2, 1e4) for r in (0.69, 0.71, 0.99, 1.0, 1.02, 1.31)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_incomplete_gamma_of_large_parameters(dtype: type):
+    a, x = np.array(LARGE, dtype).T
+    with sw.enable_x64(dtype is np.float64), mp.workdps(30):
+        for name, bounds in (("gammainc", (0, "x")), ("gammaincc", ("x", mp.inf))):
+            found = np.asarray(getattr(special, name)(a, x))
+            wanted = [
+                float(mp.gammainc(float(p), *[float(q) if b == "x" else b for b in bounds],
+                                  regularized=True))
+                for p, q in zip(a, x, strict=True)
+            ]
+            tiny = 1e-18 if dtype is np.float32 else 1e-150
+            np.testing.assert_allclose(found, wanted, 3e3 * np.finfo(dtype).eps, tiny)
+        # By mpmath; SciPy's error here is 2e-10.
+        far = special.gammainc(dtype(1e6), dtype(0.99e6))
+        np.testing.assert_allclose(far, 5.4466446930108087e-24, 3e3 * np.finfo(dtype).eps)
+
+
+def test_incomplete_gamma_where_products_overflow():
+    a = np.float32([1, 0.5, 30, 1e10, 1e10, 1e20, 1e20, 1e30, 1e15])
+    x = np.float32([1e18, 3e38, 1e37, 1e30, 1e10, 1e20, 2e20, 1e20, 3e15])
+    found = special.gammainc(a, x)
+    np.testing.assert_allclose(found, scipy.special.gammainc(a.astype(float), x), 1e-6)
+    np.testing.assert_allclose(special.gammaincc(a, x), 1 - found, 1e-6)
+    slope = sw.vmap(sw.grad(special.gammainc, 1))(a[:3], x[:3])
+    np.testing.assert_array_equal(slope, 0)
+
+
+def test_incomplete_beta_at_the_ends_of_parameters():
+    ends = [0, 0.5, 1, np.inf, np.nan, -1]
+    a, b, x = map(np.ravel, np.meshgrid(ends, ends, [0, 0.25, 1, np.nan, 2, -0.5]))
+    with np.errstate(all="ignore"):
+        wanted = scipy.special.betainc(a, b, x)
+    np.testing.assert_allclose(special.betainc(a, b, x), wanted, 1e-5)
+
+
 def test_beta_beyond_its_domain():
     a = np.array([2.5, -1.5, -2.5, 0.0, -1.0, np.inf, np.nan, 2.0])
     b = np.array([-0.5, 0.25, -0.25, 1.0, 0.5, 2.0, 1.0, np.inf])

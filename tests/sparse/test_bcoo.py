@@ -192,6 +192,8 @@ def test_derivatives():
     equal(value, ((X @ v) ** 2).sum())
     equal(by_m, want)
     equal(by_v, 2 * X.T @ (X @ v))
+    assert not isinstance(m.sum(), BCOO) and m.sum().shape == ()
+    equal(sparse.grad(lambda m: (m * v).sum())(m), v * (X != 0))
     with_aux = sparse.grad(lambda m: (loss(m, v), m.nse), has_aux=True)(m)
     assert with_aux[1] == m.nse
     for transform in (sparse.jacfwd, sparse.jacrev, sparse.jacobian):

@@ -40,7 +40,12 @@ def _ordered(x: Any) -> tuple[Any, Any, Any]:
     order = argsort(x)
     x = x[order]
     first = _all(True, min(1, type_of(x).size))
-    return x, order, concatenate([first, not_equal(x[1:], x[:-1])])
+    differ = logical_and(not_equal(x[1:], x[:-1]), logical_not(_both_nan(x[1:], x[:-1])))
+    return x, order, concatenate([first, differ])
+
+
+def _both_nan(x: Any, y: Any) -> Any:
+    return logical_and(not_equal(x, x), not_equal(y, y))
 
 
 @fused(arrays=2)
@@ -71,7 +76,7 @@ def _unshared(ar1: Any, ar2: Any) -> tuple[Any, ...]:
     if not n:
         return values, whose
     low, high = values[: n - 1], values[1:]
-    nans = logical_and(not_equal(low, low), not_equal(high, high))
+    nans = _both_nan(low, high)
     apart = not_equal(whose[: n - 1], whose[1:])
     steps = logical_and(not_equal(low, high), logical_or(logical_not(nans), apart))
     before, after = concatenate([_all(True, 1), steps]), concatenate([steps, _all(True, 1)])

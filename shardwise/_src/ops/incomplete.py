@@ -1,7 +1,8 @@
 """The regularized incomplete gamma and beta functions, and the derivative of the former in a.
 
 P(a, x) = igamma is summed as a power series where x is small, Q(a, x) = igammac as a continued
-fraction elsewhere; each is 1 minus the other. The loops run until every element has converged.
+fraction elsewhere; each is 1 minus the other. The loops run until every element has converged. Near
+a large a, where that takes long, there is an expansion (`uniform`).
 Sources: NIST Handbook of Mathematical Functions, 8.7.1, 8.9.2 and 8.17.22; the recurrences in the
 form of Press et al., Numerical Recipes, 6.2 and 6.4.
 """
@@ -15,6 +16,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
+from shardwise._src.ops import uniform
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.elementwise import (
     abs,
@@ -25,11 +27,13 @@ from shardwise._src.ops.elementwise import (
     div,
     eq,
     exp,
+    ge,
     gt,
     le,
     log,
     log1p,
     lt,
+    max,
     mul,
     ne,
     neg,
@@ -108,9 +112,15 @@ def _in_domain(a: Any, x: Any) -> Any:
     return both(gt(a, lit(0, a)), gt(x, lit(0, x)), lt(a, lit(np.inf, a)), lt(x, lit(np.inf, x)))
 
 
+def _summed(a: Any, x: Any, slope: bool) -> Any:
+    """Whether the series or the fraction is needed; there is no expansion of slopes."""
+    inside = _in_domain(a, x)
+    return inside if slope else both(inside, bitwise_not(uniform.is_near(a, x)))
+
+
 def _series_start(a: Any, x: Any, *, slope: bool) -> list[Any]:
     one, zero = full(1, x), full(0, x)
-    active = both(_in_domain(a, x), _uses_series(a, x))
+    active = both(_summed(a, x, slope), _uses_series(a, x))
     return [active, x, a, one, one, *([zero, zero] if slope else [])]
 
 
@@ -133,13 +143,14 @@ def _series_step(active: Any, x: Any, r: Any, term: Any, total: Any, *slopes: An
 
 def _fraction_start(a: Any, x: Any, *, slope: bool) -> list[Any]:
     one, zero = full(1, x), full(0, x)
-    active = bitwise_and(_in_domain(a, x), bitwise_not(_uses_series(a, x)))
+    active = bitwise_and(_summed(a, x, slope), bitwise_not(_uses_series(a, x)))
     y = sub(one, a)
     z = add(add(x, y), one)
-    p, q = add(x, one), mul(z, x)
-    state = [active, zero, y, z, one, p, x, q, div(p, q)]
+    least = div(one, x)  # all are divided by x: products overflow
+    p, q = add(least, one), z
+    state = [active, zero, y, z, least, p, one, q, div(p, q)]
     if slope:
-        dq = neg(x)
+        dq = neg(one)
         state += [zero, zero, zero, dq, neg(div(mul(div(p, q), dq), q))]
     return state
 
@@ -165,8 +176,9 @@ def _fraction_step(
         more = either(more, still(active, sub(next_dvalue, dvalue), next_dvalue))
         new, old = [*new, dp1, dp, dq1, dq], [*old, dp2, dp1, dq2, dq1]
         values, olds = [next_value, next_dvalue], [value, dvalue]
-    large = gt(abs(p), div(lit(1, p), lit(np.finfo(type_of(p).dtype).eps, p)))
-    scale = where(large, lit(np.finfo(type_of(p).dtype).eps, p), one)
+    info = np.finfo(type_of(q).dtype)
+    large = gt(abs(q), lit(1 / info.eps, q))
+    scale = where(large, max(div(one, abs(q)), lit(info.tiny, q)), one)
     state = kept(active, [mul(v, scale) for v in new], old)
     results = kept(active, values, olds)
     more = both(active, more)
@@ -191,7 +203,8 @@ def _gamma_lower(finish: Callable, slope: bool) -> Callable:
 
 def _log_power(a: Any, x: Any) -> Any:
     """The logarithm of x^a exp(-x) / Γ(a)."""
-    return sub(sub(mul(a, log(x)), x), lgamma(a))
+    plain = sub(sub(mul(a, log(x)), x), lgamma(a))
+    return where(uniform.is_large(a), uniform.log_power(a, x), plain)
 
 
 def _edges(a: Any, x: Any, inside: Any, at_zero: float, at_infinity: float) -> Any:
@@ -209,13 +222,17 @@ def _edges(a: Any, x: Any, inside: Any, at_zero: float, at_infinity: float) -> A
 def _lower_end(a: Any, x: Any, series: Any, fraction: Any) -> Any:
     power = exp(_log_power(a, x))
     upper = sub(lit(1, x), mul(power, fraction))
-    return _edges(a, x, where(_uses_series(a, x), div(mul(power, series), a), upper), 0, 1)
+    summed = where(_uses_series(a, x), div(mul(power, series), a), upper)
+    near = uniform.lower_and_upper(a, x)[0]
+    return _edges(a, x, where(uniform.is_near(a, x), near, summed), 0, 1)
 
 
 def _upper_end(a: Any, x: Any, series: Any, fraction: Any) -> Any:
     power = exp(_log_power(a, x))
     lower = sub(lit(1, x), div(mul(power, series), a))
-    return _edges(a, x, where(_uses_series(a, x), lower, mul(power, fraction)), 1, 0)
+    summed = where(_uses_series(a, x), lower, mul(power, fraction))
+    near = uniform.lower_and_upper(a, x)[1]
+    return _edges(a, x, where(uniform.is_near(a, x), near, summed), 1, 0)
 
 
 def _slope_end(a: Any, x: Any, series: Any, dseries: Any, fraction: Any, dfraction: Any) -> Any:
@@ -228,7 +245,8 @@ def _slope_end(a: Any, x: Any, series: Any, dseries: Any, fraction: Any, dfracti
 
 def _density(a: Any, x: Any) -> Any:
     """The derivative of igamma in x."""
-    return exp(sub(sub(mul(sub(a, lit(1, a)), log(x)), x), lgamma(a)))
+    plain = sub(sub(mul(sub(a, lit(1, a)), log(x)), x), lgamma(a))
+    return exp(where(uniform.is_large(a), sub(uniform.log_power(a, x), log(x)), plain))
 
 
 igamma = binary(
@@ -309,16 +327,23 @@ def _beta_step(
 
 
 def _beta_end(a: Any, b: Any, x: Any, fraction: Any) -> Any:
-    swap, inside = _beta_swaps(a, b, x), _beta_inside(a, b, x)
-    one, zero = lit(1, x), lit(0, x)
+    swap = _beta_swaps(a, b, x)
+    one, zero, inf = lit(1, x), lit(0, x), lit(np.inf, x)
     p, q, u = _beta_swapped(a, b, x)
     scale = sub(lgamma(add(a, b)), add(lgamma(a), lgamma(b)))
     front = exp(add(scale, add(mul(p, log(u)), mul(q, log1p(neg(u))))))
     direct = div(mul(front, fraction), p)
     out = where(swap, sub(one, direct), direct)
+    out = where(_all_at_zero(a, b), one, where(_all_at_zero(b, a), zero, out))
     out = where(eq(x, zero), zero, where(eq(x, one), one, out))
-    edge = both(gt(a, zero), gt(b, zero), either(eq(x, zero), eq(x, one)))
-    return where(either(inside, edge), out, lit(np.nan, x))
+    defined = both(either(gt(a, zero), gt(b, zero)), either(lt(a, inf), lt(b, inf)))
+    inside = both(ge(a, zero), ge(b, zero), ge(x, zero), le(x, one), defined)
+    return where(inside, out, lit(np.nan, x))
+
+
+def _all_at_zero(a: Any, b: Any) -> Any:
+    """Whether the distribution of the parameters a and b is all at 0."""
+    return either(eq(a, lit(0, a)), eq(b, lit(np.inf, b)))
 
 
 @widened

@@ -20,6 +20,7 @@ from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.linalg import norm
 from shardwise._src.numpy.shapes import atleast_1d, atleast_2d
+from shardwise._src.numpy.unary import absolute
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import lu
 from shardwise._src.ops.basis import reduce_sum
@@ -253,7 +254,7 @@ def _fiedler(a: Any) -> Any:
     t = type_of(a)
     shape = (*t.shape, t.shape[-1])
     left, right = [broadcast_to(x, shape) for x in (a[..., :, None], a[..., None, :])]
-    return ew.abs(ew.sub(left, right))
+    return absolute(ew.sub(left, right))
 
 
 @one_program
@@ -317,6 +318,8 @@ def _expm(a: Any, upper: bool, most: int) -> Any:
     halvings = ew.ceil(ew.div(ew.log(ew.div(size, lit(largest, size))), lit(math.log(2), size)))
     halvings = ew.max(halvings, lit(0, halvings))
     scale = _power_of_two(ew.min(halvings, lit(most + 1, halvings)), most)
+    known = ew.le(halvings, lit(most, halvings))
+    scale = where(known, scale, lit(np.nan, scale))  # so are the result and its derivatives
     odd, even = _approximant(ew.mul(a, spread(as_dtype(scale, t.dtype), t.shape)), degree)
     below, above = ew.sub(even, odd), ew.add(even, odd)
     if upper:
@@ -324,9 +327,7 @@ def _expm(a: Any, upper: bool, most: int) -> Any:
                                  unit_diagonal=False)
     else:
         found = lu.solve(below, above)
-    found = _squared(found, halvings, most)
-    unknown = ew.bitwise_not(ew.le(halvings, lit(most, halvings)))
-    return where(spread(unknown, t.shape), lit(np.nan, found), found)
+    return _squared(found, halvings, most)
 
 
 def _power_of_two(halvings: Any, most: int) -> Any:

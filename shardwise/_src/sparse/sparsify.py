@@ -219,6 +219,12 @@ def _sub(x: Any, y: Any) -> Any:
     return _add(x, y.with_data(-y.data)) if is_sparse(y) else _add(x, y)
 
 
+def _sum(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The sum of all elements is a dense scalar."""
+    found = bcoo_reduce_sum(x, axes=axes)
+    return found if found.ndim else found.todense()
+
+
 def _split(x: Any, *, sizes: tuple[int, ...], axis: int) -> list[Any]:
     found, start = [], 0
     for n in sizes:
@@ -246,7 +252,7 @@ RULES: dict[Op, Callable] = {
         elementwise.div: _div,
         elementwise.add: _add,
         elementwise.sub: _sub,
-        basis.reduce_sum: bcoo_reduce_sum,
+        basis.reduce_sum: _sum,
         basis.broadcast_in_dim: lambda x, *, shape, dims: bcoo_broadcast_in_dim(
             x, shape=shape, broadcast_dimensions=dims
         ),
