@@ -62,7 +62,7 @@ def test_replace_keeps_the_rest():
 def test_replace_finds_the_effects_anew():
     program = program_of(lambda x: sw.debug.print("{}", x), X)
     assert program.effects and not program.replace(equations=()).effects
-    assert program.replace(effects=frozenset()).effects == program.effects  # as JAX's are given them
+    assert program.replace(effects=frozenset()).effects == program.effects
 
 
 def test_walk_goes_through_each_held_program_once_after_its_equation():
