@@ -28,6 +28,9 @@ test-all: install  ## all tests, sweeps included
 test-matrix: install  ## smoke tests on every supported pair of Python and jaxlib found here
 	$(BIN)/python tools/test_matrix.py $(ARGS)
 
+ecosystem: install ## libraries for JAX on this library; NEWEST=1 with their newest releases
+	$(BIN)/python tools/ecosystem.py $(if $(NEWEST),--newest) $(ARGS)
+
 browser:           ## Chromium, in which tests look at pictures (on Debian, as root)
 	@sh tools/browser.sh
 
