@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from shardwise._src.base.lazy import lazy_names
 from shardwise._version import __version__ as __version__
+from shardwise._version import __version_info__ as __version_info__
 
 if "SHARDWISE_COORDINATOR_ADDRESS" in os.environ:
     import shardwise._src.distributed.launched
@@ -32,18 +33,23 @@ if TYPE_CHECKING:
     from shardwise import interpreters as interpreters
     from shardwise import lax as lax
     from shardwise import memory as memory
+    from shardwise import monitoring as monitoring
     from shardwise import named as named
     from shardwise import nn as nn
     from shardwise import numpy as numpy
     from shardwise import ops as ops
+    from shardwise import profiler as profiler
     from shardwise import random as random
     from shardwise import ref as ref
     from shardwise import scipy as scipy
     from shardwise import sharding as sharding
+    from shardwise import stages as stages
+    from shardwise import test_util as test_util
     from shardwise import testing as testing
     from shardwise import tree as tree
     from shardwise import tree_util as tree_util
     from shardwise import typing as typing
+    from shardwise import version as version
     from shardwise._src.api.caches import clear_caches as clear_caches
     from shardwise._src.api.callbacks import effects_barrier as effects_barrier
     from shardwise._src.api.callbacks import pure_callback as pure_callback
@@ -51,6 +57,7 @@ if TYPE_CHECKING:
     from shardwise._src.api.derivatives import custom_gradient as custom_gradient
     from shardwise._src.api.derivatives import fwd_and_bwd as fwd_and_bwd
     from shardwise._src.api.derivatives import linear_transpose as linear_transpose
+    from shardwise._src.api.environment import print_environment_info as print_environment_info
     from shardwise._src.api.explicit import reshard as reshard
     from shardwise._src.api.explicit import set_mesh as set_mesh
     from shardwise._src.api.grad import grad as grad
@@ -79,6 +86,8 @@ if TYPE_CHECKING:
     from shardwise._src.api.making import (
         make_array_from_single_device_arrays as make_array_from_single_device_arrays,
     )
+    from shardwise._src.api.naming import named_call as named_call
+    from shardwise._src.api.naming import named_scope as named_scope
     from shardwise._src.api.placement import block_until_ready as block_until_ready
     from shardwise._src.api.placement import copy_to_host_async as copy_to_host_async
     from shardwise._src.api.placement import default_backend as default_backend
@@ -118,12 +127,15 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import default_matmul_precision as default_matmul_precision
     from shardwise._src.base.config import default_prng_impl as default_prng_impl
     from shardwise._src.base.config import disable_jit as disable_jit
+    from shardwise._src.base.config import enable_checks as enable_checks
     from shardwise._src.base.config import enable_custom_prng as enable_custom_prng
     from shardwise._src.base.config import enable_x64 as enable_x64
     from shardwise._src.base.config import explain_cache_misses as explain_cache_misses
     from shardwise._src.base.config import legacy_prng_key as legacy_prng_key
     from shardwise._src.base.config import log_compiles as log_compiles
     from shardwise._src.base.config import make_user_context as make_user_context
+    from shardwise._src.base.config import no_execution as no_execution
+    from shardwise._src.base.config import no_tracing as no_tracing
     from shardwise._src.base.config import numpy_dtype_promotion as numpy_dtype_promotion
     from shardwise._src.base.config import numpy_rank_promotion as numpy_rank_promotion
     from shardwise._src.base.config import thread_guard as thread_guard
@@ -137,6 +149,19 @@ if TYPE_CHECKING:
     from shardwise._src.refs.refs import freeze as freeze
     from shardwise._src.refs.refs import new_ref as new_ref
     from shardwise._src.runtime.backend import Device as Device
+    from shardwise._src.runtime.guards import (
+        array_garbage_collection_guard as array_garbage_collection_guard,
+    )
+    from shardwise._src.runtime.guards import transfer_guard as transfer_guard
+    from shardwise._src.runtime.guards import (
+        transfer_guard_device_to_device as transfer_guard_device_to_device,
+    )
+    from shardwise._src.runtime.guards import (
+        transfer_guard_device_to_host as transfer_guard_device_to_host,
+    )
+    from shardwise._src.runtime.guards import (
+        transfer_guard_host_to_device as transfer_guard_host_to_device,
+    )
     from shardwise._src.types.dtypes import float0 as float0
     from shardwise._src.types.partition_spec import P as P
     from shardwise._src.types.sharding import NamedSharding as NamedSharding

@@ -8,5 +8,6 @@ if TYPE_CHECKING:
     from shardwise.extend import core as core
     from shardwise.extend import linear_util as linear_util
     from shardwise.extend import random as random
+    from shardwise.extend import source_info_util as source_info_util
 
 lazy_names(__name__)

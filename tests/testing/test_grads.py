@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise._src.base.config import enable_x64
 from shardwise._src.core.op import OPS, Op
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import add, complex, cos, imag, mul, real, sin
+from shardwise.test_util import check_jvp, check_vjp
 from shardwise.testing import check_grads
 
 X = np.linspace(-1, 1, 4, dtype=np.float32)
@@ -76,3 +79,50 @@ def test_unknown_mode():
     with pytest.raises(ValueError) as caught:
         check_grads(sin, (X,), order=1, modes=("backwards",))
     assert str(caught.value) == "modes must be among 'fwd' and 'rev'; got ['backwards']."
+
+
+def _both(x: Any, y: Any) -> tuple:
+    return mul(sin(x), y), x
+
+
+def test_given_functions_of_tangents_and_cotangents_are_checked():
+    check_jvp(_both, functools.partial(sw.jvp, _both), (X, X + 2))
+    check_vjp(_both, functools.partial(sw.vjp, _both), (X, X + 2))
+    ints = np.arange(4, dtype=np.int32)
+
+    def held(x: Any, n: Any) -> tuple:
+        return mul(x, x), n
+
+    check_jvp(held, functools.partial(sw.jvp, held), (X, ints))
+    check_vjp(held, functools.partial(sw.vjp, held), (X, ints))
+
+
+@pytest.mark.parametrize(("factor", "shift", "what"), [
+    (2.0, 0.0, "tangent of f_jvp, result 0: derivatives differ from finite differences."),
+    (1.0, 1.0, "value of f_jvp, result 0: it differs from f's value."),
+])
+def test_a_wrong_tangent_or_value_is_named(factor: float, shift: float, what: str):
+    def wrong(args: tuple, tangents: tuple) -> tuple:
+        value, moved = sw.jvp(sin, args, tangents)
+        return add(value, np.float32(shift)), mul(moved, np.float32(factor))
+
+    with pytest.raises(AssertionError) as error:
+        check_jvp(sin, wrong, (X,), err_msg="of mine")
+    assert str(error.value).startswith(f"of mine\n{what}\n  came: ")
+
+
+def test_a_wrong_cotangent_is_named():
+    def wrong(x: Any) -> tuple:
+        return sin(x), lambda ct: (mul(ct, sin(x)),)
+
+    with pytest.raises(AssertionError) as error:
+        check_vjp(sin, wrong, (X,))
+    assert str(error.value).startswith(
+        "cotangents of f_vjp, inner product: derivatives differ from finite differences.\n"
+    )
+
+
+def test_one_mode_by_its_name():
+    check_grads(sin, (X,), order=1, modes="rev")
+    with pytest.raises(ValueError, match=r"modes must be among 'fwd' and 'rev'; got \['back'\]"):
+        check_grads(sin, (X,), order=1, modes="back")

@@ -30,6 +30,7 @@ from shardwise._src.ops.placement import placed_over
 from shardwise._src.ops.sharding import constrained
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import backend as runtime
+from shardwise._src.runtime import guards
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types import grids
@@ -145,6 +146,9 @@ def device_put(
       ValueError: if a sharding does not fit a value's shape, or a tree is not a prefix of `x`'s.
       TypeError: if a leaf of `x` is no array.
     """
+    if guards.used and not guards.is_explicit("put"):
+        with guards.explicitly("put"):
+            return device_put(x, device, src=src, donate=donate, may_alias=may_alias)
     try:
         leaves, tree = flatten(x)
         single = device is None or is_sharding_leaf(device)
@@ -307,6 +311,9 @@ def device_get(x: Any) -> Any:
     So for objects of other libraries that NumPy takes. Typed keys, which NumPy cannot hold, traced
     values and all other leaves are left as they are.
     """
+    if guards.used and not guards.is_explicit("get"):
+        with guards.explicitly("get"):
+            return device_get(x)
     leaves, tree = flatten(x)
     for leaf in leaves:
         if leaf.__class__ is Array:

@@ -8,15 +8,17 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from shardwise._src.api.options import compiler_overrides
 from shardwise._src.api.shapes import shape_of, shapes_of
 from shardwise._src.api.trivial import apart
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.core.program import Program
+from shardwise._src.base.monitoring import LOWER, took
+from shardwise._src.core.program import Program, eval_jaxpr
 from shardwise._src.core.toolbox import derived
 from shardwise._src.lowering.storage import place_in
 from shardwise._src.messages.trees import tree_difference, tree_text
@@ -51,6 +53,20 @@ def without_others(program: Program, kept: tuple[int, ...]) -> Program:
     """The program as a function of some of its arguments: the others are not used."""
     inputs = [*program.constant_vars, *[program.arguments[i] for i in kept]]
     return program.replace(inputs=inputs)
+
+
+CompilerOptions: TypeAlias = dict[str, str | bool]
+
+
+@runtime_checkable
+class Wrapped(Protocol):
+    """A function that can be staged: what `jit` gives."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced: ...
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +140,36 @@ class Traced:
         """The types of the results, in their tree."""
         return shapes_of(self.program, self.out_tree)
 
+    @property
+    def effects(self) -> frozenset[Any]:
+        """What the program does besides giving results."""
+        return self.program.effects
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program again, under the transforms that are around the call."""
+        return self._run(self.program.constants, args, kwargs)
+
+    def closure_convert(self) -> tuple[list[Any], Callable[..., Any]]:
+        """The values that the function took from outside, and a function that takes them.
+
+        What the second gives for `(consts, *args, **kwargs)` is what the program gives with these
+        values, of the same types, in place of its own.
+        """
+        def fun(consts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+            return self._run(consts, args, kwargs)
+
+        return list(self.program.constants), fun
+
+    def _run(self, consts: Sequence[Any], args: tuple, kwargs: dict) -> Any:
+        leaves, tree = apart(*flatten((args, kwargs)))
+        if tree != self.in_tree:
+            raise TypeError(
+                f"traced {self.program.name} takes arguments of the tree "
+                f"{tree_text(self.in_tree)}; got {tree_text(tree)}: "
+                f"{_differences(self.in_tree, tree)}."
+            )
+        return self.out_tree.unflatten(eval_jaxpr(self.program, consts, *leaves))
+
     def as_text(self) -> str:
         return str(self.program)
 
@@ -135,7 +181,9 @@ class Traced:
         Raises:
           ValueError: if `lowering_platforms` names others.
         """
+        begin = time.perf_counter()
         plan = self._planned()
+        took(LOWER, time.perf_counter() - begin, self.program.name)
         here = plan.places.devices[0].platform
         others = [p for p in lowering_platforms or () if _PLATFORMS.get(p, p) != here]
         if others:
@@ -222,9 +270,24 @@ class Lowered(_OfTraced):
         """XLA's estimate for the whole program, before it is partitioned and optimised."""
         return estimated_cost(client(self.plan.places.devices[0].platform), self.plan.text)
 
-    def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
-        """The program for its devices; `compiler_options` go before those of `jit`."""
-        traced = self.traced
+    def compile(
+        self, compiler_options: dict[str, Any] | None = None, *,
+        device_assignment: Sequence[Any] | None = None,
+    ) -> Compiled:
+        """The program for its devices; `compiler_options` go before those of `jit`.
+
+        device_assignment: the devices that it is lowered for, if given.
+
+        Raises:
+          ValueError: for other devices, which the module's shardings do not name.
+        """
+        traced, here = self.traced, self.plan.places.devices
+        if device_assignment is not None and tuple(device_assignment) != here:
+            raise ValueError(
+                f"compile: {traced.program.name} is lowered for devices {[d.id for d in here]}; "
+                f"device_assignment asks for {[d.id for d in device_assignment]}. Lower it with "
+                "arguments, or shardings of `ShapeDtypeStruct`, on these."
+            )
         more = compiler_overrides(traced.program.name, compiler_options)
         overrides = tuple(sorted(dict((*traced.overrides, *more)).items()))
         tree = traced.out_tree
@@ -275,6 +338,7 @@ class Compiled(_OfTraced):
         return lambda args: run([args[i] for i in kept])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.executable.check_allowed()
         leaves, tree = apart(*flatten((args, kwargs)))
         if tree != self.in_tree:
             where = _differences(self.in_tree, tree)

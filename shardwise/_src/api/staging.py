@@ -25,9 +25,10 @@ from shardwise._src.api.trivial import apart, places, unflattened
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room
-from shardwise._src.base.config import log_compiles
+from shardwise._src.base.config import log_compiles, no_tracing
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.base.monitoring import TRACE, took
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.recipes import is_plain, note, recipe_of
@@ -241,12 +242,19 @@ class Stageable:
         self, call: Call, types: tuple[ArrayType, ...], refs: list[Ref] | None,
         names: Sequence[str] | None,
     ) -> Staged:
+        if no_tracing.value:
+            raise RuntimeError(
+                f"{self.what}: a call for which it has to be traced, while the flag no_tracing is "
+                "on. Call it once before, with arguments of the same types."
+            )
         begin = time.perf_counter()
         if names is None:
             names = self.names(call.leaves, call.tree)
         new = self._staged(call, types, refs, names)
+        seconds = time.perf_counter() - begin
+        took(TRACE, seconds, self.name)
         if log_compiles.value:
-            _log.warning("traced %s in %.1f ms", self.name, 1e3 * (time.perf_counter() - begin))
+            _log.warning("traced %s in %.1f ms", self.name, 1e3 * seconds)
         self.known.was_staged = True
         return new
 

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import PurePath
 from typing import Any, Generic, TypeVar
 
@@ -177,6 +177,38 @@ class ThreadFlag(Flag[bool]):
             self.owner = before
 
 
+@public("shardwise")
+class GuardFlag(Flag[str]):
+    """A flag that the runtime has to know of.
+
+    tell, told: what tells it of a value for all threads, and of one for this thread inside a `with`
+      block; `runtime.guards` has them.
+    parts: the flags that it sets besides, for all of which it stands.
+    """
+
+    tell: Callable[[str, str], None] = staticmethod(lambda name, value: None)
+    told: Callable[[str, str], AbstractContextManager[None]] = staticmethod(
+        lambda name, value: nullcontext()
+    )
+    parts: tuple[GuardFlag, ...] = ()
+
+    def set(self, value: str) -> None:
+        super().set(value)
+        for part in self.parts:
+            part.set(value)
+        GuardFlag.tell(self.name, value)
+
+    @contextmanager
+    def __call__(self, new_val: Any = True) -> Generator[None]:
+        """Sets the flag inside a `with` block, for this thread."""
+        with ExitStack() as stack:
+            stack.enter_context(super().__call__(new_val))
+            for part in self.parts:
+                stack.enter_context(part(new_val))
+            stack.enter_context(GuardFlag.told(self.name, new_val))
+            yield
+
+
 def _name_of(thread: int | None) -> str:
     return next((t.name for t in threading.enumerate() if t.ident == thread), "?")
 
@@ -316,6 +348,41 @@ thread_guard = ThreadFlag(
     "thread_guard", False,
     "Programs over several processes are launched by the thread that sets this, and no other.",
     parse=_parse_bool,
+)
+_GUARDED = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
+transfer_guard_host_to_device = GuardFlag(
+    "transfer_guard_host_to_device", "allow",
+    "What happens where values of the host are brought to devices: implicitly, or at all.",
+    choices=_GUARDED,
+)
+transfer_guard_device_to_device = GuardFlag(
+    "transfer_guard_device_to_device", "allow",
+    "What happens where values are copied between devices.", choices=_GUARDED,
+)
+transfer_guard_device_to_host = GuardFlag(
+    "transfer_guard_device_to_host", "allow",
+    "What happens where values are copied to the host; on CPU, nothing is.", choices=_GUARDED,
+)
+transfer_guard = GuardFlag(
+    "transfer_guard", "allow", "All three of them at once.", choices=_GUARDED
+)
+transfer_guard.parts = (
+    transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host,
+)
+array_garbage_collection_guard = GuardFlag(
+    "array_garbage_collection_guard", "allow",
+    "What happens to arrays in reference cycles, whose memory waits for Python's collector.",
+    choices=("allow", "log", "fatal"),
+)
+enable_checks = Flag(
+    "enable_checks", False, "Check each program that is staged, to find errors of the library.",
+    parse=_parse_bool, trace=True,
+)
+no_tracing = Flag(
+    "no_tracing", False, "Tracing a function for `jit` is an error.", parse=_parse_bool
+)
+no_execution = Flag(
+    "no_execution", False, "Running a program is an error.", parse=_parse_bool, trace=True
 )
 flight_recorder_size = Flag(
     "flight_recorder_size", 1000,

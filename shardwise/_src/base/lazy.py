@@ -62,11 +62,20 @@ def _publish(x: Any, package: str, name: str) -> None:
             overload(y)
 
 
+def _read(module: Any) -> str:
+    """The source of a module, from its file."""
+    with open(module.__file__, encoding="utf-8") as file:
+        return file.read()
+
+
 @functools.cache
 def _table(package: str) -> dict[str, tuple[str, str]]:
     """Public name → (module, name there), from the package's own source."""
-    loader: Any = sys.modules[package].__loader__
-    source: str = loader.get_source(package)
+    module = sys.modules[package]
+    loader: Any = module.__loader__
+    # pytest loads files that are called test_*.py itself, also those of others.
+    has_source = hasattr(loader, "get_source")
+    source: str = loader.get_source(package) if has_source else _read(module)
     return {public: (home, name) for home, name, public in _EXPORT.findall(source)}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from shardwise._src.base import config
+from shardwise._src.base import config, monitoring
 from shardwise._src.base.caches import make_room
 from shardwise._src.compiling.disk_cache import DiskCache, disk_cache, key_of
 from shardwise._src.runtime import backend
@@ -97,6 +97,7 @@ def _compile(
     begin = time.perf_counter()
     client = backend.client(devices[0].platform)
     new = compile_text(client, text, devices, options, callbacks, ordered)
+    monitoring.took(monitoring.COMPILE, time.perf_counter() - begin, _name_in(text))
     _report("compiled %s in %.1f ms", text, begin)
     return new
 
@@ -110,10 +111,12 @@ def _kept(
         return compiled()
     begin = time.perf_counter()
     key = key_of([*fingerprint(devices, options), text.encode()])
+    monitoring.record_event(monitoring.DISK_ASKED)
     content = files.read(key)
     if content is not None:
         found = _loaded(content, devices, options)
         if found is not None:
+            monitoring.record_event(monitoring.DISK_HIT)
             _report("loaded %s from disk in %.1f ms", text, begin)
             return found
         files.drop(key, "cannot be loaded")
@@ -124,6 +127,7 @@ def _kept(
             content = bytes([new.has_collectives]) + new.serialize()
             if len(content) >= config.persistent_cache_min_entry_size_bytes.value:
                 files.write(key, content)
+                monitoring.record_event(monitoring.DISK_MISS)
     return new
 
 

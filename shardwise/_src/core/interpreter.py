@@ -13,7 +13,8 @@ from typing import Any
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.core.infer import known
 from shardwise._src.core.op import Op, Ready
-from shardwise._src.messages.source import Site, describe, user_site
+from shardwise._src.messages import source
+from shardwise._src.messages.source import Site, describe, replay, user_site
 
 
 class Interpreter:
@@ -25,9 +26,10 @@ class Interpreter:
     alive:     false once the transformed function has ended; its tracers are invalid then.
     thread:    the one that runs the function.
     eager:     whether ops run at once: that of the ground does it.
+    is_apart:  whether it makes a program that knows nothing of what is around it.
     """
 
-    eager = False
+    eager = is_apart = False
 
     __slots__ = (
         "parent", "transform", "function", "site", "alive", "thread", "_seen", "_under_parent",
@@ -88,17 +90,26 @@ class Interpreter:
 
 
 class _Entered:
-    """The block in which an interpreter is current."""
+    """The block in which an interpreter is current.
 
-    __slots__ = ("interpreter", "token")
+    What has a program of its own starts without names in scope (see `messages.source`).
+    """
+
+    __slots__ = ("interpreter", "token", "scope")
 
     def __init__(self, interpreter: Interpreter):
         self.interpreter = interpreter
 
     def __enter__(self) -> Interpreter:
         self.token = CURRENT.set(current().under(self.interpreter))
+        if source.names_used:
+            self.scope = replay.scope
+            if self.interpreter.is_apart:
+                replay.scope = ""
         return self.interpreter
 
     def __exit__(self, *_: object) -> None:
         CURRENT.reset(self.token)
+        if source.names_used:
+            replay.scope = getattr(self, "scope", "")
         self.interpreter.end()

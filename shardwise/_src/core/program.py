@@ -17,7 +17,7 @@ from typing import Any
 
 from shardwise._src.core.op import Op, Params, own_names
 from shardwise._src.core.printer import text
-from shardwise._src.messages.source import Site, replay, replays
+from shardwise._src.messages.source import Site, SourceInfo, replay, replays
 from shardwise._src.types.array_type import ArrayType
 
 
@@ -62,7 +62,7 @@ class Equation:
     primitive = property(lambda self: self.op if self.op.foreign is None else self.op.foreign)
     invars = property(lambda self: self.inputs)
     outvars = property(lambda self: self.outputs)
-    source_info = property(lambda self: self.site)
+    source_info = property(lambda self: SourceInfo(self.site))
 
     def programs(self) -> Iterator[Program]:
         """The programs that this equation's parameters hold."""
@@ -103,6 +103,8 @@ _RENAMED = {
 def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
     """By the names of this library; effects and the like, which are found again, are left out."""
     found = {_RENAMED.get(name, name): value for name, value in fields.items()}
+    if isinstance(found.get("site"), SourceInfo):
+        found["site"] = found["site"].traceback
     return {n: v for n, v in found.items() if n not in ("effects", "debug_info", "ctx", "is_high")}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
 from shardwise._src.core.program import Atom, Literal, Program
+from shardwise._src.messages import source
 
 
 def structure_of(program: Program) -> tuple[Any, ...] | None:
@@ -22,8 +23,11 @@ def structure_of(program: Program) -> tuple[Any, ...] | None:
     number: dict[Any, int] = {v: i for i, v in enumerate(program.inputs)}
     key: list[Any] = [v.aval for v in program.inputs]
     key += map(id, program.constants)
+    named = source.names_used
     for eqn in program.equations:
         key.append(eqn.op)
+        if named:
+            key.append(source.scope_of(eqn.site))
         for name, value in eqn.params.items():
             # A NaN equals no other.
             key += (name, repr(value) if value.__class__ is float else value, exact(value))

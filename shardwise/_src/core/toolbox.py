@@ -25,7 +25,7 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import infer
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
-from shardwise._src.messages.source import user_site
+from shardwise._src.messages.source import scope_of, under, user_site
 from shardwise._src.types.array_type import ArrayType
 
 # -- walking --
@@ -124,11 +124,12 @@ class Rewriting:
 
     def add(
         self, program: Program, args: Sequence[Atom],
-        called: Callable[[Equation], Program | None] | None = None,
+        called: Callable[[Equation], Program | None] | None = None, scope: str = "",
     ) -> list[Atom]:
         """Adds a program's equations, with variables of their own; gives its results.
 
         called: the program that is added in the place of an equation, or None.
+        scope: names that are in scope around all of it.
         """
         own = [self.fresh(v) for v in program.constant_vars]
         self.constants.update(zip(own, program.constants, strict=True))
@@ -137,10 +138,11 @@ class Rewriting:
             inputs = [env.get(a, a) for a in eqn.inputs]
             held = None if called is None else called(eqn)
             if held is not None:
-                outs = self.add(held, inputs, called)
+                outs = self.add(held, inputs, called, scope_of(under(scope, eqn.site)))
             else:
                 outs = [self.fresh(v) for v in eqn.outputs]
-                self.equations.append(eqn.replace(inputs=inputs, outputs=outs))
+                site = under(scope, eqn.site)
+                self.equations.append(eqn.replace(inputs=inputs, outputs=outs, site=site))
             env.update(zip(eqn.outputs, outs, strict=True))
         return [env.get(a, a) for a in program.outputs]
 

@@ -89,7 +89,8 @@ def new_jaxpr_eqn(
 ) -> Equation:
     """An equation; `source_info` is that of another one, or None."""
     op = primitive.op if isinstance(primitive, Primitive) else primitive
-    return Equation(op, tuple(invars), tuple(outvars), params, source_info)
+    site = getattr(source_info, "traceback", None)
+    return Equation(op, tuple(invars), tuple(outvars), params, site)
 
 
 def gensym(suffix: str = "") -> Callable[[ArrayType], Var]:

@@ -36,7 +36,7 @@ from shardwise._src.lowering.text import (
     symbol_text,
     tensor_text,
 )
-from shardwise._src.messages.source import line_of
+from shardwise._src.messages.source import line_of, scope_of
 from shardwise._src.runtime.callbacks import bits_of
 from shardwise._src.transforms.batch import axes_in
 from shardwise._src.transforms.stage import program_of
@@ -52,6 +52,7 @@ class Emitter(Manual, Instructions, Kernels):
     def __init__(self, meshes: Any = None, devices: int = 1, located: bool = False):
         self.meshes = meshes  # of the module, `lowering.module.Meshes`; None on one device
         self._located = located  # whether lines say where in the user's program they come from
+        self.scope: str | None = None  # the names that lines say they are in, where they do
         self.platform = "cpu"
         self.host_numbers: dict[Any, int] = {}  # of the host functions that the module calls
         self.lines: list[str] = []
@@ -109,19 +110,29 @@ class Emitter(Manual, Instructions, Kernels):
         names: of all its inputs, constants first.
         """
         env: dict[Any, str] = dict(zip(program.inputs, names, strict=True))
-        write = self._located_equation if self._located else self._equation
+        plain = self.scope is None and not self._located
+        write = self._equation if plain else self._located_equation
         for eqn in program.equations:
             write(eqn, env)
         return [self._atom(a, env) for a in program.outputs]
 
     def _located_equation(self, eqn: Any, env: dict[Any, str]) -> None:
-        """Writes an equation, and where it comes from."""
-        begin = len(self.lines)
+        """Writes an equation, and where it comes from: its names, its line."""
+        begin, outer = len(self.lines), self.scope
+        name = ""
+        if outer is not None:
+            held = eqn.called
+            own = eqn.op.name if held is None else f"jit({held.name})"
+            parts = outer, scope_of(eqn.site), own
+            name = "/".join([part for part in parts if part])
+            self.scope = "/".join([part for part in parts[:2] if part])
         self._equation(eqn, env)
-        if eqn.site is None:
+        self.scope = outer
+        file, line, function = line_of(eqn.site) if self._located else ("", 0, "")
+        place = f"({_quoted(file)}:{line}:0)" if eqn.site is not None and self._located else ""
+        if not (name or place):
             return
-        file, line, name = line_of(eqn.site)
-        note = f' loc({_quoted(name or "module")}({_quoted(file)}:{line}:0))'
+        note = f" loc({_quoted(name or function or 'module')}{place})"
         for i in range(begin, len(self.lines)):
             if " loc(" not in self.lines[i].rpartition("\n")[2]:
                 self.lines[i] += note
@@ -236,15 +247,18 @@ class Emitter(Manual, Instructions, Kernels):
         return symbol
 
     def function(self, symbol: str, program: Program) -> str:
-        """The text of a private function."""
+        """The text of a private function. Names in it are those in its own program: XLA puts
+        those of its calls before them.
+        """
         lines, self.lines = self.lines, []
+        scope, self.scope = self.scope, None if self.scope is None else ""
         names = [f"%arg{i}" for i in range(len(program.inputs))]
         results = self.program(program, names)
         pairs = zip(names, program.inputs, strict=True)
         ins = ", ".join(f"{n}: {tensor_text(v.aval)}" for n, v in pairs)
         outs = ", ".join(tensor_text(t) for t in program.out_types)
         self.lines.append(return_text("func.return", results, program.out_types))
-        body, self.lines = self.lines, lines
+        body, self.lines, self.scope = self.lines, lines, scope
         return f"func.func private @{symbol}({ins}) -> ({outs}) {{\n" + "\n".join(body) + "\n}"
 
     def region(self, write: Callable[[], None]) -> str:
@@ -270,6 +284,7 @@ class Emitter(Manual, Instructions, Kernels):
         new = (Emitter if left == 1 else type(self))(self.meshes, left, self._located)
         new.manual, new.platform, new.host_numbers = own, self.platform, self.host_numbers
         new.functions, new._taken, new.count = self.functions, self._taken, self.count
+        new.scope = self.scope
         return new
 
     @staticmethod

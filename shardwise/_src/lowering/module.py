@@ -11,7 +11,7 @@ import numpy as np
 from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import programs_in
+from shardwise._src.core.toolbox import derived, programs_in, walk
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.emitter import MAX_DENSE, Emitter
 from shardwise._src.lowering.mends import Mended
@@ -25,6 +25,7 @@ from shardwise._src.lowering.text import (
     tensor_text,
     turned,
 )
+from shardwise._src.messages import source
 from shardwise._src.ops.memory import in_memory
 from shardwise._src.runtime.shardy import propagated_results
 from shardwise._src.types.array_type import ArrayType
@@ -265,6 +266,8 @@ def _module(
     )
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
+    if source.names_used and has_names(program):
+        emitter.scope = f"jit({program.name})"
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
     args = [f"%arg{i}" for i in range(len(in_types))]
@@ -293,6 +296,12 @@ def _module(
     main = f"func.func public @main({ins}) -> ({outs}) {{\n{body}\n}}"
     parts = [head, meshes.text(), main, *emitter.functions, "}"]
     return "\n".join(p for p in parts if p) + "\n", meshes
+
+
+@derived
+def has_names(program: Program) -> bool:
+    """Whether an equation of it, or of a program that it holds, is in a `named_scope`."""
+    return any(source.scope_of(eqn.site) for eqn in walk(program))
 
 
 def _entered(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:

@@ -4,12 +4,15 @@
 the caller; the line is worked out only when an error or a location needs it. Where it comes to a
 function that runs a program again, equation by equation (`replays`), it returns the line that the
 equation came from: what a transform makes of a program keeps the lines of that program.
+
+Inside of `named_scope`, a site has the names that are in scope as its third part.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import local
 from types import CodeType
 from typing import Any, TypeVar
@@ -27,17 +30,45 @@ _NOT_THE_USERS = (PACKAGE, np.__file__.removesuffix("__init__.py"))
 _own: dict[str, bool | None] = {}
 _replaying: set[CodeType] = set()
 
-Site = tuple[CodeType, int]
+Site = tuple[CodeType, int] | tuple[CodeType, int, str]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Replay(local):
-    """Where the equation came from that the innermost function that replays is at, by thread."""
+    """Where the equation came from that the innermost function that replays is at, by thread.
+
+    scope: the names in scope, `outer/inner`, of the program that is being staged.
+    given: where all comes from for now, whatever the frames say.
+    """
 
     site: Site | None = None
+    scope: str = ""
+    given: Site | None = None
 
 
 replay = _Replay()
+# Whether there were names in scope, ever. What looks for them asks this first.
+names_used = False
+
+
+def use_names() -> None:
+    global names_used
+    names_used = True
+
+
+def scope_of(site: Site | None) -> str:
+    """The names in scope where an equation was recorded."""
+    return site[2] if site is not None and len(site) == 3 else ""
+
+
+def under(outer: str, site: Site | None) -> Site | None:
+    """A site with the names `outer` in scope around it."""
+    if not outer or site is None:
+        return site
+    inner = scope_of(site)
+    if inner != outer and not inner.startswith(outer + "/"):  # else it knows of them
+        inner = f"{outer}/{inner}" if inner else outer
+    return site[0], site[1], inner
 
 
 def replays(fun: F) -> F:
@@ -61,11 +92,64 @@ def user_site(depth: int = 1) -> Site | None:
             if inside is own:
                 inside = own[code.co_filename] = code.co_filename.startswith(_NOT_THE_USERS)
             if inside is False:
-                return code, frame.f_lasti
+                site = code, frame.f_lasti
+                return under(replay.scope, replay.given or site) if names_used else site
             if inside is None and code in _replaying and replay.site is not None:
-                return replay.site
+                return under(replay.scope, replay.site) if names_used else replay.site
         frame = frame.f_back
     return None
+
+
+def exclude(path: str) -> None:
+    """Frames of files whose paths begin with this one are not the user's from now on."""
+    global _NOT_THE_USERS
+    _NOT_THE_USERS = (*_NOT_THE_USERS, path)
+    for file in [file for file, inside in _own.items() if inside is False]:
+        del _own[file]  # looked at again
+
+
+@dataclass(frozen=True, slots=True)
+class NameStack:
+    """Names in scope, from the outermost on."""
+
+    stack: tuple[str, ...] = ()
+
+    def extend(self, name: str) -> NameStack:
+        return NameStack((*self.stack, name))
+
+    def __add__(self, other: NameStack) -> NameStack:
+        return NameStack(self.stack + other.stack)
+
+    def __len__(self) -> int:
+        return len(self.stack)
+
+    def __str__(self) -> str:
+        return "/".join(self.stack)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """Where an equation comes from.
+
+    traceback: its site, which only this library reads; None where it is not known.
+    """
+
+    traceback: Site | None
+
+    @property
+    def name_stack(self) -> NameStack:
+        names = scope_of(self.traceback)
+        return NameStack(tuple(names.split("/")) if names else ())
+
+    def replace(
+        self, *, traceback: Site | None = None, name_stack: NameStack | None = None
+    ) -> SourceInfo:
+        """The same but for what is given."""
+        site = traceback or self.traceback
+        names = self.name_stack if name_stack is None else name_stack
+        if site is None:
+            return SourceInfo(None)
+        return SourceInfo((site[0], site[1], str(names)) if names.stack else site[:2])
 
 
 def is_own(file: str) -> bool:
@@ -77,7 +161,7 @@ def line_of(site: Site | None) -> tuple[str, int, str]:
     """(file, line, function) of a site; ('<unknown>', 0, '') where there is none."""
     if site is None:
         return "<unknown>", 0, ""
-    code, instruction = site
+    code, instruction, *_ = site
     line = code.co_firstlineno
     for start, end, number in code.co_lines():
         if start <= instruction < end and number is not None:

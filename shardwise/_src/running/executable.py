@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.arrays.array import Array, Gone, new_array, wrap
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.base.config import debug_key_reuse
+from shardwise._src.base.config import debug_key_reuse, no_execution
 from shardwise._src.core.program import Program
 from shardwise._src.moving.transfer import move, moved_scalar
 from shardwise._src.running.key_reuse import has_keys, key_checked
@@ -85,10 +85,19 @@ class Executable(NamedTuple):
 
         Caches hold this function, so that a hit costs one call.
         """
+        self.check_allowed()
         run = self._runner()
         if debug_key_reuse.value and has_keys(self.program):
             run = key_checked(self.program, run, self.eager)
         return watched(self.program, run, self.eager) if watching() else run
+
+    def check_allowed(self) -> None:
+        """Raises while the flag `no_execution` is on, which is a part of the keys of caches."""
+        if no_execution.value:
+            raise RuntimeError(
+                f"{self.program.name} is to be run, while the flag no_execution is on. "
+                "`eval_shape`, `jit(f).trace` and `jit(f).lower` run nothing."
+            )
 
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
         """A short function, where no memory is donated."""

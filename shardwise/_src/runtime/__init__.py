@@ -16,6 +16,7 @@ come out. One module for each concern:
     fingerprint  what a compiled program depends on
     pytree       flattening of nested containers
     cuda         CUDA's plugin
+    profiler     profiles, and annotations in them
     processes    this process among others; what launches and waits of their programs pass
     transports   Gloo, between CPU devices of processes
     coordinator  the process that the others meet at; its `switchboard`

@@ -23,7 +23,7 @@ from jaxlib import xla_client as xc
 
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.runtime import cuda, forks, host, processes
+from shardwise._src.runtime import cuda, forks, guards, host, processes
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 
 JAXLIB_VERSION: str = _version.__version__
@@ -85,6 +85,9 @@ def _default_client() -> Any:
     if cuda.available():
         return client("cuda")
     return client("cpu")
+
+
+guards.follow()
 
 
 def is_started() -> bool:

@@ -1,4 +1,4 @@
-"""`check_grads`: derivatives of a function against finite differences."""
+"""Derivatives of a function against finite differences: those of the library, and given ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwise._src.testing.running import filled
 from shardwise._src.testing.sample import wide
 from shardwise._src.transforms.jvp import push_forward
 from shardwise._src.transforms.linearize import linearize
-from shardwise._src.types.dtypes import is_inexact
+from shardwise._src.types.dtypes import float0, is_inexact
 
 _STEPS = {8: 1e-5, 4: 2e-3, 2: 5e-2}
 _TOLERANCES = {8: 1e-5, 4: 3e-2, 2: 0.3}
@@ -24,7 +24,7 @@ _TOLERANCES = {8: 1e-5, 4: 3e-2, 2: 0.3}
 
 def check_grads(
     f: Callable, args: Sequence[Any], order: int,
-    modes: Sequence[str] = ("fwd", "rev"), atol: float | None = None,
+    modes: str | Sequence[str] = ("fwd", "rev"), atol: float | None = None,
     rtol: float | None = None, eps: float | None = None,
 ) -> None:
     """Checks the derivatives of `f` at `args` in random directions.
@@ -36,21 +36,86 @@ def check_grads(
     atol, rtol, eps: tolerances and the step; by default what the dtypes allow.
     Raises AssertionError naming the derivative that differs.
     """
+    modes = (modes,) if isinstance(modes, str) else modes
     unknown = set(modes) - {"fwd", "rev"}
     if unknown:
         raise ValueError(f"modes must be among 'fwd' and 'rev'; got {sorted(unknown)}.")
+    flat, xs, _ = _flat(f, args)
+    _checker(xs, modes, eps, atol, rtol).check(flat, xs, order, "f")
+
+
+def check_jvp(
+    f: Callable, f_jvp: Callable, args: Sequence[Any], atol: float | None = None,
+    rtol: float | None = None, eps: float = 1e-4, err_msg: str = "",
+) -> None:
+    """Checks a function that gives values and tangents against differences of `f`, a step apart.
+
+    f:     takes arrays, or trees of arrays, and returns a tree of arrays.
+    f_jvp: takes a tuple of arguments and one of tangents, and gives the pair of `f`'s value and its
+           tangent, as `partial(jvp, f)` does. Tangents of what is not inexact are of type float0.
+    atol, rtol: by default what the dtypes allow. eps: the step.
+    Raises AssertionError, beginning with `err_msg`, naming what differs.
+    """
+    flat, xs, tree = _flat(f, args)
+    checker = _checker(xs, (), eps, atol, rtol, err_msg)
+    tangents = checker.directions(xs)
+    outs, slopes = checker.differences(flat, xs, tangents)
+    given = [_no_tangent(x) if t is None else t for x, t in zip(xs, tangents, strict=True)]
+    values, moved_by = f_jvp(tree.unflatten(xs), tree.unflatten(given))
+    for i, (came, wanted) in enumerate(zip(flatten(values)[0], outs, strict=True)):
+        checker.same(np.asarray(came), wide(wanted), f"value of f_jvp, result {i}", "f's value")
+    for i, (came, out) in enumerate(zip(flatten(moved_by)[0], outs, strict=True)):
+        if is_inexact(out.dtype):
+            checker.same(np.asarray(came), slopes[i], f"tangent of f_jvp, result {i}")
+
+
+def check_vjp(
+    f: Callable, f_vjp: Callable, args: Sequence[Any], atol: float | None = None,
+    rtol: float | None = None, eps: float = 1e-4, err_msg: str = "",
+) -> None:
+    """Checks a function that gives values and pullbacks against differences of `f`, a step apart.
+
+    f_vjp: takes arguments and gives the pair of `f`'s value and a function from cotangents of it
+           to a tuple of cotangents of the arguments, as `partial(vjp, f)` does.
+    The others are as in `check_jvp`. Raises AssertionError likewise.
+    """
+    flat, xs, tree = _flat(f, args)
+    checker = _checker(xs, (), eps, atol, rtol, err_msg)
+    tangents = checker.directions(xs)
+    outs, slopes = checker.differences(flat, xs, tangents)
+    value, pull = f_vjp(*tree.unflatten(xs))
+    values, out_tree = flatten(value)
+    for i, (came, wanted) in enumerate(zip(values, outs, strict=True)):
+        checker.same(np.asarray(came), wide(wanted), f"value of f_vjp, result {i}", "f's value")
+    cts = checker.directions(outs)
+    filled_in = [_no_tangent(o) if ct is None else ct for o, ct in zip(outs, cts, strict=True)]
+    back = flatten(pull(out_tree.unflatten(filled_in)))[0]
+    left, right = checker.product(slopes, cts), checker.product(tangents, back)
+    checker.same(np.asarray(right), np.asarray(left), "cotangents of f_vjp, inner product")
+
+
+def _flat(f: Callable, args: Sequence[Any]) -> tuple[Callable[..., list[Any]], list[Any], Any]:
+    """`f` as a function of leaves, the leaves as arrays, and the tree of the arguments."""
     leaves, tree = flatten(tuple(args))
 
     def flat(*xs: Any) -> list[Any]:
         return flatten(f(*tree.unflatten(list(xs))))[0]
 
-    xs = [EAGER.array(x) for x in leaves]
+    return flat, [EAGER.array(x) for x in leaves], tree
+
+
+def _checker(
+    xs: Sequence[Any], modes: Sequence[str], eps: float | None, atol: float | None,
+    rtol: float | None, head: str = "",
+) -> _Checker:
     width = min([_width(x) for x in xs if is_inexact(x.dtype)], default=8)
     tol = _TOLERANCES[width]
-    checker = _Checker(
-        modes, eps or _STEPS[width], tol if atol is None else atol, tol if rtol is None else rtol
-    )
-    checker.check(flat, xs, order, "f")
+    tols = tol if atol is None else atol, tol if rtol is None else rtol
+    return _Checker(modes, eps or _STEPS[width], *tols, head)
+
+
+def _no_tangent(x: Any) -> np.ndarray:
+    return np.zeros(x.shape, float0)
 
 
 def _width(x: Any) -> int:
@@ -60,14 +125,17 @@ def _width(x: Any) -> int:
 
 
 class _Checker:
-    def __init__(self, modes: Sequence[str], eps: float, atol: float, rtol: float):
+    def __init__(
+        self, modes: Sequence[str], eps: float, atol: float, rtol: float, head: str = ""
+    ):
         self.modes, self.eps, self.atol, self.rtol = modes, eps, atol, rtol
+        self.head = f"{head}\n" if head else ""  # of messages
         self.rng = np.random.default_rng(0)
 
     def check(self, fun: Callable, xs: list[Any], order: int, name: str) -> None:
         if order == 0:
             return
-        tangents = [self.like(x) if is_inexact(x.dtype) else None for x in xs]
+        tangents = self.directions(xs)
         outs, slopes = self.differences(fun, xs, tangents)
         if "fwd" in self.modes:
             def forward(*args: Any) -> list[Any]:
@@ -78,7 +146,7 @@ class _Checker:
                 self.same(np.asarray(came), wanted, f"jvp of {name}, result {i}")
             self.check(forward, xs, order - 1, f"jvp of {name}")
         if "rev" in self.modes:
-            cts = [self.like(o) if is_inexact(o.dtype) else None for o in outs]
+            cts = self.directions(outs)
 
             def backward(*args: Any) -> list[Any]:
                 _, linear = linearize(fun, args)
@@ -89,6 +157,10 @@ class _Checker:
             right = self.product(tangents, backward(*xs))
             self.same(np.asarray(right), np.asarray(left), f"vjp of {name}, inner product")
             self.check(backward, xs, order - 1, f"vjp of {name}")
+
+    def directions(self, xs: Sequence[Any]) -> list[Any]:
+        """A random value like each that is inexact; None for the others."""
+        return [self.like(x) if is_inexact(x.dtype) else None for x in xs]
 
     def like(self, x: Any) -> Any:
         value = normal(self.rng, np.zeros(x.shape, x.dtype))
@@ -112,10 +184,14 @@ class _Checker:
                  if a is not None and b is not None]
         return float(sum(np.real(np.sum(a * b)) for a, b in pairs))
 
-    def same(self, came: np.ndarray, expected: np.ndarray, what: str) -> None:
+    def same(
+        self, came: np.ndarray, expected: np.ndarray, what: str,
+        other: str = "finite differences",
+    ) -> None:
         if not np.allclose(wide(came), expected, rtol=self.rtol, atol=self.atol):
+            whats = "derivatives differ" if other == "finite differences" else "it differs"
             raise AssertionError(
-                f"{what}: derivatives differ from finite differences.\n"
+                f"{self.head}{what}: {whats} from {other}.\n"
                 f"  came:     {came}\n  expected: {expected}"
             )
 

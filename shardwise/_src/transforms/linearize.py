@@ -31,6 +31,7 @@ class Linearize(Stage):
     whole: whether these are all that there is.
     """
 
+    is_apart = False
     __slots__ = ("steps", "whole")
 
     def __init__(self, parent: Interpreter, transform: str, function: str):

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.caches import exact
+from shardwise._src.base.config import enable_checks
 from shardwise._src.base.context import current
+from shardwise._src.core.checker import check_program
 from shardwise._src.core.fused import Fused
 from shardwise._src.core.infer import infer, known, type_of
 from shardwise._src.core.interpreter import Interpreter
@@ -61,6 +63,7 @@ class Stage(Interpreter):
     takes_refs: whether whoever stages passes refs through.
     """
 
+    is_apart = True
     __slots__ = ("equations", "captures", "inputs", "names", "refs", "takes_refs")
 
     def __init__(self, parent: Interpreter, transform: str, function: str):
@@ -232,7 +235,10 @@ def stage(
         if refs is not None:
             refs.extend(interpreter.refs)
     refuse_leaks(interpreter)
-    return split_captures(program, captured)
+    found = split_captures(program, captured)
+    if enable_checks.value:
+        check_program(found[0])
+    return found
 
 
 def stage_fused(

@@ -1,0 +1,80 @@
+"""Names for parts of programs, which metadata of compiled programs and profiles have.
+
+    with named_scope("attention"):
+        y = softmax(q @ k)          # op_name="jit(f)/attention/dot_general", …
+
+Names in scope go into the sites of equations (`messages.source`), which transforms keep; a program
+with any writes them into its module. They change nothing else: programs that are staged without
+any are as if there were no names.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from typing import ParamSpec, TypeVar
+
+from shardwise._src.messages import source
+from shardwise._src.messages.source import replay
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class named_scope(ContextDecorator):
+    """Names what is computed inside a `with` block, or a function that it decorates.
+
+    Names of blocks inside each other are joined: `outer/inner`. What is jitted carries them into
+    the metadata of its instructions: `jit(f)/outer/inner/sin`; reports of communication and
+    profiles show them. Around what runs eagerly they do nothing, and so does one around a call of a
+    jitted function that is not inside of another.
+
+    Args:
+      name: a text that is not empty.
+
+    Raises:
+      TypeError: if the name is no text.
+      ValueError: if it is empty.
+    """
+
+    def __init__(self, name: str):
+        if not isinstance(name, str):
+            raise TypeError(
+                f"shardwise.named_scope takes a name; got {name!r} of type {type(name).__name__}."
+            )
+        if not name:
+            raise ValueError("shardwise.named_scope takes a name; got an empty text.")
+        self.name = name
+        self._outer: list[str] = []
+
+    def _recreate_cm(self) -> named_scope:  # threads may call one decorated function
+        return named_scope(self.name)
+
+    def __enter__(self) -> None:
+        source.use_names()
+        outer = replay.scope
+        self._outer.append(outer)
+        replay.scope = f"{outer}/{self.name}" if outer else self.name
+
+    def __exit__(self, *_: object) -> None:
+        replay.scope = self._outer.pop()
+
+
+def named_call(fun: Callable[P, T], *, name: str | None = None) -> Callable[P, T]:
+    """The function with `named_scope` around each of its calls.
+
+    Args:
+      fun: any function.
+      name: of the scope; by default that of the function.
+    """
+    if name is None:
+        name = getattr(fun, "__name__", type(fun).__name__)
+    scope = named_scope(name)
+
+    @functools.wraps(fun)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        with scope._recreate_cm():
+            return fun(*args, **kwargs)
+
+    return called

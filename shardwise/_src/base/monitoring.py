@@ -1,0 +1,135 @@
+"""Events and how long things took, told to whoever listens; to nobody, it costs nothing.
+
+    register_event_duration_secs_listener(lambda event, secs, **more: print(event, secs))
+
+The library's own durations have JAX's names: of staging, lowering and compiling a function. Its
+events are the finds and misses of compiled programs on disk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+TRACE = "/jax/core/compile/jaxpr_trace_duration"
+LOWER = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+COMPILE = "/jax/core/compile/backend_compile_duration"
+DISK_ASKED = "/jax/compilation_cache/compile_requests_use_cache"
+DISK_HIT = "/jax/compilation_cache/cache_hits"
+DISK_MISS = "/jax/compilation_cache/cache_misses"
+
+Listener = Callable[..., Any]
+
+
+class _Listeners:
+    """Those of one kind. The tuple is replaced whole: others may be going through it."""
+
+    def __init__(self, register: str):
+        self.register = register
+        self.all: tuple[Listener, ...] = ()
+
+    def add(self, callback: Listener) -> None:
+        if not callable(callback):
+            raise TypeError(
+                f"shardwise.monitoring.{self.register} takes a function; got {callback!r} of type "
+                f"{type(callback).__name__}."
+            )
+        self.all = (*self.all, callback)
+
+    def remove(self, callback: Listener) -> None:
+        """Removes one registration of a listener."""
+        if callback not in self.all:
+            raise ValueError(
+                f"{callback!r} does not listen: it was never given to "
+                f"shardwise.monitoring.{self.register}, or was removed since."
+            )
+        at = self.all.index(callback)
+        self.all = (*self.all[:at], *self.all[at + 1 :])
+
+    def tell(self, event: str, *values: float, **more: str | int) -> None:
+        for callback in self.all:
+            callback(event, *values, **more)
+
+
+_events = _Listeners("register_event_listener")
+_durations = _Listeners("register_event_duration_secs_listener")
+_spans = _Listeners("register_event_time_span_listener")
+_scalars = _Listeners("register_scalar_listener")
+
+
+def record_event(event: str, **kwargs: str | int) -> None:
+    """Tells listeners of events that one happened. kwargs: what else is to be known of it."""
+    _events.tell(event, **kwargs)
+
+
+def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
+    """Tells listeners of durations how many seconds something took."""
+    _durations.tell(event, duration, **kwargs)
+
+
+def record_event_time_span(
+    event: str, start_time: float, end_time: float, **kwargs: str | int
+) -> None:
+    """Tells listeners of time spans when something began and ended, as `time.time` counts."""
+    _spans.tell(event, start_time, end_time, **kwargs)
+
+
+def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
+    """Tells listeners of scalars a number."""
+    _scalars.tell(event, value, **kwargs)
+
+
+def register_event_listener(callback: Listener) -> None:
+    """Calls `callback(event, **kwargs)` at each event from now on."""
+    _events.add(callback)
+
+
+def register_event_duration_secs_listener(callback: Listener) -> None:
+    """Calls `callback(event, seconds, **kwargs)` at each duration from now on."""
+    _durations.add(callback)
+
+
+def register_event_time_span_listener(callback: Listener) -> None:
+    """Calls `callback(event, start, end, **kwargs)` at each time span from now on."""
+    _spans.add(callback)
+
+
+def register_scalar_listener(callback: Listener) -> None:
+    """Calls `callback(event, value, **kwargs)` at each scalar from now on."""
+    _scalars.add(callback)
+
+
+def unregister_event_listener(callback: Listener) -> None:
+    """Ends `register_event_listener`. Raises ValueError for one that does not listen."""
+    _events.remove(callback)
+
+
+def unregister_event_duration_listener(callback: Listener) -> None:
+    """Ends `register_event_duration_secs_listener`. Raises ValueError as the others do."""
+    _durations.remove(callback)
+
+
+def unregister_event_time_span_listener(callback: Listener) -> None:
+    """Ends `register_event_time_span_listener`. Raises ValueError as the others do."""
+    _spans.remove(callback)
+
+
+def unregister_scalar_listener(callback: Listener) -> None:
+    """Ends `register_scalar_listener`. Raises ValueError as the others do."""
+    _scalars.remove(callback)
+
+
+def clear_event_listeners() -> None:
+    """Nobody listens to anything any more."""
+    for kind in (_events, _durations, _spans, _scalars):
+        kind.all = ()
+
+
+def took(event: str, seconds: float, name: str) -> None:
+    """Something of the library's own ended just now: `name` is the function's."""
+    if _durations.all:
+        _durations.tell(event, seconds, fun_name=name)
+    if _spans.all:
+        now = time.time()
+        _spans.tell(event, now - seconds, now, fun_name=name)

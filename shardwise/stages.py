@@ -1,0 +1,15 @@
+"""The classes of a jitted function's stages: traced, lowered, compiled."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.api.stages import ArgInfo as ArgInfo
+    from shardwise._src.api.stages import Compiled as Compiled
+    from shardwise._src.api.stages import CompilerOptions as CompilerOptions
+    from shardwise._src.api.stages import Lowered as Lowered
+    from shardwise._src.api.stages import Traced as Traced
+    from shardwise._src.api.stages import Wrapped as Wrapped
+
+lazy_names(__name__)

@@ -1,0 +1,155 @@
+"""Guards of transfers, and of arrays that Python's collector frees."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as snp
+
+X = np.arange(3, dtype=np.float32)
+
+
+def is_refused(work: Callable[[], Any], what: str) -> bool:
+    try:
+        work()
+    except sw.errors.JaxRuntimeError as error:
+        assert f"Disallowed {what} transfer" in str(error)
+        return True
+    return False
+
+
+def test_implicit_transfers_to_devices_are_refused():
+    double = sw.jit(lambda x: x * 2)
+    held = sw.device_put(X)
+    double(X)
+    with sw.transfer_guard_host_to_device("disallow"):
+        assert is_refused(lambda: double(X), "host-to-device")
+        assert is_refused(lambda: snp.asarray([1.0, 2.0]), "host-to-device")
+        placed = sw.device_put(X)  # is explicit
+        np.testing.assert_array_equal(double(placed), X * 2)
+        double(held)
+        with sw.transfer_guard_host_to_device("allow"):
+            double(X)
+        assert is_refused(lambda: double(X), "host-to-device")
+    with sw.transfer_guard("disallow_explicit"):
+        assert is_refused(lambda: sw.device_put(X), "host-to-device")
+    double(X)
+    assert sw.config.transfer_guard == sw.config.transfer_guard_device_to_host == "allow"
+
+
+def test_copies_between_devices():
+    held, other = sw.device_put(X), sw.devices()[1]
+    with sw.transfer_guard_device_to_device("disallow_explicit"):
+        assert is_refused(lambda: sw.device_put(held, other), "device-to-device")
+    with sw.transfer_guard_device_to_device("disallow"):
+        moved = sw.device_put(held, other)
+    assert moved.devices() == {other}
+
+
+def test_a_guard_is_of_one_thread_or_of_all():
+    found: list[bool] = []
+
+    def look() -> None:
+        found.append(is_refused(lambda: snp.asarray([3.0]), "host-to-device"))
+
+    def elsewhere() -> bool:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        return found.pop()
+
+    with sw.transfer_guard("disallow"):
+        assert not elsewhere()
+    sw.config.update("jax_transfer_guard", "disallow")
+    try:
+        assert sw.config.transfer_guard_host_to_device == "disallow"
+        assert elsewhere()
+        with sw.transfer_guard("allow"):
+            snp.asarray([3.0])
+    finally:
+        sw.config.update("transfer_guard", "allow")
+    assert not elsewhere()
+
+
+def test_unknown_levels():
+    with pytest.raises(ValueError) as error, sw.transfer_guard("never"):
+        pass
+    assert str(error.value) == (
+        "transfer_guard must be one of 'allow', 'log', 'disallow', 'log_explicit', "
+        "'disallow_explicit'; got 'never'"
+    )
+
+
+def test_arrays_in_cycles_are_logged():
+    code = (
+        "import gc, shardwise as sw, shardwise.numpy as snp\n"
+        "class Node: pass\n"
+        "def make():\n"
+        "    node = Node(); node.own, node.x = node, snp.ones(5) * 2\n"
+        "make(); gc.collect(); print('before', flush=True)\n"
+        "sw.config.update('jax_array_garbage_collection_guard', 'log')\n"
+        "make(); gc.collect()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0
+    assert run.stderr.count("was deleted by the Python garbage collector") == 1
+
+
+def test_guards_from_the_environment():
+    code = (
+        "import shardwise as sw, numpy as np\n"
+        "x = sw.device_put(np.ones(3))\n"
+        "try: sw.jit(lambda x: x)(np.ones(3))\n"
+        "except sw.errors.JaxRuntimeError as error: print(error)\n"
+    )
+
+
+    env = {**os.environ, "JAX_TRANSFER_GUARD": "disallow"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=env
+    )
+    assert "Disallowed host-to-device transfer" in run.stdout, run.stderr
+
+
+def test_nothing_is_traced_or_run_where_that_is_an_error():
+    def halved(x: Any) -> Any:
+        return x / 2
+
+    known = sw.jit(halved)
+    held = sw.device_put(X)
+    known(held)
+    with sw.no_tracing(True):
+        known(held)
+        with pytest.raises(RuntimeError) as error:
+            sw.jit(halved)(snp.ones(4))
+    assert str(error.value) == (
+        "jit of halved: a call for which it has to be traced, while the flag no_tracing is on. "
+        "Call it once before, with arguments of the same types."
+    )
+    with sw.no_execution(True):
+        compiled = known.lower(held).compile()
+        for run in (lambda: known(held), lambda: compiled(held)):
+            with pytest.raises(RuntimeError) as error:
+                run()
+            assert str(error.value) == (
+                "halved is to be run, while the flag no_execution is on. `eval_shape`, "
+                "`jit(f).trace` and `jit(f).lower` run nothing."
+            )
+        with pytest.raises(RuntimeError, match="the flag no_execution is on"):
+            held + held
+    np.testing.assert_array_equal(known(held), X / 2)
+
+
+def test_programs_are_checked():
+    with sw.enable_checks(True):
+        slope = sw.jit(sw.grad(lambda x: snp.where(x > 0, snp.sin(x), x @ x).sum()))(X)
+    np.testing.assert_allclose(slope, [0.0, np.cos(1) + 2, np.cos(2) + 4], rtol=1e-5)
