@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, jaxtyped
 
 
-def patches(x: Float[Array, "b h w c"]) -> Float[Array, "b n d"]:
+def patches(x: Float[Array, "b h w c"]) -> Float[Array, "b n d"]:  # noqa: F722
     return einops.rearrange(x, "b (h p) (w q) c -> b (h w) (p q c)", p=4, q=4)
 
 
