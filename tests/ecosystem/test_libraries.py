@@ -20,6 +20,7 @@ NEEDS = {
     "optax_train": ("optax",),
     "haiku_mlp": ("haiku", "optax"),
     "blackjax_nuts": ("blackjax",),
+    "numpyro_nuts": ("numpyro",),
     "einops_jaxtyping": ("einops", "jaxtyping"),
 }
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")

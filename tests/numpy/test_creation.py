@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import warnings
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import shardwise as sw
 import shardwise.numpy as snp
 from shardwise._src.core.infer import type_of
 from shardwise._src.running.eager import EAGER
@@ -242,3 +244,13 @@ def test_equality_of_arrays() -> None:
             np.asarray(jnp.isclose(a, b, equal_nan=equal_nan)),
         )
     assert snp.allclose(snp.ones(2), 1) and snp.isclose(3, 3)
+
+
+def test_named_tuples_are_sequences():
+    Pair = collections.namedtuple("Pair", ["low", "high"])
+    rows = [Pair(1, 2), Pair(3, 4)]
+    np.testing.assert_array_equal(sw.numpy.asarray(rows), [[1, 2], [3, 4]])
+    assert sw.numpy.shape(rows) == (2, 2) and sw.numpy.asarray(Pair(1.5, 2)).dtype == np.float32
+    found = sw.jit(lambda x: sw.numpy.array([Pair(1, x), Pair(3, 4)]))(5)
+    np.testing.assert_array_equal(found, [[1, 5], [3, 4]])
+    np.testing.assert_array_equal(sw.numpy.zeros(2).at[:].set(Pair(3, 4)), [3, 4])

@@ -227,7 +227,7 @@ def write(
         chosen = "fill" if mode is None else GatherScatterMode.from_any(mode).value
         interpreter = current().interpreter
         eager = interpreter.eager
-        if values.__class__ is list or values.__class__ is tuple:
+        if isinstance(values, list | tuple):
             values = np.asarray(values)
         t = type_of(x)
         _check_values(method, t, type_of(values))

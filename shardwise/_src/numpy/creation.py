@@ -350,7 +350,7 @@ _PLAIN = {bool, int, float, complex}
 
 def _collect(x: Any, leaves: list[Any], kinds: set[type]) -> None:
     for item in x:
-        if item.__class__ is list or item.__class__ is tuple:
+        if item.__class__ not in _PLAIN and isinstance(item, list | tuple):  # named ones, too
             _collect(item, leaves, kinds)
         else:
             kinds.add(item.__class__)

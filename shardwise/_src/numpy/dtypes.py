@@ -147,7 +147,7 @@ def can_cast(from_: DTypeLike | ArrayLike, to: DTypeLike, casting: Casting = "sa
 
 def shape(a: ArrayLike) -> tuple[int, ...]:
     """The sizes of an array."""
-    return asarray(a).shape if a.__class__ is list or a.__class__ is tuple else type_of(a).shape
+    return asarray(a).shape if isinstance(a, list | tuple) else type_of(a).shape
 
 
 def ndim(a: ArrayLike) -> int:
