@@ -51,6 +51,22 @@ def test_roots_in_double_precision_and_their_derivatives():
     )
 
 
+@pytest.mark.parametrize("matrix", [
+    np.arange(4).reshape(2, 2), np.float32([[0, 1], [-1, 0]]), np.diag([1j, 2, 3]), [[2.0]],
+])
+def test_characteristic_polynomials(matrix):
+    found = snp.poly(np.asarray(matrix))
+    assert found.dtype == np.complex64
+    np.testing.assert_allclose(found, np.poly(matrix), atol=1e-5)
+
+
+def test_poly_takes_vectors_and_square_matrices():
+    for shape in ((2, 3), (0, 0), (2, 2, 2)):
+        sizes = ",".join(map(str, shape))
+        fails(ValueError, "poly: takes a vector of roots or a square matrix with elements; got "
+              f"f32[{sizes}].", snp.poly, np.ones(shape, np.float32))
+
+
 @pytest.mark.parametrize("u,v", [
     ([5, 3, 1, 2], [2, 1]), ([2], [2, 1]), ([1, 2, 3], [3]), ([1j, 2, 1], [2, 1j]),
     ([1, 3, 2], [1, 1]),

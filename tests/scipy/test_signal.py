@@ -192,6 +192,16 @@ MESSAGES = [
 ]
 
 
+@pytest.mark.parametrize("name", ["convolve", "correlate", "convolve2d", "correlate2d"])
+@pytest.mark.parametrize("more", [{}, {"method": "fft"}])
+def test_precision_is_looked_at(name, more):
+    if more and name.endswith("2d"):
+        return
+    with pytest.raises(ValueError) as caught:
+        getattr(signal, name)(X, Y[:, :2], precision="great", **more)
+    assert str(caught.value).startswith(f"{name}: precision must be None, one of ")
+
+
 @pytest.mark.parametrize(("call", "message"), MESSAGES)
 def test_messages(call, message):
     with pytest.raises(ValueError) as caught:

@@ -151,8 +151,21 @@ def _poly(roots: Any) -> Any:
 
 @one_program
 def poly(seq_of_zeros: ArrayLike) -> Array:
-    """The polynomial with the given roots, and leading coefficient 1."""
-    return _poly(as_operand(seq_of_zeros))
+    """The polynomial with the given roots, and leading coefficient 1.
+
+    seq_of_zeros: (n,), or a square matrix, (n, n): its eigenvalues are the roots then, and the
+      result is complex, unlike NumPy's where these are real.
+    """
+    roots = as_operand(seq_of_zeros)
+    shape = type_of(roots).shape
+    if len(shape) == 2 and shape[0] == shape[1] > 0:
+        roots = eigvals(roots)
+    elif len(shape) > 1:
+        raise ValueError(
+            "poly: takes a vector of roots or a square matrix with elements; got "
+            f"{type_of(roots).str_short(True)}."
+        )
+    return _poly(roots)
 
 
 @fused(arrays=2)

@@ -21,6 +21,7 @@ from shardwise._src.numpy.fourier import fftn, ifftn, irfftn, rfftn
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.padding import pad
 from shardwise._src.numpy.shapes import flip, moveaxis
+from shardwise._src.ops.contract import canonical_precision
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.shape import pad as filled
@@ -156,6 +157,7 @@ def _convolved(
 ) -> Any:
     if method not in _METHODS:
         raise ValueError(f"{name}: method must be one of {_METHODS}; got {method!r}.")
+    precision = canonical_precision(precision)
     x, y = _checked(name, in1, in2, mode)
     if correlate:
         y = flip(y.conj())
@@ -207,6 +209,7 @@ def _in_two(
     name: str, in1: Any, in2: Any, mode: str, boundary: str, fillvalue: Any, precision: Any,
     correlate: bool,
 ) -> Any:
+    precision = canonical_precision(precision)
     x, y = _checked(name, in1, in2, mode)
     if x.ndim != 2:
         raise ValueError(
