@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from shardwise._src.api.jacobian import jacfwd as jacfwd
     from shardwise._src.api.jacobian import jacobian as jacobian
     from shardwise._src.api.jacobian import jacrev as jacrev
+    from shardwise._src.api.jit import disable_jit as disable_jit
     from shardwise._src.api.jit import jit as jit
     from shardwise._src.api.live import live_arrays as live_arrays
     from shardwise._src.api.making import device_put_replicated as device_put_replicated
@@ -126,7 +127,6 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import default_device as default_device
     from shardwise._src.base.config import default_matmul_precision as default_matmul_precision
     from shardwise._src.base.config import default_prng_impl as default_prng_impl
-    from shardwise._src.base.config import disable_jit as disable_jit
     from shardwise._src.base.config import enable_checks as enable_checks
     from shardwise._src.base.config import enable_custom_prng as enable_custom_prng
     from shardwise._src.base.config import enable_x64 as enable_x64

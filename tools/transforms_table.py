@@ -44,6 +44,7 @@ LINEAR_ONLY = (
     "Stands for the derivative of a `custom_vjp` function, which is only given in reverse: "
     "`transpose` is all it has."
 )
+NAMED = "A compiler may compute it otherwise: it gets its rule by `custom_jvp`."
 IN_ORDER = "Ordered: calls for the elements of a batch have no order."
 
 # Reasons, by (op, column).
@@ -54,6 +55,9 @@ REASONS: dict[tuple[str, str], str] = {
     ("igamma_grad_a", "jvp"): "A second derivative by this parameter has no closed form.",
     ("igamma_grad_a", "linearize"): "A second derivative by this parameter has no closed form.",
     ("igamma_grad_a", "transpose"): "A second derivative by this parameter has no closed form.",
+    **{("random_gamma_grad", column): "A second derivative by this parameter has no closed form."
+       for column in ("jvp", "linearize", "transpose")},
+    **{("composite", column): NAMED for column in ("jvp", "linearize", "transpose")},
     ("iota", "batch"): NO_OPERANDS,
     ("custom_vjp_linear", "jvp"): LINEAR_ONLY,
     **{("axis_index", column): NO_OPERANDS for column in ("jvp", "linearize", "transpose")},
@@ -72,7 +76,8 @@ REASONS: dict[tuple[str, str], str] = {
     **{(name, column): HOST for name in ("pure_callback", "io_callback", "ordered_io_callback")
        for column in ("jvp", "linearize", "transpose")},
     **{(name, column): DEBUGGING
-       for name in ("debug_callback", "ordered_debug_callback", "inspect_sharding", "check")
+       for name in ("debug_callback", "ordered_debug_callback", "inspect_sharding", "check",
+                    "dce_sink")
        for column in ("jvp", "linearize", "transpose")},
 }
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shardwise._src.custom.implicit import linear_solve as linear_solve_p
     from shardwise._src.lax.accuracy import AccuracyMode as AccuracyMode
     from shardwise._src.lax.accuracy import Tolerance as Tolerance
+    from shardwise._src.lax.composite import composite as composite
     from shardwise._src.lax.contraction import DotAlgorithm as DotAlgorithm
     from shardwise._src.lax.contraction import DotAlgorithmPreset as DotAlgorithmPreset
     from shardwise._src.lax.contraction import DotDimensionNumbers as DotDimensionNumbers
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from shardwise._src.lax.contraction import dot as dot
     from shardwise._src.lax.contraction import dot_general as dot_general
     from shardwise._src.lax.control import associative_scan as associative_scan
+    from shardwise._src.lax.control import dce_sink as dce_sink
     from shardwise._src.lax.control import map as map
     from shardwise._src.lax.control import optimization_barrier as optimization_barrier
     from shardwise._src.lax.convolution import ConvDimensionNumbers as ConvDimensionNumbers
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
     from shardwise._src.lax.elementwise import le as le
     from shardwise._src.lax.elementwise import log as log
     from shardwise._src.lax.elementwise import log1p as log1p
+    from shardwise._src.lax.elementwise import log2 as log2
     from shardwise._src.lax.elementwise import logistic as logistic
     from shardwise._src.lax.elementwise import lt as lt
     from shardwise._src.lax.elementwise import max as max
@@ -109,6 +112,7 @@ if TYPE_CHECKING:
     from shardwise._src.lax.elementwise import ne as ne
     from shardwise._src.lax.elementwise import neg as neg
     from shardwise._src.lax.elementwise import nextafter as nextafter
+    from shardwise._src.lax.elementwise import one_minus_square as one_minus_square
     from shardwise._src.lax.elementwise import population_count as population_count
     from shardwise._src.lax.elementwise import pow as pow
     from shardwise._src.lax.elementwise import real as real
@@ -244,6 +248,8 @@ if TYPE_CHECKING:
     from shardwise._src.lax.special import igammac as igammac
     from shardwise._src.lax.special import lgamma as lgamma
     from shardwise._src.lax.special import polygamma as polygamma
+    from shardwise._src.lax.special import polynomial as polynomial
+    from shardwise._src.lax.special import random_gamma_grad as random_gamma_grad
     from shardwise._src.lax.special import zeta as zeta
     from shardwise._src.lax.windows import reduce_window as reduce_window
     from shardwise._src.lax.windows import reduce_window_shape_tuple as reduce_window_shape_tuple
@@ -301,6 +307,7 @@ if TYPE_CHECKING:
     from shardwise._src.ops.elementwise import mul as mul_p
     from shardwise._src.ops.elementwise import neg as neg_p
     from shardwise._src.ops.elementwise import nextafter as nextafter_p
+    from shardwise._src.ops.elementwise import one_minus_square as one_minus_square_p
     from shardwise._src.ops.elementwise import pow as pow_p
     from shardwise._src.ops.elementwise import real as real_p
     from shardwise._src.ops.elementwise import rem as rem_p
@@ -370,6 +377,7 @@ if TYPE_CHECKING:
     from shardwise._src.ops.shape import slice_ as slice_p
     from shardwise._src.ops.shape import split as split_p
     from shardwise._src.ops.sharding import sharding_constraint as sharding_constraint_p
+    from shardwise._src.ops.sink import dce_sink as dce_sink_p
     from shardwise._src.ops.sort import sort as sort_p
     from shardwise._src.ops.sort import top_k as top_k_p
     from shardwise._src.ops.special import bessel_i0e as bessel_i0e_p

@@ -402,6 +402,25 @@ def test_one_colour_per_block(use_color):
     assert len(escapes) == (8 if use_color else 0)
 
 
+def test_a_map_of_colours():
+    asked = []
+
+    def grey(x):
+        asked.append(x)
+        return (x, x, x, 1.0)
+
+    console = Console(width=80, color_system="truecolor", force_terminal=True)
+    with console.capture() as captured:
+        sharding = NamedSharding(mesh(**FLAT), P("data", "model"))
+        visualize_sharding((8, 16), sharding, color_map=grey, console=console)
+    assert sorted(set(asked)) == [i / 7 for i in range(8)]
+    used = {part.split("m")[0] for part in captured.get().split("\x1b[") if "48;2;" in part}
+    levels = [round(255 * i / 7) for i in range(8)]
+    assert {u.split("48;2;")[1] for u in used} == {f"{n};{n};{n}" for n in levels}
+    inks = {int(u.rpartition(";")[2]): u.partition(";")[0] for u in used}
+    assert [inks[n] for n in levels] == ["37"] * 6 + ["30"] * 2
+
+
 @pytest.mark.parametrize("width", [20, 33, 57, 80])
 @pytest.mark.parametrize("spec", [P(), P("data"), P("model", "data"), P(("data", "model"))])
 def test_never_wider_than_the_terminal(width, spec):

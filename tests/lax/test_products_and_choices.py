@@ -74,6 +74,49 @@ def test_algorithms_of_products():
     same(lax.dot(x, x, dimension_numbers=pairs), np.einsum("bmk,bmn->bkn", x, x))
 
 
+PRESETS = lax.DotAlgorithmPreset
+
+
+@pytest.mark.parametrize("name", [
+    "F16_F16_F16", "F32_F32_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "F64_F64_F64",
+])
+def test_algorithms_on_the_cpu(name):
+    x, y = RNG.normal(size=(2, 3, 3)).astype(np.float32)
+    with sw.enable_x64("64" in name), jax.enable_x64("64" in name):
+        for preferred in (None, np.float32):
+            got = lax.dot(x, y, PRESETS[name], preferred)
+            wanted = jax.lax.dot(x, y, precision=name, preferred_element_type=preferred)
+            assert got.dtype == wanted.dtype
+            np.testing.assert_allclose(got, wanted, rtol=1e-6 if "F32" in name else 2e-3)
+
+
+def test_bfloat16_operands_are_rounded():
+    x, y = RNG.normal(size=(2, 3, 3)).astype(np.float32)
+    got = lax.dot(x, y, "BF16_BF16_F32")
+    wide = [v.astype("bfloat16").astype(np.float32) for v in (x, y)]
+    np.testing.assert_allclose(got, wide[0] @ wide[1], rtol=1e-5)
+    own = lax.DotAlgorithm("bfloat16", "bfloat16", np.float32)
+    np.testing.assert_array_equal(lax.dot(x, y, own), got)
+    slope = sw.grad(lambda x: lax.dot(x, y, "BF16_BF16_F32").sum())(x)
+    np.testing.assert_allclose(slope, np.tile(wide[1].sum(1), (3, 1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", [
+    "TF32_TF32_F32", "BF16_BF16_F32_X9", "BF16_BF16_BF16", "F16_F16_F32",
+    lax.DotAlgorithm(np.float32, np.float32, np.float32, 2, 2, 3),
+])
+def test_algorithms_that_the_cpu_has_not(algorithm):
+    x = np.ones((2, 2), np.float32)
+    with pytest.raises(ValueError) as caught:
+        lax.dot_general(x, x, (((1,), (0,)), ((), ())), algorithm)
+    shown = algorithm if isinstance(algorithm, str) else str(algorithm)
+    assert str(caught.value) == (
+        f"dot_general: the CPU has no algorithm {shown}, and would compute something else; it has "
+        "F16_F16_F16, F32_F32_F32, F64_F64_F64, BF16_BF16_F32, BF16_BF16_F32_X3 and "
+        "BF16_BF16_F32_X6. Use one of these, or a Precision."
+    )
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
 def test_upper_halves_of_products(dtype):
     info = np.iinfo(dtype)

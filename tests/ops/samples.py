@@ -56,6 +56,8 @@ UNSAMPLED: dict[str, str] = {
     )},
     "device_put": "moves its operand; tests/api/test_device_put.py",
     "to_memory": "moves its operand; tests/api/test_layouts.py",
+    "dce_sink": "has no results; tests/lax/test_composite.py",
+    "composite": "holds a program; tests/lax/test_composite.py",
     "inspect_sharding": "has no results; tests/explain",
     "checkpoint": "holds a program; tests/remat",
     "custom_vmap_call": "holds the user's functions; tests/custom",

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import scipy.special as sp
+import scipy.stats
 
 from shardwise.testing import Sample
 
@@ -110,6 +111,7 @@ ARITHMETIC = {
     "rem": [*pairs(np.fmod, WAVE, POSITIVE), flat(np.fmod, INTS, OTHER)],
     "neg": [*analytic(np.negative, WAVE), flat(np.negative, INTS), flat(np.negative, UNSIGNED)],
     "square": [*analytic(np.square, WAVE), flat(np.square, INTS)],
+    "one_minus_square": [*analytic(lambda x: 1 - x * x, WAVE), flat(lambda x: 1 - x * x, INTS)],
     "integer_pow": [
         *[Sample((POSITIVE,), {"y": y}, lambda x, y=y: x**y, placed=y == 3)
           for y in (3, 2, 1, -1, -2, 7)],
@@ -180,6 +182,7 @@ ELEMENTARY = {
     "complex": [Sample((WAVE, POSITIVE), reference=lambda x, y: x + 1j * y),
                 Sample((np.float32(2), POSITIVE), reference=lambda x, y: x + 1j * y)],
     "stop_gradient": [Sample((WAVE,), reference=lambda x: x, order=0, why="zero by definition")],
+    "todense": analytic(lambda x: x, WAVE),
     "copy": [*analytic(lambda x: x, WAVE), flat(lambda x: x, INTS)],
     "name": [Sample((WAVE,), {"name": "wave"}, lambda x, **p: x)],
 }
@@ -188,6 +191,10 @@ ORDERS = np.float32([1, 2, 3, 1, 2, 3, 1, 2]).reshape(SHAPE)
 def slope_of_gammainc(a: np.ndarray, x: np.ndarray) -> np.ndarray:
     a, x, h = a.astype(float), x.astype(float), 1e-5
     return (sp.gammainc(a + h, x) - sp.gammainc(a - h, x)) / (2 * h)
+
+
+def slope_of_quantiles(a: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return -slope_of_gammainc(a, x) / scipy.stats.gamma(a.astype(float)).pdf(x)
 
 
 NO_ORDER = "no derivative with respect to the order"
@@ -216,6 +223,10 @@ SPECIAL_FUNCTIONS = {
     "gcd": [Sample((INTS, OTHER), reference=np.gcd, communicates=True, why=LOOP)],
     "igamma_grad_a": [
         Sample((POSITIVE, between(0.4, 4.4)), reference=slope_of_gammainc, order=0, why=LOOP,
+               tolerance=1e-4, communicates=True, heavy=True)
+    ],
+    "random_gamma_grad": [
+        Sample((POSITIVE, between(0.4, 4.4)), reference=slope_of_quantiles, order=0, why=LOOP,
                tolerance=1e-4, communicates=True, heavy=True)
     ],
     "bessel_i0e": real(sp.i0e, between(-9.3, 10.7)),

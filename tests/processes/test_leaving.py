@@ -1,5 +1,7 @@
 """Processes that end while others still need what they have sent."""
 
+import re
+
 import pytest
 
 from shardwise.testing import run_processes
@@ -33,9 +35,17 @@ PAUSED = """
 
 
 def test_one_ends_when_the_others_have_what_it_sent():
-    results = run_processes(PAUSED, 2, devices=2, args=["paused"], timeout=60)
+    results = run_processes(PAUSED, 2, devices=2, args=["paused"], timeout=60, patience=1)
     (_, ended), (resumed, _) = [map(float, r.out.split()[-2:]) for r in results]
     assert resumed < ended
+    said = re.sub(r"host \S+, pid \d+", "host H, pid N", results[0].err.strip())
+    said = re.sub(r"\S*program\.py:\d+", "program.py:L", re.sub(r"for \d s", "for N s", said))
+    assert said == (
+        "shardwise: process 0 is to end, and has waited for N s until others have the results of "
+        "what they launched with it: process 1 (host H, pid N) is at program.py:L (<module>). It "
+        "waits for at most 300 s in all (`shutdown_timeout_seconds`)."
+    )
+    assert not results[1].err
 
 
 def test_it_waits_for_nobody_who_is_lost():

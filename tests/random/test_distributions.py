@@ -269,6 +269,59 @@ def test_values_and_distribution(name, params, wanted):
     assert scipy.stats.kstest(got.astype(np.float64), wanted.cdf).pvalue > 0.01
 
 
+# -- without loops --
+
+APPROXIMATE = [  # of jax 0.12, which older ones have not
+    ("gamma", (F32([0.1, 1, 3, 50, 1e4]),), None,
+     [0.3773120045661926, 0.26290351152420044, 2.5986058712005615, 41.77281188964844,
+      10020.220703125]),
+    ("loggamma", (F32([1e-4, 0.5, 2]),), None,
+     [-265.0395202636719, -1.6334116458892822, 0.10797274112701416]),
+    ("beta", (2.0, 3.0), (3,), [0.6277937293052673, 0.29586732387542725, 0.7436784505844116]),
+    ("chisquare", (2.5,), (3,), [1.269019603729248, 1.4905734062194824, 1.2238714694976807]),
+    ("poisson", (F32([0, 0.5, 3, 6.9, 7, 20, 1e3, 1e6]),), None,
+     [0, 2, 4, 13, 5, 21, 961, 999698]),
+    ("poisson", (5.0,), (6,), [2, 9, 6, 10, 4, 5]),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "shape", "wanted"), APPROXIMATE)
+def test_approximate_numbers(name, params, shape, wanted):
+    got = getattr(random, name)(random.key(3), *params, shape, method="approximate")
+    np.testing.assert_allclose(got, np.asarray(wanted, got.dtype), rtol=3e-6)
+
+
+def test_approximate_distributions():
+    for a in (0.2, 2.5, 60.0):
+        drawn = random.gamma(random.key(1), a, (20000,), method="approximate")
+        assert scipy.stats.kstest(np.asarray(drawn, float), scipy.stats.gamma(a).cdf).pvalue > 0.01
+    for mean in (0.7, 6.5, 7.5, 300.0):
+        drawn = np.asarray(random.poisson(random.key(2), mean, (20000,), method="approximate"))
+        values, seen = np.unique(drawn, return_counts=True)
+        expected = scipy.stats.poisson(mean).pmf(values) * 20000
+        often = expected > 20
+        chi2 = ((seen[often] - expected[often]) ** 2 / expected[often]).sum()
+        assert scipy.stats.chi2(often.sum()).sf(chi2) > 0.01
+
+
+def test_approximate_numbers_in_other_forms():
+    key = random.key(3)
+    half = random.gamma(key, 2.0, (3,), "float16", method="approximate")
+    assert np.asarray(half).tolist() == [0.95556640625, 1.2607421875, 1.1142578125]
+    slope = grad(lambda a: random.gamma(key, a, method="approximate"))(2.0)
+    assert slope == pytest.approx(0.43461379408836365, rel=1e-5)
+    with enable_x64(True):
+        large = random.poisson(key, 1e12, (3,), method="approximate")
+        assert large.dtype == np.int64 and (abs(np.asarray(large) - 1e12) < 1e7).all()
+    for name, params in (("gamma", (2.0,)), ("loggamma", (2.0,)), ("beta", (2.0, 3.0)),
+                         ("chisquare", (2.0,)), ("poisson", (2.0,))):
+        with pytest.raises(ValueError) as caught:
+            getattr(random, name)(key, *params, method="fast")
+        assert str(caught.value) == (
+            f"{name}: method must be 'exact' or 'approximate'; got 'fast'."
+        )
+
+
 COUNTS = [
     ("poisson", (3.0,), scipy.stats.poisson(3)),
     ("poisson", (40.0,), scipy.stats.poisson(40)),

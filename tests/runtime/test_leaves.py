@@ -16,6 +16,18 @@ def test_one_ends_when_all_others_have_settled():
     assert not leaves.waiting
 
 
+def test_who_waits_for_long_is_named_once():
+    leaves = Leaves()
+    leaves.begin(0, {"0,1,2": 5}, 100.0)
+    leaves.begin(3, {"2,3": 5}, 108.0)
+    list(leaves.questions([1, 2]))
+    leaves.answer(1, 1)
+    assert not list(leaves.late([1, 2], 110.0, 10.0))
+    assert list(leaves.late([1, 2], 111.0, 10.0)) == [(0, 11.0, [2])]
+    assert not list(leaves.late([1, 2], 112.0, 10.0))
+    assert list(leaves.late([1, 2], 119.0, 10.0)) == [(3, 11.0, [1, 2])]
+
+
 def test_who_is_gone_is_not_waited_for():
     leaves = Leaves()
     leaves.begin(0, {"0,1,2": 5})

@@ -73,7 +73,9 @@ def test_trapezoid():
 
 MESSAGES = [
     (lambda: ndimage.map_coordinates(IMAGE, PLACES, 3), NotImplementedError,
-     "map_coordinates: order must be 0 or 1; got 3."),
+     "map_coordinates: order must be 0 or 1; got 3. Splines of a regular grid are "
+     "`shardwise.image.scale_and_translate(method='cubic')`; those of SciPy run on the host, by "
+     "`shardwise.pure_callback`."),
     (lambda: ndimage.map_coordinates(IMAGE, PLACES, 1, "far"), ValueError,
      "map_coordinates: mode must be one of ['constant', 'nearest', 'wrap', 'mirror', 'reflect', "
      "'grid-constant', 'grid-wrap', 'grid-mirror']; got 'far'."),

@@ -327,8 +327,8 @@ def test_sparsify():
     with pytest.raises(NotImplementedError) as error:
         sparse.sparsify(jnp.cos)(m)
     assert str(error.value) == (
-        "sparsify: [cos] of a sparse array is not implemented, as its result would be dense, or it "
-        "is a loop or a branch. Use `shardwise.experimental.sparse.todense` if that is meant."
+        "sparsify: [cos] of a sparse array is not implemented, as its result would be dense. Use "
+        "`shardwise.experimental.sparse.todense` if that is meant."
     )
 
 

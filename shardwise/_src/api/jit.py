@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import WRAPPER_ASSIGNMENTS
 from operator import attrgetter
 from types import FunctionType
@@ -21,7 +22,8 @@ from shardwise._src.api.trivial import apart, places
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact
-from shardwise._src.base.config import disable_jit, explain_cache_misses
+from shardwise._src.base.config import disable_jit as _disabled
+from shardwise._src.base.config import explain_cache_misses
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.warn import warn
 from shardwise._src.control.call import call as bind_call
@@ -42,6 +44,14 @@ from shardwise._src.types.sharding import SingleDeviceSharding
 _attributes = attrgetter(*WRAPPER_ASSIGNMENTS)
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
+    """In a `with` block, jitted functions, loops and branches run op by op, for debugging.
+
+    disable: False lets them be compiled again inside of such a block.
+    """
+    return _disabled(disable)
 
 
 class _Inputs(NamedTuple):
@@ -133,7 +143,7 @@ class Jitted(Generic[P, R]):
     def _call(self, ctx: Any, args: tuple, kwargs: dict, flat: Any) -> Any:
         """flat: leaves and tree of the arguments, where they are known."""
         eager, static, named = ctx.interpreter is EAGER, None, tuple(kwargs)
-        if disable_jit.value or (self._options.inline and not eager):
+        if _disabled.value or (self._options.inline and not eager):
             return self._fun(*args, **kwargs)
         if self._options.has_static:
             static, args, kwargs = self._function.split(args, kwargs)

@@ -492,7 +492,7 @@ class Watch:
         """Says good-bye, if it did not say already that it fails.
 
         Waits until the others have what they launched with this process, for at most `patience`
-        seconds.
+        seconds. What takes long is reported by the coordinator.
 
         Ends the process if its last launches were not those of the others, or, `unfinished`, if one
         that nobody waited for has failed.
@@ -502,8 +502,11 @@ class Watch:
             line = user_line(self._main) or (describe(self._site) if self._site else "")
             self._leaving = True
             self._beat(time.monotonic())  # with the last launches
-            self._channel.send({"op": "leave", "how": "finished", "text": "", "line": line})
-            end = time.monotonic() + max(DISMISSED_WITHIN, patience)
+            limit = max(DISMISSED_WITHIN, patience)
+            self._channel.send(
+                {"op": "leave", "how": "finished", "text": "", "line": line, "limit": limit}
+            )
+            end = time.monotonic() + limit
             while not self._dismissed.wait(2 * BEAT) and time.monotonic() < end:
                 if len(self.failures) > before:
                     break

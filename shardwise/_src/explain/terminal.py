@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,7 @@ MAX_PANELS = 8  # pictures for one array
 MAX_LISTED = 64  # rows of the table of blocks
 MAX_LINES = 4  # of text in a box, to show its size
 NARROWEST = 6  # inside a box
+ColorMap = Callable[[float], Sequence[float]]
 
 
 # ---- boxes ---------------------------------------------------------------------------------------
@@ -67,6 +68,7 @@ class Grid:
 
     least: the least width inside a box; most: the columns of the terminal;
     scale: how many times wider and higher boxes are than they need to be.
+    colors: by the devices of a box, instead of those of its first device.
     """
 
     panel: Panel
@@ -74,6 +76,7 @@ class Grid:
     most: int
     scale: float = 1.0
     use_color: bool = True
+    colors: Mapping[Any, str] | None = None
 
     @property
     def margin(self) -> int:
@@ -142,7 +145,7 @@ class Grid:
     def _style(self, cell: Cell | None) -> str:
         if not self.use_color or cell is None or cell.is_empty:
             return ""
-        return _style(cell.devices)
+        return _style(cell.devices, self.colors)
 
 
 def _ratios(lines: Sequence[Line]) -> list[float]:
@@ -155,8 +158,22 @@ def _pairs(xs: Sequence[Any], ys: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     return zip(xs, ys, strict=True)
 
 
-def _style(devices: Sequence[Any]) -> str:
-    return f"white on {device_color(devices[0])}" if devices else ""
+def _style(devices: Sequence[Any], colors: Mapping[Any, str] | None = None) -> str:
+    if not devices:
+        return ""
+    return colors[tuple(devices)] if colors else f"white on {device_color(devices[0])}"
+
+
+def _styles(cut: Blocks, color_map: ColorMap) -> dict[Any, str]:
+    """The style of each set of devices: colours of the map, far from each other for neighbours."""
+    groups = list(dict.fromkeys(cut.holders[place] for place in sorted(cut.holders)))
+    count, styles = len(groups), {}
+    step = next(s for s in range(count // 2 + 1, count + 2) if math.gcd(s, count) == 1)
+    for i, group in enumerate(groups):
+        r, g, b = (round(255 * c) for c in color_map(i * step % count / max(count - 1, 1))[:3])
+        ink = "black" if 0.299 * r + 0.587 * g + 0.114 * b > 186 else "white"
+        styles[group] = f"{ink} on #{r:02x}{g:02x}{b:02x}"
+    return styles
 
 
 def _box_text(cell: Cell | None) -> str:
@@ -209,6 +226,7 @@ class ShardingPicture:
         scale: how many times wider and higher boxes are than they need to be.
         min_width: the least width of a box.
         max_width: the most columns to use; the console's width if None.
+        color_map: the colours, see `visualize_sharding`.
     """
 
     shape: tuple[int, ...]
@@ -217,6 +235,7 @@ class ShardingPicture:
     min_width: int = 9
     max_width: int | None = None
     scale: float = 1.0
+    color_map: ColorMap | None = None
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -238,10 +257,13 @@ class ShardingPicture:
         """The picture, or nothing where it would not fit."""
         picture = sharding_picture(cut, limits)
         grids = [
-            Grid(panel, self.min_width - 2, most, self.scale, self.use_color)
+            Grid(panel, self.min_width - 2, most, self.scale, self.use_color, self._colors(cut))
             for panel in picture.panels
         ]
         return list(_laid_out(picture, grids)) if all(grid.fits() for grid in grids) else []
+
+    def _colors(self, cut: Blocks) -> Mapping[Any, str] | None:
+        return None if self.color_map is None else _styles(cut, self.color_map)
 
     def _elided(self, cut: Blocks, most: int) -> list[RenderableType]:
         """The picture with as many columns as fit, and the middle left out."""
@@ -253,10 +275,10 @@ class ShardingPicture:
 
     def _table(self, cut: Blocks) -> Table:
         """A row per block, for arrays with too many blocks or split dimensions to draw."""
-        table = Table("block", "devices")
+        table, colors = Table("block", "devices"), self._colors(cut)
         for place in sorted(cut.holders)[:MAX_LISTED]:
             devices = cut.holders[place]
-            style = _style(devices) if self.use_color else ""
+            style = _style(devices, colors) if self.use_color else ""
             table.add_row(Text(block_text(cut.block(place))), Text(devices_text(devices), style))
         if len(cut.holders) > MAX_LISTED:
             table.add_row(f"… {len(cut.holders) - MAX_LISTED:,} more blocks", "")
@@ -271,6 +293,7 @@ def visualize_sharding(
     scale: float = 1.0,
     min_width: int = 9,
     max_width: int | None = None,
+    color_map: ColorMap | None = None,
     console: Console | None = None,
 ) -> None:
     """Prints which devices hold which block of an array of this shape.
@@ -282,9 +305,13 @@ def visualize_sharding(
         scale: how many times wider and higher boxes are than they need to be.
         min_width: the least width of a box.
         max_width: the most columns to use; the terminal's width if None.
+        color_map: gives the red, green and blue (from 0 to 1) of a number from 0 to 1, as the maps
+            of matplotlib do (`matplotlib.colormaps["tab20b"]`); the library's own if None.
         console: where to print; a new console on standard output if None.
     """
-    picture = ShardingPicture(tuple(shape), sharding, use_color, min_width, max_width, scale)
+    picture = ShardingPicture(
+        tuple(shape), sharding, use_color, min_width, max_width, scale, color_map
+    )
     (console or Console()).print(picture)
 
 

@@ -28,7 +28,9 @@ def dot_general(
 
     Args:
       dimension_numbers: ((contracted of lhs, of rhs), (batch of lhs, of rhs)).
-      precision: on devices that have several; a `Precision`, its name, or a pair for lhs and rhs.
+      precision: on devices that have several; a `Precision`, its name, or a pair for lhs and rhs;
+        or a `DotAlgorithmPreset` or `DotAlgorithm`: then operands and sums are of its dtypes. The
+        CPU computes those of one dtype, and BF16_BF16_F32, and X3 and X6 of it in float32.
       preferred_element_type: the dtype of the sums and of the result.
       out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
 
@@ -37,6 +39,7 @@ def dot_general(
 
     Raises:
       TypeError: if the dimensions of a pair differ in size.
+      ValueError: for an algorithm that the CPU has not.
     """
     (left, right), (left_batch, right_batch) = dimension_numbers
     numbers = (sizes(left), sizes(right)), (sizes(left_batch), sizes(right_batch))

@@ -1,4 +1,4 @@
-"""Other control flow: `map`, `associative_scan`; and `optimization_barrier`."""
+"""Other control flow: `map`, `associative_scan`; and `optimization_barrier`, `dce_sink`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from shardwise._src.messages.trees import path_in, paths_in, tree_difference
 from shardwise._src.ops.barrier import optimization_barrier as _barrier
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import canonical_axis, concatenate, rev, slice_in_dim
+from shardwise._src.ops.sink import dce_sink as _sink
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import T, X, Y
 from shardwise._src.types.array_type import ArrayType
@@ -44,6 +45,27 @@ def optimization_barrier(operand: T) -> T:
     leaves, tree = flatten(operand)
     values = [leaf(x, "optimization_barrier", "operand", tree, i) for i, x in enumerate(leaves)]
     return tree.unflatten(_barrier(*values) if values else [])
+
+
+def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
+    """Keeps values in a program though nothing uses them; eagerly it does nothing.
+
+        def f(x):
+            dce_sink(check(x))  # `make_program`, `grad` and `vmap` keep the call
+            return x
+
+    Args:
+      val: a pytree of arrays.
+      prevent_mlir_dce: whether the compiler keeps them, too. It removes what only a program keeps.
+        Over several devices only code of `shard_map` can ask for that.
+
+    Raises:
+      TypeError: if a leaf is no array.
+    """
+    leaves, tree = flatten(val)
+    for i, x in enumerate(leaves):
+        value = leaf(x, "dce_sink", "val", tree, i)
+        _sink(value, prevent_mlir_dce=bool(prevent_mlir_dce))
 
 
 @hides_frames

@@ -8,6 +8,7 @@ shape, and a Python scalar takes the dtype of the other if it is of its kind. Th
 from __future__ import annotations
 
 import enum
+import math
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ def abs(x: ArrayLike) -> Array:
 def square(x: ArrayLike) -> Array:
     """x * x."""
     return ew.square(x)
+
+
+def one_minus_square(x: ArrayLike) -> Array:
+    """1 - x * x, exact near 1 and -1, whose derivative is exact near 0."""
+    return ew.one_minus_square(x)
 
 
 def add(x: ArrayLike, y: ArrayLike) -> Array:
@@ -165,6 +171,19 @@ def log(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     if accuracy is not None:
         check_accuracy(accuracy, "log")
     return ew.log(x)
+
+
+def log2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Logarithm to base 2."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "log2")
+    return _log2(x)
+
+
+@fused(arrays=1)
+def _log2(x: Any) -> Any:
+    out = ew.log(x)
+    return ew.div(out, lit(math.log(2), out))
 
 
 def log1p(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:

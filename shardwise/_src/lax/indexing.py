@@ -13,6 +13,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.lax.shapes import index_in_dim
 from shardwise._src.messages.tracebacks import pass_on
+from shardwise._src.messages.words import brief
 from shardwise._src.numpy.binary import remainder
 from shardwise._src.numpy.convert import cast, strong
 from shardwise._src.ops import index, shape
@@ -27,14 +28,21 @@ from shardwise._src.types.annotations import Array, ArrayLike
 # -- windows at dynamic places: moved inside where they reach over the edge --
 
 
-def _starts(operand: Any, starts: Any) -> list[Any]:
-    """One start per dimension, of one dtype; negative ones count from the end."""
+def _starts(operand: Any, starts: Any, negative: bool | Sequence[bool]) -> list[Any]:
+    """One start per dimension, of one dtype; negative ones count from the end where they may."""
+    shape = type_of(operand).shape
+    wrap = list(negative) if isinstance(negative, tuple | list) else [bool(negative)] * len(shape)
+    if len(wrap) != len(shape):
+        raise ValueError(
+            "allow_negative_indices must be a bool, or one for each dimension of the operand, "
+            f"which is {type_of(operand).str_short(True)}; got {brief(negative)}."
+        )
     if not isinstance(starts, tuple | list):
         starts = [index_in_dim(starts, i, 0, False) for i in range(type_of(starts).shape[0])]
     placed = [s for s in starts if is_array(s)]
     dtype = type_of(placed[0]).dtype if placed else np.dtype(np.int32)
-    rows = zip(starts, type_of(operand).shape, strict=False)
-    return [_from_front(cast(s, dtype), n) for s, n in rows]
+    rows = zip(starts, shape, wrap, strict=False)
+    return [_from_front(cast(s, dtype), n) if w else cast(s, dtype) for s, n, w in rows]
 
 
 def _from_front(start: Any, size: int) -> Any:
@@ -44,7 +52,8 @@ def _from_front(start: Any, size: int) -> Any:
 
 
 def dynamic_slice(
-    operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike], slice_sizes: Sequence[int]
+    operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike], slice_sizes: Sequence[int],
+    *, allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
     """A window of the operand.
 
@@ -52,9 +61,11 @@ def dynamic_slice(
       start_indices: the window's place, an integer for each dimension (a sequence or an array).
         Negative ones count from the end; a window that reaches over the edge is moved inside.
       slice_sizes: the window's shape.
+      allow_negative_indices: whether negative places count from the end, for all dimensions or
+        each; else they are before the start, and the window is moved inside.
     """
     try:
-        starts = _starts(operand, start_indices)
+        starts = _starts(operand, start_indices, allow_negative_indices)
         return index.dynamic_slice(operand, *starts, slice_sizes=sizes(slice_sizes))
     except Exception as error:
         pass_on(error)
@@ -62,51 +73,62 @@ def dynamic_slice(
 
 
 def dynamic_slice_in_dim(
-    operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0
+    operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0, *,
+    allow_negative_indices: bool = True,
 ) -> Array:
-    """A window along one dimension; all of the others."""
+    """A window along one dimension; all of the others. Places as for `dynamic_slice`."""
     old = list(type_of(operand).shape)
     axis = axis_of(axis, len(old))
     starts: list[Any] = [0] * len(old)
     starts[axis], old[axis] = start_index, int(slice_size)
-    return dynamic_slice(operand, starts, old)
+    return dynamic_slice(operand, starts, old, allow_negative_indices=allow_negative_indices)
 
 
 def dynamic_index_in_dim(
-    operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True
+    operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True, *,
+    allow_negative_indices: bool = True,
 ) -> Array:
     """The element at one index of a dimension, which is kept with size 1 or removed."""
-    part = dynamic_slice_in_dim(operand, index, 1, axis)
+    part = dynamic_slice_in_dim(
+        operand, index, 1, axis, allow_negative_indices=allow_negative_indices
+    )
     return part if keepdims else shape.squeeze(part, (axis_of(axis, type_of(part).ndim),))
 
 
 def dynamic_update_slice(
-    operand: ArrayLike, update: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike]
+    operand: ArrayLike, update: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike], *,
+    allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
     """The operand with a window replaced; places as for `dynamic_slice`."""
-    starts = _starts(operand, start_indices)
+    starts = _starts(operand, start_indices, allow_negative_indices)
     return strong(index.dynamic_update_slice(operand, update, *starts))
 
 
 def dynamic_update_slice_in_dim(
-    operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int
+    operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int, *,
+    allow_negative_indices: bool = True,
 ) -> Array:
     """The operand with a window along one dimension replaced."""
     ndim = type_of(operand).ndim
     starts: list[Any] = [0] * ndim
     starts[axis_of(axis, ndim)] = start_index
-    return dynamic_update_slice(operand, update, starts)
+    return dynamic_update_slice(
+        operand, update, starts, allow_negative_indices=allow_negative_indices
+    )
 
 
 def dynamic_update_index_in_dim(
-    operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int
+    operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int, *,
+    allow_negative_indices: bool = True,
 ) -> Array:
     """The operand with the element at one index of a dimension replaced."""
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)
     if type_of(update).ndim != ndim:
         update = shape.expand_dims(update, (axis,))
-    return dynamic_update_slice_in_dim(operand, update, index, axis)
+    return dynamic_update_slice_in_dim(
+        operand, update, index, axis, allow_negative_indices=allow_negative_indices
+    )
 
 
 # -- many windows at once --

@@ -143,21 +143,31 @@ def _extreme(who: str, reduce: Op, x: Any, axis_name: Any, groups: Groups) -> An
 
 def all_gather(
     x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None,
-    axis: int = 0, tiled: bool = False,
+    axis: int = 0, tiled: bool = False, to: str = "varying",
 ) -> T:
     """All values along named axes, in their order.
 
     Args:
       axis: where the new dimension goes, in the result.
       tiled: the values are concatenated along the dimension `axis` that they have, instead.
+      to: what types say of the result inside of `shard_map`: "varying", or "invarying" (the same
+        along the axes, as `all_gather_invariant` gives it; there are no groups then).
 
     Returns:
       f32[…, n, …] for n values f32[…, …]; the same for all.
 
     Raises:
-      ValueError: if there is no such dimension, or the groups are of different sizes.
+      ValueError: if there is no such dimension, the groups are of different sizes, or `to` is
+        something else.
     """
-    return _gathered("all_gather", x, axis_name, axis, tiled, axis_index_groups)
+    if to not in ("varying", "invarying") or (to == "invarying" and axis_index_groups is not None):
+        raise ValueError(
+            "all_gather: to must be 'varying', or without axis_index_groups 'invarying'; got "
+            f"{to!r}. Types do not say that a cotangent is yet to be summed along an axis "
+            "('reduced'): `shardwise.grad` takes such sums where they are needed."
+        )
+    invariant = to == "invarying"
+    return _gathered("all_gather", x, axis_name, axis, tiled, axis_index_groups, invariant)
 
 
 def all_gather_invariant(

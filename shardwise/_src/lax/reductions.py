@@ -168,8 +168,13 @@ def sort_key_val(
     return keys, values
 
 
-def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
-    """(the k largest along `axis` in decreasing order, their places)."""
+def top_k(
+    operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True
+) -> tuple[Array, Array]:
+    """(the k largest along `axis` in decreasing order, their places).
+
+    is_stable: whether equal elements keep their order. They do so in any case.
+    """
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)
     k = whole(k, "top_k: k")

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.control.scan_api import scan
+from shardwise._src.core.fused import fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.lax.accuracy import Accuracy as Accuracy
+from shardwise._src.lax.accuracy import check_accuracy
+from shardwise._src.numpy.binary import add, multiply
+from shardwise._src.numpy.convert import broadcast_to, cast, constant, whole
+from shardwise._src.numpy.joining import stack
 from shardwise._src.ops import incomplete, special
-from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
+from shardwise._src.types.array_type import in_row
+from shardwise._src.types.dtypes import canonicalize
 
 
 def erf(x: ArrayLike) -> Array:
@@ -11,8 +26,10 @@ def erf(x: ArrayLike) -> Array:
     return special.erf(x)
 
 
-def erfc(x: ArrayLike) -> Array:
+def erfc(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
     """1 - erf(x), exact where it is small."""
+    if accuracy is not None:
+        check_accuracy(accuracy, "erfc")
     return special.erfc(x)
 
 
@@ -64,6 +81,73 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
     """Derivative of `igamma` with respect to a."""
     return incomplete.igamma_grad_a(a, x)
+
+
+def random_gamma_grad(a: ArrayLike, x: ArrayLike, *, dtype: DTypeLike | None = None) -> Array:
+    """Derivative in a of samples x of the gamma distribution with shape parameter a and scale 1.
+
+    It is that of the quantile which the sample is, 0 for x = 0, and NaN where x or a is no number,
+    x is negative or a not positive.
+
+    dtype: that of a and x; another one is refused.
+    """
+    own = type_of(a).dtype
+    if dtype is not None and canonicalize(dtype) != own:
+        raise TypeError(
+            f"random_gamma_grad: dtype must be that of a and x, which is {own}; got "
+            f"{canonicalize(dtype)}. Convert them with `shardwise.lax.convert_element_type`."
+        )
+    return _random_gamma_grad(a, x)
+
+
+@fused(arrays=2)
+def _random_gamma_grad(a: ArrayLike, x: ArrayLike) -> Array:
+    return incomplete.random_gamma_grad(a, x)
+
+
+def polynomial(
+    x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None = None
+) -> Array:
+    """coeffs[0] + coeffs[1] x + coeffs[2] x² + …, by Horner's rule.
+
+    Args:
+      x: numbers.
+      coeffs: scalars, or arrays with the dimensions of `x`, each of the same size or 1; they are
+        converted to the dtype of `x`. Without any, the result is 0.
+      unroll: up to how many terms are written out; more are a loop over them. By default 8.
+
+    Returns:
+      An array of the dtype of `x`, in the shape to which all broadcast.
+
+    Raises:
+      TypeError: if an array has another number of dimensions than `x`.
+    """
+    t, rest = type_of(x), [type_of(c) for c in coeffs]
+    ranks = {u.ndim for u in (t, *rest) if u.ndim}
+    if len(ranks) > 1:
+        raise TypeError(
+            "polynomial: x and the coefficients must be scalars or have the same number of "
+            f"dimensions; got {in_row((t, *rest))}. Reshape them, or use "
+            "`shardwise.numpy.polyval`, which broadcasts."
+        )
+    limit = 8 if unroll is None else whole(unroll, "polynomial: unroll")
+    return _polynomial(x, *coeffs, limit=limit)
+
+
+@fused
+def _polynomial(x: Any, *coeffs: Any, limit: int) -> Any:
+    t = type_of(x)
+    if not coeffs:
+        return multiply(x, constant(0, x))
+    shape = np.broadcast_shapes(t.shape, *[type_of(c).shape for c in coeffs])
+    own = [cast(c, t.dtype, t.weak_type and type_of(c).weak_type) for c in coeffs]
+    out = broadcast_to(own[-1], shape)
+    if len(own) <= max(limit, 1):
+        for c in reversed(own[:-1]):
+            out = add(multiply(out, x), c)
+        return out
+    rows = [broadcast_to(c, shape) for c in reversed(own[:-1])]
+    return scan(lambda out, c: (add(multiply(out, x), c), None), out, stack(rows))[0]
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:

@@ -9,7 +9,6 @@ A rule gets SSA names (`%3`) and types, and adds lines:
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,6 +31,7 @@ from shardwise._src.lowering.manual import Manual, ManualAxes
 from shardwise._src.lowering.text import (
     constant_text,
     literal_text,
+    quoted,
     return_text,
     symbol_text,
     tensor_text,
@@ -129,10 +129,10 @@ class Emitter(Manual, Instructions, Kernels):
         self._equation(eqn, env)
         self.scope = outer
         file, line, function = line_of(eqn.site) if self._located else ("", 0, "")
-        place = f"({_quoted(file)}:{line}:0)" if eqn.site is not None and self._located else ""
+        place = f"({quoted(file)}:{line}:0)" if eqn.site is not None and self._located else ""
         if not (name or place):
             return
-        note = f" loc({_quoted(name or function or 'module')}{place})"
+        note = f" loc({quoted(name or function or 'module')}{place})"
         for i in range(begin, len(self.lines)):
             if " loc(" not in self.lines[i].rpartition("\n")[2]:
                 self.lines[i] += note
@@ -213,6 +213,21 @@ class Emitter(Manual, Instructions, Kernels):
 
     def call(self, program: Program, *names: str) -> list[str]:
         """Calls a held program as a function of its own, which is written once."""
+        return self._called(program, names, lambda symbol, xs: f"func.call @{symbol}({xs})")
+
+    def composite(
+        self, program: Program, names: Sequence[str], *, name: str, version: int, attributes: str
+    ) -> list[str]:
+        """An operation of this name, whose decomposition is the program."""
+        return self._called(program, names, lambda symbol, xs: (
+            f"stablehlo.composite {quoted(name)} {xs} {{composite_attributes = {attributes}, "
+            f"decomposition = @{symbol}, version = {version} : i32}}"
+        ))
+
+    def _called(
+        self, program: Program, names: Sequence[str], form: Callable[[str, str], str]
+    ) -> list[str]:
+        """form: `(symbol, operands) → the instruction`, without its types."""
         if any_constants(program) or (self.devices > 1 and not self._can_be_apart(program)):
             return self.inline(program, *names)
         symbol = self._symbols.get(program)
@@ -221,10 +236,8 @@ class Emitter(Manual, Instructions, Kernels):
             self.functions.append(self.function(symbol, program))
         ins = ", ".join(tensor_text(t) for t in program.in_types)
         outs = ", ".join(tensor_text(t) for t in program.out_types)
-        return self.lets(
-            f"func.call @{symbol}({', '.join(names)}) : ({ins}) -> ({outs})",
-            len(program.outputs),
-        )
+        text = form(symbol, ", ".join(names))
+        return self.lets(f"{text} : ({ins}) -> ({outs})", len(program.outputs))
 
     def _can_be_apart(self, program: Program) -> bool:
         """Whether any sharding splits the arguments and results into equal parts, and the program
@@ -332,6 +345,22 @@ class Emitter(Manual, Instructions, Kernels):
             return results
         return [self._from_bits(*row) for row in zip(results, as_bits, outs, strict=True)]
 
+    def sink(self, x: str, t: ArrayType) -> None:
+        """A call that takes a value and does nothing. XLA cannot partition it."""
+        if self.manual is not None and self.devices > 1:
+            self.on_one_of_rest([x], [t], [], lambda e, given: e.sink(*given, t) or [])
+            return
+        if self.devices > 1:
+            raise NotImplementedError(
+                "dce_sink: XLA keeps a value of several devices (prevent_mlir_dce=True) in code "
+                "of single devices only. Call it in a function of `shardwise.shard_map`."
+            )
+        self.lines.append(
+            f"stablehlo.custom_call @dce_sink({x}) {{api_version = 4 : i32, backend_config = {{}}, "
+            f"has_side_effect = true, operand_layouts = [{_row_major([t])}], result_layouts = []"
+            f"}} : ({tensor_text(t)}) -> ()"
+        )
+
     def _gathered(self, t: ArrayType, local: bool) -> list[int]:
         """The dimensions that are whole in a call: parts of a device must have no padding."""
         return [d for d, n in enumerate(t.shape) if not (local and self.divides(n))]
@@ -378,10 +407,6 @@ class Emitter(Manual, Instructions, Kernels):
     def sharding(self, sharding: Any, ndim: int) -> str:
         """The sdy form of a sharding: `<@mesh, [{"x"}, {}]>`."""
         return self.meshes.target(sharding, ndim)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _row_major(types: Sequence[ArrayType]) -> str:

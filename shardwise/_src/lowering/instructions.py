@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import ints
 from shardwise._src.ops.convolution import parameters_text
+from shardwise._src.ops.families import lit
 from shardwise._src.ops.gather_rules import attribute, clamped, flag
+from shardwise._src.ops.logical import le, lt, select_n
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.dtypes import max_value
+from shardwise._src.types.dtypes import finfo, is_float, max_value
 
 
 class Instructions:
@@ -34,6 +37,7 @@ class Instructions:
     hoisted: dict[int, str]
     fresh: Callable[[], str]
     region: Callable[[Callable[[], None]], str]
+    constant: Callable[[Any, ArrayType], str]
     scalar: Callable[[Any, Any], str]
     via: Callable[..., list[str]]
 
@@ -154,6 +158,39 @@ class Instructions:
             f"indices_are_sorted = {flag(indices_are_sorted)}, slice_sizes = array<i64{places}>}}> "
             f": ({self.ty(ins[0])}, {self.ty(ins[1])}) -> {self.ty(out)}"
         )
+
+    # -- elements computed --
+
+    def convertible(self, x: str, t: ArrayType, dtype: Any) -> tuple[str, ArrayType]:
+        """What `convert` gives a dtype of 8 bits or fewer of, and its type.
+
+        Before jaxlib 0.12, XLA's code for a `convert` that is in no fusion rounds to float4 by way
+        of float16, and makes NaN of small negative numbers where there is no -0.
+        """
+        if JAXLIB >= (0, 12) or not is_float(t.dtype):
+            return x, t
+        if dtype.name == "float4_e2m1fn" and t.dtype.itemsize > 2:
+            return self.via(_multiple, (t,), x)[0], t
+        if dtype.name.endswith("fnuz"):
+            if t.dtype.itemsize == 2:
+                wide = t.update(dtype=np.dtype(np.float32))
+                x, t = self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(wide)}"), wide
+            least = float(finfo(dtype).smallest_subnormal) / 2
+            return self.via(_above, (t,), x, least=least)[0], t
+        return x, t
+
+    def log1p(self, x: str, t: ArrayType) -> str:
+        """XLA error `log-of-half`: float64 near -0.4 on the CPU. There log(1 + x) is exact enough,
+        which XLA computes besides."""
+        ty, out = self.ty(t), self.let(f"stablehlo.log_plus_one {x} : {self.ty(t)}")
+        if t.dtype != np.float64 or self.platform != "cpu":
+            return out
+        whole = self.let(f"stablehlo.add {x}, {self.constant(1, t)} : {ty}")
+        whole = self.let(f"stablehlo.log {whole} : {ty}")
+        flags = self.ty(array_type(t.shape, np.dtype(bool)))
+        least = self.constant(-0.29, t)
+        low = self.let(f"stablehlo.compare LT, {x}, {least} : ({ty}, {ty}) -> {flags}")
+        return self.let(f"stablehlo.select {low}, {whole}, {out} : {flags}, {ty}")
 
     # -- elements combined --
 
@@ -313,6 +350,20 @@ class Instructions:
         pairs = zip(names, scalars * 2, strict=True)
         given = ", ".join(f"{n}: {self.ty(s)}" for n, s in pairs)
         return f"({{\n^bb0({given}):\n{self.region(write)}\n}})"
+
+
+def _multiple(x: Any) -> Any:
+    """The nearest number of those that float4 has, and what is larger."""
+    size = ew.abs(x)
+    low, middle = lt(size, lit(2, x)), lt(size, lit(4, x))
+    by = select_n(low, select_n(middle, lit(0.5, x), lit(1, x)), lit(2, x))
+    back = select_n(low, select_n(middle, lit(2, x), lit(1, x)), lit(0.5, x))
+    return ew.mul(ew.round(ew.mul(x, by), rounding_method=1), back)
+
+
+def _above(x: Any, *, least: float) -> Any:
+    """0 for numbers that are not larger, of either sign."""
+    return select_n(le(ew.abs(x), lit(least, x)), x, lit(0, x))
 
 
 def _numbers(values: Sequence[int]) -> str:

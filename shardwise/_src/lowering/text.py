@@ -75,6 +75,46 @@ def constant_text(value: Any, t: ArrayType, mark: Any) -> str:
     return f"stablehlo.constant dense<{literal_text(value, t.dtype)}> : {tensor_text(t)}"
 
 
+def quoted(text: str) -> str:
+    """A string of MLIR's: what is not plain ASCII as bytes in hexadecimal."""
+    safe = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()]
+    return f'"{"".join(safe)}"'
+
+
+def attribute_text(value: Any) -> str:
+    """A number, text or NumPy array, or a tree of them, as an attribute: `[1 : i64, "a"]`.
+
+    Raises TypeError for something else; the message goes on after a subject.
+    """
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise TypeError(f"is {value}, which has more than 64 bits.")
+    if isinstance(value, int | float):
+        value = np.int64(value) if isinstance(value, int) else np.float64(value)
+    if isinstance(value, np.generic) and value.dtype.kind != "c":
+        return f"{literal_text(value, value.dtype)} : {element_text(value.dtype)}"
+    if isinstance(value, np.ndarray):
+        shape = "".join(f"{n}x" for n in value.shape)
+        return f"dense<{_nested(value)}> : tensor<{shape}{element_text(value.dtype)}>"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(attribute_text, value))}]"
+    if isinstance(value, dict) and all(isinstance(k, str) for k in value):
+        return f"{{{', '.join(f'{quoted(k)} = {attribute_text(v)}' for k, v in value.items())}}}"
+    raise TypeError(
+        f"is of type {type(value).__name__}; attributes are booleans, integers, floats, strings, "
+        "NumPy arrays, and tuples, lists and dictionaries of them."
+    )
+
+
+def _nested(value: np.ndarray) -> str:
+    if value.ndim:
+        return f"[{', '.join(map(_nested, value))}]" if value.size else ""
+    return literal_text(value, value.dtype)
+
+
 def symbol_text(name: str) -> str:
     """A name as a symbol, of which MLIR knows those in ASCII only."""
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)

@@ -31,6 +31,7 @@ def _convert_lower(
     if dtype.kind == "b":
         zero = e.constant(0, t)
         return e.let(f"stablehlo.compare NE, {x}, {zero} : ({e.ty(t)}, {e.ty(t)}) -> {e.ty(out)}")
+    x, t = e.convertible(x, t, dtype)
     return e.let(f"stablehlo.convert {x} : ({e.ty(t)}) -> {e.ty(out)}")
 
 

@@ -21,12 +21,14 @@ from shardwise._src.base.config import default_matmul_precision
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
+from shardwise._src.messages.words import listed
 from shardwise._src.ops.basis import ints, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import add
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
+    bfloat16,
     is_complex,
     is_float,
     is_inexact,
@@ -90,6 +92,16 @@ class DotAlgorithmPreset(enum.Enum):
             f"num_primitive_operations = {products}, allow_imprecise_accumulation = false>"
         )
 
+    def dtypes(self, ins: Any) -> tuple[Any, Any, Any]:
+        """Of the operands and of sums; where an operand is of several parts, of the whole."""
+        value: Any = self.value
+        operand, total, products = value
+        if operand == "f8":
+            return ins[0].dtype, ins[1].dtype, np.dtype(_DTYPES[total])
+        of_parts = operand == "tf32" or products > 1
+        kind = np.dtype(_DTYPES["f32" if of_parts else operand])
+        return kind, kind, np.dtype(_DTYPES[total])
+
 
 @public("shardwise.lax")
 class DotAlgorithm(NamedTuple):
@@ -115,8 +127,14 @@ class DotAlgorithm(NamedTuple):
             f"allow_imprecise_accumulation = {'true' if self[6] else 'false'}>"
         )
 
+    def dtypes(self, ins: Any) -> tuple[Any, Any, Any]:
+        """Of the operands and of sums."""
+        lhs, rhs, total = [np.dtype(kind) for kind in self[:3]]
+        return lhs, rhs, total
+
 
 ALGORITHMS = DotAlgorithm, DotAlgorithmPreset
+_DTYPES = {"f16": np.float16, "bf16": bfloat16, "f32": np.float32, "f64": np.float64}
 _PRECISIONS = {
     "default": Precision.DEFAULT, "bfloat16": Precision.DEFAULT, "fastest": Precision.DEFAULT,
     "high": Precision.HIGH, "bfloat16_3x": Precision.HIGH, "tensorfloat32": Precision.HIGH,
@@ -164,6 +182,12 @@ def _precision_text(precision: Any, ins: Any) -> str:
 def _pair_text(pair: Any) -> str:
     return f"precision = [{', '.join(_canonical_precision(p)[0].name for p in pair)}]"
 
+
+# What XLA computes on the CPU: in the dtype of the sums, whatever it is asked for.
+_ON_CPU = [DotAlgorithmPreset[name] for name in """
+    F16_F16_F16 F32_F32_F32 F64_F64_F64 BF16_BF16_F32 BF16_BF16_F32_X3 BF16_BF16_F32_X6
+""".split()]
+_ON_CPU += [DotAlgorithm(*a.dtypes(())) for a in _ON_CPU[:4]]
 
 # -- types --
 
@@ -264,7 +288,26 @@ def _lower(
             f"{_precision_text(precision, ins)} : ({e.ty(ins[0])}, {e.ty(ins[1])}) -> {e.ty(out)}"
         )
 
+    if isinstance(precision, ALGORITHMS):
+        return _by_algorithm(e, ins, outs[0], x, y, precision, write)
     return lower_product(e, ins, outs[0], x, y, write)
+
+
+def _by_algorithm(
+    e: Any, ins: Any, out: ArrayType, x: str, y: str, algorithm: Any, write: Callable
+) -> str:
+    """The product of operands in the dtypes of the algorithm, which gives that of its sums."""
+    if e.platform == "cpu" and algorithm not in _ON_CPU:
+        raise ValueError(
+            f"dot_general: the CPU has no algorithm {algorithm}, and would compute something else; "
+            f"it has {listed([a for a in _ON_CPU if isinstance(a, DotAlgorithmPreset)])}. Use one "
+            "of these, or a Precision."
+        )
+    *kinds, total = algorithm.dtypes(ins)
+    x, y = [_as(e, v, t, k) for v, t, k in zip((x, y), ins, kinds, strict=True)]
+    ins = [t.update(dtype=k) for t, k in zip(ins, kinds, strict=True)]
+    sums = out.update(dtype=total)
+    return _as(e, write(x, y, ins, sums), sums, out.dtype)
 
 
 def lower_product(e: Any, ins: Any, out: ArrayType, x: str, y: str, write: Callable) -> str:

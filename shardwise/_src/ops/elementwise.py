@@ -95,6 +95,15 @@ square = unary(
     lower=lambda op, e, ins, outs, x: e.let(f"stablehlo.multiply {x}, {x} : {e.ty(ins[0])}"),
     jvp=lambda t, x, out: mul(t, mul(lit(2, x), x)),
 )
+one_minus_square = unary(
+    "one_minus_square", NUMERIC,
+    lower=lambda op, e, ins, outs, x: e.via(_one_minus_square, ins, x)[0],
+    jvp=lambda t, x, out: mul(t, mul(lit(-2, x), x)),
+)
+
+
+def _one_minus_square(x: Any) -> Any:
+    return mul(add(lit(1, x), x), sub(lit(1, x), x))
 
 
 def _truncated(x: Any) -> Any:
@@ -232,7 +241,8 @@ exp2 = unary("exp2", INEXACT, lower=_exp2_lower,
 expm1 = unary("expm1", INEXACT, hlo="exponential_minus_one",
               jvp=lambda t, x, out: mul(t, add(out, lit(1, out))))
 log = unary("log", INEXACT, jvp=lambda t, x, out: div(t, x))
-log1p = unary("log1p", INEXACT, hlo="log_plus_one", jvp=lambda t, x, out: div(t, add(x, lit(1, x))))
+log1p = unary("log1p", INEXACT, lower=lambda op, e, ins, outs, x: e.log1p(x, ins[0]),
+              jvp=lambda t, x, out: div(t, add(x, lit(1, x))))
 logistic = unary("logistic", INEXACT, lower=_logistic_lower,
                  jvp=lambda t, x, out: mul(t, mul(out, sub(lit(1, out), out))))
 
@@ -396,6 +406,9 @@ def _same(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
 
 stop_gradient = unary(
     "stop_gradient", MOVABLE, lower=_same, jvp="zero", elements=Elements.MOVED
+)
+todense = unary(  # where `sparsify` is to give a dense array
+    "todense", ANY, lower=_same, jvp="linear", transpose=lambda ct, x: ct, elements=Elements.MOVED
 )
 copy = unary(
     "copy", MOVABLE, lower=_same, jvp="linear", transpose=lambda ct, x: ct,

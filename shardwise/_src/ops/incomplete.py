@@ -235,12 +235,24 @@ def _upper_end(a: Any, x: Any, series: Any, fraction: Any) -> Any:
     return _edges(a, x, where(uniform.is_near(a, x), near, summed), 1, 0)
 
 
-def _slope_end(a: Any, x: Any, series: Any, dseries: Any, fraction: Any, dfraction: Any) -> Any:
-    power, dpower = exp(_log_power(a, x)), sub(log(x), digamma(a))
+def _slope_end(a: Any, x: Any, *ends: Any) -> Any:
+    return _edges(a, x, mul(exp(_log_power(a, x)), _slope_over_power(a, x, *ends)), 0, 0)
+
+
+def _sample_end(a: Any, x: Any, *ends: Any) -> Any:
+    """-(∂P/∂a) / (∂P/∂x), without the power that is in both."""
+    inside = neg(mul(x, _slope_over_power(a, x, *ends)))
+    zero = both(eq(x, lit(0, x)), gt(a, lit(0, a)), lt(a, lit(np.inf, a)))
+    return where(zero, lit(0, x), where(_in_domain(a, x), inside, lit(np.nan, x)))
+
+
+def _slope_over_power(
+    a: Any, x: Any, series: Any, dseries: Any, fraction: Any, dfraction: Any
+) -> Any:
+    dpower = sub(log(x), digamma(a))
     lower = add(mul(series, sub(dpower, div(lit(1, a), a))), dseries)
     upper = neg(add(mul(fraction, dpower), dfraction))
-    inside = mul(power, where(_uses_series(a, x), div(lower, a), upper))
-    return _edges(a, x, inside, 0, 0)
+    return where(_uses_series(a, x), div(lower, a), upper)
 
 
 def _density(a: Any, x: Any) -> Any:
@@ -260,11 +272,8 @@ igammac = binary(
          lambda t, a, x, out: neg(mul(t, _density(a, x)))),
 )
 igamma_grad_a = binary("igamma_grad_a", FLOATING, lower=_gamma_lower(_slope_end, True))
-
-
-def random_gamma_grad(a: Any, x: Any) -> Any:
-    """The derivative in a of the x for which igamma(a, x) is fixed: of a gamma sample."""
-    return neg(div(igamma_grad_a(a, x), _density(a, x)))
+# The derivative in a of the x for which igamma(a, x) is fixed: of a gamma sample.
+random_gamma_grad = binary("random_gamma_grad", FLOATING, lower=_gamma_lower(_sample_end, True))
 
 
 # -- regularized_incomplete_beta(a, b, x): I_x(a, b), by Lentz's method for the fraction --

@@ -41,6 +41,7 @@ from shardwise._src.ops.reduce import argmax, reduce_max, reduce_min
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim
 from shardwise._src.ops.sharding import placed
 from shardwise._src.ops.sort import sort, top_k
+from shardwise._src.random.approximate import approximate_poisson, check_method
 from shardwise._src.random.arguments import (
     check_key,
     common_sizes,
@@ -369,18 +370,29 @@ def _geometric(key: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
 
 def poisson(
     key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
-    *, out_sharding: OutSharding = None,
+    *, method: str = "exact", out_sharding: OutSharding = None,
 ) -> Array:
-    """Poisson numbers with mean `lam`, which is not negative."""
+    """Poisson numbers with mean `lam`, which is not negative.
+
+    method: "exact", by rejection; or "approximate", without loops, from a normal number, whose
+        distribution function is off by less than 1e-4.
+    """
     if out_sharding is not None:
-        return placed(poisson, out_sharding, key, lam, shape, dtype)
+        return placed(poisson, out_sharding, key, lam, shape, dtype, method=method)
     key, shape = optionally_keyed("poisson", key, shape)
-    return _poisson(key, lam, shape, int_dtype("poisson", dtype))
+    exact = check_method("poisson", method)
+    return _poisson(key, lam, shape, int_dtype("poisson", dtype), exact)
 
 
 @fused(arrays=2)
-def _poisson(key: Any, lam: Any, shape: tuple | None, dtype: Any) -> Any:
+def _poisson(key: Any, lam: Any, shape: tuple | None, dtype: Any, exact: bool) -> Any:
     shape = common_sizes("poisson", shape, lam)
+    if not exact:
+        given = type_of(lam)
+        double = (given.dtype == np.float64 and not given.weak_type) or dtype.itemsize > 4
+        wide = np.dtype(np.float64 if double else np.float32)
+        lam = broadcast_to(parameter("poisson", lam, wide, shape), shape)
+        return cast(approximate_poisson(typed_key("poisson", key), lam, shape), dtype)
     lam = broadcast_to(parameter("poisson", lam, FLOAT32, shape), shape)
     return random_poisson(typed_key("poisson", key), lam, dtype=dtype, **_form())
 

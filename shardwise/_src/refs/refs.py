@@ -216,13 +216,15 @@ class RefPart:
         self.set(value, idx)
 
 
-def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None) -> Ref:
+def new_ref(
+    init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False
+) -> Ref:
     """A mutable reference that starts with a value.
 
     Args:
       init_val: an array or a scalar. Refs keep its shape and dtype, and its sharding over explicit
         mesh axes. Made inside of `shard_map`, they hold a value of each device by their type.
-      memory_space, kind: None; they are for kernels.
+      memory_space, kind, pin: None and False; they are for kernels.
 
     Returns:
       The ref: `ref[...]` reads it, `ref[...] = x` writes it.
@@ -230,7 +232,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None)
     Raises:
       TypeError: if the value is no array, or is a ref itself.
     """
-    _check_plain("new_ref", memory_space=memory_space, kind=kind)
+    _check_plain("new_ref", memory_space=memory_space, kind=kind, pin=pin or None)
     if init_val.__class__ is Ref:
         raise TypeError(
             f"new_ref: got {init_val.short}, which is a ref already. For a second one with the "
@@ -268,14 +270,14 @@ def free_ref(ref: Ref) -> None:
     ref._value, ref._ended = None, ref._ended.replace("frozen", "freed", 1)
 
 
-def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
+def empty_ref(ty: Any, memory_space: Any = None, pin: bool = False) -> Ref:
     """A ref of a shape and dtype, whose first value is not to be relied on.
 
     Args:
       ty: what has a shape and a dtype, such as `ShapeDtypeStruct`.
-      memory_space: None; it is for kernels.
+      memory_space, pin: None and False; they are for kernels.
     """
-    _check_plain("empty_ref", memory_space=memory_space)
+    _check_plain("empty_ref", memory_space=memory_space, pin=pin or None)
     return new_ref(zeros(array_type(tuple(ty.shape), canonicalize(ty.dtype))))
 
 

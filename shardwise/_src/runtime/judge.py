@@ -45,6 +45,7 @@ class Peer:
         self.since = 0.0  # seconds that it has waited
         self.launched: dict[str, int] = {}  # by set of processes
         self.order: dict[int, tuple[str, int, str]] = {}  # by turn: set, number, program
+        self.limit = 0.0  # seconds that it waits, when it ends, for others to have its results
         self.gone: str = ""  # how it left: "finished", "lost", "followed" (another's failure)
         self.answered = 0.0  # when it heard of the coordinator
         self.told = False  # of a failure, which it may follow
@@ -329,6 +330,11 @@ class Judge:
         text += "" if kind == "followed" else MISSED
         self._fail(ahead, kind, [p.rank for p in ended], text)
 
+    def _places(self, ranks: list[int]) -> str:
+        """Where processes are, as far as is known."""
+        shown = [f"{self.peers[r].name} is at {self.peers[r].line or '?'}" for r in ranks[:16]]
+        return "; ".join(shown + ([f"and {len(ranks) - 16} more"] if len(ranks) > 16 else []))
+
     def _mind_wait(
         self, waiters: list[int], missing: list[int], waited: float, doing: str, what: Any
     ) -> None:
@@ -336,10 +342,8 @@ class Judge:
             return
         if waited > self.asked["patience"] and (what, "slow") not in self.told:
             self.told.add((what, "slow"))
-            late = "; ".join(f"{self.peers[r].name} is at {self.peers[r].line or '?'}"
-                             for r in missing[:16])
-            more = f"; and {len(missing) - 16} more" if len(missing) > 16 else ""
-            head = f"{doing} has waited for {waited:.0f} s; not here: {late}{more}."
+            where = self._places(missing)
+            head = f"{doing} has waited for {waited:.0f} s; not here: {where}."
             self._gather({*waiters}, missing, head)
         if waited > self.asked["deadline"] and (what, "late") not in self.told:
             self.told.add((what, "late"))

@@ -418,7 +418,8 @@ class Switchboard(Judge):
             return
         peer.gone = message["how"]  # "finished", or "followed": another's failure
         if peer.gone == "finished" and peer.launched:
-            self.leaves.begin(peer.rank, peer.launched)
+            peer.limit = float(message["limit"])
+            self.leaves.begin(peer.rank, peer.launched, time.monotonic())
             self._mind_leaves()
         else:
             self.send(peer, {"op": "bye"})
@@ -434,6 +435,14 @@ class Switchboard(Judge):
             self.send(self.peers[rank], question)
         for rank in self.leaves.dismissed(alive):
             self.send(self.peers[rank], {"op": "bye"})
+        now, patience = time.monotonic(), self.asked["patience"]
+        for rank, waited, behind in self.leaves.late(alive, now, patience):
+            text = (
+                f"process {rank} is to end, and has waited for {waited:.0f} s until others have "
+                f"the results of what they launched with it: {self._places(behind)}. It waits for "
+                f"at most {self.peers[rank].limit:.0f} s in all (`shutdown_timeout_seconds`)."
+            )
+            self.send(self.peers[rank], {"op": "report", "text": text})
 
     def _on_stacks(self, peer: Peer, message: dict[str, Any]) -> None:
         stall = self.stalls.get(message["number"])

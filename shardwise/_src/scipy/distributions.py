@@ -23,7 +23,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import incomplete, special
 from shardwise._src.scipy import errors
 from shardwise._src.scipy.gammas import betaln_of
-from shardwise._src.scipy.pointwise import log1p, signed_pi, wide
+from shardwise._src.scipy.pointwise import signed_pi, wide
 from shardwise._src.scipy.special import logit_of, xlog1py_of, xlogy_of
 from shardwise._src.types.annotations import Array, ArrayLike, P
 
@@ -122,7 +122,7 @@ class Family:
 
 def log1mexp(x: Any) -> Any:
     """log(1 - exp(-x)), for x > 0 (Mächler 2012, "Accurately computing log(1 - exp(-|a|))")."""
-    return where(x < math.log(2), ew.log(-ew.expm1(-x)), log1p(-ew.exp(-x)))
+    return where(x < math.log(2), ew.log(-ew.expm1(-x)), ew.log1p(-ew.exp(-x)))
 
 
 def within(inside: Any, value: Any) -> Any:
@@ -139,7 +139,7 @@ def log_of(f: Callable, rest: Callable) -> Callable:
     def log(*args: Any) -> Any:
         value = f(*args)
         near = value > 0.5
-        return where(near, log1p(-where(near, rest(*args), 0.0)), ew.log(value))
+        return where(near, ew.log1p(-where(near, rest(*args), 0.0)), ew.log(value))
 
     return log
 
@@ -175,7 +175,7 @@ def _cauchy_upper(y: Any) -> Any:
 
 
 def _cauchy_logsf(y: Any) -> Any:
-    return where(y > 0.0, ew.log(_cauchy_upper(y)), log1p(-_cauchy_upper(-y)))
+    return where(y > 0.0, ew.log(_cauchy_upper(y)), ew.log1p(-_cauchy_upper(-y)))
 
 
 def _cauchy_isf(q: Any) -> Any:
@@ -186,7 +186,7 @@ def _cauchy_isf(q: Any) -> Any:
 
 
 _cauchy = Family("cauchy", "the Cauchy distribution")
-cauchy_logpdf = _cauchy.made(at_x, "logpdf", lambda y: -math.log(math.pi) - log1p(y * y))
+cauchy_logpdf = _cauchy.made(at_x, "logpdf", lambda y: -math.log(math.pi) - ew.log1p(y * y))
 cauchy_pdf = _cauchy.made(at_x, "pdf", lambda y: 1 / math.pi / (1.0 + y * y))
 cauchy_cdf = _cauchy.made(at_x, "cdf", negative(_cauchy_upper))
 cauchy_sf = _cauchy.made(at_x, "sf", _cauchy_upper)
@@ -202,7 +202,7 @@ expon_cdf = _expon.made(at_x, "cdf", lambda y: -ew.expm1(-_above(y)))
 expon_sf = _expon.made(at_x, "sf", lambda y: ew.exp(-_above(y)))
 expon_logcdf = _expon.made(at_x, "logcdf", lambda y: log1mexp(_above(y)))
 expon_logsf = _expon.made(at_x, "logsf", lambda y: -_above(y))
-expon_ppf = _expon.made(at_q, "ppf", lambda q: -log1p(-q))
+expon_ppf = _expon.made(at_q, "ppf", lambda q: -ew.log1p(-q))
 
 _gumbel_r = Family("gumbel_r", "the right Gumbel distribution, of maxima")
 gumbel_r_logpdf = _gumbel_r.made(at_x, "logpdf", lambda y: -y - ew.exp(-y))
@@ -220,7 +220,7 @@ gumbel_l_cdf = _gumbel_l.made(at_x, "cdf", lambda y: -ew.expm1(-ew.exp(y)))
 gumbel_l_sf = _gumbel_l.made(at_x, "sf", lambda y: ew.exp(-ew.exp(y)))
 gumbel_l_logcdf = _gumbel_l.made(at_x, "logcdf", lambda y: log1mexp(ew.exp(y)))
 gumbel_l_logsf = _gumbel_l.made(at_x, "logsf", lambda y: -ew.exp(y))
-gumbel_l_ppf = _gumbel_l.made(at_p, "ppf", lambda p: ew.log(-log1p(-p)))
+gumbel_l_ppf = _gumbel_l.made(at_p, "ppf", lambda p: ew.log(-ew.log1p(-p)))
 
 
 def _laplace_cdf(y: Any) -> Any:
@@ -322,7 +322,8 @@ beta_logsf = _beta.made(at_x_a_b, "logsf", log_of(_beta_sf, _beta_cdf))
 
 def _t_logpdf(y: Any, df: Any) -> Any:
     n = where(df < _INF, df, 1.0)
-    value = -0.5 * ew.log(n) - betaln_of(n * 0 + 0.5, 0.5 * n) - 0.5 * (n + 1.0) * log1p(y * y / n)
+    power = 0.5 * (n + 1.0) * ew.log1p(y * y / n)
+    value = -0.5 * ew.log(n) - betaln_of(n * 0 + 0.5, 0.5 * n) - power
     return where(df < _INF, value, -0.5 * y * y - 0.5 * _LOG_TAU)
 
 
@@ -347,7 +348,7 @@ pareto_cdf = _pareto.made(at_x_b, "cdf", lambda y, b: -ew.expm1(-b * _logarithm(
 pareto_sf = _pareto.made(at_x_b, "sf", lambda y, b: ew.exp(-b * _logarithm(y)))
 pareto_logcdf = _pareto.made(at_x_b, "logcdf", lambda y, b: log1mexp(b * _logarithm(y)))
 pareto_logsf = _pareto.made(at_x_b, "logsf", lambda y, b: -b * _logarithm(y))
-pareto_ppf = _pareto.made(at_q_b, "ppf", lambda q, b: ew.exp(-log1p(-q) / b))
+pareto_ppf = _pareto.made(at_q_b, "ppf", lambda q, b: ew.exp(-ew.log1p(-q) / b))
 
 
 def _gennorm_logpdf(x: Any, beta: Any) -> Any:
@@ -396,7 +397,7 @@ def _mass(a: Any, b: Any) -> Any:
     low, high = where(right, -b, a), where(right, -a, b)
     upper, lower = errors.log_ndtr_of(high), errors.log_ndtr_of(low)
     tail = upper + log1mexp(where(low == -_INF, _INF, upper - lower))
-    middle = log1p(-errors.ndtr_of(low) - errors.ndtr_of(-high))
+    middle = ew.log1p(-errors.ndtr_of(low) - errors.ndtr_of(-high))
     return where(high > 0.0, middle, tail)
 
 
@@ -410,7 +411,7 @@ def _truncnorm_logcdf(y: Any, a: Any, b: Any) -> Any:
         b < _INF, b, where(a > -_INF, a, 0.0) + 1.0)))
     whole = _mass(a, b)
     below, above = _mass(a, inner) - whole, _mass(inner, b) - whole
-    value = where(below > -0.1, log1p(-ew.exp(above)), below)
+    value = where(below > -0.1, ew.log1p(-ew.exp(above)), below)
     return where(y <= a, -_INF, where(y >= b, 0.0, value))
 
 

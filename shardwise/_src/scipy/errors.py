@@ -22,7 +22,6 @@ from shardwise._src.scipy.pointwise import (
     by_dtype,
     complex_of,
     exp_of_square,
-    log1p,
     nested,
     over_nodes,
     signed_pi,
@@ -229,7 +228,8 @@ def log_ndtr_of(x: Any) -> Any:
     low, high = where(x < -1.0, x, -1.0), where(x < 1.0, 1.0, x)
     tail = ew.log(0.5 * _erfcx(low * (-1 / _ROOT_2))) - 0.5 * low * low
     tail = where(x == -math.inf, x, tail)
-    inner = where(x < 1.0, ew.log(0.5 * special.erfc(x * (-1 / _ROOT_2))), log1p(-ndtr_of(-high)))
+    middle = ew.log(0.5 * special.erfc(x * (-1 / _ROOT_2)))
+    inner = where(x < 1.0, middle, ew.log1p(-ndtr_of(-high)))
     return where(x < -1.0, tail, inner)
 
 

@@ -92,7 +92,11 @@ def map_coordinates(
     mode = _OTHER_NAMES.get(mode, mode)
     found = [as_operand(x) for x in coordinates]
     if order not in (0, 1):
-        raise NotImplementedError(f"map_coordinates: order must be 0 or 1; got {order!r}.")
+        raise NotImplementedError(
+            f"map_coordinates: order must be 0 or 1; got {order!r}. Splines of a regular grid "
+            "are `shardwise.image.scale_and_translate(method='cubic')`; those of SciPy run on the "
+            "host, by `shardwise.pure_callback`."
+        )
     if mode not in _PLACES:
         raise ValueError(
             f"map_coordinates: mode must be one of {[*_PLACES, *_OTHER_NAMES]}; got {mode!r}."

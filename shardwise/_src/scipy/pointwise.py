@@ -163,11 +163,6 @@ def exp_of_square(x: Any, factor: float) -> Any:
     return power + where(rest == 0.0, 0.0, power * ew.expm1(rest * factor))
 
 
-def log1p(x: Any) -> Any:
-    """log(1 + x); XLA's is off by 120 units in the last place between -0.5 and -0.3."""
-    return where((x < -0.25) & (x > -0.75), ew.log(1.0 + x), ew.log1p(x))
-
-
 @lru_cache(maxsize=64)
 def bernoulli_numbers(count: int) -> tuple[float, ...]:
     """B₂, B₄, … B_2count, from tangent numbers (Brent and Harvey 2011, Algorithm 2).

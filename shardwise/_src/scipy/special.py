@@ -19,7 +19,7 @@ from shardwise._src.numpy.reductions import max as max_of
 from shardwise._src.numpy.searching import where
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import special
-from shardwise._src.scipy.pointwise import complex_of, horner, log1p, wide, with_derivatives
+from shardwise._src.scipy.pointwise import complex_of, horner, wide, with_derivatives
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 
@@ -36,7 +36,7 @@ def expit(x: ArrayLike) -> Array:
 def logit_of(x: Any) -> Any:
     near = (x > 0.3) & (x < 0.65)
     twice = where(near, 2.0 * x - 1.0, 0.0)
-    return where(near, log1p(twice) - log1p(-twice), ew.log(x / (1.0 - x)))
+    return where(near, ew.log1p(twice) - ew.log1p(-twice), ew.log(x / (1.0 - x)))
 
 
 @fused(arrays=1)
@@ -105,7 +105,7 @@ def _log_ratio(p: Any, q: Any) -> Any:
     r = p / q
     close = (r > 0.5) & (r < 2.0)
     apart = where((r > 0.0) & (r < math.inf), ew.log(r), ew.log(p) - ew.log(q))
-    return where(close, log1p(where(close, (p - q) / q, 0.0)), apart)
+    return where(close, ew.log1p(where(close, (p - q) / q, 0.0)), apart)
 
 
 @with_derivatives(lambda out, p, q: _log_ratio(p, q) + 1.0, lambda out, p, q: -p / q)

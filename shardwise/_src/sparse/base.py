@@ -225,6 +225,10 @@ class Stored(JAXSparse):
             indices = broadcast_to(indices, batch + indices.shape[n:])
         return data, indices
 
+    def made_whole(self) -> Any:
+        """The same array, with data and indices for each place in the batch."""
+        return type(self).tree_unflatten(self._static(), self.whole())
+
 
 def coordinates(indices: Any) -> tuple[Any, ...]:
     """Of each stored element, along each batch and sparse dimension: arrays (*batch, nse)."""

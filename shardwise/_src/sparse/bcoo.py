@@ -66,12 +66,11 @@ class BCOO(Stored):
         cls, mat: Any, *, index_dtype: DTypeLike | None = None, n_dense: int = 0, n_batch: int = 0
     ) -> BCOO:
         """A matrix of `scipy.sparse`."""
-        if n_dense or n_batch:
-            raise NotImplementedError("BCOO.from_scipy_sparse: n_dense and n_batch must be 0.")
         mat = mat.tocoo()
         kind: Any = index_dtype or np.int32
         places = np.stack([mat.row, mat.col], -1).astype(kind)
-        return cls((mat.data, places), shape=mat.shape)
+        found = cls((mat.data, places), shape=mat.shape)
+        return bcoo_update_layout(found, n_batch=n_batch, n_dense=n_dense, on_inefficient=None)
 
     @classmethod
     def _empty(

@@ -121,7 +121,11 @@ class BCSR(JAXSparse):
     ) -> BCSR:
         """A matrix of `scipy.sparse`."""
         if n_dense or n_batch:
-            raise NotImplementedError("BCSR.from_scipy_sparse: n_dense and n_batch must be 0.")
+            raise ValueError(
+                "BCSR.from_scipy_sparse: both dimensions of a matrix are sparse ones of a BCSR, so "
+                f"that n_dense and n_batch must be 0; got {n_dense} and {n_batch}. "
+                "`BCOO.from_scipy_sparse` has other layouts."
+            )
         mat, kind = mat.tocsr(), index_dtype or np.int32
         args = mat.data, mat.indices.astype(kind), mat.indptr.astype(kind)
         return cls(args, shape=mat.shape)
@@ -130,7 +134,10 @@ class BCSR(JAXSparse):
     def from_bcoo(cls, arr: BCOO) -> BCSR:
         """The same array by rows; it has two sparse dimensions."""
         if arr.n_sparse != 2:
-            raise NotImplementedError(f"BCSR.from_bcoo: 2 sparse dimensions, not {arr.n_sparse}.")
+            raise NotImplementedError(
+                f"BCSR.from_bcoo: takes arrays with 2 sparse dimensions; got {arr.n_sparse}. "
+                "Change the layout with `update_layout`."
+            )
         if not arr.indices_sorted:
             arr = arr.sort_indices()
         data, indices = arr.whole()

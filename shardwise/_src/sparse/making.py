@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwise._src.api.vmap import vmap
 from shardwise._src.numpy.creation import asarray
+from shardwise._src.ops import elementwise
 from shardwise._src.random.discrete import choice
 from shardwise._src.random.draws import uniform
 from shardwise._src.random.keys import split
@@ -17,7 +18,7 @@ from shardwise._src.sparse.bcoo import BCOO
 from shardwise._src.sparse.bcsr import BCSR
 from shardwise._src.sparse.entries import unflat
 from shardwise._src.sparse.matrices import COO, CSC, CSR
-from shardwise._src.sparse.sparsify import SparseTracer
+from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.annotations import Array, DTypeLike
 from shardwise._src.types.dtypes import canonicalize
 
@@ -36,8 +37,8 @@ def _class_of(name: str, sparse_format: str) -> Any:
 
 def todense(arr: Any) -> Array:
     """A sparse array as a dense one; dense ones as they are. Also within `sparsify`."""
-    if isinstance(arr, SparseTracer):
-        return arr.dense()
+    if isinstance(arr, Tracer):
+        return elementwise.todense(arr)
     return arr.todense() if isinstance(arr, JAXSparse) else arr
 
 

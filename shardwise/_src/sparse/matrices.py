@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise._src.numpy.creation import asarray, zeros
 from shardwise._src.numpy.joining import stack
+from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.sparse.base import JAXSparse, added, read
 from shardwise._src.sparse.bcoo import BCOO
 from shardwise._src.sparse.bcsr import BCSR
@@ -73,14 +74,20 @@ class Matrix(JAXSparse):
 
     def __matmul__(self, other: Any) -> Array:
         if isinstance(other, JAXSparse):
-            raise NotImplementedError("a product of two sparse matrices: use BCOO arrays.")
+            raise NotImplementedError(
+                f"{type(self).__name__}: the product of two sparse matrices is one of BCOO arrays. "
+                "Make them of the dense ones with `BCOO.fromdense(m.todense())`."
+            )
         return self.product(other)
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
-        """The transposed matrix. axes: must be None."""
-        if axes is not None:
-            raise NotImplementedError(f"{type(self).__name__}.transpose: axes must be None.")
-        return self._turned()
+        """The matrix with its dimensions in the order of `axes`, by default in the other one."""
+        order = (1, 0) if axes is None else tuple([canonical_axis(index(a), 2) for a in axes])
+        if sorted(order) != [0, 1]:
+            raise ValueError(
+                f"{type(self).__name__}.transpose: axes must be (1, 0), (0, 1) or None; got {axes}."
+            )
+        return self._turned() if order == (1, 0) else self
 
     def _turned(self) -> Any:
         raise NotImplementedError

@@ -20,6 +20,7 @@ from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import broadcast_to
+from shardwise._src.ops.contract import ALGORITHMS, DotAlgorithm, canonical_precision
 from shardwise._src.sparse.base import (
     M,
     Stored,
@@ -51,28 +52,41 @@ def bcoo_dot_general(
     Args:
       lhs, rhs: of which at least one is a BCOO array. Of two, batch dimensions must be batch ones
         of both layouts, contracted ones sparse, and there are no dense dimensions.
-      precision, out_sharding: must be None.
+      precision: as for `lax.dot_general`; of two sparse arrays no algorithm.
+      out_sharding: must be None.
 
     Returns:
       A dense array; of two sparse ones, a sparse one, with an element for each pair (or as many as
       fit into the shape).
     """
     refuse_sharding("bcoo_dot_general", out_sharding)
-    if precision is not None:
-        raise NotImplementedError("bcoo_dot_general: precision must be None.")
+    how = canonical_precision(precision)
     numbers = _numbers(dimension_numbers)
     sparse = isinstance(lhs, Stored), isinstance(rhs, Stored)
     if all(sparse):
+        if isinstance(how, ALGORITHMS):
+            raise NotImplementedError(
+                f"bcoo_dot_general: two sparse arrays have no dot product for {how}; their "
+                "elements are multiplied one by one. Use a Precision, or make one of them dense."
+            )
         return _of_two(lhs, rhs, numbers, preferred_element_type)
     if sparse[0]:
-        return _with_dense(lhs, asarray(rhs), numbers, preferred_element_type)
+        return _with_dense(lhs, asarray(rhs), numbers, how, preferred_element_type)
     if not sparse[1]:
-        return dot_general(lhs, rhs, numbers, None, preferred_element_type)
+        return dot_general(lhs, rhs, numbers, how, preferred_element_type)
     (c, d), (b, e) = numbers
     lhs = asarray(lhs)
-    out = _with_dense(rhs, lhs, ((d, c), (e, b)), preferred_element_type)
+    out = _with_dense(rhs, lhs, ((d, c), (e, b)), _turned(how), preferred_element_type)
     n, own = len(b), rhs.ndim - len(d)
     return out.transpose((*range(n), *range(own, out.ndim), *range(n, own)))
+
+
+def _turned(precision: Any) -> Any:
+    """A precision for the operands in each other's place."""
+    if isinstance(precision, DotAlgorithm):
+        lhs, rhs, total, left, right, count, imprecise = precision
+        return DotAlgorithm(rhs, lhs, total, right, left, count, imprecise)
+    return precision[::-1] if isinstance(precision, tuple) else precision
 
 
 def _numbers(given: Numbers) -> Numbers:
@@ -90,7 +104,7 @@ def _check(lhs: Any, rhs: Any, numbers: Numbers) -> None:
         )
 
 
-def _with_dense(lhs: Any, rhs: Any, numbers: Numbers, preferred: Any) -> Any:
+def _with_dense(lhs: Any, rhs: Any, numbers: Numbers, precision: Any, preferred: Any) -> Any:
     _check(lhs, rhs, numbers)
     if any(i >= lhs.n_batch for i in numbers[1][0]):
         raise NotImplementedError(
@@ -99,12 +113,12 @@ def _with_dense(lhs: Any, rhs: Any, numbers: Numbers, preferred: Any) -> Any:
         )
     preferred = None if preferred is None else np.dtype(preferred)
     data, indices = lhs.whole()
-    return _gathered(data, indices, rhs, lhs.shape, numbers, preferred)
+    return _gathered(data, indices, rhs, lhs.shape, numbers, precision, preferred)
 
 
 @fused(arrays=3)
 def _gathered(
-    data: Any, indices: Any, rhs: Any, shape: Any, numbers: Numbers, preferred: Any
+    data: Any, indices: Any, rhs: Any, shape: Any, numbers: Numbers, precision: Any, preferred: Any
 ) -> Any:
     """Mapped over batch dimensions of the result; the others are as sparse ones."""
     (c, d), (b, e) = numbers
@@ -121,14 +135,15 @@ def _gathered(
     sizes = [shape[i] for i in own]
 
     def one(x: Any, i: Any, y: Any) -> Any:
-        return _added_up(x, i, y, sizes, pairs, preferred)
+        return _added_up(x, i, y, sizes, pairs, precision, preferred)
 
     fun = each(one, len(free), in_axes=(0, 0, None))
     return each(fun, len(b))(data, indices, rhs)
 
 
 def _added_up(
-    data: Any, indices: Any, rhs: Any, shape: Sequence[int], numbers: Any, preferred: Any
+    data: Any, indices: Any, rhs: Any, shape: Sequence[int], numbers: Any, precision: Any,
+    preferred: Any,
 ) -> Any:
     c, d = numbers
     n_batch = indices.ndim - 2
@@ -144,7 +159,7 @@ def _added_up(
     else:
         rows = broadcast_to(rows, (len(data), *rows.shape))
     pairs = [i - end + 1 for i, _ in inner], [1 + i for i in range(len(inner))]
-    products = dot_general(data, rows, (pairs, ((0,), (0,))), None, preferred)
+    products = dot_general(data, rows, (pairs, ((0,), (0,))), precision, preferred)
     free = [i for i in range(end) if i not in c]
     if not free:
         return products.sum(0, dtype=products.dtype)

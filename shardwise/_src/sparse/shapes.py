@@ -18,6 +18,7 @@ from shardwise._src.numpy.creation import asarray, zeros
 from shardwise._src.numpy.joining import concatenate, stack
 from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import broadcast_to, flip, reshape
+from shardwise._src.ops.gather_rules import GatherScatterMode
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.sparse.base import M, each, grid, masked, sizes_like
 from shardwise._src.sparse.entries import (
@@ -27,6 +28,8 @@ from shardwise._src.sparse.entries import (
     with_nse,
 )
 from shardwise._src.types.annotations import Array
+
+_CLIP = GatherScatterMode.CLIP
 
 
 def _refuse(name: str, text: str) -> NoReturn:
@@ -310,14 +313,22 @@ def bcoo_gather(
 ) -> M:
     """Slices of equal sizes at many places, as `lax.gather`: a batch of dynamic slices.
 
-    mode: None or "promise_in_bounds"; others have no meaning here.
+    mode: None, "promise_in_bounds" or "clip", which move slices inside.
     """
-    if mode is not None and "promise" not in str(getattr(mode, "name", mode)).lower():
-        raise NotImplementedError(f"bcoo_gather: mode must be 'promise_in_bounds'; got {mode!r}.")
+    how = GatherScatterMode.from_any(mode)
+    if mode is not None and how not in (GatherScatterMode.PROMISE_IN_BOUNDS, _CLIP):
+        raise NotImplementedError(
+            "bcoo_gather: mode must be None, 'promise_in_bounds' or 'clip', as what fills places "
+            f"out of bounds would be stored; got {mode!r}. Index `todense()`, or the `data` and "
+            "`indices`."
+        )
     numbers = dimension_numbers
     along, dropped = numbers.start_index_map, numbers.collapsed_slice_dims
     if numbers.operand_batching_dims:
-        raise NotImplementedError("bcoo_gather: there are no batching dimensions.")
+        raise NotImplementedError(
+            "bcoo_gather: there are no batching dimensions of the operand. Use `vmap` over batch "
+            "dimensions of the layout."
+        )
     n = start_indices.ndim - 1
 
     def one(at: Any) -> Any:

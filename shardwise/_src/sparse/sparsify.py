@@ -5,19 +5,22 @@
 
 An interpreter: ops come with sparse arrays in the place of traced values, and `RULES` say what is
 done instead. An op without a rule is refused, as its result would be dense. Calls of `jit` are run
-through; loops and branches take no sparse arrays.
+through, loops and branches by `control`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.base.context import CURRENT, current
+from shardwise._src.control.cond import cond
+from shardwise._src.control.scan import scan
+from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Equation, held_in, replayed
+from shardwise._src.core.program import Equation, Program, held_in, replayed
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.numpy.joining import concatenate
@@ -27,6 +30,7 @@ from shardwise._src.ops.contract import dot_general
 from shardwise._src.ops.elementwise import integer_pow
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.sparse.base import JAXSparse, Stored
+from shardwise._src.sparse.control import run_cond, run_scan, run_while
 from shardwise._src.sparse.entries import bcoo_update_layout
 from shardwise._src.sparse.products import (
     at_places,
@@ -59,14 +63,6 @@ class SparseTracer(Tracer):
         self.aval = array_type(matrix.shape, matrix.dtype)
         self.matrix = matrix
 
-    def dense(self) -> Any:
-        """The whole array."""
-        token = CURRENT.set(self.interpreter.parent_context())
-        try:
-            return self.matrix.todense()
-        finally:
-            CURRENT.reset(token)
-
 
 class Sparsify(Interpreter):
     """Applies rules to sparse arrays, with the parent as interpreter."""
@@ -79,16 +75,19 @@ class Sparsify(Interpreter):
             return self.parent.process(op, args, params)
         if op.is_call:
             return replayed(next(held_in(op, params)), args, self._bind)
-        rule = RULES.get(op)
-        if rule is None:
+        runs = PROGRAMS.get(op)
+        rule: Any = RULES.get(op)
+        if rule is None and runs is None:
             raise NotImplementedError(
                 f"sparsify: [{op.name}] of a sparse array is not implemented, as its result would "
-                "be dense, or it is a loop or a branch. Use "
-                "`shardwise.experimental.sparse.todense` if that is meant."
+                "be dense. Use `shardwise.experimental.sparse.todense` if that is meant."
             )
         token = CURRENT.set(self.parent_context())
         try:
-            found = rule(op, *mats, **params)
+            if runs is not None:
+                found = runs(_on_sparse, mats, **params)
+            else:
+                found = rule(op, *mats, **params)
         finally:
             CURRENT.reset(token)
         return [*map(self.wrap, found)] if op.multiple else self.wrap(found)
@@ -112,12 +111,15 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
     """`f`, written for dense arrays, for sparse ones: BCOO and BCSR in its pytrees of arguments.
 
     Results are sparse where ops keep zeros: products, sums of sparse arrays, shapes, slices, and
-    functions that are 0 at 0.
+    functions that are 0 at 0. Sparse arrays go through `jit`, loops and branches: what a loop
+    carries, and what branches give, must stay of one layout, with as many stored elements. The xs
+    of a `scan` have their first dimension as a batch dimension.
 
     use_tracer: both ways of JAX's are the same here.
 
     Raises:
       NotImplementedError: where an op would make a sparse array dense, as `cos` or `x + 1` do.
+      TypeError: where a loop or branches would change a layout.
     """
 
     @functools.wraps(f)
@@ -132,6 +134,11 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
         return out_tree.unflatten(found)
 
     return sparse
+
+
+def _on_sparse(program: Program, values: Sequence[Any]) -> list[Any]:
+    """The results of a program for values of which some are sparse."""
+    return sparsify(lambda *xs: replayed(program, xs))(*values)
 
 
 # -- rules: of the op, operands, of which some are sparse, and parameters --
@@ -195,7 +202,10 @@ def _mul(x: Any, y: Any) -> Any:
 
 def _div(x: Any, y: Any) -> Any:
     if is_sparse(y):
-        raise NotImplementedError("sparsify: division by a sparse array, which has zeros.")
+        raise NotImplementedError(
+            "sparsify: division by a sparse array, which has zeros. Use "
+            "`shardwise.experimental.sparse.todense` if that is meant."
+        )
     return x.with_data(x.whole()[0] / at_places(x, y, 1))
 
 
@@ -208,7 +218,10 @@ def _add(x: Any, y: Any) -> Any:
     if _same_places(x, y):
         return x.with_data(x.data + y.data)
     if x.n_dense != y.n_dense:
-        raise NotImplementedError("sparsify: sums of arrays with unequal n_dense.")
+        raise NotImplementedError(
+            f"sparsify: the sum of arrays of n_dense {x.n_dense} and {y.n_dense}. Give them one "
+            "layout with `bcoo_update_layout(n_dense=...)`."
+        )
     n = min(x.n_batch, y.n_batch)
     x, y = bcoo_update_layout(x, n_batch=n), bcoo_update_layout(y, n_batch=n)
     data, indices = zip(x.whole(), y.whole(), strict=True)
@@ -235,6 +248,7 @@ def _split(x: Any, *, sizes: tuple[int, ...], axis: int) -> list[Any]:
     return found
 
 
+PROGRAMS: dict[Op, Callable] = {while_loop: run_while, scan: run_scan, cond: run_cond}
 _LINEAR = [elementwise.neg, elementwise.real, elementwise.imag, elementwise.conj]
 _ZERO_AT_ZERO = [
     getattr(elementwise, name) for name in """
@@ -246,6 +260,7 @@ RULES: dict[Op, Callable] = {
     **{op: _unary(False) for op in _ZERO_AT_ZERO},
     convert_element_type: _converted,
     integer_pow: _power,
+    elementwise.todense: lambda op, x: x.todense(),
     **{op: _on_stored(fun) for op, fun in {
         dot_general: _dot,
         elementwise.mul: _mul,

@@ -1,0 +1,52 @@
+"""The `composite` op: an operation with a name, which a held program computes.
+
+Its decomposition is a function of the module, and compilers may know something better by the name.
+Maps of it are maps of the decomposition, whose meaning a batch dimension would change.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from shardwise._src.control.call import call
+from shardwise._src.control.checked import call_checked, replay_call
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Program
+from shardwise._src.transforms.batch import MappedAxis
+
+
+def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
+    return program.out_types
+
+
+def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p: Any) -> list[str]:
+    return e.composite(program, xs, **p)
+
+
+def _no_derivative(op: Op, *given: Any, name: str, **p: Any) -> NoReturn:
+    raise ValueError(
+        f"composite {name!r} has no derivative: a compiler may compute it otherwise than its "
+        "decomposition says. Give it one with `shardwise.custom_jvp`, or differentiate the "
+        "decomposition."
+    )
+
+
+def _batch(
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, program: Program, **p: Any
+) -> tuple[list, list]:
+    assert call.batch is not None
+    return call.batch(call, mapped, args, dims, program=program)
+
+
+composite_op = Op(
+    "composite",
+    type_rule=_type,
+    lower=_lower,
+    jvp=_no_derivative,
+    transpose=_no_derivative,
+    batch=_batch,
+    checked=call_checked,
+    replay=replay_call,
+    multiple=True,
+    programs=("program",),
+)

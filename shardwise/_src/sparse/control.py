@@ -1,0 +1,153 @@
+"""Loops and branches of `sparsify`: their programs run on sparse arrays, as functions of these.
+
+Sparse arrays go through them as the pytrees that they are. What a turn gives, or one of several
+branches, is to be of one layout: the same kind, as many stored elements. What each promises of its
+coordinates (that they are sorted, or unique) holds after them if all promise it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.api.tracing import eval_shape
+from shardwise._src.control.cond_api import cond, switch
+from shardwise._src.control.programs import parts
+from shardwise._src.control.scan_api import scan
+from shardwise._src.control.while_api import while_loop
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.sparse.base import JAXSparse, Stored
+
+# The results of a program for values of which some are sparse, as it runs on these.
+Run = Callable[[Program, Sequence[Any]], list[Any]]
+
+
+def run_while(
+    run: Run, values: Sequence[Any], *, test: Program, body: Program, num_test: int, num_body: int
+) -> list[Any]:
+    tests, bodies, init = parts(values, num_test, num_body)
+    turn = lambda carry: run(body, [*bodies, *carry])  # noqa: E731
+    start = _settled("a while_loop", turn, init)
+    return while_loop(
+        lambda carry: run(test, [*tests, *carry])[0],
+        lambda carry: _like(start, turn(carry)),
+        start,
+    )
+
+
+def run_scan(
+    run: Run, values: Sequence[Any], *, body: Program, num_consts: int, num_carry: int,
+    length: int, reverse: bool = False, unroll: int = 1, **p: Any,
+) -> list[Any]:
+    consts, init, rows = parts(values, num_consts, num_carry)
+    rows = [_rows(x) if isinstance(x, JAXSparse) else x for x in rows]
+    leaves, tree = flatten(rows)
+    types = [type_of(x) for x in leaves]
+    one = tree.unflatten([ShapeDtypeStruct(t.shape[1:], t.dtype) for t in types])
+    turn = lambda carry, row: run(body, [*consts, *carry, *row])  # noqa: E731
+    start = _settled("a scan", lambda carry, row: turn(carry, row)[:num_carry], init, one)
+
+    def step(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+        outs = turn(carry, row)
+        return _like(start, outs[:num_carry]), outs[num_carry:]
+
+    last, ys = scan(step, start, rows, length, reverse=reverse, unroll=unroll)
+    return [*last, *ys]
+
+
+def run_cond(run: Run, values: Sequence[Any], *, branches: tuple[Program, ...]) -> list[Any]:
+    which, *operands = values
+    found = [eval_shape(lambda *xs, b=b: run(b, xs), *operands) for b in branches]
+    common = found[0]
+    for i, other in enumerate(found[1:], 1):
+        common = [
+            _common(x, y, f"result {k} of a branch", f"the one of branch {i}")
+            for k, (x, y) in enumerate(zip(common, other, strict=True))
+        ]
+    funs = [lambda *xs, b=b: _like(common, run(b, xs)) for b in branches]
+    if type_of(which).dtype == np.dtype(bool):
+        return cond(which, funs[1], funs[0], *operands)
+    return switch(which, funs, *operands)
+
+
+# -- layouts --
+
+
+def _settled(who: str, turn: Callable, init: Sequence[Any], *more: Any) -> list[Any]:
+    """The carry with no more promises of its coordinates than a turn keeps.
+
+    more: operands of a turn besides the carry.
+    """
+    carry = [x.made_whole() if isinstance(x, Stored) else x for x in init]
+    while True:
+        outs = eval_shape(turn, carry, *more)
+        kept = [
+            _common(x, y, f"carry {i} of {who}", "it after a turn", not isinstance(x, JAXSparse))
+            for i, (x, y) in enumerate(zip(carry, outs, strict=True))
+        ]
+        new = _like(kept, carry)
+        if flatten(new)[1] == flatten(carry)[1]:
+            return new
+        carry = new
+
+
+def _common(x: Any, y: Any, what: str, other: str, may_be_dense: bool = False) -> Any:
+    """Something of the layout that two values have in common, with the promises of both."""
+    if not isinstance(x, JAXSparse) and (may_be_dense or not isinstance(y, JAXSparse)):
+        return x
+    if type(x) is type(y):
+        (leaves, rest), (others, rest_too) = x.tree_flatten(), y.tree_flatten()
+        if [u.shape for u in leaves] == [v.shape for v in others]:
+            both = _promised(rest, rest_too)
+            if both is not None:
+                return type(x).tree_unflatten(both, leaves)
+    raise TypeError(
+        f"sparsify: {what} is {_shown(x)}, and {other} is {_shown(y)}; they must be of one layout. "
+        "Give BCOO arrays room for as many elements with `bcoo_sum_duplicates(nse=...)`, or make "
+        "them dense with `todense`."
+    )
+
+
+def _promised(x: Any, y: Any) -> Any:
+    """What both say of shape and coordinates; None where they differ in more than promises."""
+    if x == y:
+        return x
+    if isinstance(x, tuple) and len(x) == 3 and x[0] == y[0]:  # of BCOO and BCSR
+        return x[0], x[1] and y[1], x[2] and y[2]
+    return None
+
+
+def _shown(x: Any) -> str:
+    if isinstance(x, JAXSparse):
+        return f"{type(x).__name__}({x._words()})"
+    return f"a dense array {type_of(x).str_short(True)}"
+
+
+def _like(wanted: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    """Values in the layout of others."""
+    return [_in_layout(w, x) for w, x in zip(wanted, found, strict=True)]
+
+
+def _in_layout(wanted: Any, x: Any) -> Any:
+    if not isinstance(wanted, JAXSparse):
+        return x.todense() if isinstance(x, JAXSparse) else x
+    leaves, rest = wanted.tree_flatten()
+    children = x.tree_flatten()[0]
+    cast = [c.astype(w.dtype) if c.dtype != w.dtype else c
+            for c, w in zip(children, leaves, strict=True)]
+    return type(wanted).tree_unflatten(rest, cast)
+
+
+def _rows(x: Any) -> Any:
+    """A sparse array whose parts along its first dimension are those of its leaves."""
+    if isinstance(x, Stored) and x.n_batch:
+        return x.made_whole()
+    raise NotImplementedError(
+        f"sparsify: a scan goes along the first dimension of {_shown(x)}, which is none of its "
+        "batch dimensions. Make it one with `bcoo_update_layout(n_batch=1)`."
+    )
