@@ -62,6 +62,11 @@ FUNCTIONS = {
                           lambda x: np.linalg.solve(x, right(x)[:, 0]),
                           lambda n, d: matrix(n, n, d)),
     "inv": (linalg.inv, np.linalg.inv, lambda n, d: matrix(n, n, d) + np.eye(n, dtype=d)),
+    "qr": (linalg.qr, np.linalg.qr, lambda n, d: matrix(n, n, d)),
+    "tall qr": (linalg.qr, np.linalg.qr, lambda n, d: matrix(n, 16, d)),
+    "full qr": (lambda x: linalg.qr(x, "complete"), lambda x: np.linalg.qr(x, "complete"),
+                lambda n, d: matrix(n, 24, d)),
+    "wide qr": (linalg.qr, np.linalg.qr, lambda n, d: matrix(16, n, d)),
 }
 
 
@@ -100,7 +105,8 @@ def test_values(name: str, way: str, kind: AxisType, dtype: str):
 
 
 @pytest.mark.parametrize(("name", "way"), sampled(
-    [(f, w) for f in FUNCTIONS if f[-2:] != "lu" for w in WAYS if w[:4] != "some"
+    [(f, w) for f in FUNCTIONS if f[-2:] != "lu" and f[-3:] != " qr"
+     for w in WAYS if w[:4] != "some"
      # Of these the partitioner makes the identity, and so the result, whole on each device.
      and (f, w) not in (("inv", "columns"), ("inv", "wide tiles"))], 1 / 8))
 def test_no_device_holds_the_matrix(name: str, way: str):
@@ -129,6 +135,7 @@ SLOPES = {
     "cholesky": lambda x: linalg.cholesky(x @ x.T + 40 * np.eye(40, dtype="f4")),
     "solve": lambda x: linalg.solve(x + 40 * np.eye(40, dtype="f4"), x),
     "inv": lambda x: linalg.inv(x + 40 * np.eye(40, dtype="f4")),
+    "qr": lambda x: linalg.qr(x)[0] * np.sqrt(np.arange(40, dtype="f4")) + linalg.qr(x)[1],
 }
 
 
@@ -140,7 +147,8 @@ def test_gradients(name: str, way: str, kind: AxisType):
     def f(x):
         return (SLOPES[name](x) ** 2).sum()
 
-    if kind is AxisType.Explicit and name != "inv":  # x @ x.T would contract a divided dimension
+    if kind is AxisType.Explicit and name in ("cholesky", "solve"):
+        # x @ x.T would contract a divided dimension
         fun = linalg.cholesky if name == "cholesky" else (lambda x: linalg.solve(x, x * x))
         x = positive(40, "float32")
 

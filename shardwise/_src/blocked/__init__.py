@@ -1,1 +1,1 @@
-"""Programs of factors of one matrix that is divided over devices; see `columns`."""
+"""Programs of one matrix or array that is divided over devices; see `columns`, `fourier`."""

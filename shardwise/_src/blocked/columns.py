@@ -6,7 +6,7 @@ columns that are next to each other; device q has those before device q + 1. Fac
 p steps: the columns of one device, the panel, are sent to all, each of which factors it, and
 changes its own columns by it. So a device holds a few arrays of n²/p elements, never the matrix.
 
-    a = Columns((37, 37), (4, 2), 0)      # over the named axes r0, of 4, and c0, of 2
+    a = Columns((37, 37), (4, 2), 0)      # over the named axes (0, 0), of 4, and (1, 0), of 2
     x = a.enter(tile)                      # [10, 19] → [37, 5]
     panel = a.panel(x, q, start=12)        # [25, ≤5], the same on all devices
     tile = a.leave(x)
@@ -22,7 +22,7 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.barrier import optimization_barrier
-from shardwise._src.ops.collective import all_to_all, number, psum
+from shardwise._src.ops.collective import all_to_all, number, pmax, ppermute, psum
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.index import dynamic_slice
 from shardwise._src.ops.kernels import spread
@@ -100,8 +100,8 @@ class Columns:
 
     def _over(self, letters: str) -> dict[str, Any]:
         sizes = dict(zip("rc", self.tiles, strict=True))
-        names = dict(zip("rc", "cr" if self.turned else "rc", strict=True))
-        return {"names": tuple([f"{names[x]}{self.operand}" for x in letters]),
+        dims = {"r": 1, "c": 0} if self.turned else {"r": 0, "c": 1}
+        return {"names": tuple([(dims[x], self.operand) for x in letters]),
                 "sizes": tuple([sizes[x] for x in letters])}
 
     def _exchanged(self, x: Any, split: int, concat: int, letters: str) -> Any:
@@ -129,10 +129,17 @@ class Columns:
 
     def own_start(self) -> Any:
         """The first column of the device."""
+        return self.start_and_count(self.own())[0]
+
+    def start_and_count(self, q: Any) -> tuple[Any, Any]:
+        """The same as `start` and `count`, of a device whose number the program computes."""
         if self.devices == 1:
-            return np.int32(0)
-        place, part = [number(**self._over(x)) for x in "cr"]
-        return ew.add(ew.mul(place, np.int32(self.tile[1])), ew.mul(part, np.int32(self.width)))
+            return np.int32(0), np.int32(self.shape[1])
+        width, tile = np.int32(self.width), np.int32(self.tile[1])
+        place, part = ew.div(q, np.int32(self.tiles[0])), ew.rem(q, np.int32(self.tiles[0]))
+        before, skipped = ew.mul(place, tile), ew.mul(part, width)
+        own = ew.sub(ew.min(tile, ew.sub(np.int32(self.shape[1]), before)), skipped)
+        return ew.add(before, skipped), ew.max(np.int32(0), ew.min(own, width))
 
     def panel(self, x: Any, q: int, start: int = 0, end: int | None = None) -> Any:
         """Rows of the columns of device q, for all."""
@@ -158,6 +165,14 @@ class Columns:
     def total(self, x: Any) -> Any:
         """The sum over all devices."""
         return x if self.devices == 1 else psum(x, groups=None, **self._over("cr"))
+
+    def largest(self, x: Any) -> Any:
+        """The largest of numbers on all devices."""
+        return x if self.devices == 1 else pmax(x, groups=None, **self._over("cr"))
+
+    def moved(self, x: Any, pairs: list[tuple[int, int]]) -> Any:
+        """What other devices have; pairs: of numbers, from and to."""
+        return ppermute(x, perm=tuple(pairs), **self._over("cr"))
 
     def chosen(self, q: int, panel: Any, after: Any, before: Any) -> Any:
         """The panel on device q, with as many columns as others have; others as they are after

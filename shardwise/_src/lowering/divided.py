@@ -1,9 +1,9 @@
-"""LAPACK's functions of one matrix that is divided over devices: a program for each device.
+"""Functions of matrices and arrays that are divided over devices: a program for each device.
 
 A call of such a function is written as a call of `TARGET`, about which XLA's partitioner asks
 `_write` once it knows how the operands are divided. Where they are whole, that is LAPACK's kernel;
-else one of the programs in `blocked`, over named axes r0, c0 (rows and columns of tiles of operand
-0), r1, ….
+else one of the programs in `blocked`, over named axes (0, 0), (1, 0) (rows and columns of tiles of
+operand 0), (0, 1), ….
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from shardwise._src.runtime import divided
 from shardwise._src.types.array_type import ArrayType, array_type
 
 TARGET = "shardwise_matrices"
+LETTERS = [*"ijklmnopqrstuvwxyz", *[f"z_{i}" for i in range(64)]]  # of factors of dimensions
 
 
 @dataclass(frozen=True)
@@ -30,22 +31,32 @@ class Function:
     first needed; rule: how factors of dimensions go through.
 
     like: for each result, the number of the operand that it is divided like; kernel: whether LAPACK
-    has such a function.
+    has such a function; form: the class, beside the program, that says how an operand is divided;
+    panels: whether it exchanges these, so that small matrices are rather gathered.
     """
 
     program: str
     rule: str
     like: Sequence[int | None]
     kernel: bool = True
+    form: str = "Columns"
+    panels: bool = True
 
 
 FUNCTIONS = {
+    "fft": Function("fourier.transformed", "[...] -> [...]", (0,), kernel=False, form="Tiles",
+                    panels=False),
     "hermitian": Function("factors.hermitian", "[i, j] -> [i, j]", (0,), kernel=False),
     "potrf": Function("factors.potrf", "[i, j] -> [i, j], []", (0, None)),
     "getrf": Function("factors.getrf", "[i, j] -> [i, j], [*], []", (0, None, None)),
     "getrs": Function(
         "factors.getrs", "[i, j], [*], [i, k] -> [i, k]", (2,), kernel=False
     ),
+    "geqrf": Function("orthogonal.geqrf", "[i, j] -> [i, j], [*]", (0, None)),
+    **dict.fromkeys(["orgqr", "ungqr"], Function(
+        "orthogonal.orgqr", "[i, j], [*] -> [i, j]", (0,))),
+    **dict.fromkeys(["syevd", "heevd"], Function(
+        "eigenvalues.syevd", "[i, j] -> [i, j], [*], []", (0, None, None))),
     "trsm": Function("factors.trsm", "[i, j], [i, k] -> [i, k]", (1,)),
 }
 
@@ -57,15 +68,16 @@ class Places(ManualAxes):
     pieces: Sequence[divided.Piece]
 
     def rows(self, names: Sequence[Any]) -> np.ndarray:
-        order = self.pieces[int(names[0][1:])].order
-        along = ["rc".index(name[0]) for name in names]
+        order = self.pieces[names[0][1]].order
+        along = [dim for dim, _ in names]
         others = [i for i in range(order.ndim) if i not in along]
         return order.transpose(others + along).reshape(-1, np.prod([order.shape[i] for i in along]))
 
     def places(self, name: Any) -> np.ndarray:
-        order = self.pieces[int(name[1:])].order
+        dim, operand = name
+        order = self.pieces[operand].order
         found = np.zeros(order.size, np.int32)
-        found[order.ravel()] = np.indices(order.shape)["rc".index(name[0])].ravel()
+        found[order.ravel()] = np.indices(order.shape)[dim].ravel()
         return found
 
 
@@ -97,12 +109,12 @@ def _rule(rule: str, ins: Sequence[ArrayType], outs: Sequence[ArrayType]) -> str
     for side, types in zip(rule.split(" -> "), (ins, outs), strict=True):
         texts = []
         for dims, t in zip(side[1:-1].split("], ["), types, strict=True):
-            letters = dims.split(", ") if dims else []
+            letters = LETTERS[: t.ndim] if dims == "..." else dims.split(", ") if dims else []
             for i, n in enumerate(t.shape):
                 if letters[i] == "*":
                     letters[i] = next(free)
                     whole.append(letters[i])
-                sizes[letters[i]] = n
+                sizes[letters[i]] = max(n, sizes.get(letters[i], n))
             texts.append(f"[{', '.join(letters)}]")
         sides.append(f"({', '.join(texts)})")
     counts = ", ".join(f"{k}={n}" for k, n in sorted(sizes.items()))
@@ -116,22 +128,22 @@ def module_text(
     """The module of one device. emitter: a new one, for CPU."""
     function = FUNCTIONS[asked["name"]]
     sides = [[(tuple(shape), np.dtype(dtype)) for shape, dtype in side] for side in asked["types"]]
-    tiles = [[-(-n // k) for n, k in zip(p.shape, p.tiles, strict=True)] for p in pieces]
-    ins = [array_type(tuple(s), dtype) for s, (_, dtype) in zip(tiles, sides[0], strict=True)]
-    outs = [array_type(shape if i is None else tuple(tiles[i]), dtype)
+    ins = [array_type(p.part(p.shape), t[1]) for p, t in zip(pieces, sides[0], strict=True)]
+    outs = [array_type(shape if i is None else pieces[i].part(shape), dtype)
             for (shape, dtype), i in zip(sides[1], function.like, strict=True)]
     names = [f"%arg{i}" for i in range(len(ins))]
-    flags = asked["flags"]
+    flags = {k: tuple(v) if isinstance(v, list) else v for k, v in asked["flags"].items()}
     if function.kernel and all(set(p.tiles) <= {1} for p in pieces):
         results = emitter.lapack(asked["name"], names, ins, outs, batch=0, config=flags)
     else:
-        every = [f"{letter}{i}" for i in range(len(pieces)) for letter in "rc"]
+        every = [(d, i) for i, p in enumerate(pieces) for d in range(len(p.shape))]
         grid = np.arange(asked["devices"])
         emitter.manual = Places(None, grid, frozenset(every), frozenset(), pieces)
         home, _, name = function.program.partition(".")
         home = importlib.import_module(f"shardwise._src.blocked.{home}")
-        matrices = [home.Columns(*p.matrix, i) for i, p in enumerate(pieces) if len(p.shape) == 2]
-        lie = dict(zip("ab", matrices, strict=False))
+        form = getattr(home, function.form)
+        lie = [form(p.shape, p.tiles, i) for i, p in enumerate(pieces) if not i or len(p.shape) > 1]
+        lie = dict(zip("ab", lie, strict=False))
         program = emitter.staged(getattr(home, name), ins, **lie, **flags)
         results = emitter.inline(program, *names)
     args = ", ".join(f"{n}: {tensor_text(t)}" for n, t in zip(names, ins, strict=True))

@@ -1,7 +1,6 @@
-"""Calls of kernels that are no instructions of XLA, and of instructions that it does not split.
+"""Calls of kernels that are no instructions of XLA.
 
     lu, pivots, info = e.lapack("getrf", [x], ins, outs, batch=1)
-    (y,) = e.batches("stablehlo.fft %0, type = FFT, length = [8]", [x], ins, outs, batch=1)
 
 Leading dimensions are batches, and are split over devices without any communication: each device
 calls the kernel on its own. The others are whole on each device, and matrices lie column by column
@@ -12,8 +11,6 @@ there, as LAPACK has them. A single matrix that is large is not gathered by thos
 from __future__ import annotations
 
 import itertools
-import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,8 +18,8 @@ import numpy as np
 
 from shardwise._src.base.config import divided_matrix_min_size_bytes
 from shardwise._src.lowering import divided
-from shardwise._src.lowering.text import element_text, tensor_text
-from shardwise._src.runtime import batches, lapack
+from shardwise._src.lowering.text import tensor_text
+from shardwise._src.runtime import lapack
 from shardwise._src.types.array_type import ArrayType
 
 Flag = str | int | bool | np.int32
@@ -37,31 +34,7 @@ class Kernels:
     divided: Callable[..., Any]
     lets: Callable[[str, int], list[str]]
     manual: Any
-    whole: Callable[[str, ArrayType, Sequence[int]], str]
     platform: str
-
-    def batches(
-        self, text: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType], *,
-        batch: int,
-    ) -> list[str]:
-        """An instruction each of whose leading dimensions is split as it comes.
-
-        text: with operands %0, %1, …, without types. batch: how many leading dimensions all
-        operands and results share; the others are whole on each device.
-        """
-        types = f"({', '.join(map(tensor_text, ins))}) -> ({', '.join(map(tensor_text, outs))})"
-        xs = [self.whole(x, t, range(batch, t.ndim)) for x, t in zip(xs, ins, strict=True)]
-        if self.devices == 1 or not batch or self.platform != "cpu":
-            written = re.sub(r"%(\d+)", lambda found: xs[int(found[1])], text)
-            return self.lets(f"{written} : {types}", len(outs))
-        batches.register()
-        elements = [[element_text(t.dtype) for t in side] for side in (ins, outs)]
-        config = json.dumps(batches.config(text, *elements))
-        return self.lets(
-            f"stablehlo.custom_call @{batches.TARGET}({', '.join(xs)}) {{api_version = 2 : i32, "
-            f"backend_config = {config}, sdy.sharding_rule = {_rule(ins, outs, batch)}}} : {types}",
-            len(outs),
-        )
 
     def lapack(
         self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType], *,
@@ -107,20 +80,21 @@ class Kernels:
 
 
     def may_divide(self, name: str, ins: Sequence[ArrayType]) -> bool:
-        """Whether the partitioner may be asked how the matrix of a function is divided.
+        """Whether the partitioner may be asked how the operands of a function are divided.
 
-        Not where all operands are small: to gather them takes less time than to exchange panels.
+        Not where all matrices are small: to gather them takes less time than to exchange panels.
         """
         if self.devices == 1 or self.platform != "cpu" or self.manual is not None:
             return False
-        size = max(t.size * t.dtype.itemsize for t in ins)
-        return name in divided.FUNCTIONS and size >= divided_matrix_min_size_bytes.value
+        size, function = max(t.size * t.dtype.itemsize for t in ins), divided.FUNCTIONS.get(name)
+        large = size >= divided_matrix_min_size_bytes.value
+        return function is not None and (large or not function.panels)
 
     def of_divided(
         self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
         config: dict[str, Any],
     ) -> list[str]:
-        """A function of one matrix, which may be divided."""
+        """A function whose operands may be divided."""
         text = divided.call_text(name, xs, ins, outs, config, self.devices, self.divided)
         return self.lets(text, len(outs))
 

@@ -4,8 +4,8 @@
     rfftn(x, axes=(0, 2))           # of real values, without terms that are conjugates of others
 
 Unlike NumPy's, transforms are of the precision of their operand: float32 gives complex64 (float64,
-if enabled, complex128). Transformed dimensions are gathered on each device; others stay split.
-Algorithm: XLA's, on CPU that of DUCC.
+if enabled, complex128). Divided dimensions stay split; along transformed ones, devices of a
+CPU exchange lines, others gather them. Algorithm: XLA's, on CPU that of DUCC.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     fft(x, kind=FftType.IRFFT, lengths=(8,))       # c64[*, 5] → f32[*, 8]
 
 Forward transforms are plain sums, inverse ones are divided by the number of elements. `lengths` are
-those of the transformed dimensions of the whole signal. These must be whole on each device; the
-others are split as they come.
+those of the transformed dimensions of the whole signal. On CPU, all dimensions are split as they
+come (see `blocked.fourier`); elsewhere these are whole on each device.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FftType(enum.IntEnum):
 FFT, IFFT, RFFT, IRFFT = FftType
 
 
-def _half(n: int) -> int:
+def half(n: int) -> int:
     """How many terms a real signal's transform has that are not the conjugates of others."""
     return n // 2 + 1
 
@@ -64,21 +64,21 @@ def _type(op: Op, x: ArrayType, *, kind: FftType, lengths: Lengths) -> ArrayType
         )
     before, after = [list(lengths), list(lengths)]
     if kind == IRFFT:
-        before[-1] = _half(lengths[-1])
+        before[-1] = half(lengths[-1])
     if x.shape[-count:] != tuple(before) or 0 in lengths:
         raise ValueError(
             f"[fft] {kind.name} of lengths {lengths} takes last dimensions {tuple(before)}, none "
             f"of them empty; got {x.str_short(True)}."
         )
     if kind == RFFT:
-        after[-1] = _half(lengths[-1])
+        after[-1] = half(lengths[-1])
     dtype = {RFFT: complex_dtype, IRFFT: real_dtype}.get(kind, np.dtype)(x.dtype)
     return array_type((*x.shape[:-count], *after), dtype)
 
 
 def _dims(op: Op, x: ArrayType, *, kind: FftType, lengths: Lengths) -> Dims:
     names = along(x, range(x.ndim - len(lengths), x.ndim))
-    return Dims((names,), (names,))
+    return Dims((names,), (names,), worked="kept")
 
 
 def _lower(
@@ -87,8 +87,12 @@ def _lower(
     (t,), (out,) = ins, outs
     if not out.size:
         return e.constant(0, out)
-    text = f"stablehlo.fft %0, type = {kind.name}, length = {ints(lengths)}"
-    return e.batches(text, [x], ins, outs, batch=t.ndim - len(lengths))[0]
+    if e.may_divide("fft", ins):
+        config = {"kind": int(kind), "lengths": list(lengths)}
+        return e.of_divided("fft", [x], ins, outs, config)[0]
+    x = e.whole(x, t, range(t.ndim - len(lengths), t.ndim))
+    return e.let(f"stablehlo.fft {x}, type = {kind.name}, length = {ints(lengths)} : "
+                 f"({e.ty(t)}) -> {e.ty(out)}")
 
 
 def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:

@@ -37,7 +37,8 @@ Results = Callable[..., Sequence[tuple[tuple[int, ...], Any]]]
 
 def matrix_op(
     name: str, ranks: tuple[int, ...], results: Results, lower: Callable, *, square: bool = False,
-    multiple: bool = True, batch: Callable | None = None, divided: str = "", jvp: Any = None,
+    multiple: bool = True, batch: Callable | None = None,
+    divided: str | Callable[..., str] = "", jvp: Any = None,
     **rules: Any,
 ) -> Op:
     """An op on matrices, and on vectors and scalars beside them.
@@ -46,7 +47,7 @@ def matrix_op(
     results: shape and dtype of each result, by the types of the operands, all without a batch.
     square:  whether the first operand must be.
     divided: the factors of dimensions without a batch, where matrices need not be whole then, as
-             "ab -> ab, -": a dimension with a - is whole.
+             "ab -> ab, -": a dimension with a - is whole. Or a function of types and parameters.
     """
 
     def type_rule(op: Op, *types: ArrayType, **p: Any) -> Any:
@@ -66,8 +67,9 @@ def matrix_op(
     def dims(op: Op, *types: ArrayType, **p: Any) -> Dims:
         count = types[0].ndim - ranks[0]
         if divided and not count:
+            rule = divided if isinstance(divided, str) else divided(*types, **p)
             sides = [[tuple([None if c == "-" else c for c in part]) for part in side.split(", ")]
-                     for side in divided.split(" -> ")]
+                     for side in rule.split(" -> ")]
             return Dims(tuple(sides[0]), tuple(sides[1]))
         names = letters(count)
         found = results(*[array_type(t.shape[count:], t.dtype) for t in types], **p)

@@ -43,7 +43,9 @@ def _geqrf_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     return e.lapack("geqrf", [x], ins, outs, batch=ins[0].ndim - 2, aliases={0: 0})
 
 
-geqrf = matrix_op("geqrf", (2,), results=_reflections, lower=_geqrf_lower)
+geqrf = matrix_op(
+    "geqrf", (2,), results=_reflections, lower=_geqrf_lower, divided="ab -> ab, -"
+)
 
 
 def _geqp3_results(x: ArrayType) -> list:
@@ -100,7 +102,8 @@ def _eye(shape: tuple, dtype: Any) -> Any:
 
 
 householder_product = matrix_op(
-    "householder_product", (2, 1), results=_product_results, lower=_product_lower, multiple=False
+    "householder_product", (2, 1), results=_product_results, lower=_product_lower, multiple=False,
+    divided="ab, - -> ab",
 )
 
 
@@ -220,4 +223,11 @@ def _rest_of_change(q: Any, left: Any, dq: Any) -> Any:
     return ew.add(product(dq, zh), product(start, dzh))
 
 
-qr = matrix_op("qr", (2,), results=_qr_results, lower=_qr_lower, jvp=_qr_jvp)
+def _divided(x: ArrayType, *, full_matrices: bool, pivoting: bool) -> str:
+    m, n = x.shape
+    q = "ab" if m == n or (m > n and not full_matrices) else "a-"
+    r = "ab" if m <= n else "-b"
+    return f"ab -> {q}, {r}{', -' if pivoting else ''}"
+
+
+qr = matrix_op("qr", (2,), results=_qr_results, lower=_qr_lower, jvp=_qr_jvp, divided=_divided)

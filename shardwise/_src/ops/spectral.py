@@ -26,6 +26,7 @@ from shardwise._src.ops.kernels import (
     columns_of,
     diagonal,
     eye,
+    hermitian_part,
     inverse_gaps,
     itself,
     matrix_op,
@@ -77,9 +78,7 @@ def _upper(x: Any) -> Any:
 
 def hermitian(x: Any, lower: bool) -> Any:
     """The Hermitian matrix of which one triangle is given; the diagonal is taken as real."""
-    rest = triangle(x, lower, strict=True)
-    half = ew.mul(lit(0.5, x), ew.add(triangle(x, lower), rest))
-    return ew.add(half, adjoint(half))
+    return hermitian_part(ew.add(triangle(x, lower), triangle(x, lower, strict=True)))
 
 
 def _eigh_jvp(
@@ -98,7 +97,8 @@ def _eigh_jvp(
 
 
 eigh = matrix_op(
-    "eigh", (2,), results=_eigh_results, lower=_eigh_lower, square=True, jvp=_eigh_jvp
+    "eigh", (2,), results=_eigh_results, lower=_eigh_lower, square=True, jvp=_eigh_jvp,
+    divided=lambda x, vectors, **_: "ab -> ab, -" if vectors else "ab -> -",
 )
 
 # -- svd --

@@ -33,11 +33,9 @@ class Piece(NamedTuple):
     def tiles(self) -> tuple[int, ...]:
         return self.order.shape[:-1]
 
-    @property
-    def matrix(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Shape and tiles of a matrix."""
-        (m, n), (r, c) = self.shape, self.tiles
-        return (m, n), (r, c)
+    def part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """What each device has of an array that is divided alike."""
+        return tuple([-(-n // k) for n, k in zip(shape, self.tiles, strict=True)])
 
 
 Writer = Callable[[dict[str, Any], list[Piece]], tuple[str, Sequence[int | None]]]

@@ -5,7 +5,7 @@
 
 Real values take one real Fourier transform of their length (types 2 and 3, by J. Makhoul, "A fast
 cosine transform in one and two dimensions", 1980) or of twice that (1 and 4); of complex ones both
-parts are transformed. Transformed dimensions are gathered on each device; others stay split.
+parts are transformed. Transformed dimensions may be gathered on each device; others stay split.
 """
 
 from __future__ import annotations
