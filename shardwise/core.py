@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from shardwise._src.core.program import eval_jaxpr as eval_jaxpr
     from shardwise._src.numpy.value import Value as Value
     from shardwise._src.transforms.tracer import Tracer as Tracer
+    from shardwise._src.types.array_type import ArrayType as AbstractValue
     from shardwise._src.types.array_type import ArrayType as ShapedArray
     from shardwise._src.types.named_shape import NamedShape as NamedShape
 
 __all__ = [
-    "Atom", "Jaxpr", "JaxprEqn", "Literal", "NamedShape", "ShapedArray", "Trace", "Tracer", "Value",
+    "AbstractValue", "Atom", "Jaxpr", "JaxprEqn", "Literal", "NamedShape", "ShapedArray", "Trace", "Tracer", "Value",
     "Var", "check_jaxpr", "ensure_compile_time_eval", "eval_jaxpr", "get_aval",
 ]
 lazy_names(__name__)

@@ -6,5 +6,8 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.extend.primitive import apply_primitive as apply_primitive
+    from shardwise._src.extend.rules import (
+        canonicalize_dtype_handlers as canonicalize_dtype_handlers,
+    )
 
 lazy_names(__name__)

@@ -137,6 +137,11 @@ def test_private_names(tmp_path):
         assert jax._src.core is core and core.Primitive is sw.extend.core.Primitive
         assert ravel_pytree is sw.flatten_util.ravel_pytree and tree_map is sw.tree_util.tree_map
         assert core.trace_state_clean() and not sw.jit(lambda: core.trace_state_clean())()
+        from jax.experimental import hijax, shard_map
+        import jax.experimental.ode as ode, jax.experimental
+        assert shard_map is sw.experimental.shard_map and ode is sw.experimental.ode
+        assert hijax is jax.experimental.hijax and issubclass(hijax.MutableHiType, object)
+        assert dir(jax.experimental) == dir(sw.experimental)
         print(hasattr(core, "no_such_thing"))
     """) == "False\n"  # fmt: skip
 

@@ -20,6 +20,8 @@ NEEDS = {
     "optax_train": ("optax",),
     "haiku_mlp": ("haiku", "optax"),
     "blackjax_nuts": ("blackjax",),
+    "flax_linen": ("flax", "optax"),
+    "flax_nnx": ("flax", "optax"),
     "numpyro_nuts": ("numpyro",),
     "einops_jaxtyping": ("einops", "jaxtyping"),
 }

@@ -23,21 +23,29 @@ from shardwise._src.runtime.backend import JAXLIB_VERSION
 
 _lock = threading.RLock()
 _OURS = "shardwise"
+_WITH_STAND_INS = {name.rpartition(".")[0] for name in PLACES if not name.startswith("jax._src")}
 
 
-class _Root(ModuleType):
-    """What `import jax` gives: this library's names, and the version of JAX that they follow."""
-
-    __version__ = JAXLIB_VERSION
-    __version_info__ = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:3]])
+class _Package(ModuleType):
+    """One of the library's packages, with stand-ins among its modules."""
 
     def __getattr__(self, name: str) -> Any:
         if (private := f"{self.__name__}.{name}") in PLACES:
             return importlib.import_module(private)
-        return getattr(importlib.import_module(_OURS), name)
+        return getattr(self._ours(), name)
 
     def __dir__(self) -> Iterable[str]:
-        return [*dir(importlib.import_module(_OURS)), "__version_info__"]
+        return dir(self._ours())
+
+    def _ours(self) -> ModuleType:
+        return importlib.import_module(_OURS + self.__name__.removeprefix("jax"))
+
+
+class _Root(_Package):
+    """What `import jax` gives: this library's names, and the version of JAX that they follow."""
+
+    __version__ = JAXLIB_VERSION
+    __version_info__ = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:3]])
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -52,13 +60,15 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         if spec.name == "jax":
-            return _Root("jax", importlib.import_module(_OURS).__doc__)
-        return PrivateModule(spec.name) if is_private(spec.name) else None
+            return _Root(spec.name)
+        if is_private(spec.name):
+            return PrivateModule(spec.name)
+        return _Package(spec.name) if spec.name in _WITH_STAND_INS else None
 
     def exec_module(self, module: ModuleType) -> None:
         """A public module is not a new one: the library's own takes the place of that."""
         name = module.__name__
-        if name == "jax":
+        if isinstance(module, _Package):
             return
         if is_private(name):
             if name not in PLACES:

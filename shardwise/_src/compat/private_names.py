@@ -16,10 +16,10 @@ from typing import Any
 from shardwise._version import __version__
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
-_FALLBACK = "*"  # the module that has all other names
+_FALLBACK = "*"  # the modules that have all other names
 
 # Private module of JAX's → its names, with the module that has each here (under that name, or
-# another one after a colon).
+# another one after a colon). With an empty table it can be imported, and has nothing.
 PLACES: dict[str, dict[str, str]] = {
     "jax._src": {},
     "jax._src.ad_util": {
@@ -29,18 +29,22 @@ PLACES: dict[str, dict[str, str]] = {
     "jax._src.api": {_FALLBACK: "shardwise"},
     "jax._src.api_util": {_FALLBACK: "shardwise.api_util"},
     "jax._src.checkify": {_FALLBACK: "shardwise.experimental.checkify"},
+    "jax._src.compiler": {},
     "jax._src.config": {_FALLBACK: "shardwise"},
     "jax._src.core": {
         "trace_state_clean": "shardwise._src.compat.private_values",
-        _FALLBACK: "shardwise.extend.core",
+        _FALLBACK: "shardwise.extend.core shardwise.core",
     },
     "jax._src.dispatch": {
         "apply_primitive": "shardwise.interpreters.xla",
         "wait_for_tokens": "shardwise:effects_barrier",
     },
+    "jax._src.distributed": {"global_state": "shardwise._src.compat.private_values"},
     "jax._src.dtypes": {
-        "ExtendedDType": "shardwise._src.types.extended",
-        "TypePromotionError": "shardwise.errors", _FALLBACK: "shardwise.dtypes",
+        "DType": "shardwise.typing:DTypeLike",
+        "ExtendedDType": "shardwise._src.compat.private_values",
+        "TypePromotionError": "shardwise.errors",
+        _FALLBACK: "shardwise.dtypes shardwise.numpy",
     },
     "jax._src.flatten_util": {_FALLBACK: "shardwise.flatten_util"},
     "jax._src.lax": {},
@@ -52,10 +56,19 @@ PLACES: dict[str, dict[str, str]] = {
     "jax._src.numpy.util": {_FALLBACK: "shardwise._src.compat.private_values"},
     "jax._src.random": {_FALLBACK: "shardwise.random"},
     "jax._src.state": {},
-    "jax._src.state.types": {_FALLBACK: "shardwise.ref"},
+    "jax._src.state.types": {"AbstractRef": "shardwise:Ref", _FALLBACK: "shardwise.ref"},
     "jax._src.traceback_util": {_FALLBACK: "shardwise._src.compat.private_values"},
-    "jax._src.tree_util": {_FALLBACK: "shardwise.tree_util"},
+    "jax._src.tree_util": {
+        _FALLBACK: "shardwise.tree_util shardwise._src.compat.private_values"
+    },
     "jax._src.typing": {_FALLBACK: "shardwise.typing"},
+    "jax._src.xla_bridge": {_FALLBACK: "shardwise._src.compat.private_values"},
+    "jax.experimental.colocated_python": {_FALLBACK: "shardwise._src.compat.colocated"},
+    "jax.experimental.colocated_python.func": {},
+    "jax.experimental.colocated_python.serialization": {
+        _FALLBACK: "shardwise._src.compat.colocated"
+    },
+    "jax.experimental.hijax": {_FALLBACK: "shardwise._src.compat.hijax"},
     "jax.lib": {},
 }
 
@@ -75,15 +88,14 @@ class PrivateModule(ModuleType):
         if full in PLACES:
             return importlib.import_module(full)
         table = PLACES[self.__name__]
-        home, _, own = table.get(name, table.get(_FALLBACK, "")).partition(":")
-        if home:
+        for place in table.get(name, table.get(_FALLBACK, "")).split():
+            home, _, own = place.partition(":")
             try:
                 value = getattr(importlib.import_module(home), own or name)
             except AttributeError:
-                pass
-            else:
-                setattr(self, name, value)
-                return value
+                continue
+            setattr(self, name, value)
+            return value
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         kind = ImportError if _imports_from(frame) else AttributeError
         raise kind(_not_there(full, frame))

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.base.context import current
 from shardwise._src.ops.elementwise import stop_gradient as stop_gradient_p
+from shardwise._src.runtime import backend, processes
+from shardwise._src.tree.registration import is_tree_node
+from shardwise._src.types.extended import extended
 
 __all__ = ["stop_gradient_p"]
 
@@ -26,6 +30,49 @@ def include_frame(frame: Any) -> bool:
 def api_boundary(fun: F, **_: Any) -> F:
     """The function: errors of the library hide its frames themselves."""
     return fun
+
+
+class ExtendedDType:
+    """The base of dtypes that libraries define. Arrays cannot have these."""
+
+    type: Any = extended
+
+
+class _Registry:
+    """Of `jax._src.tree_util`: which classes are nodes of trees."""
+
+    def __contains__(self, kind: type) -> bool:
+        return is_tree_node(kind)
+
+
+_registry = _Registry()
+
+
+class _GlobalState:
+    """Of `jax._src.distributed`."""
+
+    @property
+    def process_id(self) -> int:
+        return process_index()
+
+    @property
+    def num_processes(self) -> int:
+        return process_count()
+
+    @property
+    def client(self) -> Any:
+        """XLA's client of the coordination service; None in a program of one process."""
+        link = processes.link()
+        return None if link is None else link.client
+
+
+global_state = _GlobalState()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_backends":  # of xla_bridge: those that are started
+        return backend.started()
+    raise AttributeError(name)
 
 
 def trace_state_clean() -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Linear as UndefinedPrimal
 from shardwise._src.core.op import is_linear as is_undefined_primal
@@ -94,6 +96,8 @@ primitive_transposes: dict[Any, Rule] = {}
 fancy_primitive_batchers: dict[Any, Rule] = {}
 primitive_batchers = _Batchers(_by_values)
 axis_primitive_batchers = _Batchers(_by_axis)
+# Libraries add classes of theirs, which are taken here as they convert themselves (`__array__`).
+canonicalize_dtype_handlers: dict[type, Any] = {np.ndarray: np.asarray}
 _lowerings: dict[tuple[Any, str | None], Any] = {}
 
 

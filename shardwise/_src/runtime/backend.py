@@ -51,6 +51,11 @@ _MAKERS = {"cpu": _make_cpu, "cuda": cuda.make_client}
 _ALIASES = {"gpu": "cuda"}
 
 
+def started() -> dict[str, Any]:
+    """The clients that were made, by platform."""
+    return dict(_clients)
+
+
 def client(platform: str | None = None) -> Any:
     """The client of a platform, made on first use; without a platform, the default one."""
     if platform is None:
