@@ -26,6 +26,7 @@ GRID = np.array([0, 1, 3.0]), np.array([5, 4, 2, 1.0])
 VALUES = RNG.standard_normal((3, 4, 2))
 POINTS = RNG.uniform(-1, 6, (5, 7, 2))
 POINTS[0, 0, 0] = np.nan
+SIGNS = np.float32([1, -1])
 
 
 @pytest.mark.parametrize("fill", [np.nan, 7.0, None])
@@ -119,7 +120,26 @@ MESSAGES = [
      "(2, 3)."),
     (lambda: odeint(swing, np.ones(2), np.arange(3), 1.0, 1.0), TypeError,
      "odeint: t must be a vector of floats; got i32[3]."),
+    (lambda: odeint(lambda y, t: np.ones(3, "f4"), np.ones(2, "f4"), np.arange(3.0)), TypeError,
+     "odeint: func must give an array, or a tree of arrays, like y0: of shapes f32[2]; it gives "
+     "f32[3]."),
+    (lambda: sw.jvp(lambda y: odeint(lambda y, t: -y, y, np.arange(3.0)), (1.0,), (1.0,)),
+     TypeError,
+     "forward-mode differentiation (jvp, jacfwd, linearize) reached odeint, a custom_vjp "
+     "function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with "
+     "custom_jvp instead, which serves both."),
 ]
+
+
+@pytest.mark.parametrize("slope", [
+    lambda y, t: [y[1], -y[0]], lambda y, t: (y[1], -y[0][None]),
+    lambda y, t: {"a": y[::-1] * SIGNS},
+])
+def test_slopes_are_of_as_many_elements(slope):
+    times = np.linspace(0, 1, 4, dtype=np.float32)
+    found = odeint(slope, np.float32([1, 0]), times)
+    close(found, np.stack([np.cos(times), -np.sin(times)], 1), 1e-5)
+    close(found, jax.experimental.ode.odeint(slope, np.float32([1, 0]), times), 1e-5)
 
 
 @pytest.mark.parametrize(("call", "error", "message"), MESSAGES)

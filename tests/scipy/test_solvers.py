@@ -127,6 +127,9 @@ MESSAGES = [
      f"minimize: method must be one of ['bfgs', '{LIMITED}']; got 'CG'."),
     (lambda: minimize(rosenbrock, A, method="BFGS"), ValueError,
      "minimize: x0 must be a vector of real values; got shape (9, 9) of float32."),
+    (lambda: minimize(rosenbrock, {"a": B}, method="BFGS"), TypeError,
+     "minimize: x0 must be a vector of real values; got a dict. "
+     "`shardwise.flatten_util.ravel_pytree` makes a vector of a tree, and a tree of that."),
     (lambda: minimize(rosenbrock, B, method="BFGS", options={"eps": 1}), ValueError,
      "minimize: bfgs has no option 'eps'; it has maxiter, norm, gtol, line_search_maxiter."),
 ]

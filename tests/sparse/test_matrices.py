@@ -88,3 +88,16 @@ def test_functions_of_simple_matrices():
     equal(sparse.COO.fromdense(x).T._sort_indices(), x.T)
     assert isinstance(sparse.COO.fromdense(x), sparse.JAXSparse)
     assert not isinstance(BCOO.fromdense(x), BCSR)
+
+
+@pytest.mark.parametrize("make", [BCOO.fromdense, BCSR.fromdense, sparse.COO.fromdense])
+def test_numpy_takes_no_sparse_array(make):
+    """Its elements would be taken one by one."""
+    m = make(np.eye(3, dtype=np.float32))
+    with pytest.raises(TypeError) as caught:
+        np.asarray(m)
+    assert str(caught.value) == (
+        f"{m!r} is no NumPy array, whose elements would all be stored. Use `x.todense()` if that "
+        "is meant."
+    )
+    np.testing.assert_array_equal(m @ np.ones(3, np.float32), np.ones(3))

@@ -32,6 +32,7 @@ from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.unary import absolute, sqrt
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import ArrayLike
+from shardwise._src.types.array_type import in_words
 from shardwise._src.types.dtypes import is_float, is_inexact
 
 _TIMES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
@@ -224,6 +225,30 @@ def _solved_bwd(func: Any, options: Any, residuals: Any, ct: Any) -> Any:
 
 
 _solved.defvjp(_solved_fwd, _solved_bwd)
+_solved.name = "odeint"
+
+
+def _slope_like(slope: Any, y: Any) -> Any:
+    """The slope as a tree like y: leaf by leaf, or of as many elements in the same order."""
+    (leaves, tree), found = flatten(y), [asarray(as_operand(x)) for x in flatten(slope)[0]]
+    wanted, given = [v.shape for v in leaves], [x.shape for x in found]
+    if len(given) == len(wanted) and all(map(_fits, given, wanted)):
+        return tree.unflatten(found)
+    if sum(x.size for x in found) != sum(v.size for v in leaves):
+        raise TypeError(
+            f"odeint: func must give an array, or a tree of arrays, like y0: of shapes "
+            f"{in_words(map(type_of, leaves))}; it gives {in_words(map(type_of, found))}."
+        )
+    flat = concatenate([x.reshape(-1) for x in found])
+    ends = np.cumsum([v.size for v in leaves])
+    parts = [flat[end - v.size : end].reshape(v.shape) for end, v in zip(ends, leaves, strict=True)]
+    return tree.unflatten(parts)
+
+
+def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether a value of the first shape can be broadcast to the other one."""
+    pairs = zip(reversed(shape), reversed(other), strict=False)
+    return len(shape) <= len(other) and all(a in (1, b) for a, b in pairs)
 
 
 def odeint(
@@ -233,7 +258,8 @@ def odeint(
     """Values at given times of the solution of dy / dt = func(y, t, *args), y(t[0]) = y0.
 
     Args:
-      func: gives a tree like y0. What it uses from outside is differentiated by, too.
+      func: gives a tree like y0, or of as many elements in the same order, as a list of scalars
+        for a vector. What it uses from outside is differentiated by, too.
       y0: a tree of arrays of floats or complex numbers; integers become floats.
       t: a vector of floats, strictly ascending.
       args: trees of arrays.
@@ -245,7 +271,7 @@ def odeint(
       A tree like y0, with a first dimension more, for the times. Leaves stay split as they are.
 
     Raises:
-      TypeError: if t are no floats.
+      TypeError: if t are no floats, or func gives other sizes.
     """
     leaves, tree = flatten(y0)
     y0 = tree.unflatten([asarray(promote_inexact(as_operand(x))[0]) for x in leaves])
@@ -254,6 +280,10 @@ def odeint(
         raise TypeError(f"odeint: t must be a vector of floats; got {type_of(ts).str_short(True)}.")
     given, shape = flatten(args)
     args = shape.unflatten([as_operand(x) for x in given])
-    converted, values = closure_convert(func, y0, ts[0], *args)
+
+    def slope(y: Any, t: Any, *args: Any) -> Any:
+        return _slope_like(func(y, t, *args), y)
+
+    converted, values = closure_convert(slope, y0, ts[0], *args)
     options = float(rtol), float(atol), float(mxstep), float(hmax)
     return _solved(converted, options, y0, ts, (*args, *values))

@@ -264,6 +264,11 @@ def minimize(
     if method.lower() not in _METHODS:
         raise ValueError(f"minimize: method must be one of {[*_METHODS]}; got {method!r}.")
     run, known = _METHODS[method.lower()]
+    if isinstance(x0, dict):
+        raise TypeError(
+            "minimize: x0 must be a vector of real values; got a dict. "
+            "`shardwise.flatten_util.ravel_pytree` makes a vector of a tree, and a tree of that."
+        )
     (x,) = inexact(x0)
     if x.ndim != 1 or is_complex(x.dtype):
         raise ValueError(

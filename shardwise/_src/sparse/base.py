@@ -73,6 +73,12 @@ class JAXSparse:
     def T(self) -> Any:
         return self.transpose()
 
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"{self!r} is no NumPy array, whose elements would all be stored. Use `x.todense()` if "
+            "that is meant."
+        )
+
     def __len__(self) -> int:
         return self.shape[0]
 
