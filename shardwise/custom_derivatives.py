@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from shardwise._src.api.derivatives import zero_from_primal as zero_from_primal
     from shardwise._src.custom.common import SymbolicZero as SymbolicZero
     from shardwise._src.custom.jvp import custom_jvp as custom_jvp
+    from shardwise._src.custom.jvp import custom_jvp_call as custom_jvp_call_p
     from shardwise._src.custom.linear_call import linear_call as linear_call
     from shardwise._src.custom.vjp import CustomVJPPrimal as CustomVJPPrimal
     from shardwise._src.custom.vjp import custom_vjp as custom_vjp
+    from shardwise._src.custom.vjp import custom_vjp_call as custom_vjp_call_p
 
 lazy_names(__name__)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.arrays.interchange import is_supported_dtype as is_supported_dtype
     from shardwise._src.numpy.files import from_dlpack as from_dlpack
 
 lazy_names(__name__)

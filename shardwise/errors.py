@@ -7,6 +7,9 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise._src.base.errors import BroadcastError as BroadcastError
     from shardwise._src.base.errors import ConcretizationTypeError as ConcretizationTypeError
+    from shardwise._src.base.errors import JAXIndexError as JAXIndexError
+    from shardwise._src.base.errors import JaxprTypeError as JaxprTypeError
+    from shardwise._src.base.errors import JAXTypeError as JAXTypeError
     from shardwise._src.base.errors import KeyReuseError as KeyReuseError
     from shardwise._src.base.errors import LeakedTracerError as LeakedTracerError
     from shardwise._src.base.errors import (

@@ -7,6 +7,7 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise._src.api.callbacks import io_callback as io_callback
     from shardwise.experimental import checkify as checkify
+    from shardwise.experimental import compilation_cache as compilation_cache
     from shardwise.experimental import global_device_array as global_device_array
     from shardwise.experimental import jet as jet
     from shardwise.experimental import key_reuse as key_reuse
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from shardwise.experimental import pjit as pjit
     from shardwise.experimental import random as random
     from shardwise.experimental import rnn as rnn
+    from shardwise.experimental import serialize_executable as serialize_executable
     from shardwise.experimental import shard_map as shard_map
     from shardwise.experimental import sparse as sparse
     from shardwise.experimental import state as state
+    from shardwise.experimental import topologies as topologies
 
 lazy_names(__name__)

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise.extend import backend as backend
     from shardwise.extend import core as core
     from shardwise.extend import linear_util as linear_util
     from shardwise.extend import random as random
+    from shardwise.extend import sharding as sharding
     from shardwise.extend import source_info_util as source_info_util
 
 lazy_names(__name__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shardwise._src.api import backward, known
 from shardwise._src.base.caches import release_recent
 from shardwise._src.compiling import module_cache
@@ -15,6 +17,8 @@ from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import modules
 from shardwise._src.transforms import batch, stage, tape, templates
 from shardwise._src.types import promotion
+
+also_cleared: list[Callable[[], None]] = []  # caches of extensions
 
 
 def clear_caches() -> None:
@@ -43,4 +47,6 @@ def clear_caches() -> None:
         modules.result_handler,
     ):
         function.cache_clear()
+    for clear in also_cleared:
+        clear()
     release_recent()

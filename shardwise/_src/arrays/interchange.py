@@ -13,6 +13,8 @@ import numpy as np
 from shardwise._src.arrays.conversions import Concrete
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.runtime import backend, host
+from shardwise._src.types.annotations import DTypeLike
+from shardwise._src.types.dtypes import canonicalize_dtype
 from shardwise._src.types.extended import ExtendedDType
 
 CPU = (1, 0)  # the host, as DLPack names it
@@ -120,6 +122,15 @@ class Interchange(Concrete):
                 f"{protocol} has no form for elements of {self.dtype}, of less than a byte. "
                 "Convert the array with `astype` first."
             )
+
+
+def is_supported_dtype(dtype: DTypeLike) -> bool:
+    """Whether arrays of a dtype are given to other libraries by DLPack: no keys, no part of a byte.
+
+    Of float8 there are forms that few of them read.
+    """
+    found = canonicalize_dtype(dtype, allow_extended_dtype=True)
+    return not isinstance(found, ExtendedDType) and not _is_narrow(found)
 
 
 # Types of less than a byte, which are packed on devices, and what holds their values on the way.

@@ -22,6 +22,24 @@ class Documented(Exception):
         self.add_note(f"Examples and fixes: `shardwise explain-error {own.__name__}`")
 
 
+class JAXTypeError(TypeError):
+    """What errors of traced values are, as far as they are of type."""
+
+    __module__ = "shardwise.errors"
+
+
+class JAXIndexError(IndexError):
+    """What errors of traced values are, as far as they are of indices."""
+
+    __module__ = "shardwise.errors"
+
+
+class JaxprTypeError(TypeError):
+    """A program that is not well formed, found by a check."""
+
+    __module__ = "shardwise.errors"
+
+
 class ShardingTypeError(Documented, TypeError):
     """Operands whose shardings do not go together, over explicit mesh axes."""
 
@@ -46,7 +64,7 @@ class BroadcastError(Documented, TypeError, ValueError):
     """Shapes that do not broadcast together."""
 
 
-class ConcretizationTypeError(Documented, TypeError):
+class ConcretizationTypeError(Documented, JAXTypeError):
     """A traced value was needed as a concrete one."""
 
 
@@ -54,19 +72,19 @@ class TracerBoolConversionError(ConcretizationTypeError):
     """`bool(x)`, `if x:` on a traced value."""
 
 
-class TracerArrayConversionError(Documented, TypeError):
+class TracerArrayConversionError(Documented, JAXTypeError):
     """`numpy.asarray(x)` on a traced value."""
 
 
-class TracerIntegerConversionError(Documented, TypeError):
+class TracerIntegerConversionError(Documented, JAXTypeError):
     """A traced value used as a Python integer, e.g. as a list index or a shape."""
 
 
-class NonConcreteBooleanIndexError(Documented, IndexError):
+class NonConcreteBooleanIndexError(Documented, JAXIndexError):
     """A traced boolean mask used as an index: the result's shape would depend on its values."""
 
 
-class UnexpectedTracerError(Documented, TypeError):
+class UnexpectedTracerError(Documented, JAXTypeError):
     """A traced value was used where the function that it belongs to does not reach."""
 
 
@@ -74,7 +92,7 @@ class LeakedTracerError(UnexpectedTracerError):
     """A traced value outlives its function, found by `checking_leaks`."""
 
 
-class KeyReuseError(Documented, TypeError):
+class KeyReuseError(Documented, JAXTypeError):
     """A key of random numbers is used twice, while the flag `debug_key_reuse` is on."""
 
 

@@ -152,6 +152,16 @@ def _opened(asked: str | None, limit: int) -> DiskCache | None:
     return None if folder is None else DiskCache(folder, limit, logging.INFO)
 
 
+def set_cache_dir(path: str | os.PathLike[str]) -> None:
+    """Keeps compiled programs in this folder: sets the flag `compilation_cache_dir`."""
+    config.compilation_cache_dir.set(os.fspath(path))
+
+
+def reset_cache() -> None:
+    """Looks at the folder anew at the next compilation, as after it was changed by others."""
+    _opened.cache_clear()
+
+
 def default_folder() -> Path | None:
     """`shardwise` in the user's cache directory; None for a user without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "")

@@ -6,13 +6,14 @@ that inference gives; held programs are checked too, and take what their equatio
 
 from __future__ import annotations
 
+from shardwise._src.base.errors import JaxprTypeError
 from shardwise._src.core.infer import infer
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.toolbox import programs_in
 from shardwise._src.types.array_type import in_parens
 
 
-class ProgramError(AssertionError):
+class ProgramError(AssertionError, JaxprTypeError):
     """A program that is not well formed, with the equation and the program's text."""
 
     __module__ = "shardwise.testing"

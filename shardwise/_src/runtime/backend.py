@@ -30,6 +30,7 @@ JAXLIB_VERSION: str = _version.__version__
 JAXLIB: tuple[int, ...] = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:2]])
 RuntimeFailure = _jax.JaxRuntimeError
 Device = _jax.Device
+Client = _jax.Client
 
 _lock = threading.RLock()
 _clients: dict[str, Any] = {}
@@ -93,6 +94,11 @@ def _default_client() -> Any:
 
 
 guards.follow()
+
+
+def clients() -> dict[str, Any]:
+    """Those that are started, by the names of their platforms."""
+    return dict(_clients)
 
 
 def is_started() -> bool:

@@ -23,6 +23,7 @@ from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
 from shardwise._src.runtime.shardy import parsed
 
+CompileOptions = xc.CompileOptions
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
 LARGE = 1 << 16  # bytes of a result that is not kept until its program has ended
 _SKIP_CHECKS: dict[str, Any] = {}

@@ -6,11 +6,14 @@ with `register_node` and `register_dataclass`.
 
 from __future__ import annotations
 
+import copyreg
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
 from jaxlib import _jax
+
+from shardwise._src.base.pickles import read_by, reduced
 
 registry = _jax.pytree.PyTreeRegistry(
     enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
@@ -26,6 +29,15 @@ treedef_tuple = _jax.pytree.treedef_tuple
 KeyEntry = Any
 KeyPath = tuple[KeyEntry, ...]
 flatten_one_level = registry.flatten_one_level
+
+
+def _reduced(found: Any) -> Any:
+    """How trees pickle: by the registry of whoever reads them; those of others as before."""
+    return reduced("trees") if found is registry else found.__reduce__()
+
+
+read_by("trees", lambda: registry)
+copyreg.pickle(_jax.pytree.PyTreeRegistry, _reduced)
 
 
 def register_node(

@@ -54,3 +54,20 @@ def describe(op_sharding: Any) -> tuple[tuple[int, ...], tuple[int, ...], bool] 
         return None
     dims = tuple(tiles.tile_assignment_dimensions())
     return dims, tuple(tiles.tile_assignment_devices()), tiles.replicate_on_last_tile_dim()
+
+
+def get_op_sharding_from_serialized_proto(sharding: bytes) -> xc.OpSharding:
+    """XLA's `OpSharding` of its serialised form."""
+    found = xc.OpSharding()
+    found.ParseFromString(sharding)
+    return found
+
+
+def get_hlo_sharding_from_serialized_proto(sharding: bytes) -> xc.HloSharding:
+    """XLA's `HloSharding` of the serialised form of an `OpSharding`."""
+    return xc.HloSharding.from_proto(get_op_sharding_from_serialized_proto(sharding))
+
+
+def get_serialized_proto_from_hlo_sharding(sharding: xc.HloSharding) -> bytes:
+    """The serialised form of an `HloSharding`, as an `OpSharding`."""
+    return sharding.to_proto().SerializeToString()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.base.errors import JaxprTypeError as JaxprTypeError
     from shardwise._src.core.checker import check_program as check_jaxpr
     from shardwise._src.core.program import Equation as JaxprEqn
     from shardwise._src.core.program import Literal as Literal

@@ -1,0 +1,118 @@
+"""Clients of the platforms, in the words of extensions of JAX: `extend.backend`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from shardwise._src.api.caches import also_cleared, clear_caches
+from shardwise._src.moving.transfer import default_place
+from shardwise._src.runtime import backend, modules
+from shardwise._src.types.devices import Device
+
+
+def get_backend(platform: Any = None) -> backend.Client:
+    """The runtime's client of a platform, which is started; of the first, for None.
+
+    platform: a name, such as "cpu"; or a client, which is given back.
+    """
+    return backend.client(platform) if platform is None or isinstance(platform, str) else platform
+
+
+def backends() -> dict[str, Any]:
+    """The clients that are started, by the names of their platforms; the first platform's is."""
+    backend.client()
+    return backend.clients()
+
+
+def get_default_device() -> Device:
+    """The device of arrays that nobody has placed."""
+    return default_place().devices[0]
+
+
+def backend_xla_version(platform: str | None = None) -> int | None:
+    """The version of XLA that a platform's plugin says; None for those that say nothing, as CPU."""
+    return getattr(get_backend(platform), "xla_version", None)
+
+
+def clear_in_memory_compilation_cache() -> None:
+    """Forgets what was traced and compiled, as `shardwise.clear_caches`."""
+    clear_caches()
+
+
+def register_backend_cache(cache: Any, for_what: str) -> None:
+    """`shardwise.clear_caches` calls `cache.cache_clear()` from now on.
+
+    for_what: what it is a cache of, for people.
+    """
+    if not callable(getattr(cache, "cache_clear", None)):
+        raise TypeError(
+            f"register_backend_cache takes a cache with a method cache_clear; got {cache!r} of "
+            f"type {type(cache).__name__}, for {for_what}."
+        )
+    also_cleared.append(cache.cache_clear)
+
+
+def get_compile_options(
+    num_replicas: int, num_partitions: int, device_assignment: Any = None,
+    env_options_overrides: dict[str, Any] | None = None, fdo_profile: bytes | None = None,
+    detailed_logging: bool = True, backend: Any = None,
+) -> modules.CompileOptions:
+    """The runtime's options for a program over some devices, as this library compiles them.
+
+    Args:
+      num_replicas: 1: programs are split over devices, and not repeated.
+      num_partitions: over how many devices.
+      device_assignment: their numbers, in order; by default those from 0 on.
+      env_options_overrides: XLA's options by name.
+      fdo_profile: a profile that XLA optimises by.
+      detailed_logging: whether XLA may log more of it.
+      backend: a platform's name, or a client.
+
+    Raises:
+      ValueError: for several replicas, or numbers of devices that there are not.
+    """
+    if num_replicas != 1:
+        raise ValueError(
+            f"get_compile_options: num_replicas must be 1; got {num_replicas}. A program is split "
+            "over its devices: pass their number as num_partitions."
+        )
+    known = {d.id: d for d in get_backend(backend).devices()}
+    ids = range(num_partitions) if device_assignment is None else _flat(device_assignment)
+    missing = [i for i in ids if i not in known]
+    if missing or len(ids) != num_partitions:
+        raise ValueError(
+            f"get_compile_options: {num_partitions} devices are asked for, as {list(ids)}; there "
+            f"are devices {sorted(known)}."
+        )
+    devices = tuple([known[i] for i in ids])
+    options = modules.compile_options(devices, overrides=env_options_overrides)
+    build = options.executable_build_options
+    build.debug_options.xla_detailed_logging = detailed_logging
+    if fdo_profile is not None:
+        build.fdo_profile = fdo_profile
+    return options
+
+
+def _flat(numbers: Any) -> Sequence[int]:
+    return [i for n in numbers for i in (n if isinstance(n, Sequence) else [n])]
+
+
+def clear_backends(_crash: bool = False) -> NoReturn:
+    """Refused: devices stay as long as the process."""
+    raise NotImplementedError(
+        "clear_backends: devices stay started as long as their process, since arrays, meshes and "
+        "compiled programs hold them. Use `shardwise.clear_caches()` to forget programs, and a "
+        "process of its own for other devices."
+    )
+
+
+def register_backend_factory(
+    name: str, factory: Callable[[], Any], *, priority: int = 0, fail_quietly: bool = True,
+    experimental: bool = False, make_topology: Any = None, c_api: Any = None,
+) -> NoReturn:
+    """Refused: the platforms are those that this library knows how to start."""
+    raise NotImplementedError(
+        f"register_backend_factory: the platform {name!r} cannot be added; lowering and transfers "
+        "know the platforms 'cpu' and 'cuda'."
+    )

@@ -1,0 +1,19 @@
+"""Shardings as XLA has them."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.runtime.shardings import (
+        get_hlo_sharding_from_serialized_proto as get_hlo_sharding_from_serialized_proto,
+    )
+    from shardwise._src.runtime.shardings import (
+        get_op_sharding_from_serialized_proto as get_op_sharding_from_serialized_proto,
+    )
+    from shardwise._src.runtime.shardings import (
+        get_serialized_proto_from_hlo_sharding as get_serialized_proto_from_hlo_sharding,
+    )
+    from shardwise._src.types.tiled import GSPMDSharding as GSPMDSharding
+
+lazy_names(__name__)
