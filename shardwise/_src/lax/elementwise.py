@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.arrays import array as arrays
 from shardwise._src.base.lazy import public
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
@@ -474,4 +475,6 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
 def stop_gradient(x: T) -> T:
     """The leaves of a tree as constants for differentiation."""
     leaves, tree = flatten(x)
-    return tree.unflatten([ew.stop_gradient(leaf) for leaf in leaves])
+    # An array is no function of anything that could be differentiated.
+    made = [x if isinstance(x, arrays.Array) else ew.stop_gradient(x) for x in leaves]
+    return tree.unflatten(made)

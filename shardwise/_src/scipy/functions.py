@@ -392,6 +392,7 @@ def _unitary_jvp(
     return u, ew.add(product(u, turn), adjoint(lu.solve(h, adjoint(rest))))
 
 
+@one_program(arrays=1)
 def polar(
     a: ArrayLike, side: str = "right", *, method: str = "qdwh", eps: float | None = None,
     max_iterations: int | None = None,

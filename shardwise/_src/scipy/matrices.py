@@ -5,6 +5,7 @@ Those that only a size tells are made on the host, by SciPy.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from typing import Any
@@ -43,10 +44,21 @@ from shardwise._src.types.dtypes import real_dtype
 # -- of a size alone --
 
 
-def _on_host(name: str, n: Any, *args: Any, dtype: Any = None, **options: Any) -> Array:
+KEPT = 64  # matrices on the host, of at most so many rows
+
+
+def _made(name: str, n: int, *args: Any, **options: Any) -> np.ndarray:
     import scipy.linalg
 
-    made = getattr(scipy.linalg, name)(operator.index(n), *args, **options)
+    return getattr(scipy.linalg, name)(n, *args, **options)
+
+
+_kept = functools.lru_cache(KEPT)(_made)
+
+
+def _on_host(name: str, n: Any, *args: Any, dtype: Any = None, **options: Any) -> Array:
+    size = operator.index(n)
+    made = (_kept if size <= KEPT else _made)(name, size, *args, **options)
     if dtype is None:
         dtype = complex if np.iscomplexobj(made) else float
     return asarray(made, dtype)
