@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shardwise import example_libraries as example_libraries
     from shardwise import experimental as experimental
     from shardwise import explain as explain
+    from shardwise import export as export
     from shardwise import extend as extend
     from shardwise import flatten_util as flatten_util
     from shardwise import image as image

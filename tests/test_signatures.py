@@ -26,6 +26,7 @@ OF_ANY_TYPE = {
     "shardwise.experimental.multihost_utils.global_array_to_host_local_array": "a tree of arrays",
     "shardwise.experimental.multihost_utils.process_allgather": "a tree with NumPy's arrays",
     "shardwise.experimental.multihost_utils.broadcast_one_to_all": "a tree with NumPy's arrays",
+    "shardwise.export.symbolic_args_specs": "a tree of ShapeDtypeStructs",
     "shardwise.experimental.io_callback": "a tree like `result_shape_dtypes`",
     "shardwise.experimental.ode.odeint": "a tree like `y0`, with a dimension for the times",
     "shardwise.example_libraries.optimizers.clip_grads": "a tree of gradients",

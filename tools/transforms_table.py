@@ -51,7 +51,10 @@ IN_ORDER = "Ordered: calls for the elements of a batch have no order."
 FORMS = "The unitary factors are not unique, and what LAPACK chooses has no derivative."
 REFLECTIONS = "The reflections are a form of what `qr` gives, which has a derivative."
 
+EXPORTED = "Its module is what was exported; derivatives are calls of the vjp that is with it."
 REASONS: dict[tuple[str, str], str] = {
+    **{("call_exported", column): EXPORTED for column in ("jvp", "linearize", "transpose")},
+    ("call_exported", "batch"): "Its module is for the shapes that it was exported for.",
     ("igamma_grad_a", "jvp"): "A second derivative by this parameter has no closed form.",
     ("igamma_grad_a", "linearize"): "A second derivative by this parameter has no closed form.",
     ("igamma_grad_a", "transpose"): "A second derivative by this parameter has no closed form.",

@@ -30,6 +30,7 @@ SAMPLES: dict[str, list[Sample]] = {
 # Ops that cannot be checked alone, with the reason.
 UNSAMPLED: dict[str, str] = {
     "jit": "holds a program; tests/api",
+    "call_exported": "holds a module; tests/export",
     "reduce": "holds a program; tests/control",
     "reduce_window": "holds a program; tests/lax/test_windows.py",
     "scan": "holds a program; tests/control",

@@ -59,7 +59,8 @@ class Emitter(Manual, Instructions, Kernels):
         self.functions: list[str] = []
         self.devices = devices
         self._symbols: dict[Program, str] = {}
-        self._taken = {"main"}  # symbols of functions
+        self.foreign: dict[Any, str] = {}  # symbols of functions that are no programs
+        self.taken = {"main"}  # symbols of functions
         self.count = 0
         self.hoisted: dict[int, str] = {}
         self.places: dict[Any, str] = {}
@@ -232,7 +233,7 @@ class Emitter(Manual, Instructions, Kernels):
             return self.inline(program, *names)
         symbol = self._symbols.get(program)
         if symbol is None:
-            symbol = self._symbols[program] = self._symbol(program.name)
+            symbol = self._symbols[program] = self.symbol(program.name)
             self.functions.append(self.function(symbol, program))
         ins = ", ".join(tensor_text(t) for t in program.in_types)
         outs = ", ".join(tensor_text(t) for t in program.out_types)
@@ -250,13 +251,14 @@ class Emitter(Manual, Instructions, Kernels):
         types = (*program.in_types, *program.out_types)
         return all(self.divides(n) for t in types for n in t.shape)
 
-    def _symbol(self, name: str) -> str:
+    def symbol(self, name: str) -> str:
+        """A symbol for a function, which no other one of the module has."""
         safe = symbol_text(name) or "f"
         symbol, number = safe, 0
-        while symbol in self._taken:
+        while symbol in self.taken:
             number += 1
             symbol = f"{safe}_{number}"
-        self._taken.add(symbol)
+        self.taken.add(symbol)
         return symbol
 
     def function(self, symbol: str, program: Program) -> str:
@@ -296,8 +298,14 @@ class Emitter(Manual, Instructions, Kernels):
                           if name not in own.manual])
         new = (Emitter if left == 1 else type(self))(self.meshes, left, self._located)
         new.manual, new.platform, new.host_numbers = own, self.platform, self.host_numbers
-        new.functions, new._taken, new.count = self.functions, self._taken, self.count
+        new.functions, new.taken, new.count = self.functions, self.taken, self.count
         new.scope = self.scope
+        return new
+
+    def beside(self, platform: str) -> Emitter:
+        """The emitter of another function of the module, for a platform."""
+        new = type(self)(self.meshes, self.devices, self._located)
+        new.platform, new.functions, new.taken = platform, self.functions, self.taken
         return new
 
     @staticmethod

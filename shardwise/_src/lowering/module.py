@@ -138,6 +138,10 @@ class Meshes:
         tiling = Tiling(tiles, (total,), (0,), math.prod(tiles) < total, assignment)
         return GSPMDSharding(self._devices, tiling)
 
+    def mesh_of(self, axes: tuple[tuple[str, int], ...], order: tuple[int, ...]) -> str:
+        """The symbol of a mesh of these axes, as (name, size), over devices by number."""
+        return self._symbol(axes, order)
+
     def leading(self) -> str:
         """The symbol of the first mesh; of one over all devices, where there is none yet."""
         if not self._symbols:
@@ -151,7 +155,10 @@ class Meshes:
                 f"a host callback is to run on device {device.id}, but the program runs on devices "
                 f"{[d.id for d in self._devices]}. Pass one of these, or no sharding."
             )
-        number = 0 if device is None else self._positions[device]
+        return self.one_of(0 if device is None else self._positions[device])
+
+    def one_of(self, number: int) -> str:
+        """The symbol of a mesh of one of the devices, by number."""
         self._single.add(number)
         return f"device_{number}"
 

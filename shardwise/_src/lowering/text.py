@@ -15,6 +15,7 @@ from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.partition_spec import UNCONSTRAINED
 from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.symbolic import Symbolic
 
 _ELEMENTS = {
     "bool": "i1", "float8_e3m4": "f8E3M4", "float8_e4m3": "f8E4M3", "float8_e4m3fn": "f8E4M3FN",
@@ -42,7 +43,8 @@ def tensor_text(aval: ArrayType) -> str:
     shape, dtype = aval.shape, aval.dtype
     if isinstance(dtype, ExtendedDType):
         shape, dtype = shape + dtype.physical_shape, dtype.physical_dtype
-    return f"tensor<{''.join(f'{n}x' for n in shape)}{element_text(dtype)}>"
+    sizes = ["?" if isinstance(n, Symbolic) else n for n in shape]
+    return f"tensor<{''.join(f'{n}x' for n in sizes)}{element_text(dtype)}>"
 
 
 def literal_text(value: Any, dtype: Any) -> str:

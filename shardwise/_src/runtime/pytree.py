@@ -40,6 +40,11 @@ read_by("trees", lambda: registry)
 copyreg.pickle(_jax.pytree.PyTreeRegistry, _reduced)
 
 
+def tree_of(node_data: Any, children: Any) -> Any:
+    """The tree of a container, by what `PyTreeDef.node_data` says of it, over other trees."""
+    return PyTreeDef.from_node_data_and_children(registry, node_data, children)
+
+
 def register_node(
     kind: type, to_iter: Callable[..., Any], from_iter: Callable[..., Any],
     to_iter_with_keys: Callable[..., Any] | None = None,

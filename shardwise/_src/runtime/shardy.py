@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 # The mesh's symbol in the module, and the axes of each dimension.
@@ -37,6 +39,15 @@ def _context() -> Any:
     return context
 
 
+@contextmanager
+def in_context() -> Generator[Any]:
+    """MLIR's context with all dialects, for one thread at a time."""
+    from jaxlib.mlir import ir
+
+    with _lock, _context() as context, ir.Location.unknown():
+        yield context
+
+
 def propagated_results(text: str) -> list[ValueSharding | None]:
     """How the values that `main` returns are sharded after propagation.
 
@@ -45,7 +56,7 @@ def propagated_results(text: str) -> list[ValueSharding | None]:
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
 
-    with _lock, _context(), ir.Location.unknown():
+    with in_context():
         module = ir.Module.parse(text)
         PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(module.operation)
         main: Any = next(op for op in module.body.operations if _is_main(op))

@@ -23,6 +23,7 @@ from shardwise._src.types.dtypes import canonicalize, short_name
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.symbolic import Symbolic
 
 NO_NAMES: frozenset[Any] = frozenset()
 TYPES_REMEMBERED = 8192
@@ -127,7 +128,7 @@ def array_type(
             found = array_type(shape, dtype, weak_type, exact, its_mesh, varying)
             return _table.keep(key, found)
     new = object.__new__(ArrayType)
-    new.shape = tuple(int(n) for n in shape)
+    new.shape = tuple([n if isinstance(n, Symbolic) else int(n) for n in shape])
     new.dtype = dtype
     new.weak_type = weak_type
     new.spec = spec

@@ -1,0 +1,1 @@
+"""Programs as portable bytes, in JAX's format: written, read, and called."""

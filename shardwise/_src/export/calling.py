@@ -1,0 +1,332 @@
+"""Calls of exported functions: one op, whose lowering puts their module's functions into another.
+
+A module for several platforms, or for symbolic dimensions, is refined first, by itself: for the
+platform and the shapes of the call. So what surrounds it has static shapes only.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from shardwise._src.api.jit import jit
+from shardwise._src.arrays.array import Array
+from shardwise._src.arrays.signature import stored_type
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.custom.vjp import custom_vjp
+from shardwise._src.export.common import WHERE, DisabledSafetyCheck
+from shardwise._src.export.dims import Dim
+from shardwise._src.export.solving import solved
+from shardwise._src.lowering.text import symbol_text, tensor_text
+from shardwise._src.messages.trees import paths_in, tree_difference, tree_text
+from shardwise._src.messages.words import listed
+from shardwise._src.running.eager import EAGER
+from shardwise._src.runtime.lapack import register
+from shardwise._src.runtime.portable import Part, Unreadable, parts_of, refined_text
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.array_type import ArrayType, with_sharding
+from shardwise._src.types.dtypes import float0, is_inexact
+from shardwise._src.types.partition_spec import PartitionSpec as P
+from shardwise._src.types.sharding import NamedSharding
+
+if TYPE_CHECKING:
+    from shardwise._src.export.exported import Exported
+
+BOOL = np.dtype(bool)
+
+
+def called(exported: Exported, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """`Exported.call`."""
+    leaves, tree = flatten((args, kwargs))
+    if tree != exported.in_tree:
+        rows = zip(("args", "kwargs"), exported.in_tree.children(), tree.children(), strict=True)
+        where = [tree_difference("the export", a, "the call", b, r) for r, a, b in rows if a != b]
+        raise ValueError(
+            f"call of the exported {exported.fun_name}: it takes arguments of the tree "
+            f"{tree_text(exported.in_tree)}; got {tree_text(tree)}: {'; '.join(where)}."
+        )
+    return exported.out_tree.unflatten(_flat(exported)(*leaves))
+
+
+def _flat(exported: Exported) -> Any:
+    """The function of leaves, with its vjp."""
+    if "flat" not in exported._made:
+        exported._made["flat"] = _newly_flat(exported)
+    return exported._made["flat"]
+
+
+def _newly_flat(exported: Exported) -> Any:
+
+    def run(*leaves: Any) -> tuple[Any, ...]:
+        return tuple(bound(exported, leaves))
+
+    run.__name__ = exported.fun_name
+    call = custom_vjp(run)
+
+    def forward(*leaves: Any) -> tuple[Any, Any]:
+        return call(*leaves), leaves
+
+    def backward(leaves: Any, cts: Any) -> tuple[Any, ...]:
+        grads = _flat(exported.vjp())(*leaves, *_beside(exported, leaves, cts))
+        moving = [is_inexact(t.dtype) for t in exported.in_avals]
+        return tuple([g if m else None for g, m in zip(grads, moving, strict=True)])
+
+    call.defvjp(forward, backward)
+    return call
+
+
+def bound(exported: Exported, leaves: Sequence[Any]) -> list[Any]:
+    """The results for leaves, checked. None for one of dtype float0."""
+    wanted = exported.in_avals
+    trivial = [t.dtype == float0 for t in wanted]
+    types = [t if no else type_of(x) for t, x, no in zip(wanted, leaves, trivial, strict=True)]
+    names = functools.partial(argument_names, exported)
+    sizes = solved(f"call of the exported {exported.fun_name}", wanted, types, names)
+    outs = [_sized(t, sizes) for t in exported.out_avals]
+    pairs = zip(outs, exported._out_named_shardings, strict=True)
+    given = [with_sharding(t, s) for t, s in pairs if t.dtype != float0]
+    kept = exported.module_kept_var_idx
+    found = iter(CALL_EXPORTED(
+        *[leaves[i] for i in kept], exported=exported, results=tuple(given),
+        shapes=tuple([types[i].shape for i in kept]),
+    ))
+    return [None if t.dtype == float0 else next(found) for t in outs]
+
+
+def _beside(exported: Exported, leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    """Cotangents, brought to where the arguments are, if they were put nowhere."""
+    count = exported.nr_devices
+    meshes = [
+        x.sharding.mesh for x in leaves if count > 1 and x.__class__ is Array
+        and isinstance(x.sharding, NamedSharding) and x.sharding.num_devices == count
+    ]
+    if not meshes:
+        return list(cts)
+    rows = zip(cts, exported._out_named_shardings, strict=True)
+    found = []
+    for ct, place in rows:
+        if ct.__class__ is Array and len(ct.sharding.device_set) < count:
+            spec = place.spec if place and place.mesh == meshes[0].abstract_mesh else P()
+            ct = EAGER.place(ct, NamedSharding(meshes[0], spec))
+        found.append(ct)
+    return found
+
+
+def argument_names(exported: Exported) -> list[str]:
+    """`args[0]['w']`: a name for each argument, flat."""
+    rows = zip(("args", "kwargs"), exported.in_tree.children(), strict=True)
+    return [name for root, tree in rows for name in paths_in(root, tree)]
+
+
+def _sized(t: ArrayType, sizes: dict[str, int]) -> ArrayType:
+    shape = tuple([n.at(sizes) if isinstance(n, Dim) else n for n in t.shape])
+    return t if shape == t.shape else t.update(shape=shape)
+
+
+# -- the op --
+
+
+def _types(op: Op, *types: ArrayType, results: tuple[ArrayType, ...], **params: Any) -> Any:
+    return results
+
+
+def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """Runs as a program of its own, compiled as those of `jit` are."""
+    made, key = params["exported"]._made, (params["results"], params["shapes"])
+    if key not in made:
+
+        def run(*values: Any) -> list[Any]:
+            return op(*values, **params)
+
+        run.__name__ = params["exported"].fun_name
+        made[key] = jit(run)
+    return made[key](*args)
+
+
+def _batch(op: Op, *rest: Any, exported: Exported, **params: Any) -> NoReturn:
+    raise NotImplementedError(
+        f"vmap of the exported {exported.fun_name}: its module is for the shapes that it was "
+        f"exported for. Export the function that is mapped: {WHERE}.export(jit(vmap(f)))."
+    )
+
+
+def _lower(
+    op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *xs: str,
+    exported: Exported, **params: Any,
+) -> list[str]:
+    several = exported.nr_devices > 1
+    if several and exported.nr_devices != e.devices:
+        raise ValueError(
+            f"{exported.fun_name} was exported for {exported.nr_devices} devices, and is called on "
+            f"{e.devices}. Place its arguments on a mesh of {exported.nr_devices} devices: "
+            "`in_shardings_jax(mesh)` gives their shardings."
+        )
+    number = _platform(exported, e.platform)
+    text = exported.mlir_module()
+    held = [stored_type(t) for t in ins]
+    results = [stored_type(t) for t in outs]
+    if exported.uses_global_constants:
+        text = _refined(exported, number, held, results)
+    if "lapack_" in text and e.platform == "cpu":
+        register()
+    key = exported, number, params["shapes"]
+    if key not in e.foreign:
+        e.foreign[key] = _embedded(e, exported, text)
+    if several:
+        own = [exported._in_named_shardings[i] for i in exported.module_kept_var_idx]
+        xs = tuple(_placed(e, xs, held, own))
+    given = ", ".join(map(tensor_text, held))
+    gives = [tensor_text(_in_module(t)) for t in exported.out_avals]
+    if exported.uses_global_constants:
+        gives = [*map(tensor_text, results)]
+    names = e.lets(
+        f"func.call @{e.foreign[key]}({', '.join(xs)}) : ({given}) -> ({', '.join(gives)})",
+        len(gives),
+    )
+    if not exported.uses_global_constants:
+        names = [n for n, t in zip(names, exported.out_avals, strict=True) if t.dtype != float0]
+    if several:
+        rows = zip(exported._out_named_shardings, exported.out_avals, strict=True)
+        names = _placed(e, names, results, [s for s, t in rows if t.dtype != float0])
+    return list(names)
+
+
+def _in_module(t: ArrayType) -> ArrayType:
+    return t.update(dtype=BOOL) if t.dtype == float0 else stored_type(t)
+
+
+def _placed(e: Any, names: Sequence[str], types: Sequence[Any], where: Sequence[Any]) -> list[str]:
+    rows = zip(names, types, where, strict=True)
+    return [n if s is None else e.constrained(n, t, s) for n, t, s in rows]
+
+
+def _platform(exported: Exported, here: str) -> int:
+    """The number of the platform, among those of the export."""
+    names = {"gpu": ("cuda", "rocm")}.get(here, (here,))
+    for i, platform in enumerate(exported.platforms):
+        if platform in names:
+            return i
+    if DisabledSafetyCheck.platform() in exported.disabled_safety_checks:
+        return 0
+    raise ValueError(
+        f"{exported.fun_name} was exported for {listed(exported.platforms)}, and is called on "
+        f"{names[0]!r}. Export it with platforms={(*exported.platforms, names[0])}."
+    )
+
+
+_TOKEN = re.compile(r'custom_call @[\w$.]+|@"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|@[\w$.-]+')
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    """A text with other names for symbols."""
+
+    def new(found: re.Match[str]) -> str:
+        token = found[0]
+        name = names.get(token[1:].strip('"')) if token[0] == "@" else None
+        return token if name is None else f"@{name}"
+
+    return _TOKEN.sub(new, text)
+
+
+def _embedded(e: Any, exported: Exported, text: str) -> str:
+    """Writes the functions of a module; gives the symbol of its `main`."""
+    parts = _parts(exported, text)
+    names = {
+        p.symbol: e.symbol(f"exported_{exported.fun_name}" if p.symbol == "main" else p.symbol)
+        for p in parts if p.text.lstrip().startswith("func.func")
+    }
+    for p in parts:
+        if p.symbol in names:
+            continue
+        names[p.symbol] = _mesh_symbol(e, exported, p)
+    for p in parts:
+        if p.text.lstrip().startswith("func.func"):
+            whole = _renamed(p.text, names).replace("func.func public ", "func.func private ", 1)
+            e.functions.append(whole)
+    return names["main"]
+
+
+_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"=(\d+)')
+_IDS = re.compile(r"device_ids=\[([\d, ]*)\]")
+
+
+def _mesh_symbol(e: Any, exported: Exported, part: Part) -> str:
+    """The symbol, in the surrounding module, of a mesh like that of a part."""
+    inner = part.text[part.text.index("<") : part.text.index(">")]
+    axes = tuple([(name, int(size)) for name, size in _AXIS.findall(inner)])
+    ids = _IDS.search(inner)
+    if e.meshes is None or exported.nr_devices == 1:
+        raise NotImplementedError(
+            f"{exported.fun_name} was exported for one device, with a mesh of it in its module, "
+            "which cannot be called yet. Export it without shardings."
+        )
+    order = tuple(map(int, ids[1].split(","))) if ids else tuple(range(exported.nr_devices))
+    if not axes:
+        return e.meshes.one_of(order[0]) if ids else e.meshes.mesh_of((), ())
+    return e.meshes.mesh_of(axes, order)
+
+
+def _parts(exported: Exported, text: str) -> list[Part]:
+    made = exported._made
+    if (parts_of, text) not in made:
+        made[parts_of, text] = parts_of(text)
+    return made[parts_of, text]
+
+
+def _refined(
+    exported: Exported, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
+) -> str:
+    """The module for a platform and for these types, which are all static."""
+    key = number, *map(tensor_text, ins)
+    made = exported._made
+    if key not in made:
+        made[key] = _newly_refined(exported, number, ins, outs)
+    return made[key]
+
+
+def _newly_refined(
+    exported: Exported, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
+) -> str:
+    parts = _parts(exported, exported.mlir_module())
+    main = next(p for p in parts if p.symbol == "main")
+    wanted = list(main.ins)
+    lines, args = [], [f"%arg{i}" for i in range(len(ins))]
+    if len(exported.platforms) > 1:
+        lines.append(f"%platform = stablehlo.constant dense<{number}> : {wanted.pop(0)}")
+    rows = list(zip(args, map(tensor_text, ins), wanted, strict=True))
+    lines += [f"{a}_ = stablehlo.convert {a} : ({t}) -> {w}" for a, t, w in rows]
+    given = ["%platform"] * (len(exported.platforms) > 1) + [f"{a}_" for a in args]
+    lines.append(
+        f"%out:{len(main.outs)} = func.call @inner_main({', '.join(given)}) : "
+        f"({', '.join(main.ins)}) -> ({', '.join(main.outs)})"
+    )
+    moving = [i for i, t in enumerate(exported.out_avals) if t.dtype != float0]
+    types = list(map(tensor_text, outs))
+    lines += [f"%r{i} = stablehlo.convert %out#{i} : ({main.outs[i]}) -> {t}"
+              for i, t in zip(moving, types, strict=True)]
+    named = ", ".join(f"%r{i}" for i in moving)
+    lines.append(f"func.return {named} : {', '.join(types)}" if types else "func.return")
+    head = ", ".join(f"{a}: {t}" for a, t, _ in rows)
+    body = "\n".join(lines)
+    inner = [_renamed(p.text, {"main": "inner_main"}).replace(
+        "func.func public ", "func.func private ", 1) for p in parts]
+    entry = f"func.func public @main({head}) -> ({', '.join(types)}) {{\n{body}\n}}"
+    text = "\n".join(["module @jit_" + symbol_text(exported.fun_name) + " {", entry, *inner, "}"])
+    try:
+        return refined_text(text)
+    except Unreadable as error:
+        raise ValueError(
+            f"call of the exported {exported.fun_name} with arguments of types "
+            f"{', '.join(t.str_short(True) for t in ins)}: its module does not allow it: {error}"
+        ) from None
+
+
+CALL_EXPORTED = Op(
+    "call_exported", type_rule=_types, eager=_eager, batch=_batch, lower=_lower, multiple=True,
+    user_code=True, elements=Elements.KNOWN, long=True,
+)

@@ -1,0 +1,241 @@
+"""`export`: a jitted function, staged for some arguments, as a module for devices elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise._src.api.grad import vjp
+from shardwise._src.api.jit import Jitted
+from shardwise._src.api.placement import default_backend
+from shardwise._src.api.stages import Traced, used_arguments, without_others
+from shardwise._src.core.ordering import ORDERED
+from shardwise._src.core.program import Program
+from shardwise._src.effects.callback import host_functions
+from shardwise._src.export.common import (
+    WHERE,
+    DisabledSafetyCheck,
+    maximum_supported_calling_convention_version,
+)
+from shardwise._src.export.exported import Exported, Shardings
+from shardwise._src.export.lowering import exported_text
+from shardwise._src.lowering.module import hoisted_constants
+from shardwise._src.lowering.storage import bare
+from shardwise._src.messages.trees import path_in
+from shardwise._src.messages.words import listed
+from shardwise._src.running.places import check_committed, places_for
+from shardwise._src.runtime.portable import portable_artifact
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import float0, is_inexact
+from shardwise._src.types.sharding import NamedSharding, SingleDeviceSharding
+
+_KNOWN = ("cpu", "cuda", "rocm", "tpu")
+
+
+def default_export_platform() -> str:
+    """The platform of the default devices, as `export` names it."""
+    return {"gpu": "cuda"}.get(default_backend(), default_backend())
+
+
+def export(
+    fun_jit: Jitted[..., Any], *, platforms: Sequence[str] | None = None,
+    disabled_checks: Sequence[DisabledSafetyCheck] = (),
+) -> Callable[..., Exported]:
+    """What exports a jitted function for arguments: `export(jit(f))(*args, **kwargs)`.
+
+    Args:
+      fun_jit: the function, as `jit` gives it.
+      platforms: "cpu", "cuda", "rocm" or "tpu", one or several; by default that of the default
+        devices. They need not be there.
+      disabled_checks: see `DisabledSafetyCheck`.
+
+    Returns:
+      A function of arrays, or of `ShapeDtypeStruct`s: shapes are numbers. It gives an `Exported`
+      for arguments of their types and shardings. A program over several devices has its shardings
+      by the names of mesh axes, and runs on as many devices elsewhere. Donation is not exported.
+
+    Raises:
+      ValueError: for a function that is not jitted, or for unknown platforms.
+      NotImplementedError: for programs that call functions of the host.
+    """
+    if not isinstance(fun_jit, Jitted):
+        raise ValueError(f"{WHERE}.export takes what `shardwise.jit` gives; got {fun_jit!r}.")
+    chosen = _checked(platforms)
+
+    def exporting(*args: Any, **kwargs: Any) -> Exported:
+        """Exports the function for these arguments."""
+        return _of_traced(fun_jit.trace(*args, **kwargs), chosen, tuple(disabled_checks))
+
+    return exporting
+
+
+def _checked(platforms: Sequence[str] | None) -> tuple[str, ...]:
+    if platforms is None:
+        return (default_export_platform(),)
+    given = (platforms,) if isinstance(platforms, str) else tuple(platforms)
+    unknown = [p for p in given if p not in _KNOWN]
+    if unknown or not given or len({*given}) < len(given):
+        raise ValueError(
+            f"{WHERE}.export: platforms must be some of {listed(_KNOWN)}, each once; got {given}."
+        )
+    return given
+
+
+def _of_traced(
+    traced: Traced, platforms: tuple[str, ...], checks: tuple[DisabledSafetyCheck, ...]
+) -> Exported:
+    program, sigs = traced.program, traced.sigs
+    ins = traced.in_shardings or [None] * len(sigs)
+    outs = traced.out_shardings or [None] * len(program.outputs)
+    _check_exportable(program)
+    check_committed(program, sigs, traced.names, ins)
+    bare_ins, bare_outs = list(map(bare, ins)), list(map(bare, outs))
+    held = hoisted_constants(program)
+    places = places_for(program, sigs, traced.names, bare_ins, bare_outs, held)
+    said = [s if w is not None or sig.committed else None
+            for s, w, sig in zip(places.arguments, bare_ins, sigs, strict=True)]
+    several = len(places.devices) > 1
+    in_shardings = tuple([_abstract(s, f"the sharding of {name}", several)
+                          for s, name in zip(said, traced.names, strict=True)])
+    count = range(len(program.outputs))
+    out_shardings = tuple([
+        _abstract(s, f"the sharding of {path_in('the result', traced.out_tree, i)}", several)
+        for i, s in zip(count, places.results, strict=True)
+    ])
+    whole = Whole(program, tuple(range(len(sigs))), tuple(count), places.devices)
+    return exported(
+        whole, (traced.in_tree, traced.out_tree), (program.in_types, program.out_types),
+        (in_shardings, out_shardings), traced.kept, platforms, checks,
+    )
+
+
+class Whole(NamedTuple):
+    """A program with its arguments and results among those of an `Exported`, by number: those of
+    dtype float0 are none of the program's."""
+
+    program: Program
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    devices: tuple[Any, ...]
+
+
+def exported(
+    whole: Whole, trees: tuple[Any, Any], types: tuple[Sequence[ArrayType], Sequence[ArrayType]],
+    shardings: tuple[Shardings, Shardings], kept: Sequence[int], platforms: tuple[str, ...],
+    checks: tuple[DisabledSafetyCheck, ...],
+) -> Exported:
+    """A program as an `Exported`. kept: the arguments of the program that its module takes."""
+    program, devices = whole.program, whole.devices
+    for what, row, places in zip(("argument", "result"), types, shardings, strict=True):
+        _check_even(program, row, places, what)
+    used = program
+    if len(kept) < len(program.in_types):
+        used = without_others(program, tuple(kept))
+    numbers = tuple([whole.ins[i] for i in kept])
+    ins, outs = shardings
+    text = exported_text(used, devices, [ins[i] for i in numbers], outs, platforms, types[1])
+    _check_kernels(program, text, checks)
+    free = [[t.update(spec=None, mesh=None) if t.mesh else t for t in row] for row in types]
+    return Exported(
+        fun_name=program.name, in_tree=trees[0], in_avals=tuple(free[0]), out_tree=trees[1],
+        out_avals=tuple(free[1]), _in_named_shardings=ins, _out_named_shardings=outs,
+        nr_devices=len(devices), platforms=platforms, disabled_safety_checks=checks,
+        mlir_module_serialized=portable_artifact(text),
+        calling_convention_version=maximum_supported_calling_convention_version,
+        module_kept_var_idx=numbers, uses_global_constants=len(platforms) > 1,
+        _text=text, _get_vjp=lambda this: _vjp_of(this, whole),
+    )  # fmt: skip
+
+
+def _check_exportable(program: Program) -> None:
+    if host_functions(program) or ORDERED in program.effects:
+        raise NotImplementedError(
+            f"{WHERE}.export: {program.name} calls functions of the host (a callback, or "
+            "`debug.print`), which exist in this process only. Export it without them."
+        )
+
+
+_KERNEL = re.compile(r"custom_call @([\w$.]+)")
+# What other releases have, too: LAPACK's kernels, and what all of XLA has.
+_STABLE = re.compile(
+    r"lapack_\w+_ffi|cu(solver|sparse)_\w+_ffi|cu_\w+|annotate_device_placement|Sharding|"
+    r"SPMDFullToShardShape|SPMDShardToFullShape|AllocateBuffer|shape_assertion"
+)
+
+
+def _check_kernels(
+    program: Program, text: str, checks: Sequence[DisabledSafetyCheck]
+) -> None:
+    """Raises where a program calls kernels that may be only here."""
+    allowed = {c.is_custom_call() for c in checks}
+    own = [k for k in dict.fromkeys(_KERNEL.findall(text))
+           if not _STABLE.fullmatch(k) and k not in allowed]
+    if own and "ALL" not in allowed:
+        raise ValueError(
+            f"{WHERE}.export: {program.name} calls kernels that other releases may not have: "
+            f"{listed(own)}. Allow them with disabled_checks="
+            f"[{', '.join(f'DisabledSafetyCheck.custom_call({k!r})' for k in own)}]."
+        )
+
+
+def _abstract(sharding: Any, what: str, several: bool) -> NamedSharding | None:
+    """A sharding without its devices."""
+    if sharding is None or not several or isinstance(sharding, SingleDeviceSharding):
+        return None
+    if not isinstance(sharding, NamedSharding):
+        raise ValueError(
+            f"{WHERE}.export: {what} is {sharding}, which has no names of mesh axes. Place it with "
+            "a NamedSharding."
+        )
+    mesh = sharding.mesh.abstract_mesh
+    return NamedSharding(mesh, sharding.spec, sharding._memory_kind)
+
+
+def _check_even(
+    program: Program, types: Sequence[ArrayType], shardings: Shardings, what: str
+) -> None:
+    for i, (t, s) in enumerate(zip(types, shardings, strict=True)):
+        if s is not None and not s.is_even(t.shape):
+            raise ValueError(
+                f"{WHERE}.export: {what} {i} of {program.name}, of type {t.str_short(True)}, is "
+                f"split unevenly by {s}: exported programs have shards of equal size only. Choose "
+                "mesh axes that divide it, or leave it whole."
+            )
+
+
+def _vjp_of(this: Exported, whole: Whole) -> Exported:
+    """The exported vjp: arguments, then a cotangent for each result; trivial ones are not used."""
+    program, count = whole.program, len(whole.ins)
+    moving = [i for i, t in enumerate(program.in_types) if is_inexact(t.dtype)]
+    active = [i for i, t in enumerate(program.out_types) if is_inexact(t.dtype)]
+
+    def flat(*values: Any) -> list[Any]:
+        given = dict(zip(active, values[count:], strict=True))
+        cts = [given[i] if i in given else np.zeros(t.shape, float0)
+               for i, t in enumerate(program.out_types)]
+        grads = vjp(lambda *args: program(*args), *values[:count])[1](cts)
+        return [grads[i] for i in moving]
+
+    cts = [program.out_types[i].strong() for i in active]
+    found = program_of(flat, [*program.in_types, *cts], f"vjp_of_{program.name}", "export")
+    before = len(this.in_avals)
+    ins = (*whole.ins, *[before + whole.outs[i] for i in active])
+    outs = tuple([whole.ins[i] for i in moving])
+    in_types = [*this.in_avals, *map(_tangent, this.out_avals)]
+    out_types = list(map(_tangent, this.in_avals))
+    trees = flatten((tuple(in_types), {}))[1], flatten(tuple(out_types))[1]
+    places = this._in_named_shardings
+    return exported(
+        Whole(found, ins, outs, whole.devices), trees, (in_types, out_types),
+        (places + this._out_named_shardings, places), used_arguments(found), this.platforms,
+        this.disabled_safety_checks,
+    )
+
+
+def _tangent(t: ArrayType) -> ArrayType:
+    return t.strong() if is_inexact(t.dtype) else array_type(t.shape, float0)

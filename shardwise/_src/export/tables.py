@@ -1,0 +1,171 @@
+"""FlatBuffers: tables of numbered fields that may be absent, written and read by a schema.
+
+    POINT = Table("point", x=(0, U16), name=(1, TEXT), more=(2, Many(POINT)))
+    data = write(POINT, {"x": 3, "more": [{"x": 4}]})
+    read(POINT, data)              # {"x": 3, "name": None, "more": [...]}
+
+Bytes are not trusted: all that is read lies within them, and an offset that does not raises
+`Damaged`. What is not in the schema is passed over. Sizes are at most four bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+DEPTH = 200  # of containers within containers
+
+
+class Damaged(Exception):
+    """What is wrong with bytes that were to be read, in words that follow a colon."""
+
+
+class Scalar(NamedTuple):
+    code: str  # as the module `struct` has it
+
+
+class Many(NamedTuple):
+    of: Any
+
+
+class Table:
+    """A schema: of each field its number and kind. `add` is for fields of the table's own kind."""
+
+    def __init__(self, name: str, /, **fields: tuple[int, Any]):
+        self.name = name
+        self.fields = fields
+
+    def add(self, **fields: tuple[int, Any]) -> Table:
+        self.fields.update(fields)
+        return self
+
+
+U8, I8, U16, I16, U32, BOOL = map(Scalar, "BbHhI?")
+TEXT, BYTES = "text", "bytes"
+
+
+def write(table: Table, values: Mapping[str, Any]) -> bytes:
+    """A table as bytes; fields whose value is None are left out."""
+    out = bytearray(4)
+    _put(out, 0, "I", _add_table(out, table, values))
+    return bytes(out)
+
+
+def _put(out: bytearray, at: int, code: str, value: Any) -> None:
+    struct.pack_into("<" + code, out, at, value)
+
+
+def _align(out: bytearray) -> int:
+    out += bytes(-len(out) % 4)
+    return len(out)
+
+
+def _add(out: bytearray, kind: Any, value: Any) -> int:
+    """Adds a value at the end; gives its place."""
+    if isinstance(kind, Table):
+        return _add_table(out, kind, value)
+    at = _align(out)
+    if kind in (TEXT, BYTES):
+        data = value.encode() + b"\0" if kind == TEXT else value
+        out += struct.pack("<I", len(data) - (kind == TEXT)) + data
+    elif isinstance(kind.of, Scalar):
+        out += struct.pack(f"<I{len(value)}{kind.of.code}", len(value), *value)
+    else:
+        out += struct.pack("<I", len(value)) + bytes(4 * len(value))
+        for i, item in enumerate(value):
+            _refer(out, at + 4 + 4 * i, kind.of, item)
+    return at
+
+
+def _refer(out: bytearray, cell: int, kind: Any, value: Any) -> None:
+    """Adds a value that the cell refers to."""
+    _put(out, cell, "I", _add(out, kind, value) - cell)
+
+
+def _add_table(out: bytearray, table: Table, values: Mapping[str, Any]) -> int:
+    rows = [(*table.fields[n], v) for n, v in values.items() if v is not None]
+    cells = {number: 4 + 4 * i for i, (number, _, _) in enumerate(rows)}
+    count = max(cells, default=-1) + 1
+    begin = _align(out)
+    places = [cells.get(i, 0) for i in range(count)]
+    out += struct.pack(f"<HH{count}H", 4 + 2 * count, 4 + 4 * len(rows), *places)
+    at = _align(out)
+    out += struct.pack("<i", at - begin) + bytes(4 * len(rows))
+    for number, kind, value in rows:
+        cell = at + cells[number]
+        if isinstance(kind, Scalar):
+            _put(out, cell, kind.code, value)
+        else:
+            _refer(out, cell, kind, value)
+    return at
+
+
+def read(table: Table, data: bytes) -> dict[str, Any]:
+    """The fields of the table that bytes begin with; None for those that are absent.
+
+    Raises:
+      Damaged: if something refers to a place outside of them, or is no text.
+    """
+    reader = _Reader(data)
+    return reader.table(table, reader.referred(0), 0)
+
+
+class _Reader:
+    def __init__(self, data: bytes):
+        self._data = data
+        self._left = len(data)  # values that may still be read: each takes its bytes
+
+    def number(self, code: str, at: int) -> Any:
+        end = at + struct.calcsize("<" + code)
+        if at < 0 or end > len(self._data):
+            raise Damaged(f"byte {end} of {len(self._data)} is asked for")
+        return struct.unpack_from("<" + code, self._data, at)[0]
+
+    def referred(self, cell: int) -> int:
+        return cell + self.number("I", cell)
+
+    def table(self, table: Table, at: int, depth: int) -> dict[str, Any]:
+        self._left -= 1
+        if self._left < 0 or depth > DEPTH:
+            raise Damaged(f"its {table.name} holds more than the bytes do")
+        fields = at - self.number("i", at)
+        count = (self.number("H", fields) - 4) // 2
+        found: dict[str, Any] = {}
+        for name, (number, kind) in table.fields.items():
+            place = self.number("H", fields + 4 + 2 * number) if number < count else 0
+            found[name] = self._value(kind, at + place, depth, f"{table.name}.{name}") if (
+                place
+            ) else None
+        return found
+
+    def _value(self, kind: Any, cell: int, depth: int, what: str) -> Any:
+        if isinstance(kind, Scalar):
+            return self.number(kind.code, cell)
+        at = self.referred(cell)
+        if isinstance(kind, Table):
+            return self.table(kind, at, depth + 1)
+        count = self.number("I", at)
+        if kind in (TEXT, BYTES):
+            return self._bytes(at + 4, count, kind, what)
+        of = kind.of
+        size = struct.calcsize("<" + of.code) if isinstance(of, Scalar) else 4
+        self._check(at + 4, count * size, what)
+        if isinstance(of, Scalar):
+            return list(struct.unpack_from(f"<{count}{of.code}", self._data, at + 4))
+        self._left -= count
+        return [self._value(of, at + 4 + 4 * i, depth + 1, what) for i in range(count)]
+
+    def _check(self, at: int, size: int, what: str) -> None:
+        if at + size > len(self._data):
+            raise Damaged(f"{what} ends at byte {at + size} of {len(self._data)}")
+
+    def _bytes(self, at: int, size: int, kind: str, what: str) -> Any:
+        self._check(at, size, what)
+        found = self._data[at : at + size]
+        if kind == BYTES:
+            return found
+        try:
+            return found.decode()
+        except UnicodeDecodeError:
+            raise Damaged(f"{what} is no text") from None

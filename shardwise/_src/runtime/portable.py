@@ -1,0 +1,140 @@
+"""Portable artifacts: modules in StableHLO's own versioned form, which other releases read.
+
+jaxlib's serializer and reader, its refinement of modules with dynamic shapes, and what a module is
+made of. MLIR's bindings are imported when they are first needed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+from jaxlib import _jax
+
+from shardwise._src.runtime.shardy import in_context
+
+READING = 120  # seconds that a process may take to read an artifact
+
+
+class Unreadable(Exception):
+    """What jaxlib, or the process that was to read an artifact, says of it."""
+
+
+class Part(NamedTuple):
+    """A symbol of a module: a function, with the types it takes and gives, or a mesh."""
+
+    symbol: str
+    text: str
+    ins: tuple[str, ...] = ()
+    outs: tuple[str, ...] = ()
+
+
+def artifact_version() -> str:
+    """The version of StableHLO that artifacts are written in: one that is a month old."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    return stablehlo.get_version_from_compatibility_requirement(
+        stablehlo.StablehloCompatibilityRequirement.WEEK_4
+    )
+
+
+def portable_artifact(text: str) -> bytes:
+    """A module's text as a portable artifact. Shardy's attributes are kept as they are."""
+    from jaxlib.mlir import ir
+
+    with in_context():
+        module = ir.Module.parse(text)
+        return _jax.mlir.serialize_portable_artifact(module, artifact_version(), True)
+
+
+def artifact_text(artifact: bytes) -> str:
+    """The text of a portable artifact's module, without aliases and locations.
+
+    Only for bytes that are surely whole: jaxlib may end the process over others.
+    """
+    from jaxlib.mlir.passmanager import PassManager
+
+    with in_context() as context:
+        try:
+            module: Any = _jax.mlir.deserialize_portable_artifact(artifact, context)
+        except _jax.JaxRuntimeError as error:
+            raise Unreadable(str(error).partition("\n")[0]) from None
+        PassManager.parse("builtin.module(sdy-lift-inlined-meshes)").run(module.operation)
+        return _text(module)
+
+
+def foreign_text(artifact: bytes) -> str:
+    """The same of bytes that may be anything: another process reads them."""
+    code = "from shardwise._src.runtime import portable; portable.read_for_parent()"
+    paths = os.pathsep.join(p for p in sys.path if p)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], input=artifact, capture_output=True, timeout=READING,
+            env={**os.environ, "PYTHONPATH": paths}, check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unreadable(f"reading it takes more than {READING} seconds") from None
+    if done.returncode == 0:
+        return done.stdout.decode()
+    said = done.stderr.decode(errors="replace").strip()
+    if done.returncode == _REFUSED:
+        raise Unreadable(said.rpartition("\n")[2])
+    raise Unreadable(f"the process that was to read it ended with {done.returncode}")
+
+
+_REFUSED = 3
+
+
+def read_for_parent() -> None:
+    """What the other process does: an artifact from its input, as text to its output."""
+    try:
+        text = artifact_text(sys.stdin.buffer.read())
+    except Unreadable as error:
+        sys.stderr.write(f"\n{error}")
+        sys.exit(_REFUSED)
+    sys.stdout.buffer.write(text.encode())
+
+
+def refined_text(text: str) -> str:
+    """A module whose `main` has static shapes, with static shapes in all that follows from these.
+
+    What is asserted of shapes is checked, and conditionals on constants are decided.
+    """
+    from jaxlib.mlir import ir
+
+    with in_context():
+        out = io.BytesIO()
+        ir.Module.parse(text).operation.write_bytecode(file=out)
+        try:
+            found = _jax.mlir.refine_polymorphic_shapes(out.getvalue(), True, True, True)
+        except _jax.JaxRuntimeError as error:
+            raise Unreadable(str(error)) from None
+        return _text(ir.Module.parse(found))
+
+
+def parts_of(text: str) -> list[Part]:
+    """The symbols that a module's text defines."""
+    from jaxlib.mlir import ir
+
+    with in_context():
+        try:
+            module: Any = ir.Module.parse(text)
+        except ir.MLIRError as error:
+            raise Unreadable(str(error)) from None
+        return [_part(op) for op in module.body.operations]
+
+
+def _part(op: Any) -> Part:
+    symbol, text = op.attributes["sym_name"].value, _text(op)
+    if op.operation.name != "func.func":
+        return Part(symbol, text)
+    types = op.type
+    return Part(symbol, text, tuple(map(str, types.inputs)), tuple(map(str, types.results)))
+
+
+def _text(op: Any) -> str:
+    """The text of an operation, which refers to nothing outside of it but symbols."""
+    return op.operation.get_asm(use_local_scope=True)
