@@ -13,6 +13,9 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.api.namespace_info import (
+        __array_api_version__ as __array_api_version__,
+    )
+    from shardwise._src.api.namespace_info import (
         __array_namespace_info__ as __array_namespace_info__,
     )
     from shardwise._src.api.ufuncs import add as add

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import operator
 
+import jax.numpy
 import numpy as np
 import pytest
 
@@ -235,6 +236,7 @@ def test_inspection():
 
 def test_namespace_of_arrays():
     x = xp.ones((2, 3))
+    assert xp.__array_api_version__ == jax.numpy.__array_api_version__ == "2024.12"
     for version in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
         assert x.__array_namespace__(api_version=version) is xp
     assert sw.jit(lambda x: x.__array_namespace__().sin(x))(x).shape == (2, 3)

@@ -9,6 +9,7 @@ import numpy as np
 from shardwise._src.api.placement import devices
 from shardwise._src.base.lazy import public
 from shardwise._src.moving.transfer import default_single
+from shardwise._src.numpy.methods import API_VERSIONS
 from shardwise._src.types.annotations import DeviceLike
 from shardwise._src.types.devices import Device
 from shardwise._src.types.dtypes import DType, canonicalize, issubdtype
@@ -63,6 +64,9 @@ class NamespaceInfo:
                 raise ValueError(f"dtypes: kind must be one of {(*_KINDS,)}; got {name!r}.")
         names = [name for k in chosen for name in _KINDS[k]]
         return {n: np.dtype(n) for n in names if canonicalize(n) == n or issubdtype(n, bool)}
+
+
+__array_api_version__ = API_VERSIONS[-1]  # by which programs tell whether a module has functions
 
 
 def _check(device: Any) -> None:
