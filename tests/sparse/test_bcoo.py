@@ -332,6 +332,60 @@ def test_sparsify():
     )
 
 
+@pytest.mark.parametrize("layout", [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)])
+def test_matrices_of_scipy_in_every_layout(layout):
+    found = BCOO.from_scipy_sparse(scipy.sparse.coo_matrix(X), n_batch=layout[0], n_dense=layout[1])
+    assert (found.n_batch, found.n_dense) == layout
+    equal(found, X)
+
+
+def test_precision_of_products():
+    m, numbers = BCOO.fromdense(X), (((1,), (0,)), ((), ()))
+    dot = lambda x, y, how: sparse.bcoo_dot_general(  # noqa: E731
+        x, y, dimension_numbers=numbers, precision=how
+    )
+    for how in ("highest", ("default", "high"), lax.Precision.HIGH, "F32_F32_F32"):
+        equal(dot(m, Y, how), X @ Y)
+        equal(dot(X, BCOO.fromdense(Y), how), X @ Y)
+        if how != "F32_F32_F32":
+            equal(dot(m, BCOO.fromdense(Y), how), X @ Y)
+    rows = BCOO.fromdense(X, n_dense=1)
+    third = np.full((4, 5), 1 / 3, np.float32)
+    rounded = third.astype("bfloat16").astype(np.float32)
+    equal(dot(rows, third, "BF16_BF16_F32"), X @ rounded)
+    with pytest.raises(NotImplementedError) as error:
+        dot(m, BCOO.fromdense(Y), "F32_F32_F32")
+    assert str(error.value) == (
+        "bcoo_dot_general: two sparse arrays have no dot product for F32_F32_F32; their elements "
+        "are multiplied one by one. Use a Precision, or make one of them dense."
+    )
+
+
+def test_ways_out_of_what_is_not_there():
+    m = BCOO.fromdense(X)
+    numbers = lax.GatherDimensionNumbers((1,), (0,), (0,))
+    at = np.array([[1]], np.int32)
+    equal(sparse.bcoo_gather(m, at, numbers, (1, 4), mode="clip").todense()[0], X[1])
+    with pytest.raises(NotImplementedError) as error:
+        sparse.bcoo_gather(m, at, numbers, (1, 4), mode="fill")
+    assert str(error.value) == (
+        "bcoo_gather: mode must be None, 'promise_in_bounds' or 'clip', as what fills places out "
+        "of bounds would be stored; got 'fill'. Index `todense()`, or the `data` and `indices`."
+    )
+    with pytest.raises(NotImplementedError) as error:
+        sparse.sparsify(lambda m: 1 / m)(m)
+    assert str(error.value) == (
+        "true_divide: sparsify: division by a sparse array, which has zeros. Use "
+        "`shardwise.experimental.sparse.todense` if that is meant."
+    )
+    with pytest.raises(NotImplementedError) as error:
+        sparse.sparsify(lambda x, y: x + y)(m, BCOO.fromdense(X, n_dense=1))
+    assert str(error.value) == (
+        "add: sparsify: the sum of arrays of n_dense 0 and 1. Give them one layout with "
+        "`bcoo_update_layout(n_dense=...)`."
+    )
+
+
 def test_mistakes():
     with pytest.raises(ValueError) as error:
         BCOO((np.ones(3), np.zeros((2, 1), int)), shape=(4,))

@@ -101,3 +101,28 @@ def test_numpy_takes_no_sparse_array(make):
         "is meant."
     )
     np.testing.assert_array_equal(m @ np.ones(3, np.float32), np.ones(3))
+
+
+@pytest.mark.parametrize("kind", [sparse.COO, sparse.CSR, sparse.CSC])
+def test_dimensions_of_matrices_change_places(kind):
+    m = kind.fromdense(X)
+    for axes in (None, (1, 0), (-1, -2)):
+        np.testing.assert_array_equal(m.transpose(axes).todense(), X.T)
+    np.testing.assert_array_equal(m.transpose((0, 1)).todense(), X)
+    with pytest.raises(ValueError) as error:
+        m.transpose((0, 0))
+    assert str(error.value) == (
+        f"{kind.__name__}.transpose: axes must be (1, 0), (0, 1) or None; got (0, 0)."
+    )
+    with pytest.raises(NotImplementedError) as error:
+        m @ m
+    assert str(error.value) == (
+        f"{kind.__name__}: the product of two sparse matrices is one of BCOO arrays. Make them of "
+        "the dense ones with `BCOO.fromdense(m.todense())`."
+    )
+    with pytest.raises(ValueError) as error:
+        BCSR.from_scipy_sparse(scipy.sparse.csr_matrix(X), n_batch=1)
+    assert str(error.value) == (
+        "BCSR.from_scipy_sparse: both dimensions of a matrix are sparse ones of a BCSR, so that "
+        "n_dense and n_batch must be 0; got 0 and 1. `BCOO.from_scipy_sparse` has other layouts."
+    )

@@ -128,3 +128,9 @@ def test_layouts_must_stay():
         "sparsify: a scan goes along the first dimension of BCOO(float32[3, 4], nse=4), which is "
         "none of its batch dimensions. Make it one with `bcoo_update_layout(n_batch=1)`."
     )
+
+
+def test_todense_inside_of_jit():
+    f = sparse.sparsify(sw.jit(lambda m: sparse.todense(m) + 1))
+    np.testing.assert_array_equal(f(BCOO.fromdense(X)), X + 1)
+    np.testing.assert_array_equal(sw.jit(sparse.todense)(X), X)
