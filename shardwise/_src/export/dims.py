@@ -11,65 +11,19 @@ sides that only may be equal is False, as in JAX. What cannot be decided raises.
 
 from __future__ import annotations
 
-import ast
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from shardwise._src.base.errors import Documented
 from shardwise._src.types.symbolic import Symbolic
 
 INF = math.inf
 
 
-class InconclusiveDimensionOperation(Documented, TypeError):
+class InconclusiveDimensionOperation(TypeError):
     """A comparison of symbolic dimensions that holds for some sizes and not for others."""
-
-
-class SymbolicScope:
-    """The constraints on the variables of some symbolic dimensions, which may be used together.
-
-    constraints: comparisons as text: "a >= b", "mod(a, 8) == 0", "a <= 100".
-    """
-
-    def __init__(self, constraints: str | Sequence[str] = ()):
-        texts = (constraints,) if isinstance(constraints, str) else tuple(constraints)
-        self._texts = texts
-        self.positive: list[Dim] = []  # each at least 0
-        self.equal: dict[Any, Any] = {}  # factors of dimensions, by what takes their place
-        for text in texts:
-            self._add(text)
-
-    def __repr__(self) -> str:
-        return f"SymbolicScope({', '.join(self._texts)})"
-
-    def _add(self, text: str) -> None:
-        for sign in (">=", "<=", "=="):
-            left, found, right = text.partition(sign)
-            if found:
-                break
-        else:
-            raise ValueError(
-                f"constraints: {text!r} is no constraint: it must be two dimensions with '>=', "
-                "'<=' or '==' between them."
-            )
-        one, two = (_parsed(side, self, f"the constraint {text!r}") for side in (left, right))
-        if sign == "==":
-            alone = getattr(one, "alone", None)
-            if alone is None:
-                raise ValueError(
-                    f"constraints: the left side of {text!r} must be a variable, or one "
-                    "floordiv, mod, max or min, for which the right side is taken."
-                )
-            self.equal[alone] = two
-            return
-        difference = one - two if sign == ">=" else two - one
-        if isinstance(difference, Dim):
-            self.positive.append(difference)
-        elif difference < 0:
-            raise ValueError(f"constraints: {text!r} holds for no sizes.")
 
 
 # A factor is the name of a variable, or (operation, left, right). A term is a tuple of factors with
@@ -85,7 +39,7 @@ class Dim(Symbolic):
     __slots__ = ("terms", "scope", "_text")
     __array_priority__ = 1000
 
-    def __init__(self, terms: Mapping[tuple, int], scope: SymbolicScope):
+    def __init__(self, terms: Mapping[tuple, int], scope: Any):
         self.terms = tuple(sorted(terms.items(), key=_order))
         self.scope = scope
         self._text = _sum_text(self.terms)
@@ -127,8 +81,9 @@ class Dim(Symbolic):
     # Not a whole number; and nothing takes it for one.
     def __index__(self) -> int:
         raise InconclusiveDimensionOperation(
-            f"a whole number is needed, and the symbolic dimension {self} is none before the "
-            "exported program is called. Export for shapes of numbers instead."
+            f"a whole number is needed, and the symbolic dimension {self} is none before an "
+            "exported function is called. Arrays and programs here have shapes of numbers: export "
+            "for each, or export from JAX, whose symbolic exports are called here."
         )
 
     __int__ = __float__ = __bool__ = __index__  # type: ignore[assignment]
@@ -261,7 +216,7 @@ def _times(a: tuple, b: tuple) -> tuple:
     return tuple(sorted(powers.items(), key=lambda row: _factor_text(row[0])))
 
 
-def _made(scope: SymbolicScope, terms: Iterable[tuple[tuple, int]]) -> Any:
+def _made(scope: Any, terms: Iterable[tuple[tuple, int]]) -> Any:
     """A dimension of terms, or a number where no variable is left."""
     total: dict[tuple, int] = {}
     for factors, count in terms:
@@ -272,16 +227,16 @@ def _made(scope: SymbolicScope, terms: Iterable[tuple[tuple, int]]) -> Any:
     return Dim(total, scope)
 
 
-def _of(factor: Any, scope: SymbolicScope) -> Any:
+def of_factor(factor: Any, scope: Any) -> Any:
     """The dimension of one factor, or what a constraint says to take for it."""
     if factor in scope.equal:
         return scope.equal[factor]
     return Dim({((factor, 1),): 1}, scope)
 
 
-def _operation(name: str, left: Any, right: Any, scope: SymbolicScope) -> Any:
+def _operation(name: str, left: Any, right: Any, scope: Any) -> Any:
     if isinstance(left, Dim) or isinstance(right, Dim):
-        return _of((name, left, right), scope)
+        return of_factor((name, left, right), scope)
     return _OPERATIONS[name](left, right)
 
 
@@ -374,7 +329,7 @@ def _product(a: float, b: float) -> float:
     return 0.0 if a == 0 or b == 0 else a * b
 
 
-def _factor_bounds(factor: Any, scope: SymbolicScope) -> tuple[float, float]:
+def _factor_bounds(factor: Any, scope: Any) -> tuple[float, float]:
     if isinstance(factor, str):
         return _variable_bounds(factor, scope)
     name, left, right = factor
@@ -393,7 +348,7 @@ def _factor_bounds(factor: Any, scope: SymbolicScope) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-def _variable_bounds(name: str, scope: SymbolicScope) -> tuple[float, float]:
+def _variable_bounds(name: str, scope: Any) -> tuple[float, float]:
     """By the constraints that are about this variable alone."""
     low, high = 1.0, INF
     for c in scope.positive:
@@ -426,111 +381,3 @@ def _sum_text(terms: tuple[tuple[tuple, int], ...]) -> str:
         texts.append((" - " if count < 0 else " + ") + "*".join(parts))
     text = "".join(texts)
     return text[3:] if text.startswith(" + ") else "-" + text[3:]
-
-
-def _parsed(text: str, scope: SymbolicScope, what: str) -> Any:
-    """The dimension that a text says."""
-    try:
-        return _value(ast.parse(text.strip().replace("^", "**"), mode="eval").body, scope)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        if isinstance(error, InconclusiveDimensionOperation):
-            raise
-        raise ValueError(
-            f"{what}: {text.strip()!r} is no dimension: it may have names of variables, whole "
-            "numbers, +, -, *, ^, and floordiv, mod, max and min of two dimensions."
-        ) from None
-
-
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-}
-_CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    "floordiv": operator.floordiv, "mod": operator.mod, "max": max_dim, "min": min_dim,
-}
-
-
-def _value(node: Any, scope: SymbolicScope) -> Any:
-    match node:
-        case ast.Constant(value=int(value)) if not isinstance(value, bool):
-            return value
-        case ast.Name(id=name):
-            return _of(name, scope)
-        case ast.UnaryOp(op=ast.USub(), operand=x):
-            return -_value(x, scope)
-        case ast.BinOp(left=x, op=ast.Pow(), right=ast.Constant(value=int(power))) if power < 64:
-            return _value(x, scope) ** power
-        case ast.BinOp(left=x, op=op, right=y) if type(op) in _BINARY:
-            return _BINARY[type(op)](_value(x, scope), _value(y, scope))
-        case ast.Call(func=ast.Name(id=name), args=[x, y], keywords=[]) if name in _CALLS:
-            return _CALLS[name](_value(x, scope), _value(y, scope))
-    raise ValueError
-
-
-def _entries(text: str) -> list[str]:
-    """The parts of a shape's text, between commas that are in no parentheses."""
-    inner = text.strip()
-    if inner.startswith("(") and inner.endswith(")"):
-        inner = inner[1:-1]
-    parts, depth = [""], 0
-    for c in inner:
-        depth += (c == "(") - (c == ")")
-        if c == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += c
-    if not parts[-1].strip():
-        parts.pop()
-    return parts
-
-
-def symbolic_shape(
-    shape_spec: str, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
-    like: Sequence[Any] | None = None,
-) -> tuple[Any, ...]:
-    """A shape with symbolic dimensions, from text: `symbolic_shape("a, 2*b, 8")`.
-
-    Args:
-      shape_spec: dimensions between commas: sums of products of variables and whole numbers, with
-        `floordiv`, `mod`, `max`, `min`; `_` and `...` stand for sizes of `like`.
-      constraints: comparisons that callers promise, for a new scope: `["a >= 3", "b <= a"]`.
-      scope: of other dimensions that these are to be used with.
-
-    Raises:
-      ValueError: for text that is no shape, or with both `constraints` and `scope`.
-    """
-    if scope is not None and constraints:
-        raise ValueError(
-            "symbolic_shape: constraints are for a new scope; pass either constraints or scope."
-        )
-    scope = SymbolicScope(constraints) if scope is None else scope
-    entries = [e.strip() for e in _entries(shape_spec)]
-    sizes = None if like is None else tuple(like)
-    if "..." in entries:
-        if sizes is None or entries.count("...") > 1 or entries[-1] != "...":
-            raise ValueError(
-                f"symbolic_shape: '...' in {shape_spec!r} must come last, once, and stands for "
-                "sizes of `like`."
-            )
-        entries = [*entries[:-1], *["_"] * (len(sizes) - len(entries) + 1)]
-    found = []
-    for i, entry in enumerate(entries):
-        if entry == "_":
-            if sizes is None or i >= len(sizes):
-                raise ValueError(
-                    f"symbolic_shape: '_' in {shape_spec!r} stands for a size of `like`, which "
-                    f"has no dimension {i}."
-                )
-            found.append(sizes[i])
-        else:
-            found.append(_parsed(entry, scope, f"symbolic_shape: {shape_spec!r}"))
-    if sizes is not None and len(found) != len(sizes):
-        raise ValueError(
-            f"symbolic_shape: {shape_spec!r} has {len(found)} dimensions; like has {len(sizes)}."
-        )
-    return tuple(found)
-
-
-def is_symbolic_dim(p: Any) -> bool:
-    """Whether a dimension is symbolic."""
-    return isinstance(p, Dim)

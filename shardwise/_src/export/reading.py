@@ -19,7 +19,7 @@ from shardwise._src.export.common import (
     maximum_supported_calling_convention_version,
     minimum_supported_calling_convention_version,
 )
-from shardwise._src.export.dims import Dim, SymbolicScope, symbolic_shape
+from shardwise._src.export.dims import Dim
 from shardwise._src.export.exported import Exported, Shardings
 from shardwise._src.export.files import (
     AXIS_TYPES,
@@ -33,6 +33,7 @@ from shardwise._src.export.files import (
     VERSION,
     WRITER,
 )
+from shardwise._src.export.shapes import SymbolicScope, symbolic_shape
 from shardwise._src.export.tables import Damaged, Table
 from shardwise._src.export.tables import read as read_table
 from shardwise._src.lowering.text import tensor_text

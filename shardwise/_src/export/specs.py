@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.api.shapes import ShapeDtypeStruct
-from shardwise._src.export.dims import SymbolicScope, symbolic_shape
+from shardwise._src.export.shapes import SymbolicScope, symbolic_shape
 from shardwise._src.tree.functions import broadcast, map
 
 

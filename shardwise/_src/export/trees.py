@@ -83,7 +83,7 @@ def register_namedtuple_serialization(nodetype: Kind, *, serialized_name: str) -
         return json.loads(data)
 
     def build(fields: Any, children: Any) -> Any:
-        make: Callable[..., Any] = nodetype
+        make: Any = nodetype
         return make(**dict(zip(fields, children, strict=True)))
 
     return register_pytree_node_serialization(
