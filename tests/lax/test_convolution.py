@@ -275,3 +275,9 @@ X, K = np.zeros((2, 4, 5), np.float32), np.zeros((4, 2, 3), np.float32)
 ])
 def test_mistakes(args, options, text):
     assert message((TypeError, ValueError), lax.conv_general_dilated, *args, **options) == text
+
+
+def test_patches_look_at_their_precision():
+    x = np.ones((1, 1, 4, 4), np.float32)
+    with pytest.raises(ValueError, match="precision must be None, one of "):
+        lax.conv_general_dilated_patches(x, (2, 2), (1, 1), "SAME", precision="great")

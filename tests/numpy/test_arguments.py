@@ -35,6 +35,18 @@ def test_out_is_refused():
     assert snp.isposinf(3).tolist() is False
 
 
+@pytest.mark.parametrize("name", ["concatenate", "stack", "vstack", "hstack", "dstack"])
+def test_joined_arrays_are_of_the_dtypes_that_there_are(name):
+    xs = [np.ones(3, np.float32), np.zeros(3, np.int32)]
+    for dtype, wanted in ((float, "float32"), (int, "int32"), (complex, "complex64")):
+        assert getattr(snp, name)(xs, dtype=dtype).dtype == wanted
+        with sw.enable_x64(True):
+            assert getattr(snp, name)(xs, dtype=dtype).dtype == np.dtype(dtype)
+    assert getattr(snp, name)(xs, dtype="bfloat16").dtype == "bfloat16"
+    with pytest.warns(UserWarning, match=f"float64 in {name} is not"):
+        assert getattr(snp, name)(xs, dtype="float64").dtype == "float32"
+
+
 def test_wrap_negative_indices():
     x, at = snp.arange(4.0), snp.asarray([-1, 2, 9])
     assert snp.take_along_axis(x, at)[:2].tolist() == [3, 2]

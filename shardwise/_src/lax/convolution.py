@@ -352,6 +352,7 @@ def conv_general_dilated_patches(
     Elements are moved, not multiplied: infinities and NaN stay where they are (jax multiplies with
     ones and zeros), and `precision` has nothing to decide.
     """
+    canonical_precision(precision)  # for its errors
     t = type_of(lhs)
     window = sizes(filter_shape)
     order = conv_dimension_numbers(t.shape, (1,) * t.ndim, dimension_numbers)

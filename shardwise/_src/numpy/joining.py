@@ -17,6 +17,7 @@ from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.shape import canonical_axis, each_once
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
+from shardwise._src.types.dtypes import check_user_dtype
 
 
 def each_array(name: str, arrays: Any) -> list[Any]:
@@ -69,11 +70,11 @@ def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = 
     xs = each_array("concatenate", arrays)
     if axis is not None and axis.__class__ is not int:
         axis = canonical_axis(axis, type_of(xs[0]).ndim)
-    return _concatenate(*xs, axis=axis, dtype=_numpys(dtype))
+    return _concatenate(*xs, axis=axis, dtype=_wanted(dtype, "concatenate"))
 
 
-def _numpys(dtype: Any) -> np.dtype[Any] | None:
-    return None if dtype is None else np.dtype(dtype)
+def _wanted(dtype: Any, name: str) -> Any:
+    return None if dtype is None else check_user_dtype(dtype, name)
 
 
 def concat(arrays: Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
@@ -98,7 +99,7 @@ def stack(
     if len(set(shapes)) > 1:
         raise ValueError(f"stack: arrays must have one shape; got {', '.join(map(str, shapes))}.")
     place = canonical_axis(axis, len(shapes[0]) + 1)
-    return _stack(*xs, axis=place, dtype=_numpys(dtype))
+    return _stack(*xs, axis=place, dtype=_wanted(dtype, "stack"))
 
 
 @fused
@@ -112,7 +113,7 @@ def _joined(*arrays: Any, ndim: int, axis: int | None, dtype: Any) -> Any:
 
 def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Arrays below one another: along the first of at least two dimensions."""
-    return _joined(*each_array("vstack", tup), ndim=2, axis=0, dtype=_numpys(dtype))
+    return _joined(*each_array("vstack", tup), ndim=2, axis=0, dtype=_wanted(dtype, "vstack"))
 
 
 row_stack = vstack
@@ -120,12 +121,12 @@ row_stack = vstack
 
 def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Arrays beside one another: along the second dimension, or the only one."""
-    return _joined(*each_array("hstack", tup), ndim=1, axis=None, dtype=_numpys(dtype))
+    return _joined(*each_array("hstack", tup), ndim=1, axis=None, dtype=_wanted(dtype, "hstack"))
 
 
 def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Arrays behind one another: along the third of at least three dimensions."""
-    return _joined(*each_array("dstack", tup), ndim=3, axis=2, dtype=_numpys(dtype))
+    return _joined(*each_array("dstack", tup), ndim=3, axis=2, dtype=_wanted(dtype, "dstack"))
 
 
 def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
