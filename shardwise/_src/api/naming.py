@@ -68,9 +68,8 @@ def named_call(fun: Callable[P, T], *, name: str | None = None) -> Callable[P, T
       fun: any function.
       name: of the scope; by default that of the function.
     """
-    if name is None:
-        name = getattr(fun, "__name__", type(fun).__name__)
-    scope = named_scope(name)
+    own: str = getattr(fun, "__name__", type(fun).__name__)
+    scope = named_scope(own if name is None else name)
 
     @functools.wraps(fun)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -134,8 +134,10 @@ def _read(serialized: bytes) -> dict[str, Any]:
 
 def _devices(fields: dict[str, Any], platform: Any, asked: Sequence[Any] | None) -> tuple:
     """The devices that it was compiled for."""
-    named = platform is None or isinstance(platform, str)
-    client = backend.client(platform or fields["platform"]) if named else platform
+    if platform is None or isinstance(platform, str):
+        client = backend.client(platform or fields["platform"])
+    else:
+        client = platform
     known = {d.id: d for d in client.devices()}
     wanted = fields["devices"]
     here = [d.id for d in asked] if asked is not None else [i for i in known if i in wanted]

@@ -177,6 +177,14 @@ class ThreadFlag(Flag[bool]):
             self.owner = before
 
 
+def _tell_nobody(name: str, value: str) -> None:
+    """What a guard does until the runtime is there."""
+
+
+def _told_nobody(name: str, value: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @public("shardwise")
 class GuardFlag(Flag[str]):
     """A flag that the runtime has to know of.
@@ -186,10 +194,8 @@ class GuardFlag(Flag[str]):
     parts: the flags that it sets besides, for all of which it stands.
     """
 
-    tell: Callable[[str, str], None] = staticmethod(lambda name, value: None)
-    told: Callable[[str, str], AbstractContextManager[None]] = staticmethod(
-        lambda name, value: nullcontext()
-    )
+    tell: Callable[[str, str], None] = staticmethod(_tell_nobody)
+    told: Callable[[str, str], AbstractContextManager[None]] = staticmethod(_told_nobody)
     parts: tuple[GuardFlag, ...] = ()
 
     def set(self, value: str) -> None:

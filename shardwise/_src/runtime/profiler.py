@@ -19,17 +19,29 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from jaxlib import _profile_data, _profiler
 
 from shardwise._src.runtime import backend
 
-ProfileData = _profile_data.ProfileData
-ProfileEvent = _profile_data.ProfileEvent
-ProfileLine = _profile_data.ProfileLine
-ProfilePlane = _profile_data.ProfilePlane
-ProfileOptions = _profiler.ProfileOptions
+if TYPE_CHECKING:  # jaxlib says nothing of their types
+    ProfileData: TypeAlias = Any
+    ProfileEvent: TypeAlias = Any
+    ProfileLine: TypeAlias = Any
+    ProfilePlane: TypeAlias = Any
+    ProfileOptions: TypeAlias = Any
+    ProfilerServer: TypeAlias = Any
+else:
+    ProfileData = _profile_data.ProfileData
+    ProfileEvent = _profile_data.ProfileEvent
+    ProfileLine = _profile_data.ProfileLine
+    ProfilePlane = _profile_data.ProfilePlane
+    ProfileOptions = _profiler.ProfileOptions
+    ProfilerServer = _profiler.ProfilerServer
+_TraceMe: Any = _profiler.TraceMe
+_data_of: Any = _profile_data.ProfileData.from_serialized_xspace
+_default_options: Any = _profiler.ProfileOptions
 
 PERFETTO_FILE = "perfetto_trace.json.gz"
 PERFETTO_PORT = 9001  # the one that Perfetto's page may load from
@@ -38,7 +50,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TraceAnnotation(_profiler.TraceMe):
+class TraceAnnotation(_TraceMe):
     """Shows what a `with` block does, under a name, in a profile that is being collected.
 
     Args:
@@ -51,7 +63,7 @@ class StepTraceAnnotation(TraceAnnotation):
     """The same for one step of a training loop, by which profiles are divided: `step_num=i`."""
 
     def __init__(self, name: str, **kwargs: Any):
-        super().__init__(name, _r=1, **kwargs)
+        super().__init__(name, _r=1, **kwargs)  # pyright: ignore[reportUnknownMemberType] (jaxlib's)
 
 
 def annotate_function(
@@ -77,7 +89,7 @@ def annotate_function(
 class ProfileSession:
     """A profile that is collected between `start` and `stop`, or in a `with` block.
 
-    profile_data: what was collected, once it has stopped; None before.
+    profile_data: what was collected, once it has stopped; None before. collected: its bytes.
     """
 
     def __init__(
@@ -90,7 +102,7 @@ class ProfileSession:
         self._written = log_dir, create_perfetto_link, create_perfetto_trace
         self._options = profiler_options
         self._raw: Any = None
-        self._collected: bytes | None = None
+        self.collected: bytes | None = None
 
     @property
     def is_running(self) -> bool:
@@ -98,9 +110,9 @@ class ProfileSession:
 
     @property
     def profile_data(self) -> Any:
-        if self._collected is None:
+        if self.collected is None:
             return None
-        return ProfileData.from_serialized_xspace(self._collected)
+        return _data_of(self.collected)
 
     def start(self) -> ProfileSession:
         """Begins; starts the devices. Raises RuntimeError while another profile is collected."""
@@ -111,8 +123,8 @@ class ProfileSession:
                     "a profile is being collected already, and there is one at a time: call "
                     "shardwise.profiler.stop_trace() first."
                 )
-            self._raw = _profiler.ProfilerSession(self._options or ProfileOptions())
-            self._collected = None
+            self._raw = _profiler.ProfilerSession(self._options or _default_options())
+            self.collected = None
             _state.session = self
         return self
 
@@ -125,7 +137,7 @@ class ProfileSession:
             if _state.session is not self:
                 raise RuntimeError("no profile is being collected: it has not started, or has "
                                    "been stopped.")
-            self._collected = self._raw.stop()
+            self.collected = self._raw.stop()
             _state.session = None
         log_dir, link, perfetto = self._written
         if log_dir is not None:
@@ -241,7 +253,7 @@ def export_profile_data(
             f"gives; got one of type {type(profile_data).__name__}. jaxlib gives the bytes of a "
             "ProfileData to nobody."
         )
-    collected = profile_data._collected
+    collected = profile_data.collected
     if collected is None:
         raise ValueError("export_profile_data: the session has collected nothing: stop it first.")
     name = session_id or time.strftime("%Y_%m_%d_%H_%M_%S")
@@ -316,7 +328,7 @@ def _serve(path: Path) -> None:
             server.handle_request()
 
 
-def start_server(port: int, requires_backend: bool = True) -> _profiler.ProfilerServer:
+def start_server(port: int, requires_backend: bool = True) -> ProfilerServer:
     """Lets XProf collect profiles of this process, by a server, until `stop_server`.
 
     Args:

@@ -5,7 +5,7 @@ jaxlib gets plain `GSPMDSharding` objects: they hash and compare in C++ and know
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jaxlib import _jax
 from jaxlib import xla_client as xc
@@ -56,18 +56,28 @@ def describe(op_sharding: Any) -> tuple[tuple[int, ...], tuple[int, ...], bool] 
     return dims, tuple(tiles.tile_assignment_devices()), tiles.replicate_on_last_tile_dim()
 
 
-def get_op_sharding_from_serialized_proto(sharding: bytes) -> xc.OpSharding:
+if TYPE_CHECKING:
+    OpSharding: TypeAlias = Any
+    HloSharding: TypeAlias = Any
+else:
+    OpSharding = xc.OpSharding
+    HloSharding = xc.HloSharding
+_new_proto: Any = xc.OpSharding
+_from_proto: Any = xc.HloSharding.from_proto
+
+
+def get_op_sharding_from_serialized_proto(sharding: bytes) -> OpSharding:
     """XLA's `OpSharding` of its serialised form."""
-    found = xc.OpSharding()
+    found = _new_proto()
     found.ParseFromString(sharding)
     return found
 
 
-def get_hlo_sharding_from_serialized_proto(sharding: bytes) -> xc.HloSharding:
+def get_hlo_sharding_from_serialized_proto(sharding: bytes) -> HloSharding:
     """XLA's `HloSharding` of the serialised form of an `OpSharding`."""
-    return xc.HloSharding.from_proto(get_op_sharding_from_serialized_proto(sharding))
+    return _from_proto(get_op_sharding_from_serialized_proto(sharding))
 
 
-def get_serialized_proto_from_hlo_sharding(sharding: xc.HloSharding) -> bytes:
+def get_serialized_proto_from_hlo_sharding(sharding: HloSharding) -> bytes:
     """The serialised form of an `HloSharding`, as an `OpSharding`."""
     return sharding.to_proto().SerializeToString()
