@@ -68,7 +68,7 @@ def test_of_one_line(name: str, n: int, dtype: str):
         same(getattr(jnp.fft, name)(y), name, x)
 
 
-@pytest.mark.parametrize("name", sampled(("fft", "ifft", "fft2"), 1))
+@pytest.mark.parametrize("name", sampled(("fft", "ifft", "fft2", "rfft", "irfft"), 1))
 def test_types_keep_what_is_divided(name: str):
     x = given(name, (16, 64), "f")
     y = placed(x, "eight", AxisType.Explicit)
