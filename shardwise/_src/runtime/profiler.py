@@ -16,6 +16,7 @@ import json
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -264,8 +265,13 @@ def export_profile_data(
     (folder / f"{host}.xplane.pb").write_bytes(collected)
     if create_perfetto_trace or create_perfetto_link:
         path = folder / PERFETTO_FILE
+        with warnings.catch_warnings():
+            # Python warns of a class of jaxlib's when it is first used. As an error, that would
+            # end the process.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            events = _perfetto(profile_data.profile_data)
         with gzip.open(path, "wt", encoding="utf-8") as file:
-            json.dump(_perfetto(profile_data.profile_data), file)
+            json.dump(events, file)
         if create_perfetto_link:
             _serve(path)
 
