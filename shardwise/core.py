@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shardwise._src.core.program import Program as Jaxpr
     from shardwise._src.core.program import Var as Var
     from shardwise._src.core.program import eval_jaxpr as eval_jaxpr
+    from shardwise._src.extend.rules import canonicalize_dtype_handlers as pytype_aval_mappings
     from shardwise._src.numpy.value import Value as Value
     from shardwise._src.transforms.tracer import Tracer as Tracer
     from shardwise._src.types.array_type import ArrayType as AbstractValue
@@ -27,5 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AbstractValue", "Atom", "Jaxpr", "JaxprEqn", "Literal", "NamedShape", "ShapedArray", "Trace", "Tracer", "Value",
     "Var", "check_jaxpr", "ensure_compile_time_eval", "eval_jaxpr", "get_aval",
+    "pytype_aval_mappings",
 ]
 lazy_names(__name__)

@@ -196,7 +196,9 @@ def test_no_elementwise_op_takes_keys():
     takes = Elements.MOVED, Elements.EQUAL, Elements.UNEQUAL
     ops = every_op()
     moves = {n for n, op in ops.items() if op.pointwise and op.elements in takes}
-    assert moves == {"select_n", "eq", "ne", "copy", "stop_gradient", "pcast", "axes"}
+    assert moves == {
+        "select_n", "eq", "ne", "copy", "stop_gradient", "pcast", "axes", "todense"
+    }
     keys = array_type((3,), KEYS.dtype)
     for op in ops.values():
         if not op.pointwise or op.name in moves:
