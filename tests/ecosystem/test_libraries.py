@@ -20,6 +20,7 @@ NEEDS = {
     "optax_train": ("optax",),
     "haiku_mlp": ("haiku", "optax"),
     "blackjax_nuts": ("blackjax",),
+    "equinox_mlp": ("equinox", "optax"),
     "flax_linen": ("flax", "optax"),
     "flax_nnx": ("flax", "optax"),
     "numpyro_nuts": ("numpyro",),

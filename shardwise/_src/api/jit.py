@@ -28,6 +28,7 @@ from shardwise._src.base.context import CURRENT
 from shardwise._src.base.warn import warn
 from shardwise._src.control.call import call as bind_call
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program
 from shardwise._src.lowering.storage import bare
 from shardwise._src.messages.tracebacks import hide_frames, hides_frames
 from shardwise._src.messages.trees import leaf_paths
@@ -283,6 +284,21 @@ class Jitted(Generic[P, R]):
         inputs = self._inputs(call)
         staged = self._function.staged(call, inputs.types, names=inputs.names)
         return self._traced(call, inputs, staged)
+
+    def staged_program(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Program, Any]:
+        """The staged program, and the types of its results in their tree.
+
+        Values of transforms around it that the function uses are constants of the program.
+        """
+        call = self._function.call(args, kwargs)
+        inputs = self._inputs(call)
+        staged = self._function.staged(call, inputs.types, names=inputs.names)
+        program, outer = staged.program, staged.captured
+        if outer:
+            program = program.replace(constants=(*program.constants, *outer))
+            return program, shapes_of(program, staged.out_tree)
+        traced = self._traced(call, inputs, staged)
+        return traced.program, traced.out_info
 
     @hides_frames
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:

@@ -80,7 +80,7 @@ def make_jaxpr(
         here = current()
         axes = [*here.axes, *[NamedAxis(*pair) for pair in axis_env or ()]]
         with here.replace(axes=tuple(axes)).entered():
-            traced = jitted.trace(*args, **kwargs)
-        return (traced.program, traced.out_info) if return_shape else traced.program
+            program, types = jitted.staged_program(*args, **kwargs)
+        return (program, types) if return_shape else program
 
     return wrapped

@@ -19,7 +19,7 @@ from typing import Any
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import joined
-from shardwise._src.types.dtypes import canonicalize, short_name
+from shardwise._src.types.dtypes import canonicalize, float0, is_inexact, short_name
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
@@ -97,6 +97,12 @@ class ArrayType:
 
     def strong(self) -> ArrayType:
         return self.update(weak_type=False) if self.weak_type else self
+
+    strip_weak_type = strong  # JAX's name
+
+    def to_tangent_aval(self) -> ArrayType:
+        """The type of tangents: that of float0 for integers and booleans."""
+        return self.strong() if is_inexact(self.dtype) else self.update(dtype=float0)
 
     def str_short(self, short_dtypes: bool = False) -> str:
         return str_short(self, short_dtypes)
