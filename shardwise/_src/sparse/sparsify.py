@@ -76,8 +76,7 @@ class Sparsify(Interpreter):
         if op.is_call:
             return replayed(next(held_in(op, params)), args, self._bind)
         runs = PROGRAMS.get(op)
-        rule: Any = RULES.get(op)
-        if rule is None and runs is None:
+        if op not in RULES and runs is None:
             raise NotImplementedError(
                 f"sparsify: [{op.name}] of a sparse array is not implemented, as its result would "
                 "be dense. Use `shardwise.experimental.sparse.todense` if that is meant."
@@ -87,7 +86,7 @@ class Sparsify(Interpreter):
             if runs is not None:
                 found = runs(_on_sparse, mats, **params)
             else:
-                found = rule(op, *mats, **params)
+                found = RULES[op](op, *mats, **params)
         finally:
             CURRENT.reset(token)
         return [*map(self.wrap, found)] if op.multiple else self.wrap(found)
