@@ -44,9 +44,10 @@ class Window:
 
     def _wait_for_some(self) -> None:
         """Waits for the last of the older half first: as a rule the others have ended then."""
-        oldest = []
+        oldest: list[Any] = []
         with suppress(IndexError):  # another thread took the last one
-            oldest.extend(self._pending.popleft() for _ in range(HALF))
+            for _ in range(HALF):
+                oldest.append(self._pending.popleft())
         for output in reversed(oldest):
             with suppress(RuntimeError):  # of whoever wants the result, or it was deleted just now
                 if not _is_deleted(output):
