@@ -20,8 +20,9 @@ from shardwise.sharding import PartitionSpec as P
 N = 1000
 MAPPINGS = (dict, list, set, Interned, weakref.WeakValueDictionary, weakref.WeakKeyDictionary,
             weakref.WeakSet)
-# By dtypes, packages and platforms, which are few.
+# By dtypes, packages, platforms and degrees, which are few.
 FINITE = {f"_src.{name}" for name in (
+    "ops.uniform.coefficients",
     "types.dtypes._info", "types.dtypes._limits", "types.dtypes.has_infinity", "base.lazy._table",
     "runtime.cuda._plugin_path", "runtime.backend._default_client", "runtime.shardy._context",
     "runtime.fingerprint._machine", "runtime.fingerprint._environment",

@@ -117,7 +117,7 @@ def test_what_is_not_built_is_not_there():
         ("shardwise", "detach", "Use `shardwise.lax.stop_gradient`."),
         ("shardwise.numpy", "qqqq", ""),
         (
-            "shardwise", "named_scope",
+            "shardwise", "ffi",
             "It is not built yet: `dir(shardwise)` lists what there is.",
         ),
     ],

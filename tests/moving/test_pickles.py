@@ -84,7 +84,8 @@ def test_only_one_place_is_named():
 
 
 RECORDS = ("shardwise.example_libraries.", "shardwise.extend.random")
-NOT_PICKLED = {"default_registry"}  # the state of the process
+# The state of the process.
+NOT_PICKLED = {"default_registry", "axis_primitive_batchers", "primitive_batchers"}
 
 
 def public_objects():
@@ -149,6 +150,7 @@ def test_refs():
 
 def test_another_process_reads_them():
     late = [VALUES[name] for name in ("op", "pmap", "positional", "resources")]
+    late.append(sw.new_ref(jnp.ones(2)))
     pickled = pickle.dumps([VALUES["keys"], jnp.arange(3.0), *late])
     code = f"import pickle; keys, x, *late = pickle.loads({pickled!r}); print(keys.dtype, x)"
     code += "; print(*late)"

@@ -118,11 +118,12 @@ def test_dimensions_of_matrices_change_places(kind):
         m @ m
     assert str(error.value) == (
         f"{kind.__name__}: the product of two sparse matrices is one of BCOO arrays. Make them of "
-        "the dense ones with `BCOO.fromdense(m.todense())`."
+        "the dense ones with `shardwise.experimental.sparse.BCOO.fromdense(m.todense())`."
     )
     with pytest.raises(ValueError) as error:
         BCSR.from_scipy_sparse(scipy.sparse.csr_matrix(X), n_batch=1)
     assert str(error.value) == (
         "BCSR.from_scipy_sparse: both dimensions of a matrix are sparse ones of a BCSR, so that "
-        "n_dense and n_batch must be 0; got 0 and 1. `BCOO.from_scipy_sparse` has other layouts."
+        "n_dense and n_batch must be 0; got 0 and 1. "
+        "`shardwise.experimental.sparse.BCOO.from_scipy_sparse` has other layouts."
     )

@@ -116,7 +116,10 @@ def lazy_names(package: str) -> None:
             value = getattr(import_module(home), inner)
         own = getattr(value, "__qualname__", None)
         if own is not None:  # a function or class, and `name` maybe another for it
-            _publish(value, package, own if table.get(own) == (home, own) else name)
+            if _table("shardwise").get(own) == (home, own):  # at the top, whoever asks first
+                _publish(value, "shardwise", own)
+            else:
+                _publish(value, package, own if table.get(own) == (home, own) else name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -19,7 +19,7 @@ FORM = 1
 _readers: dict[str, Callable[..., Any]] = {}
 _LATER = {  # public names whose modules, which many programs do not load, state their readers
     "PmapSharding": "shardwise.sharding", "PositionalSharding": "shardwise.sharding",
-    "thread_resources": "shardwise.experimental.maps",
+    "Ref": "shardwise", "thread_resources": "shardwise.experimental.maps",
 }
 _ADVICE = (
     "Read it with the version that wrote it, and write the values with shardwise.numpy.save, whose "

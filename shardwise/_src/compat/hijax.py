@@ -24,7 +24,7 @@ class HiPrimitive:
 
     def bind(self, *args: Any, **params: Any) -> NoReturn:
         raise NotImplementedError(
-            f"{self.name}: operations of `jax.experimental.hijax` are not here. "
+            f"{self.name}: operations of jax.experimental.hijax are not here. "
             "`shardwise.extend.core.Primitive` is an operation on arrays."
         )
 

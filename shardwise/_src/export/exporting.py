@@ -156,7 +156,7 @@ def _check_exportable(program: Program) -> None:
     if host_functions(program) or ORDERED in program.effects:
         raise NotImplementedError(
             f"{WHERE}.export: {program.name} calls functions of the host (a callback, or "
-            "`debug.print`), which exist in this process only. Export it without them."
+            "`shardwise.debug.print`), which exist in this process only. Export it without them."
         )
 
 

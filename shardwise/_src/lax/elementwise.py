@@ -475,6 +475,6 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
 def stop_gradient(x: T) -> T:
     """The leaves of a tree as constants for differentiation."""
     leaves, tree = flatten(x)
-    # An array is no function of anything that could be differentiated.
-    made = [x if isinstance(x, arrays.Array) else ew.stop_gradient(x) for x in leaves]
+    # An array, unlike a tracer, is no function of anything that could be differentiated.
+    made = [x if x.__class__ is arrays.Array else ew.stop_gradient(x) for x in leaves]
     return tree.unflatten(made)

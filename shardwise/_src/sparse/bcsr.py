@@ -124,7 +124,7 @@ class BCSR(JAXSparse):
             raise ValueError(
                 "BCSR.from_scipy_sparse: both dimensions of a matrix are sparse ones of a BCSR, so "
                 f"that n_dense and n_batch must be 0; got {n_dense} and {n_batch}. "
-                "`BCOO.from_scipy_sparse` has other layouts."
+                "`shardwise.experimental.sparse.BCOO.from_scipy_sparse` has other layouts."
             )
         mat, kind = mat.tocsr(), index_dtype or np.int32
         args = mat.data, mat.indices.astype(kind), mat.indptr.astype(kind)

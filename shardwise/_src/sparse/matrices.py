@@ -76,7 +76,8 @@ class Matrix(JAXSparse):
         if isinstance(other, JAXSparse):
             raise NotImplementedError(
                 f"{type(self).__name__}: the product of two sparse matrices is one of BCOO arrays. "
-                "Make them of the dense ones with `BCOO.fromdense(m.todense())`."
+                "Make them of the dense ones with "
+                "`shardwise.experimental.sparse.BCOO.fromdense(m.todense())`."
             )
         return self.product(other)
 
