@@ -256,7 +256,7 @@ SLOW_TO_COMPILE = {
 }
 
 
-@pytest.mark.parametrize("group", sampled(range(40), 1 / 20))
+@pytest.mark.parametrize("group", sampled(range(40), 1 / 40))
 @pytest.mark.filterwarnings("ignore")  # of both libraries: of 64 bits that are off, and the like
 def test_calls_run_in_both_libraries(group, libs):
     for name, call in [*arguments.calls().items()][group::40]:

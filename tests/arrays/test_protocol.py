@@ -19,6 +19,8 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, ROWS, placed, values
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 EVERYWHERE = [(p, r) for p in PLACES for r in ROWS]
 
 

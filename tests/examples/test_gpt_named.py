@@ -16,7 +16,7 @@ from shardwise.explain import collectives
 from shardwise.sharding import AxisType, Mesh
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEVICES = np.array(sw.devices()[:8])

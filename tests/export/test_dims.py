@@ -14,6 +14,8 @@ from shardwise import export
 from shardwise._src.export.dims import Dim, InconclusiveDimensionOperation, max_dim, min_dim
 from tests.helpers.errors import fails
 
+pytestmark = pytest.mark.turns(2)
+
 A, B, C = export.symbolic_shape("a, b, c")
 VARIABLES = {"a": A, "b": B, "c": C}
 OPERATIONS = {

@@ -291,7 +291,7 @@ def test_messages():
     fails(
         NotImplementedError,
         "shardwise.export.export: prints calls functions of the host (a callback, or "
-        "`debug.print`), which exist in this process only. Export it without them.",
+        "`shardwise.debug.print`), which exist in this process only. Export it without them.",
         exported, prints, X,
     )  # fmt: skip
 

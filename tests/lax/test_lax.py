@@ -10,6 +10,8 @@ from shardwise import lax
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4)).astype(np.float32)
 Y = RNG.standard_normal((3, 4)).astype(np.float32)

@@ -15,7 +15,7 @@ from tests.helpers.errors import message
 from tests.helpers.same_as_jax import close
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(3)
+pytestmark = pytest.mark.turns(4)
 
 X = np.random.default_rng(0).permutation(56).reshape(7, 8).astype(np.float32)
 FOLDS = {

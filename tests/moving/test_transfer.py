@@ -19,7 +19,7 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.meshes import BACK, DEVICES, HALF, MESH, OTHER, REVERSED, SHUFFLED
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 THREE = Mesh(DEVICES[[6, 1, 3]], ("t",))
 

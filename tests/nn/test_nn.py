@@ -17,7 +17,7 @@ from shardwise.testing import check_grads
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 F32 = np.float32
 EDGES = np.array(

@@ -22,7 +22,7 @@ from shardwise._src.types.sharding import NamedSharding
 from tests.helpers.sampling import sampled
 from tests.helpers.searched import searched
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 
 def array(x):

@@ -17,7 +17,7 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.placed import MESH
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 RNG = np.random.default_rng(13)
 A = RNG.standard_normal((3, 4, 4))

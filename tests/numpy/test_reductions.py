@@ -15,7 +15,7 @@ from shardwise._src.base.config import enable_x64
 from tests.helpers.oracle import cases
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 RNG = np.random.default_rng(3)
 NAN = np.nan

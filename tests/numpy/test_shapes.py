@@ -14,7 +14,7 @@ from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

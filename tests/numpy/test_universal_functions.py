@@ -13,7 +13,7 @@ from tests.helpers.errors import message
 from tests.helpers.oracle import compare
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 MODULES = (unary, floats, binary)
 

@@ -21,6 +21,8 @@ from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.transpose import transpose
 from tests.helpers.sampling import sampled
 
+pytestmark = pytest.mark.turns(2)
+
 F32 = np.float32
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.sampling import sampled
 from tests.values.programs.sweep import sweep
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(3)
 
 EACH = 25
 GROUPS = 120
