@@ -331,7 +331,8 @@ def _fetched(x: Any) -> Any:
 def block_until_ready(x: T) -> T:
     """Waits until all arrays in a tree are computed; gives the tree."""
     if x.__class__ is Array:
-        return x.block_until_ready()
+        x.block_until_ready()  # pyright: ignore[reportAttributeAccessIssue] (its class is known)
+        return x
     leaves = [a for a in flatten(x)[0] if a.__class__ is Array]
     runtime.block_until_ready([a._live() for a in leaves])
     return x
