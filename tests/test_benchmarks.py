@@ -259,8 +259,9 @@ SLOW_TO_COMPILE = {
 @pytest.mark.parametrize("group", sampled(range(40), 1 / 40))
 @pytest.mark.filterwarnings("ignore")  # of both libraries: of 64 bits that are off, and the like
 def test_calls_run_in_both_libraries(group, libs):
+    there = set(arguments.shared(*libs))  # the oracle of Python 3.11 has not all
     for name, call in [*arguments.calls().items()][group::40]:
-        if name in SLOW_TO_COMPILE:
+        if name in SLOW_TO_COMPILE or name not in there:
             continue
         other = call.cached not in (None, call.eager)
         for cell in ("eager.small", "cached.small") if other else ("eager.small",):

@@ -56,7 +56,7 @@ TABLE: Table = {
     },
     ("window", "lax"): {
         "f(matrix, 0.0, lib.lax.add, (2, 2), (1, 1), 'SAME')": "reduce_window",
-        "f((8, 8), (3, 3), (1, 1), 'SAME') | -": "reduce_window_shape_tuple",
+        "f((8, 8), (3, 3), (1, 1), ((1, 1), (1, 1))) | -": "reduce_window_shape_tuple",
     },
     ("scan", "lax"): {
         "f(matrix, 1)": "cumlogsumexp cummax cummin cumprod cumsum",
@@ -119,7 +119,7 @@ TABLE: Table = {
         "f(lambda v: v - 3, 1.0, lambda g, v: 3.0, lambda g, v: v)": "custom_root",
     },
     ("inspection", "lax"): {
-        "f(x)": "dtype",
+        "f(x) | -": "dtype",
         "f((3, 1)) | -": "shape_as_value",
         "f((3, 1), (1, 4)) | -": "broadcast_shapes",
         "f((1, 2, 8), (3, 2, 3), ('NCH', 'OIH', 'NCH')) | -": "conv_dimension_numbers",

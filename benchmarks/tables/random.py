@@ -14,7 +14,7 @@ TABLE: Table = {
         "f(key, x, (n // 2,))": "choice",
         "f(key, 3.0, (n,))": "chisquare gamma loggamma pareto poisson t generalized_normal wald",
         "f(key, few, (n // 8,))": "dirichlet",
-        "f(key, 100, lib.numpy.broadcast_to(few / few.sum(), (n // 8, 8)))": "multinomial",
+        "f(key, 100, lib.np.broadcast_to(few / few.sum(), (n // 8, 8)))": "multinomial",
         "f(key, matrices[0, 0], positive[0], (n // 8,))": "multivariate_normal",
         "f(key, 8, (n // 64,))": "orthogonal",
         "f(key, x)": "permutation",
