@@ -9,7 +9,7 @@ STAMP   := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-matrix browser clusters lint bench size clean
+.PHONY: help install demo test test-all test-matrix ecosystem docs browser clusters lint bench size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ test-matrix: install  ## smoke tests on every supported pair of Python and jaxli
 
 ecosystem: install ## libraries for JAX on this library; NEWEST=1 with their newest releases
 	$(BIN)/python tools/ecosystem.py $(if $(NEWEST),--newest) $(ARGS)
+
+docs: install      ## the documentation as a site, in build/docs; ARGS=--check tests it
+	$(BIN)/python -m tools.docs_site $(ARGS)
 
 browser:           ## Chromium, in which tests look at pictures (on Debian, as root)
 	@sh tools/browser.sh

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import saved
+
 # NumPy, jaxlib and benchmarks.gpt (which imports NumPy) are imported inside the measurements.
 from benchmarks.libs import DEVICES, Lib
 
@@ -189,6 +191,30 @@ def peak_move(lib: Lib, kind: str) -> float:
     return peak_resident() - before
 
 
+def peak_of_plan(lib: Lib, measured: bool) -> float:
+    """Bytes that a program needs to gather an array over 8 devices: measured, or as `plan` says."""
+    import numpy
+
+    put, block, mesh = lib.root.device_put, lib.root.block_until_ready, lib.mesh(d=DEVICES)
+    rows, whole = lib.named(mesh, "d"), lib.named(mesh)
+    step = lib.root.jit(lambda x: x + 1, out_shardings=rows)
+
+    def source(width: int) -> Any:
+        return step(put(numpy.ones((2**10, width), "float32"), rows))
+
+    type(source(8)).is_ready = lambda x: False  # so that a program moves it
+    block(put(source(8), whole))
+    x = block(source(PEAK_BYTES // 8 // 2**12))
+    if not measured:
+        return lib.root.plan(x, whole).host_bytes
+    gc.collect()
+    before = resident()
+    Path("/proc/self/clear_refs").write_text("5")
+    keep = block(put(x, whole))
+    assert keep.nbytes == PEAK_BYTES // 8
+    return peak_resident() - before
+
+
 def peak_resident() -> int:
     """Bytes of this process that were in memory at most."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -211,7 +237,17 @@ MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "resident_1": lambda lib: resident_bytes(lib, 1),
     "peak_callback": peak_callback,
     **{f"peak_{kind}": functools.partial(peak_move, kind=kind) for kind in MOVES},
+    "peak_planned": lambda lib: peak_of_plan(lib, measured=False),
+    "peak_as_planned": lambda lib: peak_of_plan(lib, measured=True),
     "resident_8": lambda lib: resident_bytes(lib, DEVICES),
+    **{
+        f"{kind}_{mib}": functools.partial(saved.rate, kind=kind, size=mib << 20)
+        for kind in ("save", "restore") for mib in (512, 4096)
+    },
+    **{
+        f"{kind}_peak": functools.partial(saved.peak, kind=kind, size=2 << 30)
+        for kind in ("save", "restore")
+    },
 }
 
 if __name__ == "__main__":

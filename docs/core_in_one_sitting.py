@@ -231,7 +231,7 @@ def without_repeats(program):
         inputs = [renamed.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs]
         names = [id(a) if isinstance(a, Var) else (a.value, a.aval) for a in inputs]
         key = (eqn.op, *names, *eqn.params.items())
-        if key in known and not eqn.effects():
+        if key in known and not eqn.effects:
             renamed.update(zip(eqn.outputs, known[key], strict=True))
         else:
             known[key] = eqn.outputs

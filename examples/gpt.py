@@ -6,9 +6,10 @@
     shardwise launch -n 2 examples/gpt.py   two processes of four devices each, the same numbers
 
 It shows the mesh and a sharded weight, checks the first step against one device, lists the
-collectives of the compiled step, trains, and writes some text. Ctrl-C saves; running it again
-continues, on the same or another mesh. Of several processes, the first one prints and saves. The
-model is in `gpt_model.py`, the text in `gpt_text.py`, saving in `gpt_state.py`.
+collectives of the compiled step, trains, and writes some text. Ctrl-C and SIGTERM save; running it
+again continues, on the same or another mesh. Of several processes, the first one prints and saves,
+or, with `--save FOLDER`, each its part of a checkpoint. The model is in `gpt_model.py`, the text in
+`gpt_text.py`, saving in `gpt_state.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from gpt_model import (
     state_shardings,
     train_step,
 )
-from gpt_state import Interrupt, Saved, load, save
+from gpt_state import Interrupt, Saved, is_checkpoint, load, save
 from gpt_text import (
     Corpus,
     bigram_entropy,
@@ -49,6 +50,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import shardwise as sw
 from shardwise import random
+from shardwise.distributed import report_progress
 from shardwise.explain import collectives, summarize, table, visualize_mesh, visualize_sharding
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -86,16 +88,17 @@ class Run:
 # ---- flags ---------------------------------------------------------------------------------------
 
 
-def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
+def flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--mesh", default="4x2", help="devices along data x model, as 4x2 or 1x1")
     for field in fields(Config):
         kind = float if field.name == "rate" else int
         parser.add_argument(f"--{field.name}", type=kind, help=f"default {field.default}")
-    parser.add_argument("--save", type=Path, default=default_path(), help="default %(default)s")
+    parser.add_argument("--save", type=Path, default=default_path(), metavar="FILE",
+                        help="a .npz file, or a folder for a checkpoint; default %(default)s")
     parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
     parser.add_argument("--fresh", action="store_true", help="start over, ignore the saved run")
-    return parser.parse_args(arguments)
+    return parser
 
 
 def default_path() -> Path:
@@ -225,8 +228,9 @@ def train(run: Run, state: dict, first_validation: float) -> dict | None:
         for step in range(begin, config.steps):
             state, value = compiled(state, run.put_batch(run.batch(step)))
             now = float(value)  # waits, so that Ctrl-C finds at most one step under way
-            tokens = (step + 1 - begin) * config.batch * config.context
-            speed = tokens / (time.perf_counter() - started)
+            tokens = config.batch * config.context
+            report_progress(step + 1, tokens=tokens, loss=now)  # `shardwise top` shows it
+            speed = tokens * (step + 1 - begin) / (time.perf_counter() - started)
             facts = f"loss {now:.3f}  {speed:,.0f} tokens/s"
             bar.update(task, completed=step + 1, facts=facts)
             if not math.isfinite(now):
@@ -264,9 +268,10 @@ def progress_bar() -> Progress:
 
 
 def save_run(run: Run, state: dict, first_validation: float, finished: bool = False) -> None:
-    host = run.on_host(state)
-    if sw.process_index() == 0:
-        save(run.path, Saved(host, run.config, first_validation, finished))
+    by_all = is_checkpoint(run.path)
+    found = state if by_all else run.on_host(state)
+    if by_all or sw.process_index() == 0:
+        save(run.path, Saved(found, run.config, first_validation, finished))
 
 
 def say_how_to_resume(run: Run, step: int) -> None:
@@ -332,16 +337,16 @@ def start(run: Run, saved: Saved | None) -> tuple[dict, float]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    flags = parse_flags(arguments)
+    given = flags().parse_args(arguments)
     again = os.environ.get("SHARDWISE_GENERATION", "0") != "0"  # the launcher's restart of a run
-    saved = load(flags.save) if again or not flags.fresh else None
+    saved = load(given.save) if again or not given.fresh else None
     if saved and saved.finished:
         saved = None
-    config = choose_config(flags, saved)
-    data, model = parse_mesh(flags.mesh)
+    config = choose_config(given, saved)
+    data, model = parse_mesh(given.mesh)
     check_config(config, data, model)
     started = time.perf_counter()
-    run = Run(config, read_corpus(), make_mesh(data, model), flags.save, flags.save_every)
+    run = Run(config, read_corpus(), make_mesh(data, model), given.save, given.save_every)
     console.quiet = sw.process_index() > 0
     state, before = start(run, saved)
     count = count_parameters(state["parameters"])

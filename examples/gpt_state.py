@@ -1,7 +1,8 @@
 """Saving a training run so that a kill at any moment leaves the old or the new file whole.
 
 A saved run is one `.npz` file: the leaves of the state under their paths (`parameters/blocks/0/up`)
-and the hyper-parameters as JSON. Values are whole arrays, so any mesh can continue a run.
+and the hyper-parameters as JSON. Values are whole arrays, so any mesh can continue a run. Under any
+other name it is a checkpoint, a folder into which each process writes its shards.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from typing import Any
 import numpy as np
 from gpt_model import Config
 
+from shardwise import checkpoints
+from shardwise.errors import CheckpointError
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -33,14 +37,22 @@ class Saved:
         return int(self.state["step"])
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether a run is saved there by all processes, or else by one, as a file."""
+    return path.suffix != ".npz"
+
+
 def save(path: Path, saved: Saved) -> None:
-    """Writes next to `path` and then renames: readers see the old file or the new one."""
+    """Writes next to `path` and then renames: readers see the old run or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     facts = {
         "config": asdict(saved.config),
         "first_validation": saved.first_validation,
         "finished": saved.finished,
     }
+    if is_checkpoint(path):
+        checkpoints.save(path, saved.state, metadata=facts)
+        return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -59,15 +71,22 @@ def load(path: Path) -> Saved | None:
     if not path.exists():
         return None
     try:
-        with np.load(path) as file:
-            facts = json.loads(str(file["facts"]))
-            leaves = {name: file[name] for name in file.files if name != "facts"}
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        facts, state = _read(path)
+        facts["config"] = Config(**facts["config"])
+        return Saved(state=state, **facts)
+    except (CheckpointError, LookupError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise SystemExit(
-            f"{path} is not a saved run ({error}); name another file or use --fresh"
+            f"{path} is not a saved run ({error}); name another one or use --fresh"
         ) from None
-    facts["config"] = Config(**facts["config"])
-    return Saved(state=unflatten(leaves), **facts)
+
+
+def _read(path: Path) -> tuple[Any, Any]:
+    """The facts, and the state as NumPy arrays."""
+    if is_checkpoint(path):
+        return checkpoints.describe(path).metadata, checkpoints.restore(path)
+    with np.load(path) as file:
+        leaves = {name: file[name] for name in file.files if name != "facts"}
+        return json.loads(str(file["facts"])), unflatten(leaves)
 
 
 def flatten(tree: Any, path: str = "") -> dict[str, np.ndarray]:
@@ -96,21 +115,25 @@ def unflatten(leaves: dict[str, np.ndarray]) -> Any:
 
 
 class Interrupt:
-    """The first Ctrl-C asks the loop to stop after its step; a second one stops at once.
+    """The first Ctrl-C asks the loop to stop after its step; a second one stops at once. So does
+    SIGTERM, by which schedulers say that a process will be ended soon.
 
     with Interrupt() as interrupt:
         while not interrupt.asked: ...
     """
 
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
     def __init__(self) -> None:
         self.asked = False
 
     def __enter__(self) -> Interrupt:
-        self._before = signal.signal(signal.SIGINT, self._handle)
+        self._before = [(n, signal.signal(n, self._handle)) for n in self.SIGNALS]
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before:
+            signal.signal(number, handler)
 
     def _handle(self, *_: object) -> None:
         if self.asked:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shardwise import ad_checkpoint as ad_checkpoint
     from shardwise import api_util as api_util
     from shardwise import checkpoint_policies as checkpoint_policies
+    from shardwise import checkpoints as checkpoints
     from shardwise import compat as compat
     from shardwise import core as core
     from shardwise import custom_batching as custom_batching
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from shardwise import explain as explain
     from shardwise import export as export
     from shardwise import extend as extend
+    from shardwise import ffi as ffi
     from shardwise import flatten_util as flatten_util
     from shardwise import image as image
     from shardwise import interpreters as interpreters
@@ -119,6 +121,8 @@ if TYPE_CHECKING:
     from shardwise._src.api.vmap import vmap as vmap
     from shardwise._src.arrays.array import Array as Array
     from shardwise._src.arrays.array import Shard as Shard
+    from shardwise._src.base.config import allow_f16_reductions as allow_f16_reductions
+    from shardwise._src.base.config import auto_pcast as auto_pcast
     from shardwise._src.base.config import check_tracer_leaks as check_tracer_leaks
     from shardwise._src.base.config import checking_leaks as checking_leaks
     from shardwise._src.base.config import config as config
@@ -132,18 +136,27 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import enable_custom_prng as enable_custom_prng
     from shardwise._src.base.config import enable_x64 as enable_x64
     from shardwise._src.base.config import explain_cache_misses as explain_cache_misses
+    from shardwise._src.base.config import (
+        jax2tf_associative_scan_reductions as jax2tf_associative_scan_reductions,
+    )
     from shardwise._src.base.config import legacy_prng_key as legacy_prng_key
     from shardwise._src.base.config import log_compiles as log_compiles
-    from shardwise._src.base.config import make_user_context as make_user_context
     from shardwise._src.base.config import no_execution as no_execution
     from shardwise._src.base.config import no_tracing as no_tracing
     from shardwise._src.base.config import numpy_dtype_promotion as numpy_dtype_promotion
     from shardwise._src.base.config import numpy_rank_promotion as numpy_rank_promotion
+    from shardwise._src.base.config import (
+        remove_size_one_mesh_axis_from_type as remove_size_one_mesh_axis_from_type,
+    )
+    from shardwise._src.base.config import softmax_custom_jvp as softmax_custom_jvp
     from shardwise._src.base.config import thread_guard as thread_guard
     from shardwise._src.base.config import threefry_partitionable as threefry_partitionable
-    from shardwise._src.core.infer import typeof as typeof
+    from shardwise._src.base.flags import make_user_context as make_user_context
     from shardwise._src.custom.jvp import custom_jvp as custom_jvp
     from shardwise._src.custom.vjp import custom_vjp as custom_vjp
+    from shardwise._src.explain.plan import plan as plan
+    from shardwise._src.numpy.dslice import ds as ds
+    from shardwise._src.refs.functions import typeof as typeof
     from shardwise._src.refs.refs import Ref as Ref
     from shardwise._src.refs.refs import empty_ref as empty_ref
     from shardwise._src.refs.refs import free_ref as free_ref

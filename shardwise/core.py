@@ -10,6 +10,7 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise._src.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
     from shardwise._src.core.checker import check_program as check_jaxpr
+    from shardwise._src.core.ground import untraced as eval_context
     from shardwise._src.core.infer import type_of as get_aval
     from shardwise._src.core.interpreter import Interpreter as Trace
     from shardwise._src.core.program import Atom as Atom
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from shardwise._src.core.program import Program as Jaxpr
     from shardwise._src.core.program import Var as Var
     from shardwise._src.core.program import eval_jaxpr as eval_jaxpr
+    from shardwise._src.export.dims import max_dim as max_dim
+    from shardwise._src.export.dims import min_dim as min_dim
+    from shardwise._src.extend.programs import ParamDict as ParamDict
     from shardwise._src.extend.rules import canonicalize_dtype_handlers as pytype_aval_mappings
     from shardwise._src.numpy.value import Value as Value
     from shardwise._src.transforms.tracer import Tracer as Tracer
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
     from shardwise._src.types.named_shape import NamedShape as NamedShape
 
 __all__ = [
-    "AbstractValue", "Atom", "Jaxpr", "JaxprEqn", "Literal", "NamedShape", "ShapedArray", "Trace", "Tracer", "Value",
-    "Var", "check_jaxpr", "ensure_compile_time_eval", "eval_jaxpr", "get_aval",
-    "pytype_aval_mappings",
+    "AbstractValue", "Atom", "Jaxpr", "JaxprEqn", "Literal", "NamedShape", "ParamDict",
+    "ShapedArray", "Trace", "Tracer", "Value", "Var", "check_jaxpr", "ensure_compile_time_eval",
+    "eval_context", "eval_jaxpr", "get_aval", "max_dim", "min_dim", "pytype_aval_mappings",
 ]
 lazy_names(__name__)

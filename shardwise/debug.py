@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from shardwise._src.api.callbacks import debug_log as log
     from shardwise._src.api.callbacks import debug_print as print
     from shardwise._src.api.inspection import inspect_array_sharding as inspect_array_sharding
+    from shardwise._src.effects.callback import DebugEffect as DebugEffect
+    from shardwise._src.effects.callback import OrderedDebugEffect as OrderedDebugEffect
     from shardwise._src.explain.terminal import visualize_array_sharding as visualize_array_sharding
     from shardwise._src.explain.terminal import visualize_sharding as visualize_sharding
 
 __all__ = [
-    "breakpoint", "callback", "inspect_array_sharding", "log", "print",
+    "DebugEffect", "OrderedDebugEffect", "breakpoint", "callback", "inspect_array_sharding", "log", "print",
     "visualize_array_sharding", "visualize_sharding",
 ]
 lazy_names(__name__)

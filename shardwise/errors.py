@@ -6,7 +6,11 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.base.errors import BroadcastError as BroadcastError
+    from shardwise._src.base.errors import CheckpointError as CheckpointError
     from shardwise._src.base.errors import ConcretizationTypeError as ConcretizationTypeError
+    from shardwise._src.base.errors import (
+        InconclusiveDimensionOperation as InconclusiveDimensionOperation,
+    )
     from shardwise._src.base.errors import JAXIndexError as JAXIndexError
     from shardwise._src.base.errors import JaxprTypeError as JaxprTypeError
     from shardwise._src.base.errors import JAXTypeError as JAXTypeError

@@ -1,5 +1,8 @@
 """What a program does and where its arrays live, for people to read.
 
+`shardwise.explain(f)(*args)` is `shardwise.explain.explain(f)(*args)`: a `Report` of what a function
+will do, before it runs.
+
 Pictures for terminals need `rich`, which is slow to import: their names are found here, but loaded
 on first use.
 """
@@ -9,12 +12,32 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.explain.asserting import assert_comm as assert_comm
     from shardwise._src.explain.communication import collectives as collectives
     from shardwise._src.explain.communication import summarize as summarize
     from shardwise._src.explain.communication import table as table
+    from shardwise._src.explain.comparing import Change as Change
+    from shardwise._src.explain.comparing import Difference as Difference
+    from shardwise._src.explain.comparing import diff as diff
+    from shardwise._src.explain.explaining import explain as explain
+    from shardwise._src.explain.machines import Link as Link
+    from shardwise._src.explain.machines import Machine as Machine
+    from shardwise._src.explain.machines import machines as machines
+    from shardwise._src.explain.report import Buffer as Buffer
+    from shardwise._src.explain.report import Communication as Communication
+    from shardwise._src.explain.report import Computation as Computation
+    from shardwise._src.explain.report import Memory as Memory
+    from shardwise._src.explain.report import Report as Report
+    from shardwise._src.explain.report import Seconds as Seconds
+    from shardwise._src.explain.suggesting import Group as Group
+    from shardwise._src.explain.suggesting import Suggestion as Suggestion
+    from shardwise._src.explain.suggesting import Suggestions as Suggestions
+    from shardwise._src.explain.suggesting import suggest as suggest
     from shardwise._src.explain.terminal import visualize_array_sharding as visualize_array_sharding
     from shardwise._src.explain.terminal import visualize_mesh as visualize_mesh
     from shardwise._src.explain.terminal import visualize_sharding as visualize_sharding
+    from shardwise._src.explain.trees import TreeTable as TreeTable
+    from shardwise._src.explain.trees import tree as tree
     from shardwise._src.types.pictures.html import array_html as array_html
     from shardwise._src.types.pictures.html import mesh_html as mesh_html
     from shardwise._src.types.pictures.html import sharding_html as sharding_html

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.refs.functions import AbstractRef as AbstractRef
     from shardwise._src.refs.functions import Ref as Ref
     from shardwise._src.refs.functions import addupdate as addupdate
     from shardwise._src.refs.functions import empty_ref as empty_ref

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from shardwise._src.api.explicit import set_mesh as set_mesh
     from shardwise._src.api.explicit import use_abstract_mesh as use_abstract_mesh
     from shardwise._src.compat.positional import PositionalSharding as PositionalSharding
+    from shardwise._src.types.abstract import AbstractDevice as AbstractDevice
+    from shardwise._src.types.abstract import ManualAxisType as ManualAxisType
     from shardwise._src.types.mesh import AbstractMesh as AbstractMesh
-    from shardwise._src.types.mesh import AxisType as AxisType
     from shardwise._src.types.mesh import Mesh as Mesh
+    from shardwise._src.types.mesh_axes import AxisType as AxisType
     from shardwise._src.types.partition_spec import PartitionSpec as PartitionSpec
     from shardwise._src.types.partition_spec import UnreducedKind as UnreducedKind
     from shardwise._src.types.pmap_sharding import PmapSharding as PmapSharding
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from shardwise._src.types.sharding import NamedSharding as NamedSharding
     from shardwise._src.types.sharding import Sharding as Sharding
     from shardwise._src.types.sharding import SingleDeviceSharding as SingleDeviceSharding
+    from shardwise._src.types.sharding import (
+        make_single_device_sharding as make_single_device_sharding,
+    )
     from shardwise._src.types.tiling import Tiling as Tiling
 
 lazy_names(__name__)

@@ -12,6 +12,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,8 @@ os.environ["SHARDWISE_ENABLE_COMPILATION_CACHE"] = "0"  # nothing from or for th
 
 TOO_LONG = 10  # seconds of CPU
 CPU, MEMORY = "cpu_seconds", "peak_bytes"
+MAPS = Path("/proc/self/maps")
+_tests = 0  # of this process, so far
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,13 +69,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leaves out tests that take turns and have theirs on another day, unless they are named."""
     named = any("::" in arg for arg in config.args)
     idle: list[pytest.Item] = []
+    kept: list[pytest.Item] = []
     for item in items:
         turns = item.get_closest_marker("turns")
-        if turns and not named and not sampling.has_its_turn(turns.args[0], item.nodeid):
-            idle.append(item)
+        takes_part = not turns or named or sampling.has_its_turn(turns.args[0], item.nodeid)
+        (kept if takes_part else idle).append(item)
     if idle:
         config.hook.pytest_deselected(items=idle)
-        items[:] = [item for item in items if item not in {*idle}]
+        items[:] = kept
 
 
 def pytest_collection_finish() -> None:
@@ -128,11 +132,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def programs_go_with_their_module() -> Iterator[None]:
     """Empties the caches of compiled programs: those of all tests together hold gigabytes."""
     yield
+    forget_programs()
+
+
+@pytest.fixture(autouse=True)
+def programs_are_not_too_many() -> Iterator[None]:
+    """The same within a module that makes very many: code of the CPU is in mappings of its own, and
+    the kernel gives a process 65,530 of them. Without one more, XLA ends the process."""
+    yield
+    global _tests
+    _tests += 1
+    if _tests % 50 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > 20_000:
+        forget_programs()
+
+
+def forget_programs() -> None:
     if eager := sys.modules.get("shardwise._src.running.eager"):
         eager.EAGER.cache.clear()
         sys.modules["shardwise._src.compiling.module_cache"]._modules.clear()
     if jax := sys.modules.get("jax"):
         jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture

@@ -203,6 +203,7 @@ def test_collectives_are_counted_by_kind_dtype_and_size():
     }
 
 
+@pytest.mark.turns(3)
 def test_a_step_by_hand_sends_what_it_sends_in_jax():
     config = gpt.Config(layers=1, width=16, heads=2, vocabulary=32, length=8, batch=8)
     ours, theirs = [

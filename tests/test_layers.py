@@ -9,6 +9,7 @@ they may close a circle, as they never run.
 """
 
 import ast
+import gc
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,9 +26,10 @@ LAYERS = (
     *("refs", "effects", "control", "custom", "remat", "checks", "blocked"),
     *("arrays", "lowering", "compiling", "moving", "running", "api"),
     *("lax", "tree", "random", "nn", "scipy", "image", "models", "sparse", "named"),
-    *("distributed", "explain", "extend", "export", "compat", "testing", "cli"),
+    *("distributed", "explain", "ffi", "extend", "export", "saving", "compat", "testing", "cli"),
 )
 ROOT_LAYER = len(LAYERS)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 # Packages that may be missing, or that are too slow to import before they are needed.
 ON_FIRST_USE = {
@@ -35,6 +37,7 @@ ON_FIRST_USE = {
     *("ml_dtypes", "pkgutil", "socket"),
     "mpi4py",
     "opt_einsum",
+    *("polars", "pyarrow"),
     *("psutil", "pytest", "resource", "rich", "scipy", "ssl", "tensorstore", "typer", "zarr"),
 }
 
@@ -66,19 +69,31 @@ def read_imports(source: str, module: str, is_package: bool = False) -> list[Imp
     package = module if is_package else module.rpartition(".")[0]
     return [
         Import(module, line, name, in_function, for_types)
-        for node, in_function, for_types in _nodes(ast.parse(source))
+        for node, in_function, for_types in _nodes(parse(source))
         for line, name in _imported_names(node, package)
     ]
 
 
-def _nodes(
-    node: ast.AST, in_function: bool = False, for_types: bool = False
-) -> Iterator[tuple[ast.AST, bool, bool]]:
-    yield node, in_function, for_types
-    inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    guarded = _only_for_types(node)
-    for child in ast.iter_child_nodes(node):
-        yield from _nodes(child, inside, for_types or child in guarded)
+def parse(source: str) -> ast.Module:
+    """The tree of a source. A collection amidst of it lets other threads run, and two at once
+    disturb each other in Python 3.11, which counts the depth of both together."""
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        gc.enable()
+
+
+def _nodes(tree: ast.AST) -> Iterator[tuple[ast.AST, bool, bool]]:
+    """(node, is it in a function, is it for type checkers only), in the order of the text."""
+    waiting = [(tree, False, False)]
+    while waiting:
+        node, in_function, for_types = waiting.pop()
+        yield node, in_function, for_types
+        inside = in_function or isinstance(node, FUNCTIONS)
+        guarded = _only_for_types(node)
+        below = [(x, inside, for_types or x in guarded) for x in ast.iter_child_nodes(node)]
+        waiting += reversed(below)
 
 
 def _only_for_types(node: ast.AST) -> list[ast.stmt]:
@@ -157,7 +172,7 @@ def _complaints(found: Import) -> Iterator[str]:
 
 def _more_than_names(name: str, source: str) -> Iterator[str]:
     """Complaints about statements of a public module that are no imports of names."""
-    for node in ast.parse(source).body:
+    for node in parse(source).body:
         match node:
             case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
                 continue

@@ -3,8 +3,9 @@
     python tools/check_types.py
 
 These are the Python blocks of README.md and of docs/, those of a document being one program at its
-own lines; the examples; and `tests/typed`, which says what checkers are to see. Pyright (basic) and
-mypy read them with an installed library: what they think of the library's own source is not asked.
+own lines; the examples; and `tests/typed`, which says what checkers are to see. Pyright (basic, and
+strict for `tests/typed`, whose functions say what they take) and mypy read them with an installed
+library: what they think of the library's own source is not asked.
 Programs that show errors, docs/errors and docs/values.md, are left out.
 """
 
@@ -57,8 +58,9 @@ def pyright(files: list[Path]) -> list[str]:
         "include": [relpath(f, FOLDER) for f in files],
         "extraPaths": [str(ROOT), str(ROOT / "examples")],
         "venvPath": str(ROOT), "venv": ".venv", "pythonVersion": "3.11",
-        "typeCheckingMode": "basic", "reportMissingImports": False,
-        "reportMissingModuleSource": False, "enableTypeIgnoreComments": False,
+        "typeCheckingMode": "basic", "strict": [relpath(ROOT / "tests" / "typed", FOLDER)],
+        "reportMissingImports": False, "reportMissingModuleSource": False,
+        "enableTypeIgnoreComments": False,
         "reportRedeclaration": False,  # blocks of a document define their own `f`
     }
     config = FOLDER / "pyrightconfig.json"

@@ -1,7 +1,9 @@
-"""Runs tests/ecosystem in an environment of its own: `python tools/ecosystem.py [--newest] [ARGS]`.
+"""Runs tests/ecosystem and tests/saving in an environment of its own, by
+`python tools/ecosystem.py [--newest] [ARGS]`.
 
-It is made in .venv-ecosystem, with the versions of the extra `ecosystem` in pyproject.toml, or with
-the newest releases. Other arguments are pytest's.
+It is made in .venv-ecosystem, with the versions of the extras `ecosystem` and `friends` in
+pyproject.toml, or in .venv-ecosystem-newest, with the newest releases. Which versions ran is
+printed at the end. Other arguments are pytest's.
 """
 
 from __future__ import annotations
@@ -14,25 +16,38 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-HOME = ROOT / ".venv-ecosystem"
 
 
 def requirements(newest: bool) -> list[str]:
     """What to install, with its versions or without."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = project["optional-dependencies"]["ecosystem"]
+    extras = project["optional-dependencies"]
+    named = [*extras["ecosystem"], *extras["friends"]]
     return [re.split("[=<>]", r)[0] if newest else r for r in named]
+
+
+def versions(python: Path, newest: bool) -> str:
+    """What is installed, a library and its version a line."""
+    names = ["jaxlib", "jax", *[re.split("[=<>]", r)[0] for r in requirements(newest)]]
+    show = "import sys\nfrom importlib.metadata import version\n"
+    show += "for name in sys.argv[1:]: print(name, version(name))"
+    done = subprocess.run([python, "-c", show, *names], check=True, capture_output=True, text=True)
+    return done.stdout
 
 
 def main(arguments: list[str]) -> int:
     newest = "--newest" in arguments
-    if not HOME.exists():
-        venv.create(HOME, with_pip=True)
-    python = HOME / "bin/python"
+    home = ROOT / (".venv-ecosystem-newest" if newest else ".venv-ecosystem")
+    if not home.exists():
+        venv.create(home, with_pip=True)
+    python = home / "bin/python"
     install = [python, "-m", "pip", "install", "-q", *["--upgrade"] * newest]
     subprocess.run([*install, "-e", f"{ROOT}[dev]", *requirements(newest)], check=True)
-    test = [python, "-m", "pytest", "tests/ecosystem", "-n", "0", "-s"]
-    return subprocess.run([*test, *[a for a in arguments if a != "--newest"]], cwd=ROOT).returncode
+    test = [python, "-m", "pytest", "tests/ecosystem", "tests/saving", "-n", "0", "-s"]
+    test += [a for a in arguments if a != "--newest"]
+    result = subprocess.run(test, cwd=ROOT, check=False).returncode
+    print(versions(python, newest), end="")
+    return result
 
 
 if __name__ == "__main__":

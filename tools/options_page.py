@@ -57,14 +57,20 @@ VARIABLES = {
     "`--xla_force_host_platform_device_count=8` makes eight CPU devices where the option "
     "`num_cpu_devices` says nothing; with `--xla_dump_to=FOLDER`, every program is compiled, also "
     "one that is kept on disk.",
+    "CXX": "The compiler of `ffi.build_and_load`, where none is given.",
     "CUDA_VISIBLE_DEVICES": "Which GPUs there are; with an empty value, none is looked for.",
     "XDG_CACHE_HOME": "The folder of the user's caches, where `compilation_cache_dir` is not set.",
+    "XDG_RUNTIME_DIR": "The folder in which `shardwise launch` shows itself to `shardwise top`, "
+    "where it is set; else it is one of the user in the folder of temporary files.",
     "MPITRAMPOLINE_LIB": "The library by which XLA calls MPI where the option "
     "`cpu_collectives_implementation` is mpi.",
     "SHARDWISE_INITIALIZATION_TIMEOUT": "Seconds that a process which `shardwise launch` started "
     "waits for the others.",
     "SHARDWISE_COORDINATOR_STARTED": "Set by `shardwise launch`: 1, as the launcher has started "
     "the coordinator.",
+    "SHARDWISE_BOARD": "Set by `shardwise launch`: the file in which a process shows itself to "
+    "`shardwise top`.",
+    "TERM": "The kind of terminal; on one that is `dumb`, no progress is shown.",
     "TF_CPP_MIN_LOG_LEVEL": "What XLA logs: 1 (from warnings on) where it is not set.",
 }
 

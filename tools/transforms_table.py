@@ -45,6 +45,7 @@ LINEAR_ONLY = (
     "`transpose` is all it has."
 )
 NAMED = "A compiler may compute it otherwise: it gets its rule by `custom_jvp`."
+PARTS = "Nothing says how it would be divided: it gets its rule by `custom_vjp` or `custom_jvp`."
 IN_ORDER = "Ordered: calls for the elements of a batch have no order."
 
 # Reasons, by (op, column).
@@ -55,12 +56,15 @@ EXPORTED = "Its module is what was exported; derivatives are calls of the vjp th
 REASONS: dict[tuple[str, str], str] = {
     **{("call_exported", column): EXPORTED for column in ("jvp", "linearize", "transpose")},
     ("call_exported", "batch"): "Its module is for the shapes that it was exported for.",
+    **{("rng_uniform", column): "Its numbers come of a hidden state." for column in
+       ("jvp", "linearize", "transpose", "batch")},
     ("igamma_grad_a", "jvp"): "A second derivative by this parameter has no closed form.",
     ("igamma_grad_a", "linearize"): "A second derivative by this parameter has no closed form.",
     ("igamma_grad_a", "transpose"): "A second derivative by this parameter has no closed form.",
     **{("random_gamma_grad", column): "A second derivative by this parameter has no closed form."
        for column in ("jvp", "linearize", "transpose")},
     **{("composite", column): NAMED for column in ("jvp", "linearize", "transpose")},
+    **{("custom_partitioning", column): PARTS for column in ("jvp", "linearize", "transpose")},
     ("iota", "batch"): NO_OPERANDS,
     ("custom_vjp_linear", "jvp"): LINEAR_ONLY,
     **{("axis_index", column): NO_OPERANDS for column in ("jvp", "linearize", "transpose")},
@@ -78,6 +82,12 @@ REASONS: dict[tuple[str, str], str] = {
     ),
     **{(name, column): HOST for name in ("pure_callback", "io_callback", "ordered_io_callback")
        for column in ("jvp", "linearize", "transpose")},
+    **{(name, column): HOST
+       for name in ("ffi_call", "effectful_ffi_call", "buffer_callback",
+                    "effectful_buffer_callback")
+       for column in ("jvp", "linearize", "transpose")},
+    **{(name, column): NO_OPERANDS for name in ("no_value", "dim_value", "platform_number")
+       for column in COLUMNS[:4]},
     **{(name, column): DEBUGGING
        for name in ("debug_callback", "ordered_debug_callback", "inspect_sharding", "check",
                     "dce_sink")

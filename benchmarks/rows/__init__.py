@@ -7,6 +7,8 @@ from benchmarks.rows import (
     maps,
     memory,
     processes,
+    reports,
+    saving,
     shardings,
     steps,
     transforms,
@@ -23,4 +25,6 @@ ROWS: tuple[Row, ...] = (
     *maps.ROWS,
     *memory.ROWS,
     *processes.ROWS,
+    *saving.ROWS,
+    *reports.ROWS,
 )

@@ -6,8 +6,19 @@ moved or read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from benchmarks.child import run_child
+from benchmarks.libs import Lib
 from benchmarks.rows.processes import fresh_process
 from benchmarks.runner import Row
+
+
+def planned(lib: Lib) -> Callable[[], float]:
+    """What `shardwise.plan` says of a peak; in the other library's place, what that is."""
+    what = "peak_planned" if lib.name == "shardwise" else "peak_as_planned"
+    return lambda: run_child(what, "shardwise")
+
 
 # `python` counts what the interpreter allocates (tracemalloc); `resident` is the growth of the
 # process: runtime buffers, which both libraries need, and the eight words of data included.
@@ -25,5 +36,6 @@ ROWS = (
         "memory.reshard_peak", 0.6, fresh_process("peak_reshard"), kind="value", unit="B",
         rounds=3,
     ),
+    Row("memory.planned_peak", 1.1, planned, kind="value", unit="B", rounds=3),
     Row("memory.read_peak", 1.05, fresh_process("peak_read"), kind="value", unit="B", rounds=3),
 )

@@ -52,4 +52,9 @@ TABLE: Table = {
 LEFT_OUT: LeftOut = {
     "image": {A_CLASS: "ResizeMethod"}, "scipy.optimize": {A_CLASS: "OptimizeResults"},
     "scipy.spatial.transform": {A_CLASS: "Rotation Slerp"},
+    "experimental.ode": {
+        "the row of odeint times it": """abs2 fit_4th_order_polynomial initial_step_size
+            interp_fit_dopri mean_error_ratio optimal_step_size runge_kutta_step""",
+        "takes a function": "map zip ravel_first_arg ravel_first_arg_",
+    },
 }

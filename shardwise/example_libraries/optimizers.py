@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.extend.api_util import safe_map as map
+    from shardwise._src.extend.api_util import safe_zip as zip
     from shardwise._src.models.optimizers import Array as Array
     from shardwise._src.models.optimizers import InitFn as InitFn
     from shardwise._src.models.optimizers import JoinPoint as JoinPoint

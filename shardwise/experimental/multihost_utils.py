@@ -20,5 +20,17 @@ if TYPE_CHECKING:
         reached_preemption_sync_point as reached_preemption_sync_point,
     )
     from shardwise._src.distributed.multihost import sync_global_devices as sync_global_devices
+    from shardwise._src.extend.composed import (
+        global_array_to_host_local_array_impl as global_array_to_host_local_array_impl,
+    )
+    from shardwise._src.extend.composed import (
+        global_array_to_host_local_array_p as global_array_to_host_local_array_p,
+    )
+    from shardwise._src.extend.composed import (
+        host_local_array_to_global_array_impl as host_local_array_to_global_array_impl,
+    )
+    from shardwise._src.extend.composed import (
+        host_local_array_to_global_array_p as host_local_array_to_global_array_p,
+    )
 
 lazy_names(__name__)

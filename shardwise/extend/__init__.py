@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from shardwise.extend import backend as backend
     from shardwise.extend import core as core
     from shardwise.extend import linear_util as linear_util
+    from shardwise.extend import lowering as lowering
     from shardwise.extend import random as random
     from shardwise.extend import sharding as sharding
     from shardwise.extend import source_info_util as source_info_util

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from shardwise.interpreters import batching as batching
     from shardwise.interpreters import mlir as mlir
     from shardwise.interpreters import partial_eval as partial_eval
+    from shardwise.interpreters import pxla as pxla
     from shardwise.interpreters import xla as xla
 
 lazy_names(__name__)

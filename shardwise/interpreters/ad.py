@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.extend.differentiation import jvp as jvp
+    from shardwise._src.extend.differentiation import linearize as linearize
     from shardwise._src.extend.rules import UndefinedPrimal as UndefinedPrimal
     from shardwise._src.extend.rules import Zero as Zero
     from shardwise._src.extend.rules import add_tangents as add_tangents

@@ -15,5 +15,7 @@ if TYPE_CHECKING:
     from shardwise._src.extend.rules import defvectorized as defvectorized
     from shardwise._src.extend.rules import fancy_primitive_batchers as fancy_primitive_batchers
     from shardwise._src.extend.rules import primitive_batchers as primitive_batchers
+    from shardwise._src.extend.rules import register_vmappable as register_vmappable
+    from shardwise._src.extend.rules import unregister_vmappable as unregister_vmappable
 
 lazy_names(__name__)

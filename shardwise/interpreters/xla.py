@@ -9,5 +9,6 @@ if TYPE_CHECKING:
     from shardwise._src.extend.rules import (
         canonicalize_dtype_handlers as canonicalize_dtype_handlers,
     )
+    from shardwise._src.runtime.backend import Client as Backend
 
 lazy_names(__name__)

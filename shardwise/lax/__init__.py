@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     from shardwise._src.custom.implicit import custom_linear_solve as custom_linear_solve
     from shardwise._src.custom.implicit import custom_root as custom_root
     from shardwise._src.custom.implicit import linear_solve as linear_solve_p
+    from shardwise._src.extend.composed import after_all_p as after_all_p
+    from shardwise._src.extend.composed import approx_top_k_p as approx_top_k_p
+    from shardwise._src.extend.composed import create_token_p as create_token_p
+    from shardwise._src.extend.composed import eq_to_p as eq_to_p
+    from shardwise._src.extend.composed import le_to_p as le_to_p
+    from shardwise._src.extend.composed import lt_to_p as lt_to_p
+    from shardwise._src.extend.composed import mulhi_p as mulhi_p
+    from shardwise._src.extend.composed import ragged_all_to_all_p as ragged_all_to_all_p
+    from shardwise._src.extend.composed import select_and_scatter_p as select_and_scatter_p
+    from shardwise._src.extend.composed import squeeze_p as squeeze_p
+    from shardwise._src.extend.composed import stack_p as stack_p
+    from shardwise._src.extend.composed import stage_p as stage_p
+    from shardwise._src.extend.composed import tile_p as tile_p
+    from shardwise._src.extend.composed import unstack_p as unstack_p
     from shardwise._src.lax.accuracy import AccuracyMode as AccuracyMode
     from shardwise._src.lax.accuracy import Tolerance as Tolerance
     from shardwise._src.lax.composite import composite as composite
@@ -251,6 +265,9 @@ if TYPE_CHECKING:
     from shardwise._src.lax.special import polynomial as polynomial
     from shardwise._src.lax.special import random_gamma_grad as random_gamma_grad
     from shardwise._src.lax.special import zeta as zeta
+    from shardwise._src.lax.tokens import after_all as after_all
+    from shardwise._src.lax.tokens import create_token as create_token
+    from shardwise._src.lax.tokens import rng_uniform as rng_uniform
     from shardwise._src.lax.windows import reduce_window as reduce_window
     from shardwise._src.lax.windows import reduce_window_shape_tuple as reduce_window_shape_tuple
     from shardwise._src.ops.barrier import optimization_barrier as optimization_barrier_p
@@ -363,6 +380,7 @@ if TYPE_CHECKING:
     from shardwise._src.ops.pooling import select_and_gather_add as select_and_gather_add_p
     from shardwise._src.ops.pooling import select_and_scatter_add as select_and_scatter_add_p
     from shardwise._src.ops.random.rng import rng_bit_generator as rng_bit_generator_p
+    from shardwise._src.ops.random.stateful import rng_uniform as rng_uniform_p
     from shardwise._src.ops.reduce import argmax as argmax_p
     from shardwise._src.ops.reduce import argmin as argmin_p
     from shardwise._src.ops.reduce import reduce_and as reduce_and_p

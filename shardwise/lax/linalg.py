@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.extend.composed import cholesky_update_p as cholesky_update_p
+    from shardwise._src.extend.composed import symmetric_product_p as symmetric_product_p
     from shardwise._src.lax.linalg import EighImplementation as EighImplementation
     from shardwise._src.lax.linalg import EigImplementation as EigImplementation
     from shardwise._src.lax.linalg import SvdAlgorithm as SvdAlgorithm

@@ -92,22 +92,12 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.counting import histogram2d as histogram2d
     from shardwise._src.numpy.counting import histogram_bin_edges as histogram_bin_edges
     from shardwise._src.numpy.counting import histogramdd as histogramdd
-    from shardwise._src.numpy.counting import unique as unique
-    from shardwise._src.numpy.counting import unique_all as unique_all
-    from shardwise._src.numpy.counting import unique_counts as unique_counts
-    from shardwise._src.numpy.counting import unique_inverse as unique_inverse
-    from shardwise._src.numpy.counting import unique_values as unique_values
     from shardwise._src.numpy.creation import array as array
     from shardwise._src.numpy.creation import asarray as asarray
     from shardwise._src.numpy.creation import astype as astype
     from shardwise._src.numpy.creation import copy as copy
     from shardwise._src.numpy.creation import empty as empty
     from shardwise._src.numpy.creation import empty_like as empty_like
-    from shardwise._src.numpy.creation import frombuffer as frombuffer
-    from shardwise._src.numpy.creation import fromfile as fromfile
-    from shardwise._src.numpy.creation import fromfunction as fromfunction
-    from shardwise._src.numpy.creation import fromiter as fromiter
-    from shardwise._src.numpy.creation import fromstring as fromstring
     from shardwise._src.numpy.creation import full as full
     from shardwise._src.numpy.creation import full_like as full_like
     from shardwise._src.numpy.creation import ones as ones
@@ -222,6 +212,9 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.grids import ogrid as ogrid
     from shardwise._src.numpy.grids import r_ as r_
     from shardwise._src.numpy.grids import s_ as s_
+    from shardwise._src.numpy.inserting import delete as delete
+    from shardwise._src.numpy.inserting import insert as insert
+    from shardwise._src.numpy.inserting import trim_zeros as trim_zeros
     from shardwise._src.numpy.joining import append as append
     from shardwise._src.numpy.joining import array_split as array_split
     from shardwise._src.numpy.joining import block as block
@@ -279,34 +272,22 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.quantiles import percentile as percentile
     from shardwise._src.numpy.quantiles import quantile as quantile
     from shardwise._src.numpy.ranges import arange as arange
-    from shardwise._src.numpy.ranges import diag as diag
-    from shardwise._src.numpy.ranges import diag_indices as diag_indices
-    from shardwise._src.numpy.ranges import diag_indices_from as diag_indices_from
-    from shardwise._src.numpy.ranges import diagflat as diagflat
-    from shardwise._src.numpy.ranges import eye as eye
     from shardwise._src.numpy.ranges import geomspace as geomspace
-    from shardwise._src.numpy.ranges import identity as identity
     from shardwise._src.numpy.ranges import indices as indices
     from shardwise._src.numpy.ranges import linspace as linspace
     from shardwise._src.numpy.ranges import logspace as logspace
     from shardwise._src.numpy.ranges import meshgrid as meshgrid
-    from shardwise._src.numpy.ranges import tri as tri
-    from shardwise._src.numpy.ranges import tril as tril
-    from shardwise._src.numpy.ranges import tril_indices as tril_indices
-    from shardwise._src.numpy.ranges import tril_indices_from as tril_indices_from
-    from shardwise._src.numpy.ranges import triu as triu
-    from shardwise._src.numpy.ranges import triu_indices as triu_indices
-    from shardwise._src.numpy.ranges import triu_indices_from as triu_indices_from
-    from shardwise._src.numpy.ranges import vander as vander
-    from shardwise._src.numpy.rearrange import delete as delete
+    from shardwise._src.numpy.reading import frombuffer as frombuffer
+    from shardwise._src.numpy.reading import fromfile as fromfile
+    from shardwise._src.numpy.reading import fromfunction as fromfunction
+    from shardwise._src.numpy.reading import fromiter as fromiter
+    from shardwise._src.numpy.reading import fromstring as fromstring
     from shardwise._src.numpy.rearrange import diagonal as diagonal
     from shardwise._src.numpy.rearrange import fill_diagonal as fill_diagonal
-    from shardwise._src.numpy.rearrange import insert as insert
     from shardwise._src.numpy.rearrange import repeat as repeat
     from shardwise._src.numpy.rearrange import resize as resize
     from shardwise._src.numpy.rearrange import roll as roll
     from shardwise._src.numpy.rearrange import tile as tile
-    from shardwise._src.numpy.rearrange import trim_zeros as trim_zeros
     from shardwise._src.numpy.reductions import all as all
     from shardwise._src.numpy.reductions import amax as amax
     from shardwise._src.numpy.reductions import amin as amin
@@ -380,6 +361,20 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.statistics import mean as mean
     from shardwise._src.numpy.statistics import std as std
     from shardwise._src.numpy.statistics import var as var
+    from shardwise._src.numpy.triangles import diag as diag
+    from shardwise._src.numpy.triangles import diag_indices as diag_indices
+    from shardwise._src.numpy.triangles import diag_indices_from as diag_indices_from
+    from shardwise._src.numpy.triangles import diagflat as diagflat
+    from shardwise._src.numpy.triangles import eye as eye
+    from shardwise._src.numpy.triangles import identity as identity
+    from shardwise._src.numpy.triangles import tri as tri
+    from shardwise._src.numpy.triangles import tril as tril
+    from shardwise._src.numpy.triangles import tril_indices as tril_indices
+    from shardwise._src.numpy.triangles import tril_indices_from as tril_indices_from
+    from shardwise._src.numpy.triangles import triu as triu
+    from shardwise._src.numpy.triangles import triu_indices as triu_indices
+    from shardwise._src.numpy.triangles import triu_indices_from as triu_indices_from
+    from shardwise._src.numpy.triangles import vander as vander
     from shardwise._src.numpy.unary import abs as abs
     from shardwise._src.numpy.unary import absolute as absolute
     from shardwise._src.numpy.unary import acos as acos
@@ -431,6 +426,11 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.unary import tan as tan
     from shardwise._src.numpy.unary import tanh as tanh
     from shardwise._src.numpy.unary import trunc as trunc
+    from shardwise._src.numpy.unique import unique as unique
+    from shardwise._src.numpy.unique import unique_all as unique_all
+    from shardwise._src.numpy.unique import unique_counts as unique_counts
+    from shardwise._src.numpy.unique import unique_inverse as unique_inverse
+    from shardwise._src.numpy.unique import unique_values as unique_values
     from shardwise._src.numpy.windows import bartlett as bartlett
     from shardwise._src.numpy.windows import blackman as blackman
     from shardwise._src.numpy.windows import hamming as hamming

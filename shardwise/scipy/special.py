@@ -6,6 +6,11 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.nn.normalize import logsumexp as logsumexp
+    from shardwise._src.scipy.betas import beta as beta
+    from shardwise._src.scipy.betas import betainc as betainc
+    from shardwise._src.scipy.betas import betaln as betaln
+    from shardwise._src.scipy.betas import comb as comb
+    from shardwise._src.scipy.betas import poch as poch
     from shardwise._src.scipy.errors import dawsn as dawsn
     from shardwise._src.scipy.errors import erf as erf
     from shardwise._src.scipy.errors import erfc as erfc
@@ -19,10 +24,6 @@ if TYPE_CHECKING:
     from shardwise._src.scipy.errors import owens_t as owens_t
     from shardwise._src.scipy.errors import wofz as wofz
     from shardwise._src.scipy.gammas import bernoulli as bernoulli
-    from shardwise._src.scipy.gammas import beta as beta
-    from shardwise._src.scipy.gammas import betainc as betainc
-    from shardwise._src.scipy.gammas import betaln as betaln
-    from shardwise._src.scipy.gammas import comb as comb
     from shardwise._src.scipy.gammas import digamma as digamma
     from shardwise._src.scipy.gammas import factorial as factorial
     from shardwise._src.scipy.gammas import gamma as gamma
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from shardwise._src.scipy.gammas import gammasgn as gammasgn
     from shardwise._src.scipy.gammas import loggamma as loggamma
     from shardwise._src.scipy.gammas import multigammaln as multigammaln
-    from shardwise._src.scipy.gammas import poch as poch
     from shardwise._src.scipy.gammas import polygamma as polygamma
     from shardwise._src.scipy.gammas import zeta as zeta
     from shardwise._src.scipy.hypergeometric import hyp1f1 as hyp1f1

@@ -20,9 +20,9 @@ def lowered(monkeypatch):
     written = []
     make = plan.module_and_results
 
-    def counted(program, *args):
+    def counted(program, *args, **kwargs):
         written.append(program.name)
-        return make(program, *args)
+        return make(program, *args, **kwargs)
 
     monkeypatch.setattr(plan, "module_and_results", counted)
     return written

@@ -281,6 +281,19 @@ def test_nothing_is_staged_twice() -> None:
     check_program(sw.make_jaxpr(lambda x: g(x)[1])(1.0))
 
 
+def test_keys_in_messages() -> None:
+    def f(x: Any, key: Any) -> Any:
+        checkify.check(x > 0, "x={x}, key={}", key, x=x)
+        return x
+
+    key = sw.random.key(7)
+    for run in (checkify.checkify(f), sw.jit(checkify.checkify(f))):
+        assert run(1.0, key)[0].get() is None
+        assert run(-1.0, key)[0].get() == "x=-1.0, key=[0 7] (`check` failed)"
+    with pytest.raises(checkify.JaxRuntimeError, match=r"x=-1.0, key=\[0 7\]"):
+        f(np.float32(-1), key)
+
+
 def test_arguments_are_checked() -> None:
     def refused(kind: Any, text: str, f: Any) -> None:
         with pytest.raises(kind) as e:

@@ -87,6 +87,7 @@ def test_complex_conventions(z):
     same(of, z, rtol=2e-3)
 
 
+@pytest.mark.turns(4)
 def test_holomorphic_functions():
     def of(lib, n):
         def all_of(name):
@@ -157,6 +158,7 @@ def test_derivatives_of_compositions_by_finite_differences():
         check_grads(f, (V.astype(np.float64), Z.astype(np.complex128)), order=2)
 
 
+@pytest.mark.turns(4)
 def test_derivatives_of_draws():
     """They have no finite differences: draws are accepted and rejected."""
     def of(lib, n):

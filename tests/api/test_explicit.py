@@ -57,6 +57,35 @@ def error_of(kind: type[Exception], fun: Any, *args: Any) -> str:
     return str(caught.value)
 
 
+# -- types that say nothing of shardings --
+
+
+def test_the_sharding_of_a_type_without_explicit_axes():
+    auto = sw.make_mesh((8,), ("z",), axis_types=AxisType.Auto)
+    split = sw.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(auto, P("z")))
+    for x in (np.ones((2, 3), np.float32), split):
+        held = sw.typeof(x).sharding
+        assert held.mesh is get_abstract_mesh() and held.spec == P(*[None] * x.ndim)
+        assert held.is_fully_replicated and not held.mesh.are_all_axes_explicit
+        sw.jit(lambda y, held=held: None if y.aval.sharding == held else 1 / 0)(x)
+    held = sw.typeof(split).sharding
+    asked = [
+        jnp.zeros(8, out_sharding=held), jnp.arange(8.0).reshape(8, out_sharding=held),
+        jnp.array([1.0, 2.0], out_sharding=held), jnp.zeros_like(split, out_sharding=held),
+        sw.random.normal(sw.random.key(0), (8,), out_sharding=held),
+        sw.lax.full((8,), 2.0, sharding=held),
+        jnp.einsum("i,i->i", split, split, out_sharding=held),
+    ]  # fmt: skip
+    assert all(sw.typeof(x).explicit_sharding is None for x in asked)
+    assert sw.ShapeDtypeStruct((8,), "float32", sharding=held).sharding is None
+    t = sw.core.ShapedArray((8,), np.float32, sharding=held)
+    assert t is sw.typeof(split) and sw.eval_shape(jnp.sin, t).sharding is None
+    assert sw.jit(jnp.sin).lower(t).compile()(jnp.arange(8.0)).shape == (8,)
+    mesh = get_abstract_mesh()
+    assert not (mesh.are_all_axes_auto or mesh.are_all_axes_manual)
+    assert repr(mesh) == "AbstractMesh()"
+
+
 # -- the mesh in scope --
 
 

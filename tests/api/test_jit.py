@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gc
+import inspect
 import threading
 import weakref
 from collections import namedtuple
@@ -19,6 +20,7 @@ from shardwise._src.runtime.pytree import register_dataclass
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, assert_same, ours, sharding, theirs
+from tests.helpers.sampling import sampled
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 W = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -67,7 +69,7 @@ PLACEMENTS = {
 }
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("placement", sampled(PLACEMENTS, 3))
 def test_values_and_shardings_are_those_of_jax(placement):
     specs = PLACEMENTS[placement]
     mine = [ours(v, *s) for v, s in zip((X, W), specs, strict=True)]
@@ -395,6 +397,34 @@ def test_inline_is_compiled_at_the_top_and_has_no_call_inside():
     assert "func.call" not in sw.jit(lambda a: inner(a)).lower(X).as_text()
 
 
+@pytest.mark.parametrize("inline", [False, True])
+def test_arguments_are_arrays_inside_whether_inline_or_not(inline):
+    seen = []
+
+    @functools.partial(sw.jit, inline=inline, static_argnames="power")
+    def scaled(by, x, *, power=1):
+        seen.append((by.dtype, by.shape, by.weak_type, x.dtype, type(power)))
+        return by.astype(x.dtype) * x**power, x * by
+
+    def outer(x):
+        return scaled(2, x), scaled(np.float64(0.5), x, power=2)
+
+    want = [(2 * X, 2 * X), (0.5 * X**2, 0.5 * X)]
+    for way in (outer, sw.jit(outer), sw.vmap(outer), lambda x: sw.jvp(outer, (x,), (x,))[0]):
+        seen.clear()
+        for found, wanted in zip(way(ours(X)), want, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        assert way is not outer or seen == [
+            (jnp.int32, (), True, jnp.float32, int), (jnp.float32, (), False, jnp.float32, int)
+        ]  # fmt: skip
+    grads = sw.grad(lambda x: scaled(3.0, x, power=2)[0].sum())(X)
+    np.testing.assert_allclose(grads, 6 * X, rtol=1e-6)
+    closed = sw.make_jaxpr(outer)(X)
+    assert ("jit[" in str(closed)) is not inline
+    closing = sw.jit(lambda y: sw.jit(lambda x: x * y, inline=inline)(y + 1))
+    np.testing.assert_allclose(closing(X), X * (X + 1), rtol=1e-6)
+
+
 def test_unused_and_forwarded_arguments():
     f = sw.jit(lambda a, b, c: (b, b))
     one, two = f(ours(X, "x"), ours(W, None, "y"), 1.0)
@@ -567,3 +597,13 @@ def test_arguments_are_not_kept():
     del x
     gc.collect()
     assert seen() is None
+
+
+def test_signatures_are_those_of_the_functions():
+    def f(x, *, y=2):
+        return x + y
+
+    for follow in (True, False):
+        found = inspect.signature(sw.jit(f), follow_wrapped=follow)
+        assert found == inspect.signature(f)
+    assert not hasattr(sw.jit(max), "__signature__")  # Python does not know it either

@@ -60,3 +60,17 @@ def test_mapped_functions_say_so():
         "The loss of one example."
     )
     assert sw.vmap(lambda x: x).__doc__ == "`<lambda>`, mapped over an axis of its arguments."
+
+
+def test_types_among_results():
+    s = sw.ShapeDtypeStruct((2, 3), jnp.float32)
+    found = sw.eval_shape(lambda x: {"x": x * 2, "s": s}, jnp.arange(2))
+    assert found["s"] == s and found["x"].shape == (2,)
+    inner = sw.eval_shape(lambda: sw.jit(lambda: s)())
+    assert inner == s
+    with pytest.raises(TypeError) as failure:
+        sw.jit(lambda: [s])()
+    assert str(failure.value) == (
+        "jit of <lambda>: the result at [0] is a ShapeDtypeStruct of type f32[2,3], which has no "
+        "value. Only `shardwise.eval_shape` and `shardwise.make_jaxpr` take it for an array."
+    )

@@ -129,6 +129,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_values_and_derivatives_are_those_of_jax(f, checked):

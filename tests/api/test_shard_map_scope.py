@@ -152,6 +152,7 @@ USES = {
 }
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("spec", [P("x", "y"), P()])
 @pytest.mark.parametrize("options", [{}, {"axis_names": {"x"}}, {"check_vma": False}])

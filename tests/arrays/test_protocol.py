@@ -109,6 +109,7 @@ PLACES_TO_WRITE = [0, slice(1, 3), np.array([0, 2]), (np.array([0, 1]), 1)]
 OUTSIDE = [np.array([0, 20]), np.array([-30, 1])]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("write", WRITES)
 def test_at_as_jax_has_it(write):
     host, x = placed("sharded", "uneven")
@@ -218,9 +219,24 @@ class Unreadable(ByDLPack):
         raise TypeError("can't convert")
 
 
+class LikeTorch(ByDLPack):
+    """With a dtype and a truth value of its own kind."""
+
+    dtype, shape, ndim = "torch.float32", NUMBERS.shape, 1
+
+    def __init__(self, values=NUMBERS):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values if dtype is None else self.values.astype(dtype)
+
+    def __bool__(self):
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+
+
 FOREIGN = {
     "__jax_array__": ByMethod(), "__array__": ByNumPy(), "__dlpack__": ByDLPack(),
-    "both": Unreadable(), "jax": jnp.asarray(NUMBERS),
+    "both": Unreadable(), "torch": LikeTorch(), "jax": jnp.asarray(NUMBERS),
 }
 ROW = NamedSharding(sw.sharding.Mesh(np.array(DEVICES[:4]), ("x",)), P("x"))
 TAKEN = {
@@ -263,6 +279,17 @@ def test_objects_of_other_libraries_are_taken(protocol, use):
     for a, b in zip(mine, expected, strict=True):
         assert type(a) is type(b) and isinstance(a, Array | int | tuple)
         np.testing.assert_array_equal(a, b)
+
+
+def test_arrays_of_other_libraries_are_indices():
+    x, places = snp.arange(5.0) * 2, LikeTorch(np.array([3, 1]))
+    assert x[places].tolist() == [6, 2]
+    assert x[LikeTorch(np.array([True, False, True, False, False]))].tolist() == [0, 4]
+    assert sw.jit(lambda x: x[places])(x).tolist() == [6, 2]
+    assert x.at[places].set(9.0).tolist() == [0, 9, 4, 9, 8]
+    with pytest.raises(TypeError) as caught:
+        x[LikeTorch()]
+    assert str(caught.value) == "an index must be of integer or boolean type; got f32[4]."
 
 
 def test_strangers_are_refused():

@@ -13,9 +13,7 @@ import pytest
 
 import shardwise as sw
 from shardwise._src.base.config import (
-    FLAGS,
     Config,
-    Flag,
     config,
     default_matmul_precision,
     enable_x64,
@@ -23,6 +21,7 @@ from shardwise._src.base.config import (
     numpy_rank_promotion,
 )
 from shardwise._src.base.context import ROOT, current
+from shardwise._src.base.flags import FLAGS, Flag
 
 pytestmark = pytest.mark.usefixtures("flags_restored")
 
@@ -361,3 +360,20 @@ def test_a_switch_is_turned_on_without_a_value_and_other_flags_need_one():
     assert str(caught.value) == (
         "default_device() takes the value to set, e.g. default_device(None)"
     )
+
+
+@pytest.mark.parametrize("name, value", [
+    ("allow_f16_reductions", True), ("auto_pcast", True), ("softmax_custom_jvp", False),
+    ("jax2tf_associative_scan_reductions", False), ("remove_size_one_mesh_axis_from_type", False),
+])
+def test_switches_for_what_is_done_in_one_way_take_that_value_only(name, value):
+    flag = getattr(sw, name)
+    assert flag.value is value
+    with flag(value):
+        sw.config.update(f"jax_{name}", value)
+    message = f"^{name} is always {value} here\\. Always {'on' if value else 'off'}: "
+    with pytest.raises(NotImplementedError, match=message):
+        sw.config.update(name, not value)
+    with pytest.raises(NotImplementedError, match=message), flag(not value):
+        pass
+    assert flag.value is value

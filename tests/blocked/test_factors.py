@@ -117,6 +117,22 @@ def test_no_device_holds_the_matrix(name: str, way: str):
     assert largest(compiled) <= n * n // 4
 
 
+@pytest.mark.turns(12)
+def test_a_large_matrix():
+    """Of 4,096 rows, in tiles; with the memory of a device besides operands and results."""
+    n = 4096
+    k = np.arange(n, dtype=np.float32)
+    x = np.float32(0.5) ** np.abs(k[:, None] - k) + np.diag(1 + k / n)  # positive definite
+    v = RNG.standard_normal((n, 4)).astype(np.float32)
+    a = placed(x, "tiles")
+    compiled = sw.jit(linalg.cholesky).lower(a).compile()
+    assert largest(compiled) <= n * n // 4
+    assert compiled.memory_analysis().temp_size_in_bytes < 1.5 * x.nbytes
+    found = np.asarray(compiled(a))
+    assert not np.triu(found, 1).any()
+    np.testing.assert_allclose(found @ (found.T @ v), x @ v, 1e-4, 1e-4)
+
+
 def test_what_fails_is_as_on_one_device():
     x = positive(40, "float32")
     for i, value in ((3, np.nan), (20, -5)):

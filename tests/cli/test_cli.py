@@ -1,5 +1,6 @@
 """The `shardwise` command."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -10,31 +11,75 @@ import pytest
 import shardwise as sw
 import shardwise._src.cli.demo as demo
 import shardwise._src.cli.explain_error as explain_error
-from shardwise._src.cli import main
+from shardwise._src.cli import COMMANDS, main, overview
 from shardwise._version import __version__
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def test_version(capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["--version"])
-    assert end.value.code == 0
-    assert capsys.readouterr().out == f"shardwise {__version__}\n"
+    for word in ("--version", "-V"):
+        assert main([word]) == 0
+        assert capsys.readouterr().out == f"shardwise {__version__}\n"
 
 
 def test_without_arguments_it_lists_its_commands(capsys):
-    with pytest.raises(SystemExit) as end:
-        main([])
-    assert end.value.code == 0
-    assert "demo" in capsys.readouterr().out
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    for words in (["--help"], ["-h"], ["help"]):
+        assert main(words) == 0
+        assert capsys.readouterr().out == out
+    for command in COMMANDS.values():
+        assert f"\n  {command.name:<15} {command.about}\n" in out
+    assert [line for line in out.splitlines() if line.endswith(":")] == [
+        "run programs:", "look into things:", "find your way:", "examples:",
+    ]
+    assert max(map(len, out.splitlines())) <= 80
 
 
-def test_an_unknown_command(capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["dance"])
-    assert end.value.code == 2
-    assert "invalid choice: 'dance'" in capsys.readouterr().err
+def test_the_examples_of_the_help_name_commands():
+    for line in overview().partition("examples:")[2].splitlines():
+        for command in re.findall(r"shardwise ([a-z-]+)", line.partition("   ")[0]):
+            assert command in COMMANDS, line
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_says_what_it_takes(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: ") and name in out.splitlines()[0]
+    assert max(map(len, out.splitlines())) <= 80
+    if name != "demo":  # which passes on even this to the program
+        assert main(["help", name]) == 0
+        assert capsys.readouterr().out == out
+
+
+@pytest.mark.parametrize(("word", "message"), [
+    ("dance", "there is no command 'dance'."),
+    ("lanch", "there is no command 'lanch'. Did you mean 'launch'?"),
+    ("--quick", "there is no option '--quick'."),
+])
+def test_an_unknown_command(word, message, capsys):
+    for words in ([word], ["help", word], [word, "--help"]):
+        assert main(words) == 2
+        assert capsys.readouterr().err == f"shardwise: {message} `shardwise --help` lists all.\n"
+
+
+def test_the_list_of_commands_needs_neither_numpy_nor_jaxlib():
+    code = (
+        "import sys; from shardwise._src.cli import main; main(['--help']); main(['dance'])\n"
+        "print(*sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'jaxlib', 'rich'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == ""
+
+
+def test_nobody_reads_on():
+    line = f"{sys.executable} -m shardwise explain-error | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+    assert done.stderr == "" and done.stdout in ("0\n", "141\n")
 
 
 def test_the_demo_is_that_of_the_checkout():
@@ -115,7 +160,7 @@ def test_without_a_name_all_are_listed(capsys):
     assert main(["explain-error"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} == {p.stem for p in PAGES.glob("[!R]*.md")}
-    assert lines[0] == "BroadcastError                shapes of operands do not fit together"
+    assert lines[0] == "BroadcastError                  shapes of operands do not fit together"
 
 
 def test_an_unknown_name_is_answered_with_a_near_one(capsys):
@@ -140,14 +185,13 @@ def test_the_pages_of_a_wheel_lie_in_the_package(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().out == "# OwnError\n"
 
 
-def test_missing_pages_are_an_error_that_names_both_places(monkeypatch, tmp_path):
+def test_missing_pages_are_an_error_that_names_both_places(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(explain_error, "PACKAGE", tmp_path / "shardwise")
-    with pytest.raises(SystemExit) as end:
-        main(["explain-error"])
+    assert main(["explain-error"]) == 1
     inner, outer = tmp_path / "shardwise" / "docs" / "errors", tmp_path / "docs" / "errors"
-    assert str(end.value) == (
+    assert capsys.readouterr().err == (
         f"the pages are missing: there is no README.md in {inner} (a wheel has it there) or "
-        f"{outer} (a checkout). Install shardwise again."
+        f"{outer} (a checkout). Install shardwise again.\n"
     )
 
 

@@ -1,20 +1,28 @@
 """`shardwise doctor`: what it finds, and that it notices what is wrong."""
 
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 import shardwise as sw
-from shardwise._src.cli import doctor, main
-from shardwise._src.cli.doctor import Line
+from shardwise._src.cli import checks, doctor, main, selftest
+from shardwise._src.cli.findings import Clock, Line, Ran, run_program, within
 from shardwise._src.runtime.backend import JAXLIB_VERSION
 from shardwise._src.runtime.processes import HAS_TLS
 from tests.distributed import recorded
+from tests.helpers.sampling import sampled
 
 # What may stand in the environment of these tests themselves.
+SLURM_IS_HERE = (
+    "is here: SLURM_JOB_ID, SLURM_STEP_NODELIST, SLURM_PROCID, SLURM_LOCALID are set"
+)
 OURS = ("SLURM", "PMI", "OMPI", "MPI_", "SHARDWISE_", "JAX_", "KUBERNETES", "JOB_", "RANK", "WORLD")
 
 
@@ -28,68 +36,202 @@ def cluster(monkeypatch):
     def found(env):
         for name, value in env.items():
             monkeypatch.setenv(name, value)
-        return [line for line in doctor.clusters() if line.name != "mpi4py"]
+        return [line._replace(facts={}) for line in checks.clusters() if line.name != "mpi4py"]
 
     return found
 
 
-def test_the_whole_command_where_all_is_well():
-    line = [sys.executable, "-m", "shardwise", "doctor"]
+def command(*words, seconds=100):
+    line = [sys.executable, "-m", "shardwise", "doctor", *words]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SHARDWISE_", "JAX_"))}
-    ended = subprocess.run(
-        line, env=env | {"SHARDWISE_PLATFORMS": "cpu"}, capture_output=True, text=True, timeout=100
+    return subprocess.run(
+        line, env=env | {"SHARDWISE_PLATFORMS": "cpu"}, capture_output=True, text=True,
+        timeout=seconds,
     )
+
+
+KINDS = ["all-reduce", "all-gather", "all-to-all", "permute"]
+
+
+def test_the_whole_command_where_all_is_well():
+    ended = command("--json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    record = json.loads(ended.stdout)
+    assert (record["problems"], record["shardwise"]) == (0, sw.__version__)
+    assert record["seconds"] < 60
+    assert list(record["sections"]) == [
+        "versions", "devices", "machine", "caches", "cluster", "network", "collectives",
+    ]
+    found = {line["name"]: line for lines in record["sections"].values() for line in lines}
+    assert found["jaxlib"]["text"] == JAXLIB_VERSION
+    assert found["loopback"]["ok"] and found["loopback"]["facts"]["seconds"] < 2
+    assert found["memory"]["facts"]["total"] > found["memory"]["facts"]["free"] > 0
+    for name, count in (("one process", 8), ("two processes", 4)):
+        assert found[name]["ok"], found[name]
+        rows = found[name]["facts"]["measured"]
+        assert [row["collective"] for row in rows] == KINDS * 2
+        assert [row["bytes"] for row in rows] == [256] * 4 + [1 << 20] * 4
+        assert all(row["devices"] == count and 0 < row["seconds"] < 10 for row in rows)
+
+
+def quickly():
+    begin = time.monotonic()
+    ended = command("--quick")
+    seconds = time.monotonic() - begin
     assert ended.returncode == 0, ended.stdout + ended.stderr
     out = ended.stdout
-    assert re.findall(r"^\w+$", out, re.MULTILINE) == list(doctor.SECTIONS)
+    names = ["versions", "devices", "machine", "caches", "cluster", "network", "collectives"]
+    assert re.findall(r"^\w+$", out, re.MULTILINE) == names
     assert f"     jaxlib               {JAXLIB_VERSION}\n" in out
-    assert re.search(r"  ok one process          psum over 8 devices in \d+ us \(", out)
-    assert re.search(r"  ok two processes        psum over 4 devices in \d+ us \(", out)
-    assert out.endswith("\n\nall is well\n")
+    if "one process          not tested" in out:
+        assert os.getloadavg()[0] > 2 * len(os.sched_getaffinity(0)), out
+    else:
+        assert "  ok one process          collectives over 8 virtual CPU devices give" in out
+        for kind in KINDS:
+            measured = r"256 bytes of each device: +[\d,]+ us, +[\d.]+ GB/s"
+            assert re.search(f"       {kind} +{measured}", out)
+    assert "two processes" not in out
+    assert re.search(r"\n\nall (is well|works; \d+ things? could be better \(->\))\n$", out)
+    assert seconds < 20  # with the start of Python, and a machine that is busy
+
+
+def it_fits_into_its_time_when_everything_hangs(monkeypatch, capsys):
+    hangs = "import time; time.sleep(600)"
+    monkeypatch.setattr(selftest, "COLLECTIVES", hangs)
+    monkeypatch.setattr(checks, "DEVICES", hangs)
+    monkeypatch.setattr(doctor, "SECONDS", 2.0)
+    begin = time.monotonic()
+    assert main(["doctor", "--json"]) == 1
+    assert time.monotonic() - begin < 15
+    record = json.loads(capsys.readouterr().out)
+    found = {line["name"]: line for lines in record["sections"].values() for line in lines}
+    for name in ("devices", "one process", "two processes"):
+        assert found[name]["ok"] is False
+        assert re.fullmatch(r"did not end within \d s", found[name]["text"])
+    assert record["problems"] == 3
+    assert "it hangs, or this machine is very busy" in found["two processes"]["advice"]
 
 
 def test_what_is_wrong_is_counted(monkeypatch, capsys):
     def bad():
-        yield Line(False, "a thing", "is broken\nin two ways")
+        yield Line(False, "a thing", "is broken\nin two ways", "mend it")
         yield Line(True, "another", "works")
-        yield Line(None, "a third", "")
+        yield Line(None, "a third", "", "buy a better one")
 
-    monkeypatch.setattr(doctor, "SECTIONS", {"things": bad})
+    monkeypatch.setattr(doctor, "sections", lambda clock, quick: {"things": bad})
     assert main(["doctor"]) == 1
     assert capsys.readouterr().out == (
         "things\n"
         "  !! a thing              is broken\n"
         "                          in two ways\n"
+        "                          -> mend it\n"
         "  ok another              works\n"
         "     a third              \n"
-        "\n1 problem found\n"
+        "                          -> buy a better one\n"
+        "\n1 problem found (!!), and 1 thing could be better (->)\n"
     )
+    assert main(["doctor", "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert record["problems"] == 1
+    assert record["sections"]["things"][0] == {
+        "ok": False, "name": "a thing", "text": "is broken\nin two ways", "advice": "mend it",
+        "facts": {},
+    }
+    monkeypatch.setattr(doctor, "sections", lambda clock, quick: {})
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out == "all is well\n"
+
+
+def test_a_section_that_hangs_or_fails():
+    def hangs():
+        yield Line(True, "first", "works")
+        time.sleep(5)
+
+    def fails():
+        yield Line(True, "first", "works")
+        raise KeyError("x")
+
+    first = Line(True, "first", "works")
+    begin = time.monotonic()
+    assert within(0.2, hangs, "s") == [first, Line(False, "s", "did not end within 0 s")]
+    assert time.monotonic() - begin < 3
+    wrong = Line(False, "s", "cannot be looked at: KeyError: 'x'")
+    assert within(5, fails, "s") == [first, wrong]
 
 
 def test_its_arguments(capsys):
     assert main(["doctor", "--help"]) == 0
-    assert capsys.readouterr().out.startswith("usage: shardwise doctor\n")
+    assert capsys.readouterr().out.startswith("usage: shardwise doctor ")
     assert main(["doctor", "--loudly"]) == 2
-    assert capsys.readouterr().err.startswith("usage: shardwise doctor\n")
+    err = capsys.readouterr().err
+    assert err.endswith("shardwise doctor: error: unrecognized arguments: --loudly\n")
 
 
 @pytest.mark.parametrize("program, text", [
     ("raise ValueError('no collectives today')", "ValueError: no collectives today"),
     ("import os; os.abort()", "failed with status -6"),
+    ("print('hello')", "hello"),
+    ("", "printed nothing"),
 ])
 def test_programs_that_fail(monkeypatch, program, text):
-    monkeypatch.setattr(doctor, "COLLECTIVES", program)
-    alone, together = doctor.self_test()
-    assert (alone.ok, together.ok) == (False, False)
+    monkeypatch.setattr(selftest, "COLLECTIVES", program)
+    (alone,) = selftest.one_process(Clock(60), quick=True)
+    assert alone.ok is False and alone.advice
     assert text in alone.text
 
 
-def test_programs_that_do_not_end(monkeypatch):
-    monkeypatch.setattr(doctor, "COLLECTIVES", "import time; time.sleep(60)")
-    monkeypatch.setattr(doctor, "SECONDS", 0.5)
-    alone, together = doctor.self_test()
-    assert alone == Line(False, "one process", "did not end within 0 s")
-    assert together.text.startswith("not all processes ended within 0.5 s")
+def two_processes_that_fail(monkeypatch, capsys):
+    monkeypatch.setattr(selftest, "COLLECTIVES", "raise ValueError('none today')")
+    (line,) = selftest.two_processes(Clock(60))
+    assert line.ok is False and "ValueError: none today" in line.text
+
+
+def no_time_is_no_problem(monkeypatch, capsys):
+    monkeypatch.setattr(selftest, "COLLECTIVES", "import time; time.sleep(600)")
+    (line,) = selftest.one_process(Clock(1.0), quick=True)
+    assert line == Line(None, "one process", "not tested: it takes more than 1 s here",
+                        "leave out --quick, which gives it more time")
+
+
+def wrong_values_are_found(monkeypatch, capsys):
+    wrong = selftest.COLLECTIVES.replace("np.roll(v, 1, 0)", "np.roll(v, 2, 0)")
+    assert wrong != selftest.COLLECTIVES
+    monkeypatch.setattr(selftest, "COLLECTIVES", wrong)
+    (line,) = selftest.one_process(Clock(60), quick=True)
+    assert line.ok is False
+    assert "permute of 256 bytes gives wrong values on " in line.text
+
+
+def test_a_launch_that_hangs_leaves_nothing(tmp_path):
+    """It is ended with its processes."""
+    mark = str(tmp_path / "mark")
+    launch = [sys.executable, "-m", "shardwise", "launch", "-n", "2"]
+    ran = run_program("import time; time.sleep(600)", launch, [mark], 3.0)
+    assert ran == Ran(False, "did not end within 3 s", 3.0)
+    left = [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
+    assert left == []
+
+
+def test_what_is_slow_has_advice():
+    row: dict[str, object] = {"collective": "permute", "bytes": 256, "seconds": 0.02, "devices": 8}
+    slow = selftest._measured(row)
+    assert slow.text == "      256 bytes of each device:   20,000 us,   0.000 GB/s"
+    assert slow.advice == (
+        "this is slow: do other programs use the processors (`uptime`), or is their number limited "
+        "(a container's quota)?"
+    )
+    assert selftest._measured(row | {"seconds": 0.001}).advice == ""
+
+
+OTHERS = [
+    quickly, it_fits_into_its_time_when_everything_hangs, two_processes_that_fail,
+    wrong_values_are_found, no_time_is_no_problem,
+]
+
+
+@pytest.mark.parametrize("case", sampled(OTHERS, 1 / 4), ids=lambda case: case.__name__)
+def test_others(case, monkeypatch, capsys):
+    case(monkeypatch, capsys) if case is not quickly else case()
 
 
 # ----------------------------------------------------------------------------------- clusters
@@ -103,11 +245,14 @@ def test_no_cluster(cluster):
 def test_a_cluster_and_what_overrides_it(cluster):
     env = recorded.SLURM | {"JAX_COORDINATOR_ADDRESS": "10.0.0.1:1234"}
     assert cluster(env) == [
-        Line(None, "slurm", "is here"),
-        Line(None, "coordinator_address", "10.0.0.1:1234  (by JAX_COORDINATOR_ADDRESS)"),
-        Line(None, "num_processes", "2  (by slurm)"),
-        Line(None, "process_id", "1  (by slurm)"),
-        Line(None, "local_device_ids", "(1,)  (by slurm)"),
+        Line(None, "slurm", SLURM_IS_HERE),
+        Line(None, "coordinator_address", "10.0.0.1:1234  (by JAX_COORDINATOR_ADDRESS; "
+             "SHARDWISE_COORDINATOR_ADDRESS or coordinator_address= go before)"),
+        Line(None, "num_processes", "2  (by slurm; SHARDWISE_NUM_PROCESSES or num_processes= go "
+             "before)"),
+        Line(None, "process_id", "1  (by slurm; SHARDWISE_PROCESS_ID or process_id= go before)"),
+        Line(None, "local_device_ids", "(1,)  (by slurm; SHARDWISE_LOCAL_DEVICE_IDS or "
+             "local_device_ids= go before)"),
         Line(True, "initialize()", "knows all that it needs"),
     ]
 
@@ -115,12 +260,13 @@ def test_a_cluster_and_what_overrides_it(cluster):
 def test_several_clusters(cluster):
     found = cluster(recorded.MPICH_IN_SLURM)
     assert found[:3] == [
-        Line(None, "pmi", "is here"),
-        Line(None, "slurm", "is here"),
+        Line(None, "pmi", "is here: PMI_RANK, PMI_SIZE are set"),
+        Line(None, "slurm", SLURM_IS_HERE),
         Line(None, "which one counts", "pmi, before slurm: it is what started this process most "
              "directly (else: cluster_detection_method)"),
     ]
-    assert found[4] == Line(None, "num_processes", "2  (by pmi)")
+    assert found[4] == Line(None, "num_processes", "2  (by pmi; SHARDWISE_NUM_PROCESSES or "
+                            "num_processes= go before)")
 
 
 def test_a_cluster_that_does_not_say_all(cluster):
@@ -143,7 +289,7 @@ def test_signs_that_are_not_all_there(cluster):
 def test_a_part_of_slurm(cluster):
     found = cluster(recorded.SLURM_PMI2)
     assert found[0] == Line(None, "pmi", "is here, as part of Slurm")
-    assert found[1] == Line(None, "slurm", "is here")
+    assert found[1] == Line(None, "slurm", SLURM_IS_HERE)
 
 
 def test_a_variable_that_cannot_be(cluster):
@@ -160,10 +306,10 @@ def test_a_variable_that_cannot_be(cluster):
 def test_proxies(monkeypatch):
     for name in [n for n in os.environ if n.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
-    assert next(doctor.network()) == Line(None, "proxies", "none")
+    assert next(checks.network()) == Line(None, "proxies", "none")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.setenv("no_proxy", "localhost")
-    assert next(doctor.network()) == Line(
+    assert next(checks.network()) == Line(
         None, "proxies", "HTTPS_PROXY, no_proxy: are not used between processes"
     )
 
@@ -173,11 +319,11 @@ def test_files_for_tls(tmp_path):
     cert.touch()
     without = f"jaxlib {JAXLIB_VERSION} has none between processes; 0.11 and later have"
     there = "is there, and not asked for (`mtls_cert_file`, SECURITY.md)"
-    assert list(doctor.network())[1] == Line(None, "TLS", there if HAS_TLS else without)
+    assert list(checks.network())[1] == Line(None, "TLS", there if HAS_TLS else without)
     sw.config.update("mtls_cert_file", str(cert))
     try:
         text = "no file for mtls_key_file, mtls_ca_file"
-        assert list(doctor.network())[1] == Line(False, "TLS", text if HAS_TLS else without)
+        assert list(checks.network())[1] == Line(False, "TLS", text if HAS_TLS else without)
     finally:
         sw.config.update("mtls_cert_file", None)
 
@@ -198,10 +344,89 @@ def test_the_cache(tmp_path, cache_at):
     folder = tmp_path / "file" / "cache"
     cache_at(folder)
     text = f"{folder} cannot be written to"
-    assert list(doctor.caches()) == [Line(False, "compiled programs", text)]
+    remedy = "set SHARDWISE_COMPILATION_CACHE_DIR to a folder of yours"
+    assert list(checks.caches()) == [Line(False, "compiled programs", text, remedy)]
     cache_at(tmp_path / "new")
-    text = f"{tmp_path / 'new'}: 0 of 0.0 MiB"
-    assert list(doctor.caches()) == [Line(True, "compiled programs", text)]
+    first, free, found = checks.caches()
+    text = f"{tmp_path / 'new'}: 0 of 0.0 MiB, at most 2.0 GiB"
+    assert (first.ok, first.text, first.facts["programs"]) == (True, text, 0)
+    assert free.facts["free"] > 0
+    assert found.text == (
+        "what took 0.05 s or longer to compile here, with the same jaxlib, processor, devices and "
+        "XLA_FLAGS"
+    )
     sw.config.update("enable_compilation_cache", False)
     text = "are not kept on disk (`enable_compilation_cache`)"
-    assert list(doctor.caches()) == [Line(None, "compiled programs", text)]
+    (line,) = checks.caches()
+    assert (line.ok, line.text) == (None, text)
+    assert line.advice.endswith("set SHARDWISE_ENABLE_COMPILATION_CACHE=1")
+
+
+def test_dumps_are_not_kept(tmp_path, cache_at, monkeypatch):
+    cache_at(tmp_path)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
+    line = list(checks.caches())[2]
+    assert line.text == "nothing: XLA_FLAGS asks for dumps, which compiles all anew"
+    assert line.advice == "leave --xla_dump_to out of XLA_FLAGS"
+
+
+def test_a_full_disk(tmp_path, cache_at, monkeypatch):
+    cache_at(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("U", (), {"free": 2**29})())
+    line = list(checks.caches())[1]
+    assert (line.text, line.advice) == (
+        "0.5 GiB", "the disk is nearly full: nothing more will be kept"
+    )
+
+
+def test_a_busy_machine(monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (1e4, 0, 0))
+    line = next(checks.machine())
+    assert "load 10000.0" in line.text and line.advice.startswith("other programs keep the")
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0, 0))
+    assert next(checks.machine()).advice == ""
+
+
+# ------------------------------------------------------------------------------------- ports
+
+
+def test_ports(cluster):
+    cluster({})
+    loopback, own = checks.ports()
+    assert loopback.ok and loopback.text.startswith("127.0.0.1 can be listened at and connected")
+    assert own.name == "own address" and own.ok is not False
+
+
+def test_the_port_of_the_coordinator(cluster):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        cluster({
+            "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "SHARDWISE_NUM_PROCESSES": "2",
+            "SHARDWISE_PROCESS_ID": "0",
+        })
+        line = list(checks.ports())[-1]
+        assert line[:4] == (
+            False, "coordinator's port", f"127.0.0.1:{port}: Address already in use", "another "
+            "program is there, or the address is not of this machine: set "
+            "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS",
+        )
+    assert list(checks.ports())[-1][:3] == (
+        True, "coordinator's port", f"127.0.0.1:{port} is free"
+    )
+
+
+def test_a_host_that_is_not_found(cluster):
+    cluster({"SHARDWISE_COORDINATOR_ADDRESS": "nowhere.invalid:1234"})
+    line = list(checks.ports())[-1]
+    assert line.ok is False and line.text.startswith("nowhere.invalid is not found: ")
+    assert line.advice == "name hosts by addresses, or mend /etc/hosts or the DNS"
+
+
+def test_an_address_that_is_not_here():
+    line = checks._connects("own address", "192.0.2.1")
+    assert (line.ok, line.text) == (
+        False, "192.0.2.1 cannot be listened at or connected to: [Errno 99] Cannot assign "
+        "requested address",
+    )

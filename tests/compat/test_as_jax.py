@@ -61,6 +61,26 @@ def test_a_library_runs_unmodified(tmp_path):
     """) == "shardwise.numpy\n"  # fmt: skip
 
 
+def test_arrays_say_that_they_are_of_jax(tmp_path):
+    """What libraries for the array API look at: classes of an imported jax, the module's name."""
+    run(tmp_path, """
+        import sys
+        import shardwise as sw
+        x = sw.numpy.ones(3)
+        assert x.__array_namespace__() is sw.numpy
+        with sw.compat.as_jax():
+            jax = sys.modules["jax"]
+            assert isinstance(x, jax.Array) and sys.modules["jax.core"].Tracer
+            jnp = x.__array_namespace__(api_version="2024.12")
+            assert jnp.__name__ == "jax.numpy" and jnp.sin is sw.numpy.sin
+            assert jnp is (x + 1).__array_namespace__() and "sin" in dir(jnp)
+            with sw.compat.as_jax():
+                pass
+            assert x.__array_namespace__() is jnp
+        assert x.__array_namespace__() is sw.numpy and "jax" not in sys.modules
+    """)
+
+
 @needs_jax
 def test_beside_an_installed_jax(tmp_path):
     assert run(tmp_path, """
@@ -130,12 +150,29 @@ def test_private_names(tmp_path):
     assert run(tmp_path, """
         import shardwise as sw
         alias = sw.compat.as_jax()
+        from jax._src.xla_bridge import _backends
+        import jax
+        assert "cpu" not in _backends and jax.devices() and "cpu" in _backends
         from jax._src import core
         from jax._src.flatten_util import ravel_pytree
         from jax._src.tree_util import tree_map
         import jax._src.core
         assert jax._src.core is core and core.Primitive is sw.extend.core.Primitive
         assert ravel_pytree is sw.flatten_util.ravel_pytree and tree_map is sw.tree_util.tree_map
+        from jax.extend.ifrt_programs import ifrt_programs
+        from jax.interpreters import ad, pxla
+        assert ad is sw.interpreters.ad and pxla.thread_resources.env.physical_mesh.empty
+        mesh = jax.make_mesh((2,), ("x",))
+        with jax.set_mesh(mesh):
+            assert jax._src.mesh.thread_resources.env.physical_mesh is mesh
+            assert mesh.devices[0] in jax.NamedSharding(mesh, jax.P())._device_assignment
+        try:
+            ifrt_programs.make_plugin_program("")
+        except NotImplementedError as error:
+            assert str(error) == (
+                "jax.extend.ifrt_programs.ifrt_programs.make_plugin_program: programs of plugins "
+                "are not here. Only Pathways has them."
+            )
         assert core.trace_state_clean() and not sw.jit(lambda: core.trace_state_clean())()
         from jax.experimental import hijax, shard_map
         import jax.experimental.ode as ode, jax.experimental
@@ -163,6 +200,50 @@ MISSING = {
     "import jax; jax.numpy.sinn":
         "AttributeError: module 'shardwise.numpy' has no attribute 'sinn'. Did you mean 'sin'?",
 }  # fmt: skip
+
+
+ASKED = {  # how a library asks, and what its error begins with
+    "from jax._src.core import no_such_thing": ("ImportError", "jax._src.core.no_such_thing"),
+    "import jax._src.core as c; c.no_such_thing": (
+        "AttributeError", "jax._src.core.no_such_thing",
+    ),
+    "import jax._src.no_such_module": ("ModuleNotFoundError", "jax._src.no_such_module"),
+}  # fmt: skip
+LIBRARIES = {  # distributions that are installed, with the packages they have → who asks
+    "a distribution of its name": ({"asking": ["asking"]}, "asking 1.2.3"),
+    "a distribution of another name": ({"dm-asking": ["asking", "other"]}, "dm-asking 1.2.3"),
+    "no distribution": ({"unlike": ["other"]}, "asking"),
+    "several, one of them of its name": (
+        {"asking": ["asking"], "asking-more": ["asking"]}, "asking 1.2.3",
+    ),
+    "several distributions": ({"asking-a": ["asking"], "asking-b": ["asking"]}, "asking"),
+}  # fmt: skip
+
+
+CASES = [(next(iter(LIBRARIES)), line) for line in ASKED]
+CASES += [(library, next(iter(ASKED))) for library in list(LIBRARIES)[1:]]
+
+
+@pytest.mark.parametrize(("library", "line"), CASES)
+def test_a_missing_name_says_which_library_asks(library, line, tmp_path):
+    """The library is called as it was installed, with its version, where it was."""
+    from shardwise import __version__
+
+    installed, who = LIBRARIES[library]
+    (tmp_path / "asking").mkdir()
+    (tmp_path / "asking/__init__.py").write_text("import asking.inner\n")
+    (tmp_path / "asking/inner.py").write_text(f"# A comment.\n\n{line}\n")
+    for name, packages in installed.items():
+        folder = tmp_path / f"{name.replace('-', '_')}-1.2.3.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.3\n")
+        (folder / "top_level.txt").write_text("\n".join(packages))
+    kind, full = ASKED[line]
+    told = run(tmp_path, "import asking", module=("-m", "shardwise.compat"), expect=1)
+    assert told.splitlines()[-1] == (
+        f"{kind}: {who} asks for {full}, a private name of JAX's that shardwise {__version__} does "
+        f"not have ({tmp_path / 'asking/inner.py'}:3). {HINT}"
+    )
 
 
 @pytest.mark.parametrize("line", MISSING)

@@ -38,6 +38,7 @@ def linear(lib):
     return compose
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(
     ("reverse", "axes"), sampled([(False, (None, 0)), (True, None)], 1)
 )

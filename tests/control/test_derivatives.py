@@ -125,6 +125,7 @@ def test_to_second_order_against_finite_differences(group, x):
     check_grads(together(group, VARIANTS), (x,), order=2, modes=modes, atol=0.02, rtol=0.02)
 
 
+@pytest.mark.turns(2)
 @BOTH
 @pytest.mark.parametrize("group", sampled(GROUPS, 2))
 def test_vmap_against_a_loop(group, x):

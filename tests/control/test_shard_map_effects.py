@@ -299,6 +299,7 @@ DRAWS = {
 }
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", DRAWS)
 def test_draws_of_a_key_for_each_device(name, over):
     draw = DRAWS[name]

@@ -53,6 +53,7 @@ def forms(mapped, f):
     return found
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("f", sampled([*REVERSE, *FORWARD, *BY_ROW], 1 / 2))
 def test_like_over_a_mapped_axis(f, checked):

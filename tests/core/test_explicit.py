@@ -18,7 +18,8 @@ from shardwise._src.ops.shape import pad, rev, slice_, split
 from shardwise._src.ops.sharding import cotangent_type
 from shardwise._src.transforms.batch import with_dim, without_dim
 from shardwise._src.types.array_type import ArrayType, array_type, explicit_spec, with_sharding
-from shardwise._src.types.mesh import AbstractMesh, AxisType
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,16 @@ OF_ALL = {name for name in vars(Interpreter) if not name.startswith("_")}
 INTERPRETERS = ("current().interpreter", "CURRENT.get().interpreter", "ROOT.interpreter")
 
 
-def used(source: str) -> Iterator[tuple[str, int, str]]:
+@cache
+def used(source: str) -> list[tuple[str, int, str]]:
     """Where what, an interpreter or the ground, is asked for which attribute: (what, line, name).
 
     Names count that a function gives to either: `interpreter = current().interpreter`. With the
     class of a transform beside it, `stage: Stage = …`, it is one that has more.
     """
+    if not any(text in source for text in ("ground()", *INTERPRETERS)):
+        return []
+    found: list[tuple[str, int, str]] = []
     tree = ast.parse(source)
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
     for scope in [tree, *functions]:
@@ -36,7 +41,8 @@ def used(source: str) -> Iterator[tuple[str, int, str]]:
                 names |= dict(_named(node.targets[0], node.value, names))
         for node in ast.walk(scope):
             if isinstance(node, ast.Attribute) and (what := names.get(ast.unparse(node.value))):
-                yield what, node.lineno, node.attr
+                found.append((what, node.lineno, node.attr))
+    return found
 
 
 def _named(target: ast.expr, value: ast.expr, known: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -90,7 +96,8 @@ def test_what_lies_below_arrays_knows_nothing_of_their_insides(room):
     inside = [
         f"{path.name}:{node.lineno} {node.attr}"
         for path in files((room,))
-        for node in ast.walk(ast.parse(path.read_text()))
+        if any(name in (source := path.read_text()) for name in ("._sig", "._impl"))
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Attribute) and node.attr in ("_sig", "_impl")
     ]
     assert not inside

@@ -16,7 +16,8 @@ from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.elementwise import add, sin
 from shardwise._src.ops.shape import concatenate, split
 from shardwise._src.types.array_type import ArrayType, array_type
-from shardwise._src.types.mesh import AbstractMesh, AxisType
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec as P
 
 F32 = np.dtype(np.float32)

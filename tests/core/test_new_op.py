@@ -27,7 +27,8 @@ from shardwise._src.ops.elementwise import div, mul
 from shardwise._src.ops.families import FLOATING, lit, unary
 from shardwise._src.running.plan import _is_small
 from shardwise._src.types.array_type import array_type
-from shardwise._src.types.mesh import AbstractMesh, AxisType
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise.experimental import checkify
 from tools import transforms_table as table

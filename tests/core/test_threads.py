@@ -88,6 +88,7 @@ def transformed(fun, step):
     return ways[step % len(ways)]()
 
 
+@pytest.mark.turns(4)
 def test_threads_trace_the_same_and_different_functions():
     def work(i):
         for step in range(ROUNDS):
@@ -116,6 +117,7 @@ def test_threads_do_not_see_each_others_context():
     assert all(together(work))
 
 
+@pytest.mark.turns(3)
 def test_caches_are_emptied_while_they_are_used(monkeypatch):
     """Caches that are full all the time, and cleared besides."""
     monkeypatch.setattr(bodies, "RECIPES", 2)

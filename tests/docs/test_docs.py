@@ -3,6 +3,7 @@
 The Python blocks of a Markdown file are one program, run from top to bottom in a process of its own
 with eight devices. A text block right behind one is what it prints. Blocks `python in 2 processes`
 are a program of their own, which runs in these; the text behind one is what process 0 prints.
+Blocks `python skip` are only to be read: those of other libraries, for instance.
 """
 
 import doctest
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from shardwise.testing import run_processes
+from tests.helpers.sampling import sampled
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -25,6 +27,7 @@ IN_PROCESSES = re.compile(
     r"^```python in (\d) processes\n(.*?)^```$(?:\s*^```text\n(.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
+TAGS = re.compile(r"</\w+>")  # that close a table, which holds a program beside another
 MARK = "\x1e"  # printed behind each block
 LINK = re.compile(r"\[[^]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
 RUN = "import sys; exec(compile(sys.stdin.read(), sys.argv[1], 'exec'), {'__name__': '__main__'})"
@@ -48,7 +51,7 @@ def program_of(text):
     expected, behind = [], -1
     for block in BLOCK.finditer(text):
         if block[1] == "text":
-            if text[behind : block.start()].strip() == "" and expected:
+            if expected and not TAGS.sub("", text[behind : block.start()]).strip():
                 expected[-1] = block[2]
             continue
         first = text.count("\n", 0, block.start()) + 1
@@ -70,7 +73,7 @@ def test_blocks_keep_their_lines_and_know_their_output():
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS],
+    sampled([p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS], 1 / 2),
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_the_code_of_a_document_runs(path):
@@ -88,13 +91,14 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     "path, count", PROGRAMS, ids=[f"{p.relative_to(ROOT)}-{n}" for p, n in PROGRAMS]
 )
 def test_the_code_of_a_document_runs_in_processes(path, count):
     found = [f for f in IN_PROCESSES.finditer(path.read_text()) if int(f[1]) == count]
     source = "".join([f"{f[2]}\nprint({MARK!r}, end='', flush=True)\n" for f in found])
-    printed = run_processes(source, count, devices=8 // count)[0].out.split(MARK)
+    printed = run_processes(source, count, devices=8 // count, timeout=110)[0].out.split(MARK)
     for got, block in zip(printed, found, strict=False):
         if block[3] is not None:
             assert [line.rstrip() for line in got.splitlines()] == block[3].splitlines()
@@ -109,6 +113,33 @@ def test_the_tour_of_the_core():
 def test_links_lead_somewhere(path):
     missing = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]
     assert not missing
+
+
+FENCED = re.compile(r"^ {0,3}```.*?^ {0,3}```$", re.MULTILINE | re.DOTALL)
+ANCHOR = re.compile(r"\[[^]]*\]\(([^)#:\s]*)#([^)\s]+)\)")
+
+
+def anchors(text):
+    """The places that headings make, as GitHub and the site name them."""
+    found = []
+    for heading in re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        name = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+        found.append(f"{name}-{found.count(name)}" if name in found else name)
+    return found
+
+
+def test_anchors_of_headings():
+    text = "# A `b`: c, d\n```python\n# no\n```\n## [E](f.md) g_h\n"
+    assert anchors(text) == ["a-b-c-d", "e-g_h"]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_anchors_lead_to_headings(path):
+    for place, anchor in ANCHOR.findall(FENCED.sub("", path.read_text())):
+        target = path.parent / place if place else path
+        if target.suffix == ".md":
+            assert anchor in anchors(target.read_text()), f"{place}#{anchor}"
 
 
 def test_examples_in_docstrings():

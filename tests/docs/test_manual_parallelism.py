@@ -247,6 +247,7 @@ def near(got, wanted, dtype):
 CASES = [(name, n, dtype) for name in PROGRAMS for n in COUNTS for dtype in TOLERANCES]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("name", "n", "dtype"), sampled(CASES, 1 / 12))
 def test_by_hand_by_the_partitioner_and_by_numpy(name, n, dtype):
     by_hand, whole, args, exact = setup(name, n, dtype)

@@ -857,3 +857,18 @@ def test_programs_with_callbacks_print_readably() -> None:
         "    b:f32[] = pure_callback[callback=scale results=(f32[],) token=False] a\n"
         "  in (b,) }"
     )
+
+
+def test_effects_of_debugging_have_classes():
+    def f(x):
+        sw.debug.print("{}", x)
+        sw.debug.print("{}", x, ordered=True)
+        return x
+
+    effects = sw.make_jaxpr(f)(1.0).effects
+    assert {sw.debug.DebugEffect(), sw.debug.OrderedDebugEffect()} < effects
+    assert [type(e) for e in effects if isinstance(e, sw.debug.OrderedDebugEffect)] == [
+        sw.debug.OrderedDebugEffect
+    ]
+    assert sw.debug.DebugEffect() != sw.debug.OrderedDebugEffect()
+    assert repr(sw.debug.OrderedDebugEffect()) == "OrderedDebug"

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+from shardwise import plan
 from shardwise._src.types.pictures import mesh_html, sharding_html
 from shardwise._src.types.pictures.svg import SLOT, THINNEST
+from shardwise.explain import tree
 from shardwise.sharding import NamedSharding
 from tests.helpers.layouts import P, mesh, meshes, shardings
 
@@ -51,6 +53,8 @@ const figures = [...document.querySelectorAll('figure')].map(f => ({
   page: f.parentElement.dataset.page, name: f.parentElement.dataset.name,
   room: box(f.parentElement), box: box(f),
   svgs: [...f.querySelectorAll('svg')].map(svg),
+  cells: f.querySelectorAll('td, th').length,
+  letters: f.querySelector('td') ? getComputedStyle(f.querySelector('td')).fontSize : '',
 }));
 const out = {figures, title: document.title, scripts: document.scripts.length,
              wide: document.documentElement.scrollWidth};
@@ -65,7 +69,17 @@ def pictures():
     drawn = {f"sharding: {n}": sharding_html(s, shape) for n, (shape, s) in shardings().items()}
     drawn |= {f"mesh: {name}": mesh_html(m) for name, m in meshes().items()}
     x = sw.device_put(np.ones((64, 64), np.float32), NamedSharding(mesh(4, 2), P("data", "model")))
-    return {**drawn, "array": x._repr_html_()}
+    return {**drawn, "array": x._repr_html_(), **tables(x)}
+
+
+def tables(x):
+    """What has no drawing: a table of a tree, and plans."""
+    layers = [{"weights": x, "a name that is rather long": x[0], "<b>": 3} for _ in range(40)]
+    target = NamedSharding(mesh(4, 2), P("model"))
+    return {
+        "tree": tree(layers)._repr_html_(), "plan": plan(x, target)._repr_html_(),
+        "plan of a tree": plan([x] * 40, target)._repr_html_(),
+    }
 
 
 def page():
@@ -125,6 +139,14 @@ def test_nothing_ran_and_nothing_overflows(measured):
         assert inside(figure["box"], figure["room"]), figure["name"]
         for svg in figure["svgs"]:
             assert inside(svg["box"], figure["room"]), (figure["name"], figure["page"])
+
+
+def test_tables_have_all_their_rows(measured):
+    found = {(f["name"], f["page"]): f for f in measured["figures"] if f["cells"]}
+    for page in PAGES:
+        assert found["tree", page]["cells"] == 7 * (1 + 3 + 1)
+        assert found["plan of a tree", page]["cells"] == 5 * (1 + 1)
+        assert found["tree", page]["letters"] == "13px"
 
 
 def test_lines_take_the_colour_of_the_page(measured):

@@ -58,6 +58,7 @@ def test_the_record_says_what_was_exported():
     assert found.serialize() == again(found).serialize()
 
 
+@pytest.mark.turns(2)
 def test_calls_under_transforms():
     wanted = f(X, Y)
     for e in (exported(f, X, Y), again(exported(f, X, Y), 2)):
@@ -302,3 +303,12 @@ def test_kernels_that_are_only_here():
     least = divided_matrix_min_size_bytes(0)
     with least, pytest.raises(ValueError, match=r"calls kernels that other releases may not have"):
         exported(jnp.linalg.cholesky, x)
+
+
+def test_lowerings_of_jax_are_refused():
+    message = (
+        r"^shardwise\.export\.export: _override_lowering_rules must be None; got \[1\]\. Give a "
+        r"primitive of your own its lowering by `shardwise\.interpreters\.mlir\.register_lowering`"
+    )
+    with pytest.raises(NotImplementedError, match=message):
+        export.export(sw.jit(lambda x: x), _override_lowering_rules=[1])

@@ -178,3 +178,18 @@ def test_primitives_of_custom_rules():
     (eqn,) = sw.make_jaxpr(g)(X).eqns
     assert eqn.primitive is custom_derivatives.custom_jvp_call_p
     assert custom_derivatives.custom_vjp_call_p.name == "custom_vjp_call"
+
+
+def test_options_for_modules_over_devices():
+    from shardwise.interpreters import pxla, xla
+
+    devices = np.array(sw.devices()[:2])
+    options = pxla.create_compile_options(
+        None, True, [True], [False], None, devices,
+        {"xla_cpu_enable_fast_math": False, "fdo_profile": b"abc"},
+    )
+    build = options.executable_build_options
+    assert (options.num_partitions, options.parameter_is_tupled_arguments) == (2, True)
+    assert build.use_shardy_partitioner and build.fdo_profile == b"abc"
+    assert options.env_option_overrides == [("xla_cpu_enable_fast_math", False)]
+    assert isinstance(sw.devices()[0].client, xla.Backend)

@@ -174,3 +174,50 @@ def test_names_of_ops_may_be_taken():
     add = bare("add")
     add.def_impl(lambda x: x + 1)
     np.testing.assert_array_equal(add.bind(np.float32(1)), 2)
+
+
+def test_a_lowering_of_host_calls_constants_and_loops():
+    table, seen = np.arange(40.0, dtype=np.float32), []
+    prim = Primitive("hosted")
+    prim.def_abstract_eval(lambda x: x)
+
+    def body(x):
+        sw.debug.callback(lambda v: seen.append(float(v)), x[0], ordered=True)
+        shape = sw.ShapeDtypeStruct(x.shape, x.dtype)
+        return sw.pure_callback(np.sin, shape, x) + jnp.array(table)[: x.shape[0]]
+
+    mlir.register_lowering(prim, mlir.lower_fun(body, multiple_results=False))
+    inner = Primitive("around")
+    inner.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(inner, mlir.lower_fun(lambda x: prim.bind(x) * 2, False))
+    x = np.array([0.5, 1, 2], np.float32)
+
+    @sw.jit
+    def repeated(x):
+        return sw.lax.fori_loop(0, 3, lambda i, c: inner.bind(c), x)
+
+    want = x
+    for _ in range(3):
+        want = (np.sin(want) + table[:3]) * 2
+    np.testing.assert_allclose(repeated(x), want, rtol=1e-5)
+    sw.effects_barrier()
+    assert len(seen) == 3 and seen[0] == 0.5
+    with pytest.raises(NotImplementedError) as failure:
+        sw.export.export(repeated)(x)
+    assert str(failure.value) == (
+        "shardwise.export.export: repeated calls functions of the host (a callback, or "
+        "`shardwise.debug.print`), which exist in this process only. Export it without them."
+    )
+
+
+def test_a_lowering_of_its_own_for_a_platform():
+    prim = Primitive("somewhere")
+    prim.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(prim, mlir.lower_fun(lambda x: x + 1, False), platform="cpu")
+    mlir.register_lowering(prim, mlir.lower_fun(lambda x: x - 1, False))
+    x = jnp.arange(3.0)
+    if sw.default_backend() == "cpu":
+        np.testing.assert_array_equal(sw.jit(prim.bind)(x), x + 1)
+    both = sw.export.export(sw.jit(prim.bind), platforms=("cpu", "cuda"))(x)
+    text = both.mlir_module()
+    assert "stablehlo.add" in text and "stablehlo.subtract" in text

@@ -65,6 +65,7 @@ def test_programs_are_made_of_parts():
     (found,) = core.jaxpr_as_fun(again)(x)
     np.testing.assert_allclose(found, np.sin(x) * 2 + np.arange(3), rtol=1e-6)
     core.check_jaxpr(again)
+    assert closed.jaxpr.debug_info.func_name == "<lambda>" and closed.eqns[1].invars[1].val == 2
     cosines = [
         e.replace(primitive=primitives.cos_p) if e.primitive is primitives.sin_p else e
         for e in jaxpr.eqns
@@ -201,6 +202,14 @@ def test_parameters_by_the_names_of_jax():
     assert jit.params.get("absent", 5) == 5
     with pytest.raises(KeyError, match="absent"):
         jit.params["absent"]
+    rest = jit.params.copy()
+    assert rest.pop("name") == "sin" and rest.pop("absent", 5) == 5
+    assert rest.pop("jaxpr") is jit.params["jaxpr"] and set(rest) == set(jit.params) - {"program"}
+    loop_rest = loop.params.copy()
+    assert loop_rest.pop("cond_nconsts") == 0 and set(loop_rest) == {"body", "test", "num_body"}
+    with pytest.raises(KeyError, match="program"):
+        rest.pop("jaxpr")
+    assert not (jit.primitive.call_primitive or jit.primitive.map_primitive)
     cosine = sw.make_jaxpr(jnp.cos)(1.0)
     for params in ({**jit.params, "jaxpr": cosine}, {"jaxpr": cosine}):
         (found,) = jit.primitive.bind(0.0, **params)
@@ -222,3 +231,42 @@ def test_values_of_transforms_around_a_program_are_its_constants():
     np.testing.assert_allclose(sw.grad(f)(3.0), 2 + np.cos(3.0), rtol=1e-6)
     t = ShapedArray((2,), np.int32, weak_type=True)
     assert t.to_tangent_aval().dtype == sw.float0 and not t.strip_weak_type().weak_type
+
+
+class Named(sw.core.Tracer):
+    def __init__(self, trace, val):
+        super().__init__(trace, sw.typeof(val))
+        self.val = val
+
+
+class Names(sw.core.Trace):
+    """Notes which primitives there are, in JAX's way of writing interpreters."""
+
+    def __init__(self, outer):
+        super().__init__()
+        self.outer, self.found = outer, []
+
+    def process_primitive(self, primitive, tracers, params):
+        values = [t.val if isinstance(t, Named) else t for t in tracers]
+        self.found.append((str(primitive), "jaxpr" in params.keys() | params.aliases.keys()
+                           if hasattr(params, "aliases") else False))
+        out = primitive.bind_with_trace(self.outer, values, [sw.typeof(v) for v in values], params)
+        return sw.tree.map(lambda v: Named(self, v), out)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_interpreters_of_values(jitted):
+    seen = []
+
+    def f(x):
+        with core.take_current_trace() as outer:
+            trace = Names(outer)
+            with core.set_current_trace(trace):
+                y = sw.jit(jnp.sin)(Named(trace, x)) * 2
+                y = sw.lax.cond(True, jnp.cos, jnp.sin, jnp.exp(y))
+        seen.extend(trace.found)
+        return y.val
+
+    found = (sw.jit(f) if jitted else f)(jnp.ones(2))
+    np.testing.assert_allclose(found, np.cos(np.exp(np.sin([1, 1]) * 2)), rtol=1e-6)
+    assert seen[0] == ("jit", True) and ("mul", False) in seen and ("exp", False) in seen

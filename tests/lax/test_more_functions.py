@@ -84,6 +84,24 @@ def test_random_gamma_grad(a):
     np.testing.assert_allclose(lax.random_gamma_grad(F32(a), x), wanted, rtol=3e-5)
 
 
+@pytest.mark.parametrize("dtype", [F32, np.float64])
+def test_slopes_of_incomplete_gamma_in_large_parameters(dtype):
+    """Within 20 units in the last place of mpmath's, those of the exponential apart."""
+    pairs = [(a, a * r) for a in (21.0, 1e3) for r in (0.69, 0.72, 0.999, 1, 1.0005, 1.2, 1.4)]
+    pairs += [(1e5, 0.995e5), (1e5, 1.001e5), (1e-6, 0.3), (1e-3, 2.0)]
+    a, x = np.array(pairs, dtype).T
+    with sw.enable_x64(dtype != F32), mpmath.workdps(60):
+        density = np.asarray(sw.vmap(sw.grad(lax.igamma, 1))(a, x)).astype(float)
+        slopes, samples = np.asarray(lax.igamma_grad_a(a, x)), lax.random_gamma_grad(a, x)
+        wanted = [slope_of_quantile(*[mpmath.mpf(float(v)) for v in pair])
+                  for pair in zip(a, x, strict=True)]
+        eps = float(np.finfo(dtype).eps)
+        np.testing.assert_allclose(samples, wanted, 20 * eps)
+        kept = np.abs(slopes) > 1e-30
+        assert kept.sum() > 10
+        np.testing.assert_allclose(slopes[kept], (-np.array(wanted) * density)[kept], 300 * eps)
+
+
 def test_random_gamma_grad_at_its_edges():
     a = F32([0, -1, 1, 1, np.nan, 1, 1, np.inf])
     x = F32([1, 1, -1, 0, 1, 1000, np.inf, 1])

@@ -46,8 +46,9 @@ def test_like_jax(name, window):
     f = lambda x: lax.reduce_window(x, init, of(sw), *window)  # noqa: E731
     out, pull = sw.vjp(f, x)
     _, moved = sw.jvp(f, (x,), (np.cos(x),))
-    (back,) = pull(np.sin(out))
-    np.testing.assert_allclose(np.vdot(moved, np.sin(out)), np.vdot(back, np.cos(x)), rtol=1e-3)
+    ct = np.sin(np.where(np.isinf(out), 0, out))  # inf, where a window has padding only
+    (back,) = pull(ct)
+    np.testing.assert_allclose(np.vdot(moved, ct), np.vdot(back, np.cos(x)), rtol=1e-3)
     if window[3:] == (None, None) and name != "both":  # jax has no others
         g = lambda x: jax.lax.reduce_window(x, init, of(jax), *window)  # noqa: E731
         np.testing.assert_allclose(moved, jax.jvp(g, (x,), (np.cos(x),))[1], rtol=1e-3, atol=1e-3)

@@ -77,6 +77,24 @@ def test_all_small_floats(name: str):
         assert np.isnan(came.astype(np.float32))
 
 
+@pytest.mark.parametrize(("name", "bits"), [("float16", 11), ("bfloat16", 8)])
+def test_doubles_are_rounded_once(name: str, bits: int):
+    rng = np.random.default_rng(3)
+    whole = rng.integers(2 ** (bits - 1), 2**bits, 64) + 0.5  # between two numbers
+    x = np.ldexp(whole, -bits) * [[1], [-1], [1 + 1e-12], [1 - 1e-12], [-1 - 1e-9]]
+    ends = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e300, -1e-300, 7e4, 65519.999999]
+    x = np.append(x.ravel(), ends)
+    part, power = np.frexp(x)
+    wanted = np.ldexp(np.rint(np.ldexp(part, bits)), power - bits)
+    wanted = np.where(np.isfinite(x), wanted, x)
+    with np.errstate(over="ignore", under="ignore"):
+        wanted = wanted.astype(dtype_of(name))  # exact, where it is in range
+    with sw.enable_x64(True):
+        found = np.asarray(sw.jit(lambda x: x.astype(dtype_of(name)))(x))
+    np.testing.assert_array_equal(found.astype(float), wanted.astype(float))
+    np.testing.assert_array_equal(np.signbit(found)[~np.isnan(x)], np.signbit(x)[~np.isnan(x)])
+
+
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
 def test_narrow_integers(name: str):
     info = ml_dtypes.iinfo(dtype_of(name))

@@ -224,7 +224,7 @@ def try_advice(path, fun, names, values):
         eval(call, {"shardwise": shardwise, "P": P, **dict(zip(names, values, strict=False))})
 
 
-@pytest.mark.parametrize("path", [*OPERATORS, *sampled(FUNCTIONS, 1 / 12)])
+@pytest.mark.parametrize("path", [*OPERATORS, *sampled(FUNCTIONS, 1 / 18)])
 def test_the_advice_is_good(given, path):
     if path in OPERATORS:
         fun, names = OPERATORS[path], OWN_NAMES[path]

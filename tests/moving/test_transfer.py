@@ -13,6 +13,7 @@ import shardwise as sw
 from shardwise._src.arrays.array import Array
 from shardwise._src.moving import from_host as tiles
 from shardwise._src.moving import regions, transfer
+from shardwise._src.moving import ways as ways_of
 from shardwise._src.runtime import backend, host, memory
 from shardwise.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
@@ -67,7 +68,7 @@ def ways(x, target):
     found = ["host", "pieces"]
     if x.sharding.device_set == target.device_set:
         found.append("program")
-    elif transfer._same_tiles(x, target):
+    elif ways_of.same_tiles(x._sig, target):
         found.append("copy")
     assert transfer.strategy(x, target) in found
     return found

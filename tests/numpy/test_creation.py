@@ -139,6 +139,18 @@ def test_against_jax(text: str) -> None:
         same(found, wanted, text)
 
 
+class NAType:
+    """Pandas's word for a missing value."""
+
+    def __repr__(self):
+        return "<NA>"
+
+
+class Column:
+    def __array__(self, dtype=None, copy=None):
+        return np.array([True, NAType()], object)
+
+
 ERRORS = [
     (lambda: snp.zeros(2.0), TypeError, "zeros: a shape is made of known integers; got 2.0."),
     (lambda: snp.zeros((2, -1)), ValueError,
@@ -149,7 +161,10 @@ ERRORS = [
     (lambda: snp.array([None]), ValueError,
      "None is no value of an array. Use nan for a missing number."),
     (lambda: snp.array("a"), TypeError,
-     "array: an array holds numbers and booleans; got 'a' of type str."),
+     "array: an array holds numbers and booleans; got 'a' of type str. Encode text as integers "
+     "first."),
+    (lambda: snp.array(Column()), ValueError,
+     "<NA> is no value of an array. Use nan for a missing number."),
     (lambda: snp.array({1}), TypeError,
      "array: an array holds numbers and booleans; got {1} of type set."),
     (lambda: snp.array([snp.ones(2), snp.ones(3)]), ValueError,

@@ -96,6 +96,7 @@ def test_sharded(spec):
         assert not re.search("all-gather|all-to-all|collective-permute", text)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", [*ONE, *MANY])
 def test_derivatives(name):
     x = operand(name)[0]

@@ -36,6 +36,7 @@ LIKE = {
 }
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", LIKE)
 @pytest.mark.parametrize("where", WHERE)
 def test_place(where, name):

@@ -248,6 +248,17 @@ def test_messages(call, error, message):
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("x64", [False, True])
+def test_ranks_are_whole_numbers(x64: bool):
+    """Of the dtype of a whole number, as counts are elsewhere."""
+    with sw.enable_x64(x64):
+        ranks = [linalg.lstsq(TALL[0], V[[0, 1, 2, 3, 0]])[2], linalg.matrix_rank(TALL),
+                 linalg.matrix_rank(V), linalg.matrix_rank(TALL[..., :0]),
+                 linalg.lstsq(TALL[0, :, :0], V[[0, 1, 2, 3, 0]])[2]]
+    assert [r.dtype for r in ranks] == ["int64" if x64 else "int32"] * 5
+    assert not any(r.weak_type for r in ranks)
+
+
 @pytest.mark.parametrize("name", [n for n in dir(jax.numpy.linalg) if not n.startswith("_")])
 def test_signatures_are_those_of_jax(name: str):
     theirs, ours = [inspect.signature(getattr(m, name)) for m in (jax.numpy.linalg, linalg)]

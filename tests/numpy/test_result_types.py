@@ -265,6 +265,6 @@ def test_of_one_dtype(expression: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("expression", sampled(cases(TWO), 1 / 20))
+@pytest.mark.parametrize("expression", sampled(cases(TWO), 1 / 30))
 def test_of_two_dtypes(expression: str) -> None:
     compare(expression, sampled(PAIRS, 12, expression))

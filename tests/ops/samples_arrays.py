@@ -66,6 +66,10 @@ SHAPES = {
         Sample((CUBE,), {"dimensions": (0, 2)}, lambda x: x[::-1, :, ::-1]),
         Sample((INTS,), {"dimensions": ()}, lambda x: x, placed=False),
     ],
+    "shard_alike": [
+        Sample((X, other), {}, lambda x, y: [x, y], placed=False, why="one is placed as the other")
+        for other in (X + 1, INTS)
+    ],
     "optimization_barrier": [
         Sample((X, Y), {}, lambda *xs: list(xs)), Sample((INTS,), {}, lambda x: [x], placed=False),
     ],

@@ -37,6 +37,7 @@ def einsum(text):
     return lambda x, y: np.einsum(text, x, y)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("left", sampled(DTYPES, 1 / 2))
 @pytest.mark.parametrize("preferred", [None, "int32", "float32", "complex64"])
 def test_dtypes_are_those_of_jax(left, preferred):

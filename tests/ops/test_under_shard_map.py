@@ -321,6 +321,7 @@ def smooth(case):
     return sample.order > 0 and OPS[name].jvp is not None and inexact and name not in PLACED
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize(("name", "number"), sampled(filter(smooth, CASES), 1 / 32))
 def test_derivatives(name, number, checked):

@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shardwise import checkpoints
+from shardwise.tree_util import keystr
+from shardwise.tree_util import tree_flatten_with_path as flatten_with_path
 from tests.helpers.launching import Launch
 from tests.helpers.sampling import sampled
 
@@ -49,6 +52,9 @@ def demo(path, *options, disturb="pass", words=()):
 
 
 def state(path):
+    if path.suffix != ".npz":
+        leaves = flatten_with_path(checkpoints.restore(path))[0]
+        return {keystr(key, simple=True, separator="/"): leaf for key, leaf in leaves}
     with np.load(path) as file:
         return {name: file[name] for name in file.files if name != "facts"}
 
@@ -98,6 +104,30 @@ def killed(alone, path):
     assert losses(done.out) == alone[0]
 
 
+def terminated(alone, path):
+    """SIGTERM saves a checkpoint, of each process its part; one process goes on with it."""
+    pytest.importorskip("tensorstore")
+    path = path.with_suffix("")
+    with demo(path, "-n", "2", "--grace", "30", disturb="time.sleep(1)") as running:
+        running.said("at step 6")
+        running.signal(signal.SIGTERM)
+        done = running.done(60)
+    assert (done.status, done.left) == (143, [])
+    assert any("stopped after step 7 of 10" in line for line in done.out)
+    assert checkpoints.describe(path).processes == 2
+    with demo(path, "-n", "1") as running:
+        done = running.done(60)
+    assert any("continuing at step 7 of 10" in line for line in done.out)
+    assert losses(done.out) == alone[0]
+    return path
+
+
+def killed_with_a_checkpoint(alone, path):
+    pytest.importorskip("tensorstore")
+    killed(alone, path.with_suffix(""))
+    return path.with_suffix("")
+
+
 def interrupted(alone, path):
     """Ctrl-C in the middle of a step saves; one process goes on with what two have saved."""
     with demo(path, "-n", "2", "--grace", "30", disturb="time.sleep(1)") as running:
@@ -112,10 +142,11 @@ def interrupted(alone, path):
     assert losses(done.out) == alone[0]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
-    "case", sampled([killed, unharmed, interrupted], 1), ids=lambda case: case.__name__
+    "case", sampled([killed, unharmed, interrupted, terminated, killed_with_a_checkpoint], 1),
+    ids=lambda case: case.__name__,
 )
 def test_the_numbers_are_those_of_one_process(alone, tmp_path, case):
     path = tmp_path / "run.npz"
-    case(alone, path)
-    same(alone[1], path)
+    same(alone[1], case(alone, path) or path)

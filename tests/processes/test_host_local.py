@@ -123,6 +123,7 @@ outside of jit: compile what comes before and after it.
 """
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("count", "devices"), sampled([(2, 2), (4, 1), (1, 4), (3, 2)], 1))
 def test_casts(count, devices):
     results = run_processes(CASTS, count, devices=devices)

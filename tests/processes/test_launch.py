@@ -10,6 +10,8 @@ import time
 
 import psutil
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardwise._src.cli import launch as command
 from shardwise._src.distributed.output import Transport, prefix
@@ -73,6 +75,23 @@ def test_lines_of_gloo():
     told = [b"1\n", b"\n", tail, b"I am [Gloo] Rank 1\n", b"x" * 9]
     assert transport.without(told, last=False) == told
     assert transport.without([b"no end " + line], last=True) == [b"no end "]
+
+
+def gloo_lines(rank, ranks):
+    """The pieces that one of its threads prints."""
+    words = (b"[Gloo] Rank ", b"%d" % rank, b" is connected to ", b"%d" % (ranks - 1),
+             b" peer ranks. ", b"Expected number of connected peer ranks is : ",
+             b"%d" % (ranks - 1), b"\n")
+    return list(words)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(2, 4).flatmap(lambda n: st.permutations(list(range(n)) * 8)))
+def test_lines_of_gloo_in_any_order_of_their_pieces(turns):
+    ranks = max(turns) + 1
+    left = [gloo_lines(rank, ranks) for rank in range(ranks)]
+    text = b"".join(left[rank].pop(0) for rank in turns)
+    assert Transport().without(text.splitlines(keepends=True), last=True) == []
 
 
 def test_colours():

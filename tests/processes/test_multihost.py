@@ -106,6 +106,7 @@ GATHER = """
 """
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("count", "devices"), sampled([(2, 2), (4, 1), (2, 1), (3, 2)], 1))
 def test_values_go_round(count, devices):
     results = run_processes(GATHER, count, devices=devices, timeout=100)

@@ -27,7 +27,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", sampled(WAYS, 2))
+@pytest.mark.parametrize("way", sampled(WAYS, 1))
 def test_values_that_differ(way):
     expression, name, number = WAYS[way]
     results = run_processes(
@@ -64,7 +64,7 @@ def test_values_that_are_the_same():
         BEGIN + """
 some = sw.devices()[:3]
 small = NamedSharding(Mesh(some, ("x",)), P())
-for n in range(40):
+for n in range(16):
     f(x, np.float32("nan")), f(x, n)
     if rank < 3:
         sw.device_put(np.arange(n), small) + 1

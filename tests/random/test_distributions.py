@@ -26,7 +26,7 @@ from shardwise._src.types.sharding import NamedSharding
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 F32 = np.float32
 N = (300,)

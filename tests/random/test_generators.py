@@ -17,7 +17,7 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(5)
 
 SHARED = ["rbg", "unsafe_rbg"]  # with every jax that tests are run with
 COUNTERS = ["threefry4x32", "philox2x32", "philox4x32"]

@@ -197,7 +197,8 @@ def test_no_elementwise_op_takes_keys():
     ops = every_op()
     moves = {n for n, op in ops.items() if op.pointwise and op.elements in takes}
     assert moves == {
-        "select_n", "eq", "ne", "copy", "stop_gradient", "pcast", "axes", "todense"
+        "select_n", "eq", "ne", "copy", "stop_gradient", "pcast", "axes", "todense",
+        "xla_metadata_value",
     }
     keys = array_type((3,), KEYS.dtype)
     for op in ops.values():

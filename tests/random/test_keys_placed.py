@@ -41,6 +41,7 @@ def check(x, bits) -> None:
         np.testing.assert_array_equal(sw.random.key_data(shard.data), bits[shard.index])
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("count", [8, 5])
 @pytest.mark.parametrize("target", PLACES)
 @pytest.mark.parametrize("source", PLACES)

@@ -86,6 +86,7 @@ def test_each_index_has_the_numbers_of_its_own_key(name):
     assert len(np.unique(want, axis=0)) == 4
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(
     "resources", [{}, {"i": ("y", "x")}, {"i": SerialLoop(4)}, {"i": ("y", SerialLoop(2))}], ids=str
 )

@@ -628,6 +628,7 @@ def without_refs(x):
     return jnp.sum(r.at[0].set(r[0] ** 2)) * total
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     "transform",
     [

@@ -220,6 +220,7 @@ def test_a_function_is_staged_once():
 # --------------------------------------------------------------------- what is kept
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("policy", sampled(POLICIES, 1 / 2), ids=lambda p: p[0] if p else "None")
 @pytest.mark.parametrize("name", ["layers", "scanned", "called"])
 def test_as_many_residuals_as_jax_keeps(name, policy):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.sampling import sampled
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCKED = """
 import sys
@@ -103,7 +105,7 @@ def exchange():
 """
 
 
-@pytest.mark.parametrize("order", ["jax first", "jax second", "jax after use"])
+@pytest.mark.parametrize("order", sampled(["jax first", "jax second", "jax after use"], 1))
 def test_both_in_one_process(order):
     parts = {
         "jax first": "import jax\n" + EVERYTHING + BOTH,

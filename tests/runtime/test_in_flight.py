@@ -10,6 +10,8 @@ import textwrap
 
 import pytest
 
+from tests.helpers.sampling import sampled
+
 PREAMBLE = """
 import numpy as np
 import shardwise as sw
@@ -42,7 +44,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", sampled(PROGRAMS, 1))
 def test_launches_that_nobody_waits_for(name):
     flags = "--xla_force_host_platform_device_count=8"
     source = PREAMBLE + textwrap.dedent(PROGRAMS[name])

@@ -158,3 +158,13 @@ def test_memory_of_devices(tmp_path: Path):
         content = gzip.decompress(content)
     assert b"buffer" in content
     assert held.shape == (8, 1024)
+
+
+def test_costs_of_instructions(tmp_path):
+    """Of GPUs only: a profile of CPU devices has none."""
+    from shardwise.experimental.profiler import get_profiled_instructions_proto
+
+    with sw.profiler.trace(tmp_path):
+        sw.jit(lambda x: x + 1)(1.0).block_until_ready()
+    (run,) = (tmp_path / "plugins" / "profile").iterdir()
+    assert get_profiled_instructions_proto(str(run)) == b""

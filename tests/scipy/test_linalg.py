@@ -70,6 +70,7 @@ def test_vectors_of_pairs_of_matrices():
             np.testing.assert_allclose(left, right * w, atol=1e-9)
 
 
+@pytest.mark.turns(2)
 def test_batches():
     batch = np.stack([A, A.T, A @ A]).astype(np.float32)
     for fun in (linalg.expm, linalg.inv, lambda x: linalg.lu(x)[1], lambda x: linalg.qr(x)[1],
@@ -80,6 +81,7 @@ def test_batches():
         np.testing.assert_allclose(sw.vmap(fun)(batch), found, 1e-3, 1e-3)
 
 
+@pytest.mark.turns(2)
 def test_gradients():
     with sw.enable_x64(True):
         for fun in (linalg.expm, lambda x: linalg.expm(x * 8), lambda x: linalg.lu(x)[2],

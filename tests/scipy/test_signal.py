@@ -89,6 +89,19 @@ def test_power(p):
         close(signal.csd(X, None, axis=-1, **p), scipy.signal.welch(X, **p))
 
 
+def test_power_of_nothing():
+    """In SciPy's shapes, and the dtypes that others have."""
+    for x64, dtype in ((False, "float32"), (True, "float64"), (True, "float32")):
+        none = np.zeros((3, 0), dtype)
+        with sw.enable_x64(x64):
+            for found, last in ((signal.csd(none, none), np.result_type(dtype, np.complex64)),
+                                (signal.csd(none, None), dtype), (signal.welch(none), dtype)):
+                assert [x.shape for x in found] == [(3, 0), (3, 0)]
+                assert [x.dtype for x in found] == [np.dtype(dtype), last]
+            found = signal.stft(none)
+            assert [x.dtype for x in found] == [dtype, dtype, np.result_type(dtype, np.complex64)]
+
+
 def test_power_of_complex_values_and_along_other_axes():
     z = X[0, :50] + 1j * X[1, :50]
     with sw.enable_x64(True):

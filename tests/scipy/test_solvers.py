@@ -14,7 +14,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise.scipy.optimize import OptimizeResults, minimize
 from shardwise.scipy.sparse import linalg
-from shardwise.sharding import NamedSharding
+from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.composed import close, everywhere, signature
 from tests.helpers.placed import MESH
@@ -68,6 +68,24 @@ def test_trees_that_are_split(way):
         close(operator(x), sw.tree.map(np.asarray, b), 1e-8)
 
 
+@pytest.mark.parametrize("way", sampled(range(len(WAYS)), 1))
+def test_two_explicit_axes(way):
+    """Derivatives, too; the solution lies as the right-hand side."""
+    fun, _, p = WAYS[way]
+    mesh = Mesh(MESH.devices, ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    place = NamedSharding(mesh, P("x", "y"))
+    d = np.linspace(1, 3, 32, dtype=np.float32).reshape(8, 4)
+    with sw.set_mesh(mesh):
+        scale, b = sw.device_put((d, d * d - 2), place)
+        p = {**p, "restart": 10} if "restart" in p else p
+        solve = sw.jit(lambda b: fun(lambda v: scale * v, b, tol=1e-6, **p)[0])
+        x = solve(b)
+        assert x.sharding.is_equivalent_to(place, 2)
+        np.testing.assert_allclose(x, (d * d - 2) / d, 1e-4, 1e-4)
+        slope = sw.grad(lambda b: (solve(b) ** 2).sum())(b)
+        np.testing.assert_allclose(slope, 2 * (d * d - 2) / d**2, 1e-4, 1e-4)
+
+
 @pytest.mark.parametrize("way", sampled(range(3), 1))
 def test_ends(way):
     fun, a, p = WAYS[way]
@@ -109,6 +127,10 @@ def test_minimum_of_a_quadratic_form_and_its_arguments():
         np.testing.assert_allclose(found.x, np.linalg.solve(POSITIVE, B), 0.02, 0.02)
     stopped = minimize(rosenbrock, x0[:3] * 3, method="BFGS", options={"maxiter": 2})
     assert (stopped.status, stopped.nit, stopped.success) == (1, 2, False)
+    theirs = jax.scipy.optimize.minimize(rosenbrock, jax.numpy.asarray(x0[:3]), method="BFGS")
+    for name in ("status", "nfev", "njev", "nit"):
+        ours = getattr(stopped, name)
+        assert (ours.dtype, ours.weak_type) == (np.int32, getattr(theirs, name).weak_type)
     assert OptimizeResults._fields == jax.scipy.optimize.OptimizeResults._fields
 
 

@@ -201,6 +201,7 @@ SAMPLES = [
 ]
 
 
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("x", SAMPLES)
 def test_samples(x: np.ndarray):
     for axis in (None, 0, -1):

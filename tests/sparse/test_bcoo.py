@@ -16,7 +16,7 @@ from shardwise.experimental import sparse
 from shardwise.experimental.sparse import BCOO
 from tests.helpers.sampling import sampled
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(5)
 
 RNG = np.random.default_rng(3)
 

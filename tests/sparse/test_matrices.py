@@ -13,6 +13,7 @@ from tests.helpers.sampling import sampled
 from tests.sparse.test_bcoo import B, X, Y, equal, some
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("layout", sampled([(0, 0), (1, 0), (0, 1)], 1))
 def test_rows(layout):
     n_batch, n_dense = layout
@@ -35,6 +36,7 @@ def test_rows(layout):
     equal(wide, np.broadcast_to(x, (2, *x.shape)))
 
 
+@pytest.mark.turns(2)
 def test_products_and_derivatives_of_rows():
     m, v = BCSR.fromdense(X), np.float32([1, 2, 3, 4])
     equal(m @ v, X @ v)

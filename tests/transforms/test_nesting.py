@@ -285,11 +285,13 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("base", "names", "kind", "staged"), EXAMPLES)
 def test_nestings(base, names, kind, staged):
     check(base, names, kind, staged)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("group", sampled(range(4), 1))
 def test_nestings_at_random(group):
     searched(

@@ -54,10 +54,10 @@ jnp.zeros("3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 x.sum(axes=0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 # Names that are not there, in modules whose names are looked up on first use.
-jnp.sine(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-nn.sotfmax(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-sw.devise_put(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-x.reshap(3)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+jnp.sine(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+nn.sotfmax(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+sw.devise_put(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+x.reshap(3)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 # Trees are as they were.
 params: dict[str, Array] = {"w": x}

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
+from shardwise._src.types.mesh import AbstractMesh, Mesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import UNCONSTRAINED, P
 from shardwise._src.types.sharding import (
     GSPMDSharding,

@@ -108,11 +108,13 @@ ANYTHING = (programs, sizes, sizes, st.sampled_from(MESHES), st.sampled_from(SPE
 GROUPS = pytest.mark.parametrize("group", sampled(range(6), 2))
 
 
+@pytest.mark.turns(3)
 @GROUPS
 def test_auto(group):
     searched(group, 8, check_auto, *ANYTHING)
 
 
+@pytest.mark.turns(3)
 @GROUPS
 def test_explicit(group):
     searched(group, 8, check_explicit, *ANYTHING)

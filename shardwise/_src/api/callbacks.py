@@ -99,16 +99,11 @@ def _call(
     device: Any,
 ) -> Any:
     _check_callable(kind, fun)
-    results, out_tree = _results(kind, fun, wanted)
-    leaves, in_tree = _leaves(args, kwargs)
-    for x in leaves:
-        if not can_be_operand(x):
-            raise TypeError(
-                f"{kind} of {name_of(fun)}: arguments are arrays and scalars, in pytrees; got "
-                f"{x!r} of type {type(x).__name__}. Bind others with functools.partial."
-            )
+    title = f"{kind} of {name_of(fun)}"
+    results, out_tree = result_types(title, wanted)
+    values, in_tree = operands(title, args, kwargs)
     record = Callback(fun, kind, in_tree, {}, out_tree, method, False, device)
-    return out_tree.unflatten(bind(op, [_plain(x) for x in leaves], record, results))
+    return out_tree.unflatten(bind(op, values, record, results))
 
 
 def debug_call(
@@ -284,6 +279,18 @@ def _leaves(args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
     return [value_of(x) if is_ref(x) else x for x in leaves], tree
 
 
+def operands(title: str, args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
+    """The leaves of the arguments as ops take them, keys as their integers, and their tree."""
+    leaves, tree = _leaves(args, kwargs)
+    for x in leaves:
+        if not can_be_operand(x):
+            raise TypeError(
+                f"{title}: arguments are arrays and scalars, in pytrees; got {x!r} of type "
+                f"{type(x).__name__}. Bind others with functools.partial."
+            )
+    return [_plain(x) for x in leaves], tree
+
+
 def can_be_operand(x: Any) -> bool:
     """Whether ops take `x`, as it is or converted."""
     return isinstance(x, HOST) or is_array(x) or known(x) is not x
@@ -294,26 +301,26 @@ def _plain(x: Any) -> Any:
     return random_unwrap(x) if isinstance(type_of(x).dtype, ExtendedDType) else x
 
 
-def _results(kind: str, fun: Any, wanted: Any) -> tuple[list[ArrayType], Any]:
-    """The types that a callback's results are to have, and their tree."""
+def result_types(title: str, wanted: Any) -> tuple[list[ArrayType], Any]:
+    """The types that the results of a function of the host are to have, and their tree."""
     leaves, tree = flatten(wanted)
     types = []
     for x in leaves:
         if not (hasattr(x, "shape") and hasattr(x, "dtype")):
             raise TypeError(
-                f"{kind} of {name_of(fun)}: result_shape_dtypes is a tree of what has a shape and "
+                f"{title}: result_shape_dtypes is a tree of what has a shape and "
                 f"a dtype; got {x!r} of type {type(x).__name__}. Use `ShapeDtypeStruct`."
             )
         if isinstance(x.dtype, ExtendedDType):
             raise TypeError(
-                f"{kind} of {name_of(fun)}: a function of the host cannot return {x.dtype}. "
+                f"{title}: a function of the host cannot return {x.dtype}. "
                 "Return the integers of keys, and make keys of them with "
                 "`shardwise.random.wrap_key_data`."
             )
         dtype = canonicalize(x.dtype)
         if dtype != x.dtype:
             raise ValueError(
-                f"{kind} of {name_of(fun)}: result_shape_dtypes asks for {x.dtype}, but 64-bit "
+                f"{title}: result_shape_dtypes asks for {x.dtype}, but 64-bit "
                 f"types are off. Ask for {dtype}, or set the flag enable_x64."
             )
         types.append(array_type(tuple(x.shape), dtype))

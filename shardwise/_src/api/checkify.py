@@ -37,6 +37,7 @@ from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.words import shown
 from shardwise._src.ops.logical import eq
+from shardwise._src.ops.random.bits import is_key, random_unwrap
 from shardwise._src.refs.passing import with_refs_outside
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten, register_node
@@ -201,6 +202,7 @@ def _check(pred: Any, msg: str, args: tuple, kwargs: dict, optional: bool) -> No
                 f"type {type(x).__name__}. Put it into the message itself."
             )
     check_format("checkify.check", msg, args, kwargs)
+    values = [random_unwrap(x) if is_key(type_of(x)) else x for x in values]
     check_op(pred, *values, message=Message(USER, msg, tree, optional), levels=0)
 
 

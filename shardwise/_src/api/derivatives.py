@@ -29,12 +29,15 @@ from shardwise._src.ops.sharding import settle
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.transforms.transpose import transpose_program
+from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType, in_row
 from shardwise._src.types.dtypes import is_inexact
 
 
 @hides_frames
-def linear_transpose(fun: Callable, *primals: Any, reduce_axes: Sequence[Any] = ()) -> Callable:
+def linear_transpose(
+    fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()
+) -> Callable[..., Any]:
     """The transpose of a linear function.
 
     Args:
@@ -126,7 +129,9 @@ def _checked(name: str, tree: Any, i: int, ct: Any, t: ArrayType) -> Any:
 
 
 @hides_frames
-def closure_convert(fun: Callable, *example_args: Any) -> tuple[Callable, list[Any]]:
+def closure_convert(
+    fun: Callable[..., Any], *example_args: Any
+) -> tuple[Callable[..., Any], list[Any]]:
     """`fun` with values that it uses from outside, and that may be differentiated, as arguments.
 
     For the rules of functions that take functions: these cannot differentiate by what a function
@@ -180,8 +185,9 @@ def _as_staged(x: Any, t: ArrayType) -> Any:
 
 
 def fwd_and_bwd(
-    fun: Callable, argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True
-) -> tuple[Callable, Callable]:
+    fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,
+    jitted: bool = True,
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The forward and the backward pass of `fun`, as two functions that are compiled once.
 
         forward, back = fwd_and_bwd(loss, argnums=0)
@@ -220,7 +226,7 @@ def fwd_and_bwd(
 # -- gradients --
 
 
-def custom_gradient(fun: Callable) -> Callable:
+def custom_gradient(fun: Callable[P, tuple[T, Callable[..., Any]]]) -> Callable[P, T]:
     """A function that returns its own rule for cotangents with its value.
 
         @custom_gradient
@@ -240,10 +246,10 @@ def custom_gradient(fun: Callable) -> Callable:
     @custom_vjp
     @functools.wraps(fun)
     @hides_frames
-    def valued(*args: Any, **kwargs: Any) -> Any:
+    def valued(*args: P.args, **kwargs: P.kwargs) -> T:
         return _pair(fun, fun(*args, **kwargs))[0]
 
-    def fwd(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def fwd(*args: P.args, **kwargs: P.kwargs) -> tuple[T, Any]:
         value, rule = _pair(fun, fun(*args, **kwargs))
         leaves, tree = flatten(value)
         types = [type_of(x).strong() for x in leaves]
@@ -277,11 +283,12 @@ def _pair(fun: Callable, result: Any) -> tuple[Any, Callable]:
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of a value: zeros of its dtype, `float0` for integers.
+    """The zero tangents of the values in a tree: zeros of their dtypes, `float0` for integers.
 
-    symbolic_zeros: a `SymbolicZero` instead.
+    symbolic_zeros: `SymbolicZero`s instead.
     """
-    return filled(None, type_of(val), symbolic_zeros)
+    leaves, structure = flatten(val)
+    return structure.unflatten([filled(None, type_of(x), symbolic_zeros) for x in leaves])
 
 
 def custom_vjp_primal_tree_values(tree: Any) -> Any:

@@ -33,7 +33,8 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
 from shardwise._src.types.array_type import explicit_spec
 from shardwise._src.types.entering import entered_as
-from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
+from shardwise._src.types.mesh import AbstractMesh, Mesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 
@@ -187,9 +188,9 @@ def _check_rank(x: Any, goal: NamedSharding, name: str) -> None:
 
 
 def auto_axes(
-    f: Callable | None = None, /, *, axes: str | Sequence[str] | None = None,
+    f: Callable[..., Any] | None = None, /, *, axes: str | Sequence[str] | None = None,
     out_sharding: OutSharding = None,
-) -> Callable:
+) -> Callable[..., Any]:
     """A function inside which mesh axes are Auto: the compiler chooses, types do not say.
 
     Args:
@@ -224,9 +225,9 @@ def auto_axes(
 
 
 def explicit_axes(
-    f: Callable | None = None, /, *, axes: str | Sequence[str] | None = None,
+    f: Callable[..., Any] | None = None, /, *, axes: str | Sequence[str] | None = None,
     in_sharding: Any = None,
-) -> Callable:
+) -> Callable[..., Any]:
     """A function inside which mesh axes are Explicit: types say how values are split.
 
     Args:
@@ -321,4 +322,4 @@ def _place(x: Any) -> NamedSharding | None:
     found = getattr(x, "sharding", None)
     if isinstance(found, NamedSharding) and isinstance(found.mesh, Mesh):
         return found
-    return type_of(x).sharding
+    return type_of(x).explicit_sharding

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import WRAPPER_ASSIGNMENTS
@@ -25,10 +27,11 @@ from shardwise._src.base.caches import exact
 from shardwise._src.base.config import disable_jit as _disabled
 from shardwise._src.base.config import explain_cache_misses
 from shardwise._src.base.context import CURRENT
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.base.warn import warn
 from shardwise._src.control.call import call as bind_call
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.program import Program
+from shardwise._src.core.program import Program, replayed
 from shardwise._src.lowering.storage import bare
 from shardwise._src.messages.tracebacks import hide_frames, hides_frames
 from shardwise._src.messages.trees import leaf_paths
@@ -105,6 +108,27 @@ class Jitted(Generic[P, R]):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        try:
+            return inspect.signature(self._fun)
+        except ValueError as error:  # of some builtin functions
+            raise AttributeError(str(error)) from None
+
+    def __reduce__(self) -> Any:
+        """By name where a module has it, as functions are pickled; else by what it was made of.
+
+        cloudpickle writes the functions of a `__main__` down, for processes with another one.
+        """
+        name = getattr(self, "__qualname__", "")
+        held = sys.modules.get(getattr(self, "__module__", None) or "")
+        for part in name.split("."):
+            held = getattr(held, part, None)
+        if held is self and self.__module__ != "__main__":
+            return name
+        options = None if self._options is NO_OPTIONS else self._options._asdict()
+        return reduced("jit", self._fun, options)
+
     def __repr__(self) -> str:
         return f"<jitted function {self._function.name}>"
 
@@ -144,7 +168,7 @@ class Jitted(Generic[P, R]):
     def _call(self, ctx: Any, args: tuple, kwargs: dict, flat: Any) -> Any:
         """flat: leaves and tree of the arguments, where they are known."""
         eager, static, named = ctx.interpreter is EAGER, None, tuple(kwargs)
-        if _disabled.value or (self._options.inline and not eager):
+        if _disabled.value:
             return self._fun(*args, **kwargs)
         if self._options.has_static:
             static, args, kwargs = self._function.split(args, kwargs)
@@ -195,7 +219,10 @@ class Jitted(Generic[P, R]):
         if explain_cache_misses.value:
             function.explain_trace(trace_key(call, types), call)
         staged = function.staged(call, types, refs=True)
-        outs = staged.results(bind_call(*staged.inputs(leaves), program=staged.program))
+        inputs, program = staged.inputs(leaves), staged.program
+        inline = options.inline
+        outs = replayed(program, inputs) if inline else bind_call(*inputs, program=program)
+        outs = staged.results(outs)
         wanted = None
         if options.device is None:
             wanted = options.shardings_out(function.what, staged.out_tree)
@@ -326,6 +353,11 @@ def _explicit_type(x: Any) -> ArrayType:
 
 closed_by_fork(Jitted, "__call__")
 
+read_by(
+    "jit",
+    lambda fun, options: Jitted(fun, NO_OPTIONS if options is None else Options(**options)),
+)
+
 
 def _result_names(tree: Any) -> list[str]:
     return ["result" + p for p in leaf_paths(places(tree))]
@@ -375,7 +407,7 @@ def jit(
         By default they stay where they are, are not donated, and decide nothing.
       device, backend: where to run: a device, or a platform's name for its first one. Arguments
         are brought there. Prefer `in_shardings`.
-      inline: call the function's body directly when traced.
+      inline: put the function's equations in the place of a call when traced.
       compiler_options: XLA options by name.
 
     Returns:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from shardwise._src.base.config import FLAGS, USER_CONTEXTS
+from shardwise._src.base.flags import FLAGS, USER_CONTEXTS
 from shardwise._src.messages.arguments import argument_name, name_of, names_of
 from shardwise._src.messages.trees import tree_text
 

@@ -12,6 +12,7 @@ from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.api.values import as_value
 from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.base.progress import progress
 from shardwise._src.core.infer import known
 from shardwise._src.messages.tracebacks import hides_frames, pass_on
 from shardwise._src.messages.trees import leaf_paths
@@ -37,8 +38,11 @@ from shardwise._src.types import grids
 from shardwise._src.types.annotations import ArrayLike, T
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
-from shardwise._src.types.mesh import AxisType, Mesh
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.sharding import SingleDeviceSharding
+
+MANY = 4  # arrays of a tree, from which on its progress is told
 
 
 @hides_frames
@@ -61,21 +65,25 @@ def local_devices(
 
 @hides_frames
 def device_count(backend: str | None = None) -> int:
+    """How many devices there are, in all processes: of a platform, or of the default one."""
     return len(runtime.devices(backend))
 
 
 @hides_frames
 def local_device_count(backend: str | None = None) -> int:
+    """How many devices this process has."""
     return len(runtime.local_devices(backend))
 
 
 @hides_frames
 def process_index(backend: str | None = None) -> int:
+    """The number of this process, from 0."""
     return runtime.process_index(backend)
 
 
 @hides_frames
 def process_count(backend: str | None = None) -> int:
+    """How many processes there are."""
     return 1 + process_indices(backend)[-1]
 
 
@@ -160,7 +168,10 @@ def device_put(
                     committed = target is not None
                     there = placed_over(target, None) if committed else _default()
                     what = "device_put"
-                    placed = [transfer.put_host(v, there, committed, what=what) for v in leaves]
+                    if len(leaves) < MANY:
+                        placed = [transfer.put_host(v, there, committed, what=what) for v in leaves]
+                    else:
+                        placed = _put_many(leaves, there, committed, what)
                     return placed[0] if leaves and leaves[0] is x else tree.unflatten(placed)
                 except (ValueError, TypeError):
                     pass  # raised again below, with the name of the leaf
@@ -172,14 +183,26 @@ def device_put(
         # An array that occurs twice is donated once.
         last = {id(v): i for i, v in enumerate(leaves)}
         out = []
-        for i, (v, plan) in enumerate(zip(leaves, plans, strict=True)):
-            if plan.donate and last[id(v)] != i:
-                plan = dataclasses.replace(plan, donate=False)
-            out.append(_put(v, plan, lambda i=i: f"x{leaf_paths(x)[i]}"))
+        with progress("device_put", len(leaves), "arrays") as bar:
+            for i, (v, plan) in enumerate(zip(leaves, plans, strict=True)):
+                if plan.donate and last[id(v)] != i:
+                    plan = dataclasses.replace(plan, donate=False)
+                out.append(_put(v, plan, lambda i=i: f"x{leaf_paths(x)[i]}"))
+                bar.add(1)
         return tree.unflatten(out)
     except Exception as error:
         pass_on(error)
         raise
+
+
+def _put_many(leaves: Sequence[Any], there: Any, committed: bool, what: str) -> list[Array]:
+    """NumPy arrays, of which there may be many gigabytes."""
+    out = []
+    with progress("device_put", len(leaves), "arrays") as bar:
+        for v in leaves:
+            out.append(transfer.put_host(v, there, committed, what=what))
+            bar.add(1)
+    return out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

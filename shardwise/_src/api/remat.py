@@ -33,7 +33,7 @@ WHO = "checkpoint"
 
 def checkpoint(
     fun: Callable[P, T], *, prevent_cse: bool | Sequence[bool] = True,
-    policy: Callable | None = None, static_argnums: int | Sequence[int] = (),
+    policy: Callable[..., Any] | None = None, static_argnums: int | Sequence[int] = (),
     static_argnames: str | Iterable[str] = (), concrete: bool = False,
 ) -> Callable[P, T]:
     """`fun`, whose intermediate values reverse mode computes again instead of keeping them.

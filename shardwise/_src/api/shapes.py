@@ -13,10 +13,11 @@ from shardwise._src.core.program import Program
 from shardwise._src.lowering.storage import bare, order_of
 from shardwise._src.moving.targets import as_placement
 from shardwise._src.refs.refs import is_ref
-from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.array_type import ArrayType, array_type, says_nothing
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.symbolic import Symbolic
 
 
 class ShapeDtypeStruct:
@@ -31,9 +32,11 @@ class ShapeDtypeStruct:
     def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None,
                  weak_type: bool = False):
         self.aval: ArrayType = array_type(
-            tuple(int(n) for n in shape), canonicalize(dtype), weak_type
+            tuple(n if isinstance(n, Symbolic) else int(n) for n in shape), canonicalize(dtype),
+            weak_type,
         )
-        format = as_placement(sharding, "ShapeDtypeStruct: sharding")
+        given = None if says_nothing(sharding) else sharding
+        format = as_placement(given, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
         self.layout: Any = order_of(format, self.aval)  # None: the default one
 
@@ -96,7 +99,7 @@ class ShapeDtypeStruct:
 def shapes_of(program: Program, out_tree: Any) -> Any:
     """The types of a program's results, in their tree; with shardings where these are explicit."""
     leaves = [
-        ShapeDtypeStruct(t.shape, t.dtype, sharding=t.sharding, weak_type=t.weak_type)
+        ShapeDtypeStruct(t.shape, t.dtype, sharding=t.explicit_sharding, weak_type=t.weak_type)
         for t in program.out_types
     ]
     return unflattened(out_tree, leaves, lambda x: ShapeDtypeStruct(x.shape, x.dtype))

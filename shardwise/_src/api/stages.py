@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from shardwise._src.api.compilations import compilations
 from shardwise._src.api.options import compiler_overrides
 from shardwise._src.api.shapes import shape_of, shapes_of
 from shardwise._src.api.trivial import apart
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
+from shardwise._src.base.context import current
 from shardwise._src.base.monitoring import LOWER, took
 from shardwise._src.core.program import Program, eval_jaxpr
 from shardwise._src.core.toolbox import derived
@@ -179,8 +181,12 @@ class Traced:
         """The program in StableHLO, for the devices of its arguments.
 
         Raises:
-          ValueError: if `lowering_platforms` names others.
+          ValueError: if `lowering_platforms` names others; without it, where `use_abstract_mesh`
+            is for an `AbstractDevice` of another platform.
         """
+        if lowering_platforms is None:
+            meant = getattr(current().mesh, "abstract_device", None)
+            lowering_platforms = () if meant is None else (meant.platform,)
         begin = time.perf_counter()
         plan = self._planned()
         took(LOWER, time.perf_counter() - begin, self.program.name)
@@ -293,6 +299,7 @@ class Lowered(_OfTraced):
         tree = traced.out_tree
         one_array = tree.num_nodes == 1 and tree.num_leaves == 1
         executable = self.plan.load(out_tree=None if one_array else tree, overrides=overrides)
+        compilations.tell(self)
         return Compiled(traced, executable)
 
 

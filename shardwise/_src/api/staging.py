@@ -35,12 +35,13 @@ from shardwise._src.core.recipes import is_plain, note, recipe_of
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.numpy.value import Value
+from shardwise._src.ops.create import no_value
 from shardwise._src.refs.refs import Ref, keepable, refuse_returned, values_of, write_back
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
 from shardwise._src.transforms.tracer import Tracer, escaped
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, with_sharding
 
 CACHE_SIZE = 4096
 TREES = 1024
@@ -292,13 +293,18 @@ class Stageable:
         if isinstance(x, Value | bool | int | float | complex | np.generic):
             return x
         try:
-            return EAGER.array(x)
+            if x.__class__ is not ShapeDtypeStruct:
+                return EAGER.array(x)
         except TypeError as error:
-            path = leaf_paths(places(tree))[i]
             raise TypeError(
-                f"{self.what}: the result{path and ' at ' + path}: {error} A jitted function "
-                "returns arrays and scalars, in pytrees."
+                f"{self._result_name(tree, i)}: {error} A jitted function returns arrays and "
+                "scalars, in pytrees."
             ) from None
+        return no_value(type=with_sharding(x.aval, x.sharding), what=self._result_name(tree, i))
+
+    def _result_name(self, tree: Any, i: int) -> str:
+        path = leaf_paths(places(tree))[i]
+        return f"{self.what}: the result{path and ' at ' + path}"
 
     def found_again(
         self, key: tuple, call: Call, shelf: Shelf | None
@@ -416,7 +422,8 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
     if isinstance(x, Tracer):
         if abstract and x.interpreter.alive:
             t = x.aval
-            return ShapeDtypeStruct(t.shape, t.dtype, sharding=t.sharding, weak_type=t.weak_type)
+            place = t.explicit_sharding
+            return ShapeDtypeStruct(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
         raise escaped(x)
     if isinstance(x, ShapeDtypeStruct):
         if abstract:

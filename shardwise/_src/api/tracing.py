@@ -18,7 +18,7 @@ from shardwise._src.transforms.tracer import Tracer
 
 
 @hides_frames
-def eval_shape(fun: Callable, *args: Any, **kwargs: Any) -> Any:
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The types of `fun(*args, **kwargs)` in its tree, as `ShapeDtypeStruct`s. Nothing is computed.
 
     Arguments may be arrays, NumPy arrays, scalars, or `ShapeDtypeStruct`s instead of them.
@@ -61,9 +61,9 @@ def ensure_compile_time_eval() -> Generator[None]:
 
 @hides_frames
 def make_jaxpr(
-    fun: Callable, static_argnums: int | Sequence[int] | None = None,
+    fun: Callable[..., Any], static_argnums: int | Sequence[int] | None = None,
     axis_env: Sequence[tuple[Hashable, int]] | None = None, return_shape: bool = False,
-) -> Callable:
+) -> Callable[..., Any]:
     """A function that gives the staged program of `fun` for its arguments.
 
     Args:

@@ -1,6 +1,7 @@
 """`Interchange`: what an array gives to other libraries: DLPack, CUDA's interface, an address.
 
-All of these share memory, so they are for arrays on one device. `moving.foreign` is the other way.
+All of these share memory, so they are for arrays on one device; Arrow takes values on the host.
+`moving.foreign` is the other way.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.arrays import arrow
 from shardwise._src.arrays.conversions import Concrete
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.runtime import backend, host
@@ -101,6 +103,18 @@ class Interchange(Concrete):
             devices = backend.device_list(self._sig.devices)
             raw = backend.copy_to_devices(raw, devices, self._sig.placement)
         return host.export(raw, stream)
+
+    def __arrow_array__(self, type: Any = None) -> Any:
+        """The array as a `pyarrow.Array`; dimensions behind the first are lists of a fixed size.
+
+        Raises:
+          TypeError: for keys, dtypes that Arrow does not have, and arrays without dimensions.
+        """
+        return arrow.array(self._numbers("an Arrow array"), type)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The same for other libraries, as a stream of one chunk: a capsule."""
+        return arrow.stream(self._numbers("an Arrow array"), requested_schema)
 
     def _check_one_device(self, what: str) -> None:
         count = len(self._sig.devices)

@@ -18,9 +18,11 @@ from shardwise._src.base.config import poison_padding
 from shardwise._src.runtime.modules import result_handler
 from shardwise._src.runtime.shardings import placement
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
+from shardwise._src.types.devices import is_described
 from shardwise._src.types.dtypes import iinfo, is_bool, is_integer
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Layout
+from shardwise._src.types.symbolic import Symbolic
 
 SIGNATURES_REMEMBERED = 8192
 PLACES_REMEMBERED = 64
@@ -123,9 +125,18 @@ def signature(
         if dim is not None and layout is None and sharding.is_fully_addressable:
             new.stacked = dim if new.even else None
         new.devices = sharding.devices
-        tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
-        new.placement = placement(new.devices, tiling, sharding.memory_kind)
-        new.handler = result_handler(new.physical, new.placement)
+        if len(new.devices) > 1 and any(isinstance(n, Symbolic) for n in t.shape):
+            raise NotImplementedError(
+                f"{t.str_short(True)} has symbolic dimensions, and is over {len(new.devices)} "
+                "devices: functions are exported with such dimensions for one. Export it for known "
+                "sizes."
+            )
+        if is_described(new.devices):
+            new.placement = new.handler = None
+        else:
+            tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
+            new.placement = placement(new.devices, tiling, sharding.memory_kind)
+            new.handler = result_handler(new.physical, new.placement)
     # A mesh is part of a place: results would come out over the mesh of the scalar.
     place = (new.devices, getattr(sharding, "memory_kind", None), getattr(sharding, "mesh", None))
     new.ints = _scalars_of(place)

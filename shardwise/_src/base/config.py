@@ -12,261 +12,20 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from pathlib import PurePath
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from shardwise._src.base import command_line
-from shardwise._src.base import context as _context
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.flags import FLAGS, Flag, GuardFlag, ThreadFlag, parse_bool
 from shardwise._src.base.lazy import public
 from shardwise._src.base.warn import warn
 
-T = TypeVar("T")
 _log = logging.getLogger("shardwise.config")
 
 
-def _parse_bool(text: str) -> bool:
-    lowered = text.strip().lower()
-    if lowered in ("1", "true", "t", "yes", "y", "on"):
-        return True
-    if lowered in ("0", "false", "f", "no", "n", "off", ""):
-        return False
-    raise ValueError(text)
-
-
-@public("shardwise")
-class Flag(Generic[T]):
-    """One setting.
-
-    parse: makes a value of a text: `_parse_bool`, `int`, `float` or `str`, which also says what
-           values there are. Without it, `choices` or a guard says so.
-    trace: whether it changes what a trace produces.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        default: T,
-        doc: str,
-        *,
-        parse: Callable[[str], Any] | None = None,
-        choices: tuple[Any, ...] = (),
-        trace: bool = False,
-    ):
-        self.name = name
-        self.default = default
-        self.choices = choices
-        self.__doc__ = doc
-        self.parse = parse
-        self.guard: Callable[[T], None] | None = None  # may refuse a change, by raising
-        if trace:
-            _context.TRACE_FLAGS.append(name)
-        FLAGS[name] = self
-        self._read_environment()
-
-    def __reduce__(self) -> str:
-        return self.name
-
-    def _read_environment(self) -> None:
-        for prefix in ("SHARDWISE_", "JAX_"):
-            variable = prefix + self.name.upper()
-            text = os.environ.get(variable)
-            if text is None:
-                continue
-            try:
-                self.set(self.parsed(text))
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"environment variable {variable}: {error}") from None
-            return
-
-    @property
-    def value(self) -> T:
-        return _context.current().flags.get(self.name, self.default)
-
-    def parsed(self, text: str) -> Any:
-        """The value that a text stands for."""
-        if self.default is None and text.strip().lower() in ("", "none"):
-            return None
-        if self.parse is None or self.parse is str:
-            return text
-        try:
-            return self.parse(text)
-        except ValueError:
-            raise ValueError(f"{self.name} must be {_KINDS[self.parse]}; got {text!r}") from None
-
-    def _checked(self, value: Any) -> Any:
-        if self.parse is _parse_bool:
-            if value not in (True, False):
-                raise ValueError(f"{self.name} must be True or False; got {value!r}")
-            return bool(value)
-        if self.parse is str and isinstance(value, PurePath):
-            value = str(value)
-        if self.parse in _KINDS and not (value is None and self.default is None):
-            allowed = (int, float) if self.parse is float else self.parse
-            if not isinstance(value, allowed) or isinstance(value, bool):  # pyright: ignore[reportArgumentType]
-                raise TypeError(
-                    f"{self.name} must be {_KINDS[self.parse]}"
-                    f"{' or None' if self.default is None else ''}; got {value!r} of type "
-                    f"{type(value).__name__}"
-                )
-        if self.choices and value not in self.choices:
-            options = ", ".join(repr(c) for c in self.choices)
-            raise ValueError(f"{self.name} must be one of {options}; got {value!r}")
-        return value
-
-    def _in(self, flags: dict[str, Any], value: Any) -> dict[str, Any]:
-        """The flags with this value; a default is left out, so that keys do not tell it apart."""
-        rest = {name: held for name, held in flags.items() if name != self.name}
-        return rest if value == self.default else rest | {self.name: value}
-
-    def set(self, value: T) -> None:
-        """Sets the flag for the whole process (and for the context that is current here)."""
-        value = self._checked(value)
-        if self.guard is not None:
-            self.guard(value)
-        _context.update_root(flags=self._in(_context.ROOT.flags, value))
-        here = _context.current()
-        if here is not _context.ROOT:
-            _context.CURRENT.set(here.replace(flags=self._in(here.flags, value)))
-
-    @contextmanager
-    def __call__(self, new_val: Any = True) -> Generator[None]:
-        """Sets the flag inside a `with` block, for this thread; a switch is turned on."""
-        if new_val is True and not isinstance(self.default, bool):
-            raise TypeError(f"{self.name}() takes the value to set, e.g. {self.name}(None)")
-        wanted = self._checked(new_val)
-        if self.guard is not None:
-            self.guard(wanted)
-        here = _context.current()
-        with here.replace(flags=self._in(here.flags, wanted)).entered():
-            yield
-
-
-@public("shardwise")
-class ThreadFlag(Flag[bool]):
-    """A switch that holds for all threads, and knows the one that turned it on, its `owner`."""
-
-    owner: int | None = None
-
-    def _own(self, value: bool) -> int | None:
-        """Makes this thread the owner, or nobody; gives who was before."""
-        before, me = self.owner, threading.get_ident()
-        if before not in (None, me):
-            raise RuntimeError(
-                f"{self.name} is on in another thread, {_name_of(before)!r}; only that one can "
-                "change it."
-            )
-        self.owner = me if value else None
-        return before
-
-    def set(self, value: bool) -> None:
-        self._own(self._checked(value))
-        super().set(value)
-
-    @contextmanager
-    def __call__(self, new_val: Any = True) -> Generator[None]:
-        """Turns it on inside a `with` block, for this thread and against all others."""
-        before = self._own(self._checked(new_val))
-        try:
-            with super().__call__(new_val):
-                yield
-        finally:
-            self.owner = before
-
-
-def _tell_nobody(name: str, value: str) -> None:
-    """What a guard does until the runtime is there."""
-
-
-def _told_nobody(name: str, value: str) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-@public("shardwise")
-class GuardFlag(Flag[str]):
-    """A flag that the runtime has to know of.
-
-    tell, told: what tells it of a value for all threads, and of one for this thread inside a `with`
-      block; `runtime.guards` has them.
-    parts: the flags that it sets besides, for all of which it stands.
-    """
-
-    tell: Callable[[str, str], None] = staticmethod(_tell_nobody)
-    told: Callable[[str, str], AbstractContextManager[None]] = staticmethod(_told_nobody)
-    parts: tuple[GuardFlag, ...] = ()
-
-    def set(self, value: str) -> None:
-        super().set(value)
-        for part in self.parts:
-            part.set(value)
-        GuardFlag.tell(self.name, value)
-
-    @contextmanager
-    def __call__(self, new_val: Any = True) -> Generator[None]:
-        """Sets the flag inside a `with` block, for this thread."""
-        with ExitStack() as stack:
-            stack.enter_context(super().__call__(new_val))
-            for part in self.parts:
-                stack.enter_context(part(new_val))
-            stack.enter_context(GuardFlag.told(self.name, new_val))
-            yield
-
-
-def _name_of(thread: int | None) -> str:
-    return next((t.name for t in threading.enumerate() if t.ident == thread), "?")
-
-
-class UserContext(Generic[T]):
-    """A value of the user's that is a part of all keys of caches. Made by `make_user_context`."""
-
-    def __init__(self, default_value: T):
-        self.default = default_value
-        self._name = f"user_context_{len(USER_CONTEXTS)}"
-        USER_CONTEXTS[self._name] = self
-        _context.TRACE_FLAGS.append(self._name)
-
-    @property
-    def value(self) -> T:
-        return _context.current().flags.get(self._name, self.default)
-
-    @contextmanager
-    def __call__(self, value: T) -> Generator[None]:
-        """Sets the value, which must be hashable, inside a `with` block, for this thread."""
-        try:
-            hash(value)
-        except TypeError:
-            raise TypeError(
-                f"a user context takes hashable values, as they are part of the keys of caches; "
-                f"got {value!r} of type {type(value).__name__}. Use a tuple or a frozen dataclass."
-            ) from None
-        here = _context.current()
-        rest = {name: held for name, held in here.flags.items() if name != self._name}
-        flags = rest if value == self.default else rest | {self._name: value}
-        with here.replace(flags=flags).entered():
-            yield
-
-
-def make_user_context(default_value: Any = None) -> UserContext[Any]:
-    """A context for what Python code that is traced reads, and that jit's caches must tell apart.
-
-        layout = make_user_context("rows")
-        with layout("columns"):     # functions are traced again, and find `layout.value` changed
-            f(x)
-    """
-    return UserContext(default_value)
-
-
-_TRUTH = "a truth value such as 1, true, 0 or false"
-_KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string", _parse_bool: _TRUTH}
-FLAGS: dict[str, Flag[Any]] = {}
-USER_CONTEXTS: dict[str, UserContext[Any]] = {}
-
 enable_x64 = Flag(
     "enable_x64", False, "Keep 64-bit types instead of narrowing them to 32 bits.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 default_matmul_precision = Flag(
     "default_matmul_precision", None,
@@ -298,33 +57,33 @@ default_device = Flag(
 check_tracer_leaks = Flag(
     "check_tracer_leaks", False,
     "Raise where a traced value is still referenced when its function has ended.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 checking_leaks = check_tracer_leaks  # the name for `with`
 disallow_mesh_context_manager = Flag(
     "disallow_mesh_context_manager", False,
     "`with mesh:` is an error, where `with set_mesh(mesh):` is meant to be the only way.",
-    parse=_parse_bool,
+    parse=parse_bool,
 )
 disable_jit = Flag(
     "disable_jit", False, "Run jitted functions op by op, for debugging.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 eager_pmap = Flag(
     "eager_pmap", True, "Under `disable_jit`, functions of `pmap` run op by op, too.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 debug_nans = Flag(
     "debug_nans", False, "Check results for NaN, and find the op that gave one; for debugging.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 debug_infs = Flag(
     "debug_infs", False, "Check results for infinities as for NaN; for debugging.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 debug_key_reuse = Flag(
     "debug_key_reuse", False, "Find keys of random numbers that are used twice; for debugging.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 traceback_filtering = Flag(
     "traceback_filtering", "auto",
@@ -332,11 +91,11 @@ traceback_filtering = Flag(
     choices=("auto", "off", "remove_frames", "quiet_remove_frames", "tracebackhide"),
 )
 log_compiles = Flag(
-    "log_compiles", False, "Log each trace and compilation with its time.", parse=_parse_bool
+    "log_compiles", False, "Log each trace and compilation with its time.", parse=parse_bool
 )
 compare_programs = Flag(
     "compare_programs", True,
-    "Compare programs over several processes before their first launch.", parse=_parse_bool,
+    "Compare programs over several processes before their first launch.", parse=parse_bool,
 )
 wait_report_secs = Flag(
     "wait_report_secs", 30.0,
@@ -353,7 +112,7 @@ wait_timeout_secs = Flag(
 thread_guard = ThreadFlag(
     "thread_guard", False,
     "Programs over several processes are launched by the thread that sets this, and no other.",
-    parse=_parse_bool,
+    parse=parse_bool,
 )
 _GUARDED = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 transfer_guard_host_to_device = GuardFlag(
@@ -382,13 +141,13 @@ array_garbage_collection_guard = GuardFlag(
 )
 enable_checks = Flag(
     "enable_checks", False, "Check each program that is staged, to find errors of the library.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 no_tracing = Flag(
-    "no_tracing", False, "Tracing a function for `jit` is an error.", parse=_parse_bool
+    "no_tracing", False, "Tracing a function for `jit` is an error.", parse=parse_bool
 )
 no_execution = Flag(
-    "no_execution", False, "Running a program is an error.", parse=_parse_bool, trace=True
+    "no_execution", False, "Running a program is an error.", parse=parse_bool, trace=True
 )
 flight_recorder_size = Flag(
     "flight_recorder_size", 1000,
@@ -419,12 +178,12 @@ mtls_peer_uri_prefix = Flag[Any](
 )
 distributed_verify_secure_credentials = Flag(
     "distributed_verify_secure_credentials", False,
-    "`initialize` refuses to join other processes without TLS.", parse=_parse_bool,
+    "`initialize` refuses to join other processes without TLS.", parse=parse_bool,
 )
 threefry_partitionable = Flag(
     "threefry_partitionable", True,
     "Generate random bits so that they can be sharded without communication.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 default_prng_impl = Flag(
     "default_prng_impl", "threefry2x32",
@@ -435,7 +194,7 @@ default_prng_impl = Flag(
 enable_custom_prng = Flag(
     "enable_custom_prng", False,
     "`shardwise.random.PRNGKey` makes typed keys, and raw ones are warned of.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 legacy_prng_key = Flag(
     "legacy_prng_key", "allow", "What happens where a raw key is passed to `random`.",
@@ -444,6 +203,38 @@ legacy_prng_key = Flag(
 random_seed_offset = Flag(
     "random_seed_offset", 0, "What is added to every seed of `shardwise.random.key`.",
     parse=int, trace=True,
+)
+
+
+def _fixed(name: str, value: bool, doc: str) -> Flag[bool]:
+    """A switch of JAX's for what is done in one way here: it takes that value and no other."""
+    flag = Flag(name, value, doc, parse=parse_bool)
+
+    def refuse(wanted: bool) -> None:
+        if wanted != value:
+            raise NotImplementedError(f"{name} is always {value} here. {doc}")
+
+    flag.guard = refuse
+    return flag
+
+
+allow_f16_reductions = _fixed(
+    "allow_f16_reductions", True, "Always on: sums of float16 and bfloat16 are no errors."
+)
+auto_pcast = _fixed(
+    "auto_pcast", True,
+    "Always on: operands of an op inside of `shard_map` are made to vary along the same axes.",
+)
+jax2tf_associative_scan_reductions = _fixed(
+    "jax2tf_associative_scan_reductions", False, "Always off: programs are not for TensorFlow."
+)
+remove_size_one_mesh_axis_from_type = _fixed(
+    "remove_size_one_mesh_axis_from_type", False,
+    "Always off: types name every mesh axis that splits a dimension, also one of size 1.",
+)
+softmax_custom_jvp = _fixed(
+    "softmax_custom_jvp", False,
+    "Always off: `shardwise.nn.softmax` has the derivatives of the exponentials that it is of.",
 )
 
 divided_matrix_min_size_bytes = Flag(
@@ -455,14 +246,14 @@ divided_matrix_min_size_bytes = Flag(
 poison_padding = Flag(
     "poison_padding", False,
     "Fill the padding of uneven shards with NaN, or the largest integer, to show it is unused.",
-    parse=_parse_bool, trace=True,
+    parse=parse_bool, trace=True,
 )
 
 check_replicas = Flag(
     "check_replicas", False,
     "Compare what processes put where they hold the same part of an array, and values of hosts "
     "that their programs take; for debugging.",
-    parse=_parse_bool,
+    parse=parse_bool,
 )
 
 
@@ -470,7 +261,7 @@ check_replicas = Flag(
 
 enable_compilation_cache = Flag(
     "enable_compilation_cache", True, "Keep compiled programs on disk for other processes.",
-    parse=_parse_bool,
+    parse=parse_bool,
 )
 compilation_cache_dir = Flag[Any](
     "compilation_cache_dir", None,
@@ -488,7 +279,13 @@ persistent_cache_min_entry_size_bytes = Flag(
 )
 explain_cache_misses = Flag(
     "explain_cache_misses", False,
-    "Log why a call of a jitted function finds no compiled program.", parse=_parse_bool,
+    "Log why a call of a jitted function finds no compiled program.", parse=parse_bool,
+)
+
+show_progress = Flag(
+    "show_progress", True,
+    "Say on a terminal how far what takes over two seconds is: compilations, copies, checkpoints.",
+    parse=parse_bool,
 )
 
 
@@ -617,7 +414,8 @@ def mind_unknown_variables() -> None:
 _OF_TOOLS = (
     "SHARDWISE_UPDATE_GOLDENS",  # of the tests
     # of `shardwise launch`
-    "SHARDWISE_COORDINATOR_ADDRESS", "SHARDWISE_COORDINATOR_STARTED", "SHARDWISE_GENERATION",
+    "SHARDWISE_BOARD", "SHARDWISE_COORDINATOR_ADDRESS", "SHARDWISE_COORDINATOR_STARTED",
+    "SHARDWISE_GENERATION",
     "SHARDWISE_INITIALIZATION_TIMEOUT", "SHARDWISE_LAUNCH", "SHARDWISE_LOCAL_DEVICE_IDS",
     "SHARDWISE_LOCAL_PROCESS_ID", "SHARDWISE_NUM_PROCESSES", "SHARDWISE_PROCESS_ID",
 )

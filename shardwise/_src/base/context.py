@@ -11,17 +11,19 @@ but for their devices, so that what was staged for one serves the others. Becaus
         ...
 
 The root context is what a thread sees that never entered another one. It is the only mutable one:
-`base.config.Flag.set` changes its flags in place, so that a global update reaches every thread.
+`base.flags.Flag.set` changes its flags in place, so that a global update reaches every thread.
 """
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
 
 from shardwise._src.base.caches import Interned
+from shardwise._src.base.pickles import read_by, reduced
 
 CONTEXTS_REMEMBERED = 256
 
@@ -174,6 +176,17 @@ def _keys(
 ROOT = Context(None, None, (), {})
 CURRENT: ContextVar[Context] = ContextVar("shardwise_context", default=ROOT)
 current = CURRENT.get
+
+
+def _reduced(found: Any) -> Any:
+    """How functions of the library that ask for the context, as `checkpoint` gives, are pickled."""
+    if found is not CURRENT:
+        raise TypeError(f"cannot pickle {found!r}: a ContextVar is of one process.")
+    return reduced("context")
+
+
+read_by("context", lambda: CURRENT)
+copyreg.pickle(ContextVar, _reduced)
 
 
 def update_root(**fields: Any) -> None:

@@ -114,6 +114,14 @@ class ProcessFailureError(Documented, RuntimeError):
         return type(self), (str(self), self.processes, tuple(self.failed_devices))
 
 
+class InconclusiveDimensionOperation(Documented):
+    """A symbolic dimension is used where the answer depends on its size."""
+
+
+class CheckpointError(Documented, ValueError):
+    """Something is no checkpoint, is damaged, does not fit, or is written by two at a time."""
+
+
 def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """` Did you mean 'name'?`, the end of a message about an unknown name; '' if none is near."""
     import difflib  # only errors need it

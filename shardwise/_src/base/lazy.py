@@ -23,6 +23,7 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar, get_overloads, overload
 
 from shardwise._src.base.other_names import NAMESPACES, suggestion
@@ -97,8 +98,18 @@ def public_name(module: str, name: str) -> str:
     return f"{space}.{name}" if space in NAMESPACES and name in _names_in(space) else ""
 
 
+class CalledModule(ModuleType):
+    """A module that is called as its function of the same name is."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+
 def lazy_names(package: str) -> None:
-    """Gives `__getattr__` and `__dir__` to a package that states its names under TYPE_CHECKING."""
+    """Gives `__getattr__` and `__dir__` to a package that states its names under TYPE_CHECKING.
+
+    One that states a function of its own name is called as that is.
+    """
 
     def find(name: str) -> Any:
         table = _table(package)
@@ -129,6 +140,8 @@ def lazy_names(package: str) -> None:
 
     module: Any = sys.modules[package]
     module.__getattr__, module.__dir__ = find, names
+    if package.rpartition(".")[2] in _table(package):
+        module.__class__ = CalledModule
     for name in _table(package):
         value = module.__dict__.get(name)  # one that is imported at once
         if hasattr(value, "__qualname__"):

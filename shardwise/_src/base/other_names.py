@@ -47,7 +47,7 @@ _OTHER = {
 }
 # What JAX has, and this library not yet.
 NOT_YET = frozenset((
-    "ffi pallas"
+    "pallas"
 ).split())
 # Name elsewhere → the full name here.
 OTHER_NAMES = {

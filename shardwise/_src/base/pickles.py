@@ -19,7 +19,7 @@ FORM = 1
 _readers: dict[str, Callable[..., Any]] = {}
 _LATER = {  # public names whose modules, which many programs do not load, state their readers
     "PmapSharding": "shardwise.sharding", "PositionalSharding": "shardwise.sharding",
-    "Ref": "shardwise", "thread_resources": "shardwise.experimental.maps",
+    "Ref": "shardwise", "jit": "shardwise", "thread_resources": "shardwise.experimental.maps",
 }
 _ADVICE = (
     "Read it with the version that wrote it, and write the values with shardwise.numpy.save, whose "
@@ -34,6 +34,7 @@ def read_by(kind: str, reader: Callable[..., Any]) -> None:
 
 def reduced(kind: str, *fields: Any) -> tuple[Any, ...]:
     """What `__reduce__` of an object of this kind returns."""
+    import_module(_PLACE)  # cloudpickle writes functions down whose module is not imported
     return restored, (FORM, kind, *fields)
 
 
@@ -56,4 +57,4 @@ def restored(form: int, kind: str, *fields: Any) -> Any:
     return _readers[kind](*fields)
 
 
-restored.__module__ = "shardwise._pickles"
+_PLACE = restored.__module__ = "shardwise._pickles"

@@ -1,46 +1,108 @@
-"""The `shardwise` command.
+"""The `shardwise` command: one name, and what it can do as sub-commands (`COMMANDS`).
 
-    shardwise demo [flags]           trains a small transformer over virtual devices
-    shardwise launch -n 4 train.py   starts a program in several processes
-    shardwise doctor                 what is here of versions, devices, clusters; whether it works
-    shardwise explain-error [NAME]   what an error means and what helps; without a name: a list
-    shardwise --version
+    shardwise                      the commands, in groups, with examples
+    shardwise help launch          what one takes; so does `shardwise launch --help`
+    shardwise launch -n 4 train.py
+
+Each command is a module beside this one with `parser()`, from which help and completion come, and
+`run(arguments)`, which gives the exit status. It is imported when it is called, so that the list of
+commands comes without the runtime.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
 
-from shardwise._src.cli import demo, doctor, explain_error, launch
+from shardwise._src.base.errors import did_you_mean
 from shardwise._version import __version__
+
+
+class Command(NamedTuple):
+    """about: one line of help; group: where it stands there."""
+
+    name: str
+    group: str
+    about: str
+
+    @property
+    def module(self) -> Any:
+        """What runs it."""
+        return import_module(f"{__name__}.{self.name.replace('-', '_')}")
+
+
+RUN, LOOK, HELP = "run programs", "look into things", "find your way"
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command("launch", RUN, "start a program in many processes, on one machine or more"),
+        Command("top", RUN, "watch running launches: steps, tokens/s, memory, waits"),
+        Command("demo", RUN, "train a small transformer over eight virtual devices"),
+        Command("explain", LOOK, "what a program's functions communicate, hold, compute"),
+        Command("describe", LOOK, "what a checkpoint holds"),
+        Command("doctor", LOOK, "what this machine has, whether it works, what is slow"),
+        Command("explain-error", HELP, "what an error means, and what helps"),
+        Command("completion", HELP, "words that bash, zsh or fish complete on Tab"),
+    )
+}
+EXAMPLES = """
+examples:
+  shardwise launch -n 4 train.py --steps 9   four processes, each with its part
+  shardwise top                              what they do, in another terminal
+  shardwise explain train.py                 what it communicates, and why
+  shardwise doctor --quick                   is all well here?
+  shardwise describe runs/step_100           what the checkpoint holds
+  shardwise explain-error BroadcastError     cause, example and fix
+  eval "$(shardwise completion bash)"        commands and options by Tab
+
+`shardwise COMMAND --help` says what a command takes.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments[:1] == ["demo"]:  # its flags, --help included, are its own
-        return demo.run(arguments[1:])
-    if arguments[:1] == ["launch"]:
-        return launch.run(arguments[1:])
-    if arguments[:1] == ["doctor"]:
-        return doctor.run(arguments[1:])
-    return explain_error.run(_parser().parse_args(arguments or ["--help"]).name)
+    try:
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
+    except BrokenPipeError:  # as of `| head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shardwise", description="NumPy-style programs over global, sharded arrays."
-    )
-    parser.add_argument("--version", action="version", version=f"shardwise {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="command", required=True)
-    about = "train a small transformer over eight virtual devices"
-    commands.add_parser("demo", help=f"{about}; `shardwise demo --help` lists its flags")
-    commands.add_parser(
-        "launch", help="start a program in several processes; `shardwise launch --help`"
-    )
-    commands.add_parser("doctor", help="what is here of versions, devices, clusters; does it work")
-    errors = commands.add_parser("explain-error", help="what an error means, and what helps")
-    errors.add_argument("name", nargs="?", help="of the error class; without it, all are listed")
-    return parser
+def _run(words: list[str]) -> int:
+    first = words[0] if words else "--help"
+    if first in ("-h", "--help", "help"):
+        if len(words) < 2 or first != "help":
+            print(overview(), end="")
+            return 0
+        first, words = words[1], [words[1], "--help"]
+    if first in ("-V", "--version"):
+        print(f"shardwise {__version__}")
+        return 0
+    if first not in COMMANDS:
+        kind = "option" if first.startswith("-") else "command"
+        near = did_you_mean(first, COMMANDS)
+        print(f"shardwise: there is no {kind} {first!r}.{near} `shardwise --help` lists all.",
+              file=sys.stderr)
+        return 2
+    try:
+        return COMMANDS[first].module.run(words[1:])
+    except SystemExit as end:  # of argparse: after --help, or after what is wrong
+        return int(end.code or 0) if end.code is None or isinstance(end.code, int) else _say(end)
+
+
+def _say(end: SystemExit) -> int:
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def overview() -> str:
+    """The commands, in their groups, and examples."""
+    lines = ["usage: shardwise COMMAND [options]", "",
+             "NumPy-style programs over global, sharded arrays."]
+    for group in dict.fromkeys(command.group for command in COMMANDS.values()):
+        lines += ["", f"{group}:"]
+        lines += [f"  {c.name:<15} {c.about}" for c in COMMANDS.values() if c.group == group]
+    return "\n".join(lines) + "\n" + EXAMPLES

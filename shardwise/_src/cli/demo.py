@@ -6,13 +6,16 @@ as `shardwise/examples/`.
 
 from __future__ import annotations
 
+import argparse
 import runpy
 import shutil
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2]
+PROGRAM = "gpt"
 
 
 def examples() -> Path:
@@ -26,6 +29,16 @@ def examples() -> Path:
     )
 
 
+def parser() -> argparse.ArgumentParser:
+    """The demo's own flags."""
+    before = sys.path[:]
+    sys.path.insert(0, str(examples()))
+    try:
+        return import_module(PROGRAM).flags()
+    finally:
+        sys.path[:] = before
+
+
 def run(arguments: Sequence[str]) -> int:
     """Runs the demo as a program of its own; returns its exit status."""
     folder = examples()
@@ -33,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     sys.argv = [f"{_command()} demo", *arguments]  # what the demo tells people to type
     sys.path.insert(0, str(folder))
     try:
-        runpy.run_module("gpt", run_name="__main__")
+        runpy.run_module(PROGRAM, run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)

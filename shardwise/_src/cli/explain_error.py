@@ -6,8 +6,10 @@ The pages are those of the checkout's `docs/errors/`; the wheel carries the same
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from shardwise._src.base.errors import did_you_mean
@@ -28,21 +30,34 @@ def pages() -> Path:
     )
 
 
-def run(name: str | None) -> int:
+def about() -> dict[str, str]:
+    """The line of each error class, by its name."""
+    return dict(_ROW.findall((pages() / "README.md").read_text(encoding="utf-8")))
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shardwise explain-error", description="What an error means, and what helps.",
+        epilog="example: shardwise explain-error BroadcastError",
+    )
+    parser.add_argument("name", nargs="?", help="of the error class; without it, all are listed")
+    return parser
+
+
+def run(arguments: Sequence[str]) -> int:
     """Prints a page, or the list where no name is given; returns the exit status."""
-    folder = pages()
-    about = dict(_ROW.findall((folder / "README.md").read_text(encoding="utf-8")))
+    name, lines = parser().parse_args(list(arguments)).name, about()
     if name is None:
-        width = max(map(len, about))
-        print("\n".join(f"{known:{width}}  {text}" for known, text in about.items()))
+        width = max(map(len, lines))
+        print("\n".join(f"{known:{width}}  {text}" for known, text in lines.items()))
         return 0
     bare = name.rpartition(".")[2]
-    found = {known.lower(): known for known in about}.get(bare.lower())
+    found = {known.lower(): known for known in lines}.get(bare.lower())
     if found is None:
         print(
-            f"there is no page for {bare!r}.{did_you_mean(bare, about)} `shardwise explain-error` "
+            f"there is no page for {bare!r}.{did_you_mean(bare, lines)} `shardwise explain-error` "
             "lists all.", file=sys.stderr,
         )
         return 1
-    print((folder / f"{found}.md").read_text(encoding="utf-8"), end="")
+    print((pages() / f"{found}.md").read_text(encoding="utf-8"), end="")
     return 0

@@ -19,19 +19,27 @@ OF_OTHERS = {  # options of torchrun, mpirun and srun
     "nnodes": "--nodes", "max-restarts": "--restarts", "master-addr": "--coordinator",
     "rdzv-endpoint": "--coordinator", "coordinator-address": "--coordinator", "module": "-m",
 }
-USAGE = "%(prog)s [options] (script.py | -m module) [arguments of the program]"
-ABOUT = """Starts a program in several processes that know of each other, passes on what they write,
-line by line with their numbers, and ends with the exit status of the one that failed first. On many
-machines the same command is run on each, with its --node-rank."""
+USAGE = "%(prog)s [options] (script.py | -m module) [its arguments]"
+ABOUT = """Starts a program in several processes that know of each other, passes on what
+they write, line by line with their numbers, and ends with the exit status of
+the one that failed first. On many machines the same command is run on each,
+with its --node-rank."""
+EXAMPLES = """examples:
+  shardwise launch -n 4 train.py --steps 1000
+  shardwise launch -n 2 --devices-per-process 4 -m package.train
+  shardwise launch -n 8 --restarts 20 --grace 60 train.py
+  shardwise launch -n 4 --nodes 2 --node-rank 0 --coordinator 10.0.0.1:9000 x.py
+
+`shardwise top` shows what the processes do."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Runs a program; returns its exit status."""
-    parser = _parser()
-    asked, unknown = parser.parse_known_args(list(arguments))
+    own = parser()
+    asked, unknown = own.parse_known_args(list(arguments))
     if unknown:
-        _refuse_option(parser, unknown[0].partition("=")[0])
-    plan = _plan(parser, asked)
+        _refuse_option(own, unknown[0].partition("=")[0])
+    plan = _plan(own, asked)
     for flag, seconds in (
         (wait_report_secs, asked.wait_report_secs), (wait_timeout_secs, asked.wait_timeout_secs)
     ):
@@ -40,9 +48,10 @@ def run(arguments: Sequence[str]) -> int:
     return launch(plan)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="shardwise launch", usage=USAGE, description=ABOUT, allow_abbrev=False
+        prog="shardwise launch", usage=USAGE, description=ABOUT, epilog=EXAMPLES,
+        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("-n", "--processes", type=_count, default=1, metavar="N",

@@ -19,6 +19,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from shardwise._src.compat.private_names import PLACES, PrivateModule, is_private, no_module
+from shardwise._src.numpy import methods
 from shardwise._src.runtime.backend import JAXLIB_VERSION
 
 _lock = threading.RLock()
@@ -103,6 +104,9 @@ class as_jax:
             if _State.depth == 1:
                 sys.meta_path.insert(0, _FINDER)
                 _swap(_State.jax, _State.ours)
+                methods.namespace = lambda: _JAX_NUMPY
+                for name in _LOOKED_UP:
+                    importlib.import_module(name)
             self._on = True
 
     def end(self) -> None:
@@ -114,6 +118,7 @@ class as_jax:
             _State.depth -= 1
             if _State.depth == 0:
                 sys.meta_path.remove(_FINDER)
+                methods.namespace = _NAMESPACE
                 _swap(_State.ours, _State.jax)
 
     def __enter__(self) -> as_jax:
@@ -130,6 +135,11 @@ class _State:
 
 
 _FINDER = _Finder()
+_NAMESPACE = methods.namespace
+# Libraries for the array API know JAX's arrays by its classes, if it was imported, and by the name
+# of the module that the arrays give.
+_LOOKED_UP = ("jax.core", "jax.numpy")
+_JAX_NUMPY = _Package("jax.numpy")
 
 
 def _swap(away: dict[str, ModuleType], back: dict[str, ModuleType]) -> None:

@@ -50,7 +50,10 @@ PLACES: dict[str, dict[str, str]] = {
     "jax._src.lax": {},
     "jax._src.lax.lax": {_FALLBACK: "shardwise.lax"},
     "jax._src.literals": {},
-    "jax._src.mesh": {_FALLBACK: "shardwise.sharding"},
+    "jax._src.mesh": {
+        "thread_resources": "shardwise._src.compat.private_values",
+        _FALLBACK: "shardwise.sharding",
+    },
     "jax._src.numpy": {_FALLBACK: "shardwise.numpy"},
     "jax._src.numpy.lax_numpy": {_FALLBACK: "shardwise.numpy"},
     "jax._src.numpy.util": {_FALLBACK: "shardwise._src.compat.private_values"},
@@ -69,6 +72,8 @@ PLACES: dict[str, dict[str, str]] = {
         _FALLBACK: "shardwise._src.compat.colocated"
     },
     "jax.experimental.hijax": {_FALLBACK: "shardwise._src.compat.hijax"},
+    "jax.interpreters.pxla": {"thread_resources": "shardwise._src.compat.private_values"},
+    "jax.extend.ifrt_programs": {_FALLBACK: "shardwise._src.compat.ifrt_programs"},
     "jax.lib": {},
 }
 
@@ -117,12 +122,21 @@ def no_module(name: str) -> ModuleNotFoundError:
 
 def _not_there(full: str, frame: FrameType) -> str:
     package = str(frame.f_globals.get("__name__", "__main__")).partition(".")[0]
-    try:
-        asks = f"{package} {importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError:
-        asks = "the program" if package == "__main__" else package
+    asks = "the program" if package == "__main__" else _library(package)
     kind = "a private name" if "._src" in full else "a name"
     return (
         f"{asks} asks for {full}, {kind} of JAX's that shardwise {__version__} does not have "
         f"({frame.f_code.co_filename}:{frame.f_lineno}). A report with this line helps to have it."
     )
+
+
+def _library(package: str) -> str:
+    """A package as it is installed, with its version: `haiku` is of `dm-haiku 0.0.17`."""
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        names = set(importlib.metadata.packages_distributions().get(package, ()))
+    if len(names) != 1:
+        return package
+    (name,) = names
+    return f"{name} {importlib.metadata.version(name)}"

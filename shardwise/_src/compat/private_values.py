@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.base.context import current
 from shardwise._src.ops.elementwise import stop_gradient as stop_gradient_p
 from shardwise._src.runtime import backend, processes
 from shardwise._src.tree.registration import is_tree_node
 from shardwise._src.types.extended import extended
+from shardwise._src.types.mesh import Mesh
 
 __all__ = ["stop_gradient_p"]
 
@@ -67,6 +70,23 @@ class _GlobalState:
 
 
 global_state = _GlobalState()
+
+
+class _Environment:
+    """Of `jax._src.mesh.thread_resources`."""
+
+    @property
+    def physical_mesh(self) -> Mesh:
+        """The mesh in scope; without devices where there is none."""
+        mesh = current().mesh
+        return mesh if isinstance(mesh, Mesh) else Mesh(np.empty((), object), ())
+
+
+class _ThreadResources:
+    env = _Environment()
+
+
+thread_resources = _ThreadResources()
 
 
 def __getattr__(name: str) -> Any:

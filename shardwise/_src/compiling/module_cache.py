@@ -15,11 +15,13 @@ from typing import Any
 
 from shardwise._src.base import config, monitoring
 from shardwise._src.base.caches import make_room
+from shardwise._src.base.progress import progress
 from shardwise._src.compiling.disk_cache import DiskCache, disk_cache, key_of
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.callbacks import PATIENCE
 from shardwise._src.runtime.fingerprint import dumps, fingerprint
 from shardwise._src.runtime.modules import LoadedModule, compile_options, compile_text, load
+from shardwise._src.runtime.questions import without_names
 
 CACHE_SIZE = 2048
 # Devices wait for the one that calls a host function, which may take its time.
@@ -39,6 +41,7 @@ def loaded_for(
     callbacks: tuple[Callable[..., Any], ...] = (),
     ordered: bool = False,
     check: Callable[[LoadedModule], None] = lambda module: None,
+    only_here: bool = False,
 ) -> LoadedModule:
     """The module of a text, compiled for its devices.
 
@@ -49,6 +52,7 @@ def loaded_for(
                   nowhere: it would keep them, and they exist in this process only.
     ordered:      whether they are called in the order of the programs.
     check:        refuses a module that was compiled just now; it is kept nowhere then.
+    only_here:    whether the text is good in this process only, so that the module is not on disk.
     """
     begin = time.perf_counter()
     key = (text, devices, free_outputs, quick, small, repr(overrides))  # repr: 1 is not True
@@ -71,7 +75,7 @@ def loaded_for(
 
     if callbacks:
         return _identified(compiled(), text, overrides)
-    new = _kept(disk_cache(), text, devices, options, compiled)
+    new = _kept(None if only_here else disk_cache(), text, devices, options, compiled)
     _modules[key] = _identified(new, text, overrides)
     make_room(_modules, CACHE_SIZE + 1)
     return new
@@ -81,6 +85,7 @@ def _identified(module: LoadedModule, text: str, overrides: tuple) -> LoadedModu
     """The module, with what other processes know it by if it is to run in them, too."""
     if module.span is not None:
         ids = [d.id for d in module.devices]
+        text = without_names(text)
         module.name, module.text = _name_in(text), text
         module.digest = key_of([text.encode(), repr(overrides).encode(), repr(ids).encode()])
     return module
@@ -96,7 +101,8 @@ def _compile(
 ) -> LoadedModule:
     begin = time.perf_counter()
     client = backend.client(devices[0].platform)
-    new = compile_text(client, text, devices, options, callbacks, ordered)
+    with progress(f"compiling {_name_in(text)}"):
+        new = compile_text(client, text, devices, options, callbacks, ordered)
     monitoring.took(monitoring.COMPILE, time.perf_counter() - begin, _name_in(text))
     _report("compiled %s in %.1f ms", text, begin)
     return new

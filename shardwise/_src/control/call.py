@@ -13,6 +13,7 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.core.toolbox import derived
+from shardwise._src.messages.source import marked
 from shardwise._src.ops.sharding import settle
 from shardwise._src.transforms.batch import MappedAxis, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
@@ -40,16 +41,17 @@ def _jvp(
     return results[:count], [next(moving) if m else None for m in marks]
 
 
-def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
+def split_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """Partial evaluation: the known part runs now, the rest is recorded with residuals."""
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
     known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
-    outs = interpreter.known(call, known_args, {"program": parts.known})
+    outs = interpreter.known(op, known_args, params | {"program": parts.known})
     count = len(parts.unknown_out) - sum(parts.unknown_out)
     residuals = parts.residuals(known_args, outs[count:])
     rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
-    rest = iter(interpreter.record(call, (*residuals, *rest_args), {"program": parts.rest}))
+    left = params | {"program": parts.rest}
+    rest = iter(interpreter.record(op, (*residuals, *rest_args), left))
     known = iter(outs[:count])
     return [next(rest) if u else next(known) for u in parts.unknown_out]
 
@@ -108,4 +110,13 @@ def calling(
     )
 
 
-call = calling("jit", _lower, _split, is_call=True)
+def _lower_marked(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, attributes: Any
+) -> list[str]:
+    return e.under_marks(marked(dict(attributes)), program, *xs)
+
+
+call = calling("jit", _lower, split_call, is_call=True)
+# Calls by an instruction with attributes, pairs of texts.
+xla_metadata_call = calling("xla_metadata_call", _lower_marked, split_call)
+compute_on_op = calling("compute_on", _lower_marked, split_call)

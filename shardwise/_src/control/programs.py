@@ -36,7 +36,7 @@ class Extension(Rewriting):
             atom = self.bind(pcast, atom, names=tuple(sorted(names, key=str)))
         if atom.aval.mesh is aval.mesh and atom.aval.spec is aval.spec:
             return atom
-        return self.bind(reshard, atom, sharding=aval.sharding)
+        return self.bind(reshard, atom, sharding=aval.explicit_sharding)
 
 
 def fit(x: Any, t: ArrayType) -> Any:

@@ -63,10 +63,8 @@ def _lower(
 ) -> list[str]:
     half = len(outs)
     if 0 in (ins[0].size, outs[0].size):
-        return [
-            e.let(f"stablehlo.broadcast_in_dim {x}, dims = [] : ({e.ty(t)}) -> {e.ty(out)}")
-            for x, t, out in zip(xs[half:], ins[half:], outs, strict=True)
-        ]
+        rows = zip(xs[half:], ins[half:], outs, strict=True)
+        return [e.broadcast(x, t, out, ()) for x, t, out in rows]
 
     def combine(e: Any, types: Any, *names: str) -> list[str]:
         return e.inline(body, *names)

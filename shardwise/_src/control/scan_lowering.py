@@ -16,6 +16,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.symbolic import Symbolic
 
 INDEX = np.dtype("int32")
 _INDEX_TYPE = array_type((), INDEX)
@@ -29,6 +30,8 @@ def lower_scan(
     writer = _Writer(e, body, xs[:num_consts], list(zip(xs[end:], ins[end:], strict=True)),
                      outs[num_carry:], num_carry, length, reverse, unroll)
     carry = list(xs[num_consts:end])
+    if isinstance(length, Symbolic):
+        return writer.loop(carry, outs[:num_carry], 1)
     if length <= unroll:
         return writer.unrolled(carry)
     return writer.loop(carry, outs[:num_carry], unroll)
@@ -62,22 +65,18 @@ class _Writer:
 
     # -- one slice --
 
-    def _starts(self, index: str, rank: int) -> tuple[str, str]:
-        """The starting indices of a slice, and their types."""
+    def _starts(self, index: str, rank: int) -> list[str]:
+        """The starting indices of a slice."""
         zero = self.e.scalar(0, INDEX) if rank > 1 else ""
-        names = [index] + [zero] * (rank - 1)
-        return ", ".join(names), ", ".join([self.e.ty(_INDEX_TYPE)] * rank)
+        return [index] + [zero] * (rank - 1)
 
     def read(self, index: str) -> list[str]:
         """The slices of all xs at an index."""
         e, found = self.e, []
         for name, t in self.xs:
             part = t.update(shape=(1, *t.shape[1:]))
-            starts, types = self._starts(index, t.ndim)
-            row = e.let(
-                f"stablehlo.dynamic_slice {name}, {starts}, sizes = {list(part.shape)} : "
-                f"({e.ty(t)}, {types}) -> {e.ty(part)}"
-            )
+            starts = self._starts(index, t.ndim)
+            row = e.window(name, starts, [t] + [_INDEX_TYPE] * t.ndim, part.shape)
             found.append(self._reshaped(row, part, t.shape[1:]))
         return found
 
@@ -87,7 +86,8 @@ class _Writer:
         for buffer, y, t in zip(buffers, ys, self.ys, strict=True):
             part = t.update(shape=(1, *t.shape[1:]))
             row = self._reshaped(y, t.update(shape=t.shape[1:]), part.shape)
-            starts, types = self._starts(index, t.ndim)
+            starts = ", ".join(self._starts(index, t.ndim))
+            types = ", ".join([e.ty(_INDEX_TYPE)] * t.ndim)
             found.append(e.let(
                 f"stablehlo.dynamic_update_slice {buffer}, {row}, {starts} : "
                 f"({e.ty(t)}, {e.ty(part)}, {types}) -> {e.ty(t)}"
@@ -95,8 +95,7 @@ class _Writer:
         return found
 
     def _reshaped(self, x: str, t: ArrayType, shape: tuple) -> str:
-        e, out = self.e, t.update(shape=shape)
-        return e.let(f"stablehlo.reshape {x} : ({e.ty(t)}) -> {e.ty(out)}")
+        return self.e.plain_reshape(x, t, t.update(shape=shape))
 
     # -- all of it --
 
@@ -142,8 +141,9 @@ class _Writer:
         turn = e.region(lambda: self._turn(names, unroll, shown))
         text = f"stablehlo.while({pairs}) : {shown}\ncond {{\n{condition}\n}} do {{\n{turn}\n}}"
         state = e.lets(text, len(types))
-        for i in range(turns * unroll, turns * unroll + left):
-            state = self._step_at(state, self._position(state[0]), e.scalar(i + 1, INDEX))
+        for i in range(left):
+            following = e.scalar(turns * unroll + i + 1, INDEX)
+            state = self._step_at(state, self._position(state[0]), following)
         return state[1:]
 
     def _condition(self, counter: str, end: int) -> None:

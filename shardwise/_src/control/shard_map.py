@@ -42,7 +42,8 @@ from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.mesh import AbstractMesh, AxisType
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 

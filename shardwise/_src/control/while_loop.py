@@ -230,7 +230,7 @@ def _without_known_effects(program: Program, unknown: Marks) -> Program:
     for eqn in program.equations:
         if not moving.isdisjoint(eqn.inputs):
             moving.update(eqn.outputs)
-        elif eqn.effects() and not eqn.outputs:
+        elif eqn.effects and not eqn.outputs:
             continue
         kept.append(eqn)
     return program.replace(equations=kept)

@@ -19,9 +19,9 @@ class ProgramError(AssertionError, JaxprTypeError):
     __module__ = "shardwise.testing"
 
 
-def check_program(program: Program) -> None:
+def check_program(jaxpr: Program) -> None:
     """Raises `ProgramError` where the program, or one that it holds, is not well formed."""
-    for found in programs_in(program):
+    for found in programs_in(jaxpr):
         _check(found)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.core.infer import known
-from shardwise._src.core.op import Op, Ready
+from shardwise._src.core.op import Op, Params, Ready
 from shardwise._src.messages import source
 from shardwise._src.messages.source import Site, describe, replay, user_site
 
@@ -37,10 +37,11 @@ class Interpreter:
     )
 
     def __init__(
-        self, parent: Interpreter | None, transform: str, function: str, site: Site | None = None
+        self, parent: Interpreter | None = None, transform: str = "", function: str = "f",
+        site: Site | None = None,
     ):
-        self.parent: Any = parent
-        self.transform = transform
+        self.parent: Any = parent if transform else current().interpreter  # as written for JAX
+        self.transform = transform or type(self).__name__
         self.function = function
         self.site: Site | None = site or user_site(2)
         self.alive = True
@@ -48,8 +49,17 @@ class Interpreter:
         self._seen: Context | None = None
         self._under_parent: Context | None = None
 
+    main = property(lambda self: self)  # JAX's name of what tells interpreters apart
+
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Applies the op: to tracers of this interpreter and to values of outer ones."""
+        """Applies the op: to tracers of this interpreter and to values of outer ones.
+
+        One that is written for JAX has `process_primitive(primitive, tracers, params)` for it.
+        """
+        named = params if op.aliases is None else Params(params, op.aliases)
+        return self.process_primitive(op.foreign or op, args, named)
+
+    def process_primitive(self, primitive: Any, tracers: Any, params: dict[str, Any]) -> Any:
         raise NotImplementedError
 
     def process_ready(self, ready: Ready, args: tuple[Any, ...]) -> Any:
@@ -105,7 +115,7 @@ class _Entered:
         if source.names_used:
             self.scope = replay.scope
             if self.interpreter.is_apart:
-                replay.scope = ""
+                replay.scope = source.marks.value
         return self.interpreter
 
     def __exit__(self, *_: object) -> None:

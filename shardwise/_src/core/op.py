@@ -38,6 +38,8 @@ theirs. How they are called (`**p` are the op's parameters):
                                             vectors along the last dimension of `indices`, whose
                                             components are along `dims`. None for no places.
     host(op, **p)                         → the function of the host that the compiled op calls.
+    expand(op, types, p, platform)        → the program that the op is on a platform, which is
+                                            lowered in its place (control/expand.py); or None.
     divide(op, inside, eqn)               → (first, saved, again); for ops that hold programs: the
                                             equation that also gives what is saved inside of them,
                                             these values, and the equation that computes the results
@@ -58,9 +60,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
-from shardwise._src.base.context import current
+from shardwise._src.base.context import CURRENT, current
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.array_type import ArrayType
@@ -101,6 +103,8 @@ class Op:
     long:        whether it takes more work for an element, the more there are; or has loops, or
                  waits for something: optimising it pays for small arrays, too.
     divisor:     the number of the operand by which it divides; or None.
+    asks:        whether the compiler asks functions of the user about it: a text with it is good in
+                 this process only, and for its devices.
     foreign:     the user's primitive that it stands for (extend/primitive.py); or None.
     aliases:     JAX's names of its parameters → their names, where these differ; a function of them
                  for what it does not have itself.
@@ -126,6 +130,8 @@ class Op:
     keys: Rule | None = None
     windows: Rule | None = None
     host: Rule | None = None
+    expand: Rule | None = None
+    prune: Rule | None = None
     divide: Rule | None = None
     effects: frozenset[Any] = frozenset()
     multiple: bool = False
@@ -142,6 +148,7 @@ class Op:
     draws: bool = False
     long: bool = False
     divisor: int | None = None
+    asks: bool = False
     foreign: Any = None
     aliases: dict[str, str | Callable[[Any], Any]] | None = None
     inferred: dict[tuple[Any, ...], Any] | None = field(default=None, init=False)
@@ -163,18 +170,29 @@ class Op:
             pass_on(error)
             raise
 
-    # JAX's names, for interpreters of programs.
+    # JAX's names, for interpreters of programs. No op is called with functions before its operands.
+
+    call_primitive: ClassVar[bool] = False
+    map_primitive: ClassVar[bool] = False
 
     def bind(self, *args: Any, **params: Any) -> Any:
         return self(*args, **own_names(self, params))
+
+    def bind_with_trace(self, trace: Any, args: Any, avals: Any, params: dict[str, Any]) -> Any:
+        """The same where another interpreter is current; types of operands are known."""
+        token = CURRENT.set(current().under(trace))
+        try:
+            return self.bind(*args, **params)
+        finally:
+            CURRENT.reset(token)
 
     @property
     def multiple_results(self) -> bool:
         return self.multiple
 
-    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """What `bind` takes before an equation's operands, which is nothing, and as keywords."""
-        return [], params
+    def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """What `bind` takes as keywords: the parameters of an equation."""
+        return params
 
     def __repr__(self) -> str:
         return self.name
@@ -213,6 +231,14 @@ class Params(dict[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self or name in self.aliases else default
+
+    def copy(self) -> Params:
+        return Params(self, self.aliases)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """What there is under a name, which is not there any more under the op's own."""
+        own = name if name in self else self.aliases.get(name, name)
+        return super().pop(own, *default) if isinstance(own, str) else own(self)
 
 
 def own_names(op: Op, params: dict[str, Any]) -> dict[str, Any]:

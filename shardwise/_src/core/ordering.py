@@ -51,7 +51,7 @@ def _chained(equations: Sequence[Equation], token: Atom) -> tuple[list[Equation]
     """The equations with the token passed from one ordered op to the next, and the last token."""
     found: list[Equation] = []
     for eqn in equations:
-        if ORDERED in eqn.effects():
+        if ORDERED in eqn.effects:
             eqn, token = _passing(eqn, token)
         found.append(eqn)
     return found, token

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardwise._src.messages.source import SourceInfo, describe
 
 if TYPE_CHECKING:
     from shardwise._src.core.program import Equation, Program, Var
 
 
-def text(program: Program, indent: str = "") -> str:
+class Style(NamedTuple):
+    """What is printed besides names, ops and parameters."""
+
+    types: bool = True
+    lines: bool = False
+    scopes: bool = False
+    effects: bool = False
+    width: int | None = None
+    colour: bool = False
+
+
+def text(program: Program, indent: str = "", style: Style = Style()) -> str:  # noqa: B008
     """The program, one equation a line; held programs are printed inside, indented."""
-    return _Printer().program(program, indent)
+    rows = list(_Printer(style).program(program, indent))
+    column = max([len(row) for row, comment in rows if comment], default=0) + 1
+    shown = [f"{row:{column}}# {comment}" if comment else row for row, comment in rows]
+    return _coloured("\n".join(shown)) if style.colour else "\n".join(shown)
+
+
+def equation_text(eqn: Equation) -> str:
+    """An equation by itself, with names of its own for its variables."""
+    return "\n".join([row for row, _ in _Printer(Style()).equation(eqn, "")])
 
 
 def _names() -> Iterator[str]:
@@ -27,8 +49,12 @@ def _names() -> Iterator[str]:
         number += 1
 
 
+Row = tuple[str, str]  # a line, and what is said of it at its end
+
+
 class _Printer:
-    def __init__(self) -> None:
+    def __init__(self, style: Style) -> None:
+        self._style = style
         self._fresh = _names()
         self._known: dict[Var, str] = {}
 
@@ -39,47 +65,77 @@ class _Printer:
             self._known[atom] = next(self._fresh)
         return self._known[atom]
 
-    def typed(self, var: Var) -> str:
-        return f"{self.name(var)}:{var.aval.str_short(True)}"
+    def defined(self, variables: Iterable[Var]) -> str:
+        if not self._style.types:
+            return " ".join([self.name(v) for v in variables])
+        return " ".join([f"{self.name(v)}:{v.aval.str_short(True)}" for v in variables])
 
-    def program(self, program: Program, indent: str) -> str:
-        constants = " ".join(self.typed(v) for v in program.constant_vars)
-        arguments = " ".join(self.typed(v) for v in program.arguments)
-        head = f"{{ lambda {constants + ' ' if constants else ''}; {arguments}. let"
-        lines = [head]
-        lines += [f"{indent}    {self.equation(e, indent + '    ')}" for e in program.equations]
+    def program(self, program: Program, indent: str) -> Iterator[Row]:
+        constants = self.defined(program.constant_vars)
+        arguments = self.defined(program.arguments)
+        yield f"{{ lambda {constants + ' ' if constants else ''}; {arguments}. let", ""
+        for eqn in program.equations:
+            (first, _), *rest = self.equation(eqn, indent + "    ")
+            yield f"{indent}    {first}", self.comment(eqn)
+            yield from rest
         outputs = ", ".join(self.name(a) for a in program.outputs)
         if len(program.outputs) == 1:
             outputs += ","
-        lines.append(f"{indent}  in ({outputs}) }}")
-        return "\n".join(lines)
+        yield f"{indent}  in ({outputs}){self.effects(program)} }}", ""
 
-    def equation(self, eqn: Equation, indent: str) -> str:
-        inputs = " ".join(self.name(a) for a in eqn.inputs)
-        outputs = " ".join(self.typed(v) for v in eqn.outputs)
-        params = self.params(eqn, indent)
-        return f"{outputs} = {eqn.op.name}{params} {inputs}".rstrip()
+    def comment(self, eqn: Equation) -> str:
+        said = [describe(eqn.site)] if self._style.lines else []
+        if self._style.scopes:
+            said.append(f"[{SourceInfo(eqn.site).name_stack}]")
+        return " ".join(said)
 
-    def params(self, eqn: Equation, indent: str) -> str:
-        if not eqn.params:
+    def effects(self, program: Program) -> str:
+        if not self._style.effects:
             return ""
-        if eqn.op.programs:
-            inner = indent + "  "
-            rows = [f"\n{inner}{k}={self.value(v, inner)}" for k, v in eqn.params.items()]
-            return "[" + "".join(rows) + f"\n{indent}]"
-        return "[" + " ".join(f"{k}={self.value(v, indent)}" for k, v in eqn.params.items()) + "]"
+        return f" : {{ {', '.join(sorted(map(str, program.effects)))} }}"
 
-    def value(self, value: Any, indent: str) -> str:
-        if hasattr(value, "equations"):
-            return _Printer().program(value, indent)
-        if _are_programs(value):
-            return "(" + " ".join(self.value(v, indent) for v in value) + ")"
-        name = getattr(value, "__name__", None)  # of a class or function
-        return str(value) if name is None else str(name)
+    def equation(self, eqn: Equation, indent: str) -> Iterator[Row]:
+        inputs = "".join([f" {self.name(a)}" for a in eqn.inputs])
+        head = f"{self.defined(eqn.outputs)} = {eqn.op.name}" if eqn.outputs else eqn.op.name
+        if not eqn.params:
+            yield head + inputs, ""
+            return
+        if not eqn.op.programs:
+            written = " ".join([f"{k}={_plain(v)}" for k, v in eqn.params.items()])
+            line = f"{head}[{written}]{inputs}"
+            if self._style.width is None or len(indent + line) <= self._style.width:
+                yield line, ""
+                return
+        yield f"{head}[", ""
+        for key, value in eqn.params.items():
+            yield from self.parameter(key, value, indent + "  ")
+        yield f"{indent}]{inputs}", ""
+
+    def parameter(self, key: str, value: Any, indent: str) -> Iterator[Row]:
+        several = value.__class__ is tuple and len(value) > 0
+        held = value if several else (value,)
+        if not hasattr(held[0], "equations"):
+            yield f"{indent}{key}={_plain(value)}", ""
+            return
+        begun = f"{indent}{key}={'(' if several else ''}"
+        for program in held:
+            (first, _), *rows, (last, _) = _Printer(self._style).program(program, indent)
+            yield begun + first, ""
+            yield from rows
+            begun = f"{last} "
+        yield begun[:-1] + (")" if several else ""), ""
 
 
-def _are_programs(value: Any) -> bool:
-    return value.__class__ is tuple and len(value) > 0 and hasattr(value[0], "equations")
+def _plain(value: Any) -> str:
+    name = getattr(value, "__name__", None)  # of a class or function
+    return str(value) if name is None else str(name)
+
+
+def _coloured(text: str) -> str:
+    """Words of the language in bold, types in cyan, what is said at the ends of lines in grey."""
+    text = re.sub(r"(?<=:)[a-z]\w*\[[^\]\s]*\](?:{[^}]*})?", "\033[36m\\g<0>\033[0m", text)
+    text = re.sub(r"(?<=[{. ])(?:lambda|let|in)(?= |$)", "\033[1m\\g<0>\033[0m", text, flags=re.M)
+    return re.sub(r"# .*$", "\033[90m\\g<0>\033[0m", text, flags=re.M)
 
 
 def _scalar(value: Any) -> str:

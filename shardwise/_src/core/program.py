@@ -13,10 +13,11 @@ of `core.toolbox`. To run one is to replay it under the current interpreter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 from shardwise._src.core.op import Op, Params, own_names
-from shardwise._src.core.printer import text
+from shardwise._src.core.printer import Style, equation_text, text
 from shardwise._src.messages.source import Site, SourceInfo, replay, replays
 from shardwise._src.types.array_type import ArrayType
 
@@ -29,6 +30,9 @@ class Var:
     def __init__(self, aval: ArrayType):
         self.aval = aval
 
+    def __repr__(self) -> str:
+        return f"Var(id={id(self)}):{self.aval.str_short()}"
+
 
 class Literal:
     """A scalar constant, written in place."""
@@ -39,8 +43,27 @@ class Literal:
         self.value = value
         self.aval = aval
 
+    val = property(lambda self: self.value)  # JAX's name
+
+    def __repr__(self) -> str:
+        return f"Literal({self.value})"
+
 
 Atom = Var | Literal
+
+
+class EquationContext(NamedTuple):
+    """What is around an equation when JAX's interpreters bind it again, by `eqn.ctx.manager`.
+
+    Here nothing is: an equation has all that it depends on in its parameters and its site.
+    """
+
+    compute_type: str | None = None
+    xla_metadata: Any = None
+
+    @property
+    def manager(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Equation:
@@ -63,6 +86,10 @@ class Equation:
     invars = property(lambda self: self.inputs)
     outvars = property(lambda self: self.outputs)
     source_info = property(lambda self: SourceInfo(self.site))
+    ctx = property(lambda self: EquationContext())
+
+    def __repr__(self) -> str:
+        return equation_text(self)
 
     def programs(self) -> Iterator[Program]:
         """The programs that this equation's parameters hold."""
@@ -73,6 +100,7 @@ class Equation:
         """The program that may stand in the place of this equation, which only calls it."""
         return next(self.programs()) if self.op.is_call else None
 
+    @property
     def effects(self) -> frozenset[Any]:
         if not self.op.programs:
             return self.op.effects
@@ -108,6 +136,19 @@ def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in found.items() if n not in ("effects", "debug_info", "ctx", "is_high")}
 
 
+class DebugInfo(NamedTuple):
+    """Of which function a program is: for messages."""
+
+    traced_for: str
+    func_src_info: str
+    arg_names: tuple[str, ...] | None = None
+    result_paths: tuple[str, ...] | None = None
+
+    @property
+    def func_name(self) -> str:
+        return self.func_src_info.split(" ")[0]
+
+
 _MADE_OF = ("inputs", "outputs", "equations", "constants", "name")
 
 
@@ -135,7 +176,7 @@ class Program:
         self.equations = tuple(equations)
         self.constants = tuple(constants)
         self.name = name
-        found = [e.effects() for e in self.equations if e.op.effects or e.op.programs]
+        found = [e.effects for e in self.equations if e.op.effects or e.op.programs]
         self.effects: frozenset[Any] = frozenset().union(*found)
         self.derived: dict[tuple[Any, ...], Any] = {}
 
@@ -165,6 +206,7 @@ class Program:
     outvars = property(lambda self: self.outputs)
     constvars = constant_vars
     consts = literals = property(lambda self: self.constants)
+    debug_info = property(lambda self: DebugInfo("jit", self.name))
 
     def replace(self, **fields: Any) -> Program:
         """The program with other values of some of the fields that it is made of.
@@ -187,27 +229,55 @@ class Program:
     def __repr__(self) -> str:
         return text(self)
 
+    def pretty_print(
+        self, *, source_info: bool = False, print_shapes: bool = True, name_stack: bool = False,
+        print_effects: bool = False, custom_pp_eqn_rules: bool = True, width: int | None = None,
+        use_color: bool | None = None,
+    ) -> str:
+        """The program as text.
 
-def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any) -> list[Any]:
-    """The results of a program with other constants."""
-    return replayed(jaxpr.replace(constants=consts), args)
+        Args:
+          source_info: whether each equation says at which line of the user's it was staged.
+          print_shapes: whether variables have their types where they are defined.
+          name_stack: whether each equation says which names were in scope (`named_scope`).
+          print_effects: whether programs say what they do besides computing results.
+          custom_pp_eqn_rules: of no effect, as all operations are printed alike.
+          width: in letters, over which the parameters of an equation are on lines of their own.
+          use_color: whether the text has colours, for terminals; None is False.
+        """
+        style = Style(
+            print_shapes, source_info, name_stack, print_effects, width, bool(use_color)
+        )
+        return text(self, style=style)
+
+
+def eval_jaxpr(
+    jaxpr: Program, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True
+) -> list[Any]:
+    """The results of a program with other constants.
+
+    propagate_source_info: whether equations that are staged thereby are at the user's lines where
+      the program has them, or at this call.
+    """
+    return replayed(jaxpr.replace(constants=consts), args, lines=propagate_source_info)
 
 
 @replays
 def replayed(
     program: Program, args: Sequence[Any],
-    bind: Callable[[Equation, list[Any]], Sequence[Any]] | None = None,
+    bind: Callable[[Equation, list[Any]], Sequence[Any]] | None = None, lines: bool = True,
 ) -> list[Any]:
     """The results of a program that runs again, equation by equation, at the lines of the user's.
 
     bind: gives the results of an equation for the values of its operands, as a list; by default
       the current interpreter gets the op.
+    lines: whether these lines are those where the program has come from.
     """
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *args), strict=True))
     outer = replay.site
     try:
         for eqn in program.equations:
-            replay.site = eqn.site
+            replay.site = eqn.site if lines else outer
             values = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
             if bind is not None:
                 env.update(zip(eqn.outputs, bind(eqn, values), strict=True))

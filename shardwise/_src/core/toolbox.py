@@ -70,9 +70,13 @@ def without_dead_code(
     kept: list[Equation] = []
     for eqn in reversed(equations):
         op = eqn.op
-        if (
+        if op.prune is not None:
+            eqn = op.prune(op, eqn, [v in needed for v in eqn.outputs])
+            if eqn is None:
+                continue
+        elif (
             needed.isdisjoint(eqn.outputs) and not op.effects
-            and not (op.programs and eqn.effects())
+            and not (op.programs and eqn.effects)
         ):
             continue
         kept.append(eqn)
@@ -88,6 +92,24 @@ def pruned(program: Program, outputs: Sequence[Atom]) -> Program:
     return program.replace(
         outputs=outputs, equations=without_dead_code(outputs, program.equations)
     )
+
+
+def without_sites(program: Program) -> Program:
+    """The program as if it came from no line: what is kept for all that use it."""
+
+    def bare(held: Program | tuple[Program, ...]) -> Program | tuple[Program, ...]:
+        if isinstance(held, Program):
+            return without_sites(held)
+        return tuple([without_sites(one) for one in held])
+
+    equations = [
+        eqn.replace(
+            site=None,
+            params=eqn.params | {n: bare(p) for n in eqn.op.programs if (p := eqn.params.get(n))},
+        )
+        for eqn in program.equations
+    ]
+    return program.replace(equations=equations)
 
 
 def opened(program: Program) -> tuple[Program, list[Any]]:

@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from shardwise._src.transforms.batch import (
     to_dim,
 )
 from shardwise._src.transforms.stage import stage
+from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
 
@@ -70,7 +71,7 @@ class SymbolicZero:
         return f"SymbolicZero({self.aval.str_short(True)})"
 
 
-class CustomFunction:
+class CustomFunction(Generic[P, T]):
     """A function with a rule. Base of `custom_jvp`, `custom_vjp` and `custom_vmap`.
 
     nondiff_argnums: positions of arguments that are handed to the rules as they are.
@@ -86,7 +87,7 @@ class CustomFunction:
     op: Any = None
 
     def __init__(
-        self, fun: Callable, nondiff_argnums: Sequence[int] | int = (),
+        self, fun: Callable[P, T], nondiff_argnums: Sequence[int] | int = (),
         nondiff_argnames: Sequence[str] | str = (),
     ):
         if not callable(fun):
@@ -121,17 +122,22 @@ class CustomFunction:
         return inspect.signature(self.fun)
 
     @hides_frames
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The function's result; differentiated (or batched) by the rule."""
         if not self.ready:
             raise AttributeError(
                 f"{self.kind} function {self.name} has no {self.lacks.format(self.name)}."
             )
         if CURRENT.get().interpreter.eager:
+            fun: Callable[..., Any] = self.fun
             if kwargs or not all(map(is_array, args)):
-                args, kwargs = self._with_arrays(args, kwargs)
-            result = self.fun(*args, **kwargs)
-            return result if is_array(result) else without_numpy(result)
+                given, named = self._with_arrays(args, kwargs)
+                result = fun(*given, **named)
+            else:
+                result = fun(*args)
+            if not is_array(result):
+                result = without_numpy(result)
+            return result  # pyright: ignore[reportReturnType] (what `fun` gave)
         fixed, rest = self.separated(self.positional(args, kwargs))
         leaves, tree = flatten(tuple(rest))
         return self.called(fixed, leaves, tree)

@@ -40,6 +40,7 @@ from shardwise._src.messages.trees import tree_difference
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.families import add
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
 
@@ -95,7 +96,7 @@ def _jvp(
 custom_jvp_call = op_of_calls("custom_jvp_call", _jvp, BatchedJvp)
 
 
-class custom_jvp(CustomFunction):
+class custom_jvp(CustomFunction[P, T]):
     """A function whose derivative is given by a rule.
 
     Args:
@@ -113,7 +114,9 @@ class custom_jvp(CustomFunction):
     jvp: Any = None  # a function, once `defjvp` was called
     symbolic_zeros = False
 
-    def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
+    def defjvp(
+        self, jvp: Callable[..., Any], symbolic_zeros: bool = False
+    ) -> Callable[..., Any]:
         """Sets the rule: `jvp(*nondiff_args, primals, tangents) → (result, tangent)`.
 
         symbolic_zeros: tangents that are zero arrive as `SymbolicZero` instead of arrays.
@@ -123,7 +126,7 @@ class custom_jvp(CustomFunction):
         self.symbolic_zeros = symbolic_zeros
         return jvp
 
-    def defjvps(self, *jvps: Callable | None) -> None:
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
         """Sets a rule for each argument: `jvp(tangent, result, *primals) → tangent`, or None."""
         if self.nondiff:
             raise TypeError(
@@ -131,8 +134,10 @@ class custom_jvp(CustomFunction):
                 "defjvp."
             )
 
+        itself: Any = self
+
         def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-            result = self(*primals)
+            result = itself(*primals)
             leaves, tree = flatten(result)
             total: list[Any] = [None] * len(leaves)
             for jvp, t in zip(jvps, tangents, strict=True):

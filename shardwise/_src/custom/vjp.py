@@ -22,7 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Program
@@ -53,6 +56,7 @@ from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, run_batched, to_dim, with_dim
 from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_float, is_inexact
 
@@ -89,7 +93,9 @@ class CallVjp(CallRule):
         outs, residuals, self.tree, residual_tree = _checked_fwd(function, result, self.tree)
         trees = self.in_tree, self.tree, residual_tree
         types = tuple([type_of(x) for x in primals]), tuple([type_of(x) for x in outs])
-        return outs, residuals, CallBackward(function, self.fixed, trees, types)
+        places = tuple([i for i, x in enumerate(residuals) if x.__class__ in _NUMBERS])
+        numbers, rest = split(residuals, places)
+        return outs, rest, CallBackward(function, self.fixed, trees, types, places, numbers)
 
 
 class Backward(Rule):
@@ -102,17 +108,27 @@ class Backward(Rule):
         raise NotImplementedError
 
 
+_NUMBERS = (bool, int, float, complex, np.bool_)
+
+
 class CallBackward(Backward):
     """The user's `bwd`, for one call.
 
-    trees: of the inputs, the results and the residuals. types: of the inputs and the results.
+    trees:   of the inputs, the results and the residuals. types: of the inputs and the results.
+    numbers: residuals that are numbers of Python, which `bwd` may branch on; places: where they are
+             among all.
     """
 
-    __slots__ = ("function", "fixed", "trees", "types")
+    __slots__ = ("function", "fixed", "trees", "types", "places", "numbers")
 
-    def __init__(self, function: custom_vjp, fixed: tuple, trees: tuple, types: tuple):
-        super().__init__(function.name, (function, fixed, trees, types))
+    def __init__(
+        self, function: custom_vjp, fixed: tuple, trees: tuple, types: tuple,
+        places: tuple[int, ...], numbers: tuple[Any, ...],
+    ):
+        key = (function, fixed, trees, types, places, repr(numbers))
+        super().__init__(function.name, key)
         self.function, self.fixed, self.trees, self.types = function, fixed, trees, types
+        self.places, self.numbers = places, numbers
 
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         function, (tree, out_tree, residual_tree) = self.function, self.trees
@@ -120,7 +136,8 @@ class CallBackward(Backward):
         given = out_tree.unflatten([
             as_array(filled(ct, t, function.symbolic_zeros)) for ct, t in pairs
         ])
-        kept = residual_tree.unflatten(list(map(as_array, residuals)))
+        arrays = map(as_array, residuals)
+        kept = residual_tree.unflatten(join(self.places, self.numbers, arrays))
         try:
             result = function.bwd(*self.fixed, kept, given)
         except TypeError as error:
@@ -297,7 +314,7 @@ custom_vjp_linear = Op(
 # -- the decorator, and what its rules may return --
 
 
-class custom_vjp(CustomFunction):
+class custom_vjp(CustomFunction[P, T]):
     """A function whose reverse-mode derivative is given by a pair of functions.
 
     Args:
@@ -317,7 +334,7 @@ class custom_vjp(CustomFunction):
     symbolic_zeros = False
 
     def defvjp(
-        self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False,
+        self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False,
         optimize_remat: bool = False,
     ) -> None:
         """Sets the rule.
@@ -386,7 +403,7 @@ def _checked_bwd(
         if ct is None:
             continue
         found, ct_tree = flatten(ct, _is_none)
-        wanted = flatten(places)
+        wanted = flatten(places, _is_none)  # None is a leaf in both, as an argument and as zero
         if ct_tree != wanted[1]:
             where = tree_difference(
                 "the argument", wanted[1], "the cotangent", ct_tree, f"args[{i}]"
@@ -395,7 +412,8 @@ def _checked_bwd(
                 f"{rule} must return cotangents of the trees of the arguments; {where}."
             )
         for place, x in zip(wanted[0], found, strict=True):
-            cts[place] = x
+            if place is not None:
+                cts[place] = x
     return [checked_tangent(_rounded(ct, t), t, _wrong(rule, tree, i, t))
             for i, (ct, t) in enumerate(zip(cts, types, strict=True))]
 

@@ -46,6 +46,7 @@ from shardwise._src.ops.sharding import settle
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, to_dim, with_dim
 from shardwise._src.transforms.jvp import jvp_program, push_forward
+from shardwise._src.types.annotations import P, T
 from shardwise._src.types.dtypes import is_inexact
 
 Marks = tuple[bool, ...]
@@ -65,7 +66,7 @@ class VmapRule(Rule):
         self.batched = batched
 
 
-class custom_vmap(CustomFunction):
+class custom_vmap(CustomFunction[P, T]):
     """A function whose batched form is given by a rule.
 
     Args:
@@ -79,10 +80,10 @@ class custom_vmap(CustomFunction):
     lacks = "rule for batches: define one with @{}.def_vmap"
     vmap_rule: Any = None  # a function, once `def_vmap` was called
 
-    def __init__(self, fun: Callable):
+    def __init__(self, fun: Callable[P, T]):
         super().__init__(fun)
 
-    def def_vmap(self, vmap_rule: Callable) -> Callable:
+    def def_vmap(self, vmap_rule: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the rule: `vmap_rule(axis_size, in_batched, *args) → (result, out_batched)`.
 
         in_batched: has the trees of the arguments, with a bool for each leaf. Leaves that are
@@ -95,8 +96,9 @@ class custom_vmap(CustomFunction):
 
     def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
         values = self.checked_leaves(leaves, tree)
+        fun: Callable[..., Any] = self.fun
         body = staged(
-            lambda *xs: self.fun(*tree.unflatten(xs)), [type_of(x) for x in values], self.kind,
+            lambda *xs: fun(*tree.unflatten(xs)), [type_of(x) for x in values], self.kind,
             self.name,
         )
         outs = custom_vmap_call(

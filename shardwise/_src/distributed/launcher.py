@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from shardwise._src.distributed.board import Notice
 from shardwise._src.distributed.channel import Channel, Refused, connect
 from shardwise._src.distributed.cluster import at
 from shardwise._src.distributed.guard import Guard
@@ -46,7 +47,10 @@ def launch(plan: Plan) -> int:
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     with events.signals():
         guard = Guard(mark)
-        here = Here(plan, events, mark, (*before, guard.pid))
+        notice = Notice(plan.facts())
+        here = Here(plan, events, mark, (*before, guard.pid), notice)
+        if notice.why:
+            say(notice.why)
         try:
             status = (Lead if plan.node == 0 else Follower)(here).run()
         except Stopped as stop:
@@ -55,6 +59,8 @@ def launch(plan: Plan) -> int:
         except Problem as problem:
             say(str(problem))
             status = 1
+        finally:
+            notice.remove()
         guard.dismiss()  # after any other exception it looks after what is left
         return status
 
@@ -133,24 +139,37 @@ class Events:
 class Here:
     """The processes on this machine, of one generation after the other."""
 
-    def __init__(self, plan: Plan, events: Events, mark: str, keep: tuple[int, ...]):
-        self.plan, self.events = plan, events
+    def __init__(
+        self, plan: Plan, events: Events, mark: str, keep: tuple[int, ...], notice: Notice
+    ):
+        self.plan, self.events, self.notice = plan, events, notice
         self._mark, self._keep = mark, keep
         self.crew: Crew | None = None
 
     def start(self, generation: int, address: str) -> Crew:
         def ended(rank: int) -> None:
             self.events.post("ended", generation, rank)
+            self._show(crew)
 
         def broken() -> None:
             self.events.stop(signal.SIGPIPE)
 
-        self.crew = Crew(self.plan, generation, self._mark)
+        self.notice.clear()
+        self.crew = crew = Crew(self.plan, generation, self._mark, self.notice.card_of)
         try:
-            self.crew.start(address, ended, broken)
+            crew.start(address, ended, broken)
         except OSError as error:
             raise Problem(f"a process cannot be started: {error}.") from None
-        return self.crew
+        self._show(crew)
+        return crew
+
+    def _show(self, crew: Crew) -> None:
+        if crew is self.crew:
+            workers = {
+                str(rank): (worker.process.pid, worker.process.returncode)
+                for rank, worker in tuple(crew.workers.items())
+            }
+            self.notice.show(generation=crew.generation, workers=workers)
 
     def stop(self, *keep: int) -> None:
         """Ends what runs here. A signal that arrives once it is being stopped makes it quick."""
@@ -227,6 +246,7 @@ class Lead:
             if not reports:
                 return 0, ""
             status, text = verdict(reports)
+            self._here.notice.show(failure=text.partition("\n")[0])
             if generation == self._plan.restarts:
                 return status, text
             say(

@@ -50,6 +50,8 @@ class Transport:
 
     def _own(self, line: bytes) -> bytes | None:
         at = max(line.find(_BEGIN), 0)
+        if self._owed > 0 and _PIECES.fullmatch(line, 0, at):  # it ends what was begun before
+            at = 0
         if at and _END not in line:  # somebody tells of it
             return line
         begun = line.count(_BEGIN)

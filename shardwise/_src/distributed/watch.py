@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from shardwise._src.base.config import thread_guard
 from shardwise._src.base.errors import ProcessFailureError
+from shardwise._src.distributed.board import board
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.differences import program_text, program_types
 from shardwise._src.distributed.known import Failure, Launches, Meeting, Wait, checksum
@@ -83,6 +84,7 @@ class Watch:
         self._dismissed = threading.Event()  # the coordinator knows that this process ends
         self._known = threading.Condition()
         self._broken = 0.0  # when connections were
+        board.beats = True
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         self._thread.start()
 
@@ -353,6 +355,7 @@ class Watch:
             {"op": "beat", "line": line, "waiting": doing, "kind": kind, "since": since,
              "sets": sets}
         )
+        board.show({"line": line, "waiting": doing, "kind": kind, "since": since})
 
     def _on_met(self, message: dict[str, Any]) -> None:
         meeting = self._meetings.get((message["set"], message["k"]))
@@ -514,7 +517,7 @@ class Watch:
                 self.end_process("what it computed last may be wrong")
             if unfinished:
                 self.end_process("a program that it launched, and did not wait for, has failed")
-        self._ended = True
+        self._ended, board.beats = True, False
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * BEAT)
         self._channel.close()

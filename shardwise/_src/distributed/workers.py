@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardwise._src.distributed.board import VARIABLE
 from shardwise._src.distributed.guard import MARK, kill, kill_marked
 from shardwise._src.distributed.output import Output, Stream
 from shardwise._src.distributed.reports import Report, report
@@ -49,6 +50,14 @@ class Plan:
     grace: float = 3.0
     heartbeat: float = 20.0
     arrival: float = 300.0
+
+    def facts(self) -> dict[str, Any]:
+        """What people want to know of it, for `shardwise top`."""
+        return {
+            "command": list(self.command), "processes": self.count, "restarts": self.restarts,
+            "nodes": self.nodes, "node": self.node, "host": socket.gethostname(),
+            "cwd": os.getcwd(),
+        }
 
     @property
     def ranks(self) -> range:
@@ -93,10 +102,12 @@ class Worker:
 
 
 class Crew:
-    """The processes of one generation on this machine."""
+    """The processes of one generation on this machine. card: where a rank shows itself."""
 
-    def __init__(self, plan: Plan, generation: int, mark: str):
-        self.plan, self.generation, self._mark = plan, generation, mark
+    def __init__(
+        self, plan: Plan, generation: int, mark: str, card: Callable[[int], str] = lambda rank: ""
+    ):
+        self.plan, self.generation, self._mark, self._card = plan, generation, mark, card
         self._logs: list[Any] = []
         self._output: Output | None = None
         self.workers: dict[int, Worker] = {}
@@ -122,7 +133,8 @@ class Crew:
         plan = self.plan
         own = variables(address, plan.nodes * plan.count, rank, local, plan.devices)
         own |= {"SHARDWISE_GENERATION": str(self.generation), MARK: self._mark,
-                "SHARDWISE_INITIALIZATION_TIMEOUT": str(plan.arrival), "PYTHONUNBUFFERED": "1"}
+                "SHARDWISE_INITIALIZATION_TIMEOUT": str(plan.arrival), "PYTHONUNBUFFERED": "1",
+                VARIABLE: self._card(rank)}
         if plan.log_dir is not None:
             own[RECORDS] = os.environ.get(RECORDS) or str(plan.log_dir.absolute())
         if plan.devices is not None:

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.base.context import Context, current
+from shardwise._src.base.lazy import public
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
@@ -343,7 +344,26 @@ def _arranged(x: Any, dim: int | None, method: str, size: int) -> Any:
     return to_dim(x, None, 0, 1) if method == "expand_dims" else x
 
 
-def _record(name: str, effects: tuple[str, ...], jvp: Callable, batch: Callable) -> Op:
+@public("shardwise.debug")
+class DebugEffect:
+    """The effect of `debug.print` and the like, among those of a program. All are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return type(self).__name__.removesuffix("Effect")
+
+
+@public("shardwise.debug")
+class OrderedDebugEffect(DebugEffect):
+    """The same where `ordered=True` was asked for."""
+
+
+def _record(name: str, effects: tuple[Any, ...], jvp: Callable, batch: Callable) -> Op:
     """One of the ops."""
     return Op(
         name,
@@ -367,8 +387,10 @@ _IN_ORDER = (CALLBACK, ORDERED)
 pure_callback = _record("pure_callback", (), _refuse_jvp, _batch_pure)
 io_callback = _record("io_callback", (CALLBACK,), _refuse_jvp, _looped)
 ordered_io_callback = _record("ordered_io_callback", _IN_ORDER, _refuse_jvp, _refuse_batch)
-debug_callback = _record("debug_callback", (CALLBACK,), _pass_by, _looped)
-ordered_debug_callback = _record("ordered_debug_callback", _IN_ORDER, _pass_by, _looped)
+debug_callback = _record("debug_callback", (CALLBACK, DebugEffect()), _pass_by, _looped)
+ordered_debug_callback = _record(
+    "ordered_debug_callback", (*_IN_ORDER, OrderedDebugEffect()), _pass_by, _looped
+)
 
 
 def bind(op: Op, values: Values, callback: Callback, results: Types = ()) -> list[Any]:

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, array_in, read, top_level
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -34,25 +36,6 @@ KINDS = (
 )
 
 Groups = tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class ArrayShape:
-    """One array of a collective's payload, for example `f32[2,8]`."""
-
-    dtype: str
-    dimensions: tuple[int, ...]
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.dimensions)
-
-    @property
-    def bytes(self) -> int:
-        return -(-self.elements * _bits(self.dtype) // 8)
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.dimensions))}]"
 
 
 @dataclass(frozen=True)
@@ -110,110 +93,58 @@ class Summary:
 
 # ---- reading the text ----------------------------------------------------------------------------
 
-_INSTRUCTION = re.compile(
-    r"^\s*(?:ROOT )?%?(?P<name>[^\s=]+) = (?P<shape>\(.*?\)|\S+) (?P<opcode>[a-z][a-z0-9-]*)\("
-)
-_COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[^\s(]+) (?:\(.*\) -> .*)?\{$")
-_ARRAY = re.compile(r"\b([a-z]+[0-9]*[a-z0-9]*)\[([0-9,<=]*)\]")
-_CALLED = re.compile(
-    r"\b(body|condition|calls|to_apply|true_computation|false_computation|branch_computations"
-    r"|called_computations)=(\{[^}]*\}|%?[\w.\-]+)"
-)
-_TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-
-
 def collectives(hlo_text: Any) -> list[Collective]:
     """Every collective instruction of an optimised HLO module, in the order of the text.
 
     Args:
-        hlo_text: what `compiled.as_text()` returns; or the compiled function itself.
+        hlo_text: what `compiled.as_text()` returns; or the compiled function, or a `hlo.Module`.
 
     Raises:
         ValueError: if the text is no optimised HLO, such as that of a function only lowered.
     """
-    if not isinstance(hlo_text, str):
-        hlo_text = hlo_text.as_text()
-    if "stablehlo." in hlo_text:
-        raise ValueError(
-            "collectives takes optimised HLO, got the StableHLO of a function that is only lowered."
-            " Collectives are there once a function is compiled: "
-            "collectives(f.lower(...).compile())."
-        )
-    sources = _source_lines(hlo_text)
-    everyone = _device_count(hlo_text)
-    found: list[tuple[str, Collective]] = []
-    calls: dict[str, list[tuple[str, int | None]]] = defaultdict(list)
-    computation = entry = ""
-    for line in hlo_text.splitlines():
-        if header := _COMPUTATION.match(line):
-            computation = header["name"]
-            entry = computation if header["entry"] else entry
-        elif instruction := _INSTRUCTION.match(line):
-            calls[computation] += _called(line, instruction["opcode"])
-            if collective := _collective(instruction, line, everyone, sources):
-                found.append((computation, collective))
-    runs = _runs(calls, entry)
+    module = hlo_text if isinstance(hlo_text, Module) else read(hlo_text)
+    found = [(name, _collective(i, module)) for name, i in module if _kind(i) in KINDS]
+    runs = module.runs
     return [_with_runs(collective, runs.get(name, (1, False))) for name, collective in found]
 
 
-def _collective(
-    instruction: re.Match, line: str, everyone: int, sources: dict[int, str]
-) -> Collective | None:
-    opcode = instruction["opcode"]
-    kind = opcode.removesuffix("-start")
-    if kind not in KINDS:
-        return None
+def _kind(instruction: Instruction) -> str:
+    return instruction.opcode.removesuffix("-start")
+
+
+def _collective(instruction: Instruction, module: Module) -> Collective:
+    kind, line = _kind(instruction), instruction.line
     groups = _groups(line, "replica_groups")
     pairs = _groups(line, "source_target_pairs")
-    size = len(groups[0]) if groups else everyone
+    size = len(groups[0]) if groups else module.device_count
     if pairs:
         size = len({position for pair in pairs for position in pair})
-    arrays = _payload(instruction["shape"], kind, opcode.endswith("-start"))
+    arrays = _payload(instruction.shape, kind, instruction.opcode.endswith("-start"))
     if kind == "reduce-scatter":
         arrays = tuple(_scattered(array, line, size) for array in arrays)
-    frame = re.search(r"stack_frame_id=(\d+)", line)
-    source = sources.get(int(frame[1]), "") if frame else _inline_source(line)
-    op_name = re.search(r'op_name="([^"]*)"', line)
     return Collective(
         kind=kind,
-        name=instruction["name"],
+        name=instruction.name,
         arrays=arrays,
         group_size=size,
         groups=groups,
         pairs=pairs,
-        op_name=op_name[1] if op_name else "",
-        source=source,
+        op_name=instruction.op_name,
+        source=module.source(instruction),
     )
+
+
+def _with_runs(collective: Collective, runs: tuple[int, bool]) -> Collective:
+    return replace(collective, runs=runs[0], runs_known=runs[1])
 
 
 def _payload(shape: str, kind: str, started: bool) -> tuple[ArrayShape, ...]:
     """The arrays of a result. A `-start` form also returns its operands, which are left out."""
-    parts = _top_level(shape)
+    parts = top_level(shape)
     if started and kind != "all-reduce" and len(parts) > 1:
         # (operands, results, contexts…); several operands are tuples inside the tuple.
-        parts = _top_level(parts[1])
-    return tuple(_array(text) for text in parts)
-
-
-def _top_level(shape: str) -> list[str]:
-    """Splits `(f32[2,8]{1,0}, (s32[], u32[]))` at the commas that are not inside brackets."""
-    if not shape.startswith("("):
-        return [shape]
-    parts, depth, start = [], 0, 1
-    for i, letter in enumerate(shape):
-        depth += (letter in "([{") - (letter in ")]}")
-        if (letter == "," and depth == 1) or depth == 0:
-            parts.append(shape[start:i].strip())
-            start = i + 1
-    return [re.sub(r"/\*.*?\*/", "", part).strip() for part in parts if part]
-
-
-def _array(text: str) -> ArrayShape:
-    matched = _ARRAY.search(text)
-    if matched is None:
-        raise ValueError(f"expected the shape of an array such as f32[2,8]{{1,0}}, got {text!r}")
-    sizes = re.findall(r"\d+", matched[2])
-    return ArrayShape(matched[1], tuple(map(int, sizes)))
+        parts = top_level(parts[1])
+    return tuple(array_in(text) for text in parts)
 
 
 def _scattered(array: ArrayShape, line: str, size: int) -> ArrayShape:
@@ -223,21 +154,6 @@ def _scattered(array: ArrayShape, line: str, size: int) -> ArrayShape:
     sizes = list(array.dimensions)
     sizes[axis] *= size
     return replace(array, dimensions=tuple(sizes))
-
-
-def _bits(dtype: str) -> int:
-    """`f8e4m3fn` → 8, `bf16` → 16, `c64` → 64; booleans take a byte, tokens nothing."""
-    if dtype in ("token", "opaque"):
-        return 0
-    if dtype == "pred":
-        return 8
-    return int(re.findall(r"\d+", dtype)[0])
-
-
-def _device_count(hlo_text: str) -> int:
-    header = hlo_text.split("\n", 1)[0]
-    counts = re.findall(r"(?:num_partitions|replica_count)=(\d+)", header)
-    return math.prod(map(int, counts))
 
 
 # ---- groups --------------------------------------------------------------------------------------
@@ -323,79 +239,6 @@ def _iota(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
 
 def _integers(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", text)]
-
-
-# ---- loops ---------------------------------------------------------------------------------------
-
-
-def _called(line: str, opcode: str) -> list[tuple[str, int | None]]:
-    """The computations that an instruction runs, each with how often (None: not known)."""
-    if opcode in ("async-update", "async-done"):  # async-start has called it
-        return []
-    times: int | None = 1
-    if opcode == "while":
-        trips = _TRIP_COUNT.search(line)
-        times = int(trips[1]) if trips else None
-    return [
-        (name.strip().lstrip("%"), times)
-        for _, names in _CALLED.findall(line)
-        for name in names.strip("{}").split(",")
-    ]
-
-
-def _runs(
-    calls: dict[str, list[tuple[str, int | None]]], entry: str
-) -> dict[str, tuple[int, bool]]:
-    """How often each computation runs in one execution of the entry, and whether that is known."""
-    total: dict[str, tuple[int, bool]] = defaultdict(lambda: (0, True))
-
-    def visit(name: str, times: int, known: bool) -> None:
-        before, before_known = total[name]
-        total[name] = (before + times, before_known and known)
-        for callee, factor in calls.get(name, ()):
-            visit(callee, times * (factor or 1), known and factor is not None)
-
-    visit(entry, 1, True)
-    return total
-
-
-def _with_runs(collective: Collective, runs: tuple[int, bool]) -> Collective:
-    return replace(collective, runs=runs[0], runs_known=runs[1])
-
-
-# ---- source lines --------------------------------------------------------------------------------
-
-
-def _source_lines(hlo_text: str) -> dict[int, str]:
-    """Stack frame number → `file:line`, from the tables at the head of the module."""
-    files = dict(re.findall(r'^(\d+) "(.*)"$', _section(hlo_text, "FileNames"), re.MULTILINE))
-    locations = dict(
-        re.findall(
-            r"^(\d+) \{file_name_id=(\d+ .*?\bline=\d+)",
-            _section(hlo_text, "FileLocations"),
-            re.MULTILINE,
-        )
-    )
-    frames = re.findall(
-        r"^(\d+) \{file_location_id=(\d+)", _section(hlo_text, "StackFrames"), re.MULTILINE
-    )
-    lines = {}
-    for frame, location in frames:
-        if location in locations:
-            file, *_, line = _integers(locations[location])
-            lines[int(frame)] = f"{files.get(str(file), '?')}:{line}"
-    return lines
-
-
-def _section(hlo_text: str, title: str) -> str:
-    _, found, rest = hlo_text.partition(f"\n{title}\n")
-    return rest.split("\n\n", 1)[0] if found else ""
-
-
-def _inline_source(line: str) -> str:
-    """The older form, which names file and line in each instruction."""
-    matched = re.search(r'source_file="([^"]*)"(?: source_line=(\d+))?', line)
-    return f"{matched[1]}:{matched[2] or '?'}" if matched else ""
 
 
 # ---- mesh axes and the summary -------------------------------------------------------------------

@@ -219,7 +219,9 @@ def _platform(exported: Exported, here: str) -> int:
     )
 
 
-_TOKEN = re.compile(r'custom_call @[\w$.]+|@"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|@[\w$.-]+')
+_TOKEN = re.compile(
+    r'(?:custom_call )?@"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*"|(?:custom_call )?@[\w$.-]+'
+)
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:

@@ -14,16 +14,43 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+from shardwise._src.base.errors import InconclusiveDimensionOperation
+from shardwise._src.export.terms import order, sum_text, times
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.create import dim_value
+from shardwise._src.types.dtypes import is_integer, max_value
 from shardwise._src.types.symbolic import Symbolic
 
 INF = math.inf
 
 
-class InconclusiveDimensionOperation(TypeError):
-    """A comparison of symbolic dimensions that holds for some sizes and not for others."""
+class Unwritten(Exception):
+    """A dimension was to be written into the text of a module."""
+
+
+_UNWRITTEN: ContextVar[frozenset[Any]] = ContextVar("unwritten", default=frozenset())
+
+
+@contextmanager
+def unwritten(scopes: Iterable[Any]) -> Iterator[None]:
+    """The block in which dimensions of these scopes have no text: there they must be values."""
+    token = _UNWRITTEN.set(frozenset(scopes))
+    try:
+        yield
+    finally:
+        _UNWRITTEN.reset(token)
+
+
+class _NoNumber(InconclusiveDimensionOperation, TypeError):
+    """What Python and NumPy expect of something that is no whole number."""
+
+
+_NoNumber.__name__ = _NoNumber.__qualname__ = InconclusiveDimensionOperation.__name__
 
 
 # A factor is the name of a variable, or (operation, left, right). A term is a tuple of factors with
@@ -33,6 +60,9 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+_MAX_EXTREMES = 4  # that are looked at case by case
+
+
 class Dim(Symbolic):
     """A symbolic dimension. Whole numbers and dimensions of the same scope go together with it."""
 
@@ -40,9 +70,9 @@ class Dim(Symbolic):
     __array_priority__ = 1000
 
     def __init__(self, terms: Mapping[tuple, int], scope: Any):
-        self.terms = tuple(sorted(terms.items(), key=_order))
+        self.terms = tuple(sorted(terms.items(), key=order))
         self.scope = scope
-        self._text = _sum_text(self.terms)
+        self._text = sum_text(self.terms)
 
     @property
     def alone(self) -> Any:
@@ -74,19 +104,62 @@ class Dim(Symbolic):
         return total
 
     def __str__(self) -> str:
+        if self.scope in _UNWRITTEN.get():
+            raise Unwritten
         return self._text
 
     __repr__ = __str__
 
     # Not a whole number; and nothing takes it for one.
     def __index__(self) -> int:
-        raise InconclusiveDimensionOperation(
+        raise _NoNumber(
             f"a whole number is needed, and the symbolic dimension {self} is none before an "
-            "exported function is called. Arrays and programs here have shapes of numbers: export "
-            "for each, or export from JAX, whose symbolic exports are called here."
+            "exported function is called. Inside of a function that is exported it can be a size "
+            "of arrays, and a value in arithmetic with them."
         )
 
-    __int__ = __float__ = __bool__ = __index__  # type: ignore[assignment]
+    __int__ = __float__ = __index__  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        low, high = bounds(self)
+        if low > 0 or high < 0:
+            return True
+        raise InconclusiveDimensionOperation(
+            f"whether {self} is 0 depends on the sizes of symbolic dimensions. Say what they are "
+            f"with constraints: '{self} >= 1', or '{self} == 0'."
+        )
+
+    # -- in programs --
+
+    @property
+    def least(self) -> float:
+        return bounds(self)[0]
+
+    def as_array(self, dtype: Any) -> Any:
+        if is_integer(dtype) and dtype.itemsize < 4 and bounds(self)[1] > max_value(dtype):
+            raise InconclusiveDimensionOperation(
+                f"the value of the symbolic dimension {self} may not fit into {dtype}. Use int32, "
+                "or say what it is at most with a constraint."
+            )
+        return convert_element_type(dim_value(dim=self), dtype=dtype, weak=False)
+
+    def __jax_array__(self) -> Any:
+        return dim_value(dim=self)
+
+    def cut(self, part: slice, size: Any) -> tuple[Any, Any, int]:
+        step = 1 if part.step is None else operator.index(part.step)
+        if step == 0:
+            raise ValueError("slice step cannot be zero")
+        last = size - 1
+        if step > 0:
+            start = _inside(part.start, size, 0, 0, size)
+            stop = _inside(part.stop, size, size, 0, size)
+            count = (stop - start + step - 1) // step
+        else:
+            start = _inside(part.start, size, last, -1, last)
+            stop = _inside(part.stop, size, -1, -1, last)
+            count = (start - stop - step - 1) // -step
+        return start, max_dim(count, 0), step
 
     def __hash__(self) -> int:
         return hash(self._text)
@@ -116,7 +189,7 @@ class Dim(Symbolic):
         other = self._other(other)
         if other is None:
             return NotImplemented
-        pairs = [(_times(a, b), m * n) for a, m in self.terms for b, n in _terms_of(other)]
+        pairs = [(times(a, b), m * n) for a, m in self.terms for b, n in _terms_of(other)]
         return _made(self.scope, pairs)
 
     __radd__, __rmul__ = __add__, __mul__
@@ -171,9 +244,9 @@ class Dim(Symbolic):
     # -- comparisons --
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Dim):
-            return other.scope is self.scope and self.terms == other.terms
-        return False
+        if not isinstance(other, Dim) or other.scope is not self.scope:
+            return False
+        return self.terms == other.terms or bounds(self - other) == (0, 0)
 
     def __ge__(self, other: Any) -> bool:
         return self._decided(other, ">=", self - other, 0)
@@ -200,20 +273,16 @@ class Dim(Symbolic):
         )
 
 
-def _order(row: tuple[tuple, int]) -> Any:
-    factors = row[0]
-    return -sum(power for _, power in factors), [(_factor_text(f), p) for f, p in factors]
+def _inside(n: Any, size: Any, default: Any, low: Any, high: Any) -> Any:
+    """A bound of a slice, counted from the front and moved inside."""
+    if n is None:
+        return default
+    n = n if isinstance(n, Dim) else operator.index(n)
+    return max_dim(min_dim(n + size if n < 0 else n, high), low)
 
 
 def _terms_of(x: Any) -> tuple[tuple[tuple, int], ...]:
     return x.terms if isinstance(x, Dim) else (((), x),)
-
-
-def _times(a: tuple, b: tuple) -> tuple:
-    powers = dict(a)
-    for factor, power in b:
-        powers[factor] = powers.get(factor, 0) + power
-    return tuple(sorted(powers.items(), key=lambda row: _factor_text(row[0])))
 
 
 def _made(scope: Any, terms: Iterable[tuple[tuple, int]]) -> Any:
@@ -258,14 +327,14 @@ def _quotient(x: Dim, by: Dim) -> Any:
     return _made(x.scope, found)
 
 
-def max_dim(a: Any, b: Any) -> Any:
-    """The larger of two sizes."""
-    return _extreme("max", a, b)
+def max_dim(d1: Any, d2: Any) -> Any:
+    """The larger of two sizes: a whole number, or a symbolic dimension where one of them is."""
+    return _extreme("max", d1, d2)
 
 
-def min_dim(a: Any, b: Any) -> Any:
-    """The smaller of two sizes."""
-    return _extreme("min", a, b)
+def min_dim(d1: Any, d2: Any) -> Any:
+    """The smaller of two sizes: a whole number, or a symbolic dimension where one of them is."""
+    return _extreme("min", d1, d2)
 
 
 def _extreme(name: str, a: Any, b: Any) -> Any:
@@ -295,13 +364,53 @@ def bounds(x: Any) -> tuple[float, float]:
     """What a size is at least, and at most."""
     if not isinstance(x, Dim):
         return x, x
-    low, high = _interval(x)
-    for c in x.scope.positive:  # each is at least 0, so that x >= x - k * c
+    low, high = _beyond_least(x)
+    for c in (*x.scope.positive, *_known_of(x)):  # each is at least 0, so that x >= x - k * c
         for k in _factors_against(x, c):
             less = x - c * k
             part = _interval(less) if isinstance(less, Dim) else (less, less)
             low, high = (max(low, part[0]), high) if k > 0 else (low, min(high, part[1]))
+    extremes = [*dict.fromkeys([f for f in _factors_of(x) if f[0] in ("max", "min")])]
+    if 0 < len(extremes) <= _MAX_EXTREMES:  # the first of them is one of its sides
+        (a, b), (c, d) = (bounds(_replaced(x, extremes[0], side)) for side in extremes[0][1:])
+        low, high = max(low, min(a, c)), min(high, max(b, d))
     return low, high
+
+
+def _factors_of(x: Dim) -> list[tuple]:
+    """Its factors that are no variables, in order."""
+    return [f for term, _ in x.terms for f, _ in term if not isinstance(f, str)]
+
+
+def _replaced(x: Dim, factor: tuple, value: Any) -> Any:
+    """A dimension with a value in the place of a factor."""
+    total: Any = 0
+    for factors, count in x.terms:
+        product: Any = count
+        for f, power in factors:
+            product = product * (value if f == factor else of_factor(f, x.scope)) ** power
+        total = total + product
+    return total
+
+
+def _known_of(x: Dim) -> list[Dim]:
+    """What is at least 0 by what quotients, remainders and extremes are, of those in x."""
+    found = []
+    for factor in dict.fromkeys(_factors_of(x)):
+        name, left, right = factor
+        if name in ("max", "min"):
+            own, sign = of_factor(factor, x.scope), 1 if name == "max" else -1
+            found += [(own - left) * sign, (own - right) * sign]
+        if name not in ("floordiv", "mod") or bounds(right)[0] < 1:
+            continue
+        own = of_factor(factor, x.scope)
+        if name == "mod":
+            found.append(right - 1 - own)
+            continue
+        rest = _operation("mod", left, right, x.scope)
+        low, high = (0, right - 1) if isinstance(rest, Dim) else (rest, rest)
+        found += [left - right * own - low, right * own - left + high]
+    return [c for c in found if isinstance(c, Dim)]
 
 
 def _factors_against(x: Dim, c: Dim) -> list[int]:
@@ -311,14 +420,31 @@ def _factors_against(x: Dim, c: Dim) -> list[int]:
     return sorted(found)
 
 
-def _interval(x: Dim) -> tuple[float, float]:
+def _beyond_least(x: Dim) -> tuple[float, float]:
+    """Its bounds, and those of the polynomial in what its factors have beyond their least values:
+    (a - 1) * b of a*b - b.
+    """
+    ends = {f: _factor_bounds(f, x.scope) for factors, _ in x.terms for f, _ in factors}
+    low, high = _interval(x, ends)
+    least = [a for a, _ in ends.values()]
+    if len(x.terms) > 1 and -INF not in least and not x.scope.equal.keys() & ends.keys():
+        moved = x
+        for f, a in zip(ends, least, strict=True):
+            moved = _replaced(moved, f, of_factor(f, x.scope) + int(a))
+        part = _interval(moved, {f: (0, b - a) for f, (a, b) in ends.items()})
+        low, high = max(low, part[0]), min(high, part[1])
+    return low, high
+
+
+def _interval(x: Dim, ends: Mapping[Any, tuple[float, float]] | None = None) -> tuple[float, float]:
+    """By the bounds of its factors."""
     low, high = 0.0, 0.0
     for factors, count in x.terms:
         a, b = 1.0, 1.0
         for factor, power in factors:
-            ends = _factor_bounds(factor, x.scope)
+            own = _factor_bounds(factor, x.scope) if ends is None else ends[factor]
             for _ in range(power):
-                corners = [_product(p, q) for p in (a, b) for q in ends]
+                corners = [_product(p, q) for p in (a, b) for q in own]
                 a, b = min(corners), max(corners)
         a, b = sorted((_product(a, count), _product(b, count)))
         low, high = low + a, high + b
@@ -361,23 +487,3 @@ def _variable_bounds(name: str, scope: Any) -> tuple[float, float]:
         else:
             high = min(high, rest // -slope)
     return low, high
-
-
-# -- text --
-
-
-def _factor_text(factor: Any) -> str:
-    if isinstance(factor, str):
-        return factor
-    return f"{factor[0]}({factor[1]}, {factor[2]})"
-
-
-def _sum_text(terms: tuple[tuple[tuple, int], ...]) -> str:
-    texts = []
-    for factors, count in terms:
-        parts = [_factor_text(f) + (f"^{p}" if p > 1 else "") for f, p in factors]
-        if abs(count) != 1 or not parts:
-            parts.insert(0, str(abs(count)))
-        texts.append((" - " if count < 0 else " + ") + "*".join(parts))
-    text = "".join(texts)
-    return text[3:] if text.startswith(" + ") else "-" + text[3:]

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from shardwise._src.api.grad import vjp
 from shardwise._src.api.jit import Jitted
 from shardwise._src.api.placement import default_backend
 from shardwise._src.api.stages import Traced, used_arguments, without_others
+from shardwise._src.base.positions import put
+from shardwise._src.control.expand import expanded
 from shardwise._src.core.ordering import ORDERED
 from shardwise._src.core.program import Program
 from shardwise._src.effects.callback import host_functions
@@ -22,6 +22,8 @@ from shardwise._src.export.common import (
 )
 from shardwise._src.export.exported import Exported, Shardings
 from shardwise._src.export.lowering import exported_text
+from shardwise._src.export.symbolic import is_symbolic
+from shardwise._src.lax.platforms import EXPORTED
 from shardwise._src.lowering.module import hoisted_constants
 from shardwise._src.lowering.storage import bare
 from shardwise._src.messages.trees import path_in
@@ -44,7 +46,7 @@ def default_export_platform() -> str:
 
 def export(
     fun_jit: Jitted[..., Any], *, platforms: Sequence[str] | None = None,
-    disabled_checks: Sequence[DisabledSafetyCheck] = (),
+    disabled_checks: Sequence[DisabledSafetyCheck] = (), _override_lowering_rules: Any = None,
 ) -> Callable[..., Exported]:
     """What exports a jitted function for arguments: `export(jit(f))(*args, **kwargs)`.
 
@@ -53,23 +55,34 @@ def export(
       platforms: "cpu", "cuda", "rocm" or "tpu", one or several; by default that of the default
         devices. They need not be there.
       disabled_checks: see `DisabledSafetyCheck`.
+      _override_lowering_rules: must be None; rules of JAX's are for bindings of MLIR.
 
     Returns:
-      A function of arrays, or of `ShapeDtypeStruct`s: shapes are numbers. It gives an `Exported`
-      for arguments of their types and shardings. A program over several devices has its shardings
-      by the names of mesh axes, and runs on as many devices elsewhere. Donation is not exported.
+      A function of arrays, or of `ShapeDtypeStruct`s, whose sizes may be symbolic
+      (`symbolic_shape`). It gives an `Exported` for arguments of their types and shardings. A
+      program over several devices has its shardings by the names of mesh axes, and runs on as many
+      devices elsewhere. Donation is not exported.
 
     Raises:
       ValueError: for a function that is not jitted, or for unknown platforms.
-      NotImplementedError: for programs that call functions of the host.
+      NotImplementedError: for programs that call functions of the host, and for symbolic sizes
+        where a program needs numbers, or over several devices.
     """
     if not isinstance(fun_jit, Jitted):
         raise ValueError(f"{WHERE}.export takes what `shardwise.jit` gives; got {fun_jit!r}.")
+    if _override_lowering_rules is not None:
+        raise NotImplementedError(
+            f"{WHERE}.export: _override_lowering_rules must be None; got "
+            f"{_override_lowering_rules!r}. Give a primitive of your own its lowering by "
+            "`shardwise.interpreters.mlir.register_lowering`."
+        )
     chosen = _checked(platforms)
 
     def exporting(*args: Any, **kwargs: Any) -> Exported:
         """Exports the function for these arguments."""
-        return _of_traced(fun_jit.trace(*args, **kwargs), chosen, tuple(disabled_checks))
+        with EXPORTED(chosen):
+            traced = fun_jit.trace(*args, **kwargs)
+        return _of_traced(traced, chosen, tuple(disabled_checks))
 
     return exporting
 
@@ -92,7 +105,8 @@ def _of_traced(
     program, sigs = traced.program, traced.sigs
     ins = traced.in_shardings or [None] * len(sigs)
     outs = traced.out_shardings or [None] * len(program.outputs)
-    _check_exportable(program)
+    for platform in platforms:
+        _check_exportable(expanded(program, platform))
     check_committed(program, sigs, traced.names, ins)
     bare_ins, bare_outs = list(map(bare, ins)), list(map(bare, outs))
     held = hoisted_constants(program)
@@ -134,10 +148,13 @@ def exported(
     for what, row, places in zip(("argument", "result"), types, shardings, strict=True):
         _check_even(program, row, places, what)
     used = program
+    if is_symbolic(*program.in_types):  # all: their sizes count
+        kept = range(len(program.in_types))
     if len(kept) < len(program.in_types):
         used = without_others(program, tuple(kept))
     numbers = tuple([whole.ins[i] for i in kept])
     ins, outs = shardings
+    symbolic = is_symbolic(*program.in_types)
     text = exported_text(used, devices, [ins[i] for i in numbers], outs, platforms, types[1])
     _check_kernels(program, text, checks)
     free = [[t.update(spec=None, mesh=None) if t.mesh else t for t in row] for row in types]
@@ -147,7 +164,8 @@ def exported(
         nr_devices=len(devices), platforms=platforms, disabled_safety_checks=checks,
         mlir_module_serialized=portable_artifact(text),
         calling_convention_version=maximum_supported_calling_convention_version,
-        module_kept_var_idx=numbers, uses_global_constants=len(platforms) > 1,
+        module_kept_var_idx=numbers,
+        uses_global_constants=len(platforms) > 1 or symbolic,
         _text=text, _get_vjp=lambda this: _vjp_of(this, whole),
     )  # fmt: skip
 
@@ -160,7 +178,7 @@ def _check_exportable(program: Program) -> None:
         )
 
 
-_KERNEL = re.compile(r"custom_call @([\w$.]+)")
+_KERNEL = re.compile(r'custom_call @("[^"]*"|[\w$.]+)')
 # What other releases have, too: LAPACK's kernels, and what all of XLA has.
 _STABLE = re.compile(
     r"lapack_\w+_ffi|cu(solver|sparse)_\w+_ffi|cu_\w+|annotate_device_placement|Sharding|"
@@ -173,7 +191,7 @@ def _check_kernels(
 ) -> None:
     """Raises where a program calls kernels that may be only here."""
     allowed = {c.is_custom_call() for c in checks}
-    own = [k for k in dict.fromkeys(_KERNEL.findall(text))
+    own = [k for k in dict.fromkeys(k.strip('"') for k in _KERNEL.findall(text))
            if not _STABLE.fullmatch(k) and k not in allowed]
     if own and "ALL" not in allowed:
         raise ValueError(
@@ -215,11 +233,11 @@ def _vjp_of(this: Exported, whole: Whole) -> Exported:
     active = [i for i, t in enumerate(program.out_types) if is_inexact(t.dtype)]
 
     def flat(*values: Any) -> list[Any]:
-        given = dict(zip(active, values[count:], strict=True))
-        cts = [given[i] if i in given else np.zeros(t.shape, float0)
-               for i, t in enumerate(program.out_types)]
-        grads = vjp(lambda *args: program(*args), *values[:count])[1](cts)
-        return [grads[i] for i in moving]
+        def smooth(*moved: Any) -> list[Any]:
+            outs = program(*put(values[:count], moving, moved))
+            return [outs[i] for i in active]
+
+        return list(vjp(smooth, *[values[i] for i in moving])[1]([*values[count:]]))
 
     cts = [program.out_types[i].strong() for i in active]
     found = program_of(flat, [*program.in_types, *cts], f"vjp_of_{program.name}", "export")

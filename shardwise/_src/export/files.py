@@ -29,7 +29,8 @@ from shardwise._src.export.tables import (
 )
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0
-from shardwise._src.types.mesh import AbstractMesh, AxisType
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.sharding import NamedSharding
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ END = struct.Struct("<16sI32s")  # the mark, the version, SHA-256 of all before 
 _FORMAT = 12  # of JAX's formats, the one that is written
 WRITER = "shardwise"
 
-_TREE = Table("tree", kind=(0, I8), children_names=(2, Many(TEXT)), custom_name=(3, TEXT),
-              custom_auxdata=(4, BYTES))
-_TREE.add(children=(1, Many(_TREE)))
+TREE = Table("tree", kind=(0, I8), children_names=(2, Many(TEXT)), custom_name=(3, TEXT),
+             custom_auxdata=(4, BYTES))
+TREE.add(children=(1, Many(TREE)))
 _MESH = Table("mesh", axis_sizes=(0, Many(U32)), axis_names=(1, Many(TEXT)),
               axis_types=(2, Many(U8)))
 _AXES = Table("axes", axes=(0, Many(TEXT)))
@@ -55,8 +56,8 @@ _TYPE = Table("type", kind=(0, I8), shape=(1, Many(TEXT)), dtype=(2, I8), memory
 _EFFECT = Table("effect", name=(0, TEXT))
 _CHECK = Table("check", kind=(0, I8), target=(1, TEXT))
 EXPORTED = Table(
-    "file", version=(0, U16), name=(1, TEXT), in_tree=(2, _TREE), in_types=(3, Many(_TYPE)),
-    out_tree=(4, _TREE), out_types=(5, Many(_TYPE)), devices_short=(6, I16),
+    "file", version=(0, U16), name=(1, TEXT), in_tree=(2, TREE), in_types=(3, Many(_TYPE)),
+    out_tree=(4, TREE), out_types=(5, Many(_TYPE)), devices_short=(6, I16),
     ins=(7, Many(_MAYBE)), outs=(8, Many(_MAYBE)), platforms=(9, Many(TEXT)),
     ordered=(10, Many(_EFFECT)), unordered=(11, Many(_EFFECT)), checks=(12, Many(_CHECK)),
     module=(13, BYTES), convention=(14, U16), kept=(15, Many(U16)), dynamic=(16, BOOL),

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.signature import stored_type
+from shardwise._src.control.expand import expanded
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
+from shardwise._src.export.symbolic import SymbolicEmitter, is_symbolic
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.lowering.mends import Mended
 from shardwise._src.lowering.module import Meshes, hoisted_constants
@@ -38,10 +40,15 @@ def exported_text(
     """
     meshes = Meshes(devices)
     several = len(devices) > 1
-    emitter = Mended(meshes, len(devices)) if several else Emitter()
-    emitter.platform = _AS_DEVICES_SAY.get(platforms[0], platforms[0])
     types = program.in_types
+    symbolic = is_symbolic(*types)
     args = [f"%arg{i}" for i in range(len(types))]
+    emitter = Mended(meshes, len(devices)) if several else (
+        SymbolicEmitter() if symbolic else Emitter()
+    )
+    emitter.platform = _AS_DEVICES_SAY.get(platforms[0], platforms[0])
+    if isinstance(emitter, SymbolicEmitter):
+        emitter.bind(types, args, program.name)
     if len(platforms) == 1:
         results = _body(emitter, program, args)
     else:
@@ -53,7 +60,7 @@ def exported_text(
     tails = [_typed(meshes, "", *row) for row in zip(out_types, outs, strict=True)]
     held = [_held(t) for t in out_types]
     body = "\n".join([*emitter.lines, return_text("func.return", results, held)])
-    dynamic = "true" if len(platforms) > 1 else "false"
+    dynamic = "true" if symbolic or len(platforms) > 1 else "false"
     head = (
         f"module @jit_{symbol_text(program.name)} attributes "
         f"{{jax.uses_shape_polymorphism = {dynamic}, "
@@ -88,6 +95,7 @@ def _with_trivial(
 
 def _body(emitter: Emitter, program: Program, args: Sequence[str]) -> list[str]:
     """Writes the program, after its constants."""
+    program = expanded(program, emitter.platform)
     for value in hoisted_constants(program):
         emitter.hoisted[id(value)] = _constant(emitter, value)
     own = [emitter.hoisted[id(c)] for c in program.constants]
@@ -105,26 +113,15 @@ def _cases(
         texts.append((_body(e, program, args), e.lines, e.functions))
     if all(text == texts[0] for text in texts):
         return _body(emitter, program, args)
-    ins = ", ".join(f"{a}: {tensor_text(t)}" for a, t in zip(args, program.in_types, strict=True))
     types = [stored_type(t) for t in program.out_types]
     outs = ", ".join(map(tensor_text, types))
-    given = ", ".join(map(tensor_text, program.in_types))
     regions = []
     for platform in platforms:
         e = emitter.beside(_AS_DEVICES_SAY.get(platform, platform))
-        symbol = e.symbol(f"on_{platform}")
         results = _body(e, program, args)
-        lines = "\n".join([*e.lines, return_text("func.return", results, types)])
-        emitter.functions.append(
-            f"func.func private @{symbol}({ins}) -> ({outs}) {{\n{lines}\n}}"
-        )
-        inner = emitter.region(lambda symbol=symbol: emitter.lines.append(return_text(
-            "stablehlo.return",
-            emitter.lets(f"func.call @{symbol}({', '.join(args)}) : ({given}) -> ({outs})",
-                         len(types)),
-            types,
-        )))
-        regions.append(f"{{\n{inner}\n}}")
+        lines = "\n".join([*e.lines, return_text("stablehlo.return", results, types)])
+        regions.append(f"{{\n{lines}\n}}")
+        emitter.count = max(emitter.count, e.count)
     return emitter.lets(
         f'"stablehlo.case"(%platform) ({", ".join(regions)}) : (tensor<i32>) -> ({outs})',
         len(types),

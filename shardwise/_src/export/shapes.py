@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.base.errors import InconclusiveDimensionOperation
 from shardwise._src.export.dims import (
     Dim,
-    InconclusiveDimensionOperation,
     max_dim,
     min_dim,
     of_factor,

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import DebugInfo
 from shardwise._src.extend.linear_util import (
     WrappedFun,
     transformation,
+    transformation2,
     transformation_with_aux,
+    wrap_init,
 )
+from shardwise._src.numpy.raveled import ravel_pytree
 from shardwise._src.runtime.pytree import PyTreeDef, flatten
 from shardwise._src.types.array_type import ArrayType
-
-
-class DebugInfo(NamedTuple):
-    """Of which function a program is: for messages."""
-
-    traced_for: str
-    func_src_info: str
-    arg_names: tuple[str, ...] | None = None
-    result_paths: tuple[str, ...] | None = None
 
 
 def debug_info(
@@ -36,18 +31,30 @@ def debug_info(
     return DebugInfo(traced_for, f"{name}{where}")
 
 
-@transformation_with_aux
-def flatten_fun(in_tree: PyTreeDef, *leaves: Any) -> Any:
+def flatten_fun(
+    fun: WrappedFun, *gen_static_args: Any, use_eq_store: bool = False, unk_names: bool = False
+) -> tuple[WrappedFun, Callable[[], Any]]:
     """Makes a function of leaves of one of `(args, kwargs)`: `(fun, in_tree)` → the function, which
     gives leaves, and what gives their tree once it ran."""
+    return _flat(fun, *gen_static_args, use_eq_store=use_eq_store, unk_names=unk_names)
+
+
+@transformation_with_aux
+def _flat(in_tree: PyTreeDef, *leaves: Any) -> Any:
     args, kwargs = in_tree.unflatten(leaves)
     result = yield args, kwargs
     yield flatten(result)
 
 
-@transformation_with_aux
-def flatten_fun_nokwargs(in_tree: PyTreeDef, *leaves: Any) -> Any:
+def flatten_fun_nokwargs(
+    fun: WrappedFun, *gen_static_args: Any, use_eq_store: bool = False, unk_names: bool = False
+) -> tuple[WrappedFun, Callable[[], Any]]:
     """The same where `in_tree` is that of the positional arguments only."""
+    return _flat_positional(fun, *gen_static_args, use_eq_store=use_eq_store, unk_names=unk_names)
+
+
+@transformation_with_aux
+def _flat_positional(in_tree: PyTreeDef, *leaves: Any) -> Any:
     result = yield in_tree.unflatten(leaves), {}
     yield flatten(result)
 
@@ -84,11 +91,16 @@ def argnums_partial(
 
 
 def donation_vector(
-    donate_argnums: Iterable[int], donate_argnames: Iterable[str], in_tree: PyTreeDef
+    donate_argnums: Iterable[int], donate_argnames: Iterable[str], in_tree: PyTreeDef,
+    kws: bool = True,
 ) -> tuple[bool, ...]:
-    """For each leaf of `(args, kwargs)` whether it is donated."""
+    """For each leaf of `(args, kwargs)` whether it is donated.
+
+    kws: whether `in_tree` is that of `(args, kwargs)`, or of `args` alone.
+    """
     numbers, names = set(donate_argnums), set(donate_argnames)
-    args, kwargs = in_tree.unflatten(range(in_tree.num_leaves))
+    held = in_tree.unflatten(range(in_tree.num_leaves))
+    args, kwargs = held if kws else (held, {})
     marks = [False] * in_tree.num_leaves
     chosen = [a for i, a in enumerate(args) if i in numbers]
     for leaf in flatten([*chosen, *[v for k, v in kwargs.items() if k in names]])[0]:
@@ -118,6 +130,31 @@ def safe_map(f: Callable[..., Any], *sequences: Iterable[Any]) -> list[Any]:
             f"safe_map: the sequences must be of one length; got {[len(s) for s in lists]}."
         )
     return list(map(f, *lists))
+
+
+def safe_zip(*sequences: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """The list of `(x, y, …)` over sequences of one length."""
+    return safe_map(lambda *xs: xs, *sequences)
+
+
+def ravel_first_arg_(fun: WrappedFun, *gen_static_args: Any) -> WrappedFun:
+    """Makes a function of a vector of one whose first argument, and result, is a tree:
+    `(fun, unravel)`, where `unravel` makes the tree."""
+    return _raveled(fun, *gen_static_args)
+
+
+@transformation2
+def _raveled(
+    f: Callable[..., Any], unravel: Callable[[Any], Any], y_flat: Any, *args: Any
+) -> Any:
+    return ravel_pytree(f(unravel(y_flat), *args))[0]
+
+
+def ravel_first_arg(
+    f: Callable[..., Any], unravel: Callable[[Any], Any], debug_info: Any = None
+) -> Callable[..., Any]:
+    """`ravel_first_arg_` of a function that is no `WrappedFun`."""
+    return ravel_first_arg_(wrap_init(f, debug_info=debug_info), unravel).call_wrapped
 
 
 def shaped_abstractify(x: Any) -> ArrayType:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from shardwise._src.api.caches import also_cleared, clear_caches
 from shardwise._src.moving.transfer import default_place
 from shardwise._src.runtime import backend, modules
@@ -91,6 +93,33 @@ def get_compile_options(
     build.debug_options.xla_detailed_logging = detailed_logging
     if fdo_profile is not None:
         build.fdo_profile = fdo_profile
+    return options
+
+
+def create_compile_options(
+    computation: Any, tuple_args: bool, allow_prop_to_inputs: Sequence[bool],
+    allow_prop_to_outputs: Sequence[bool], backend: Any, np_dev: Any,
+    compiler_options: dict[str, Any],
+) -> modules.CompileOptions:
+    """The runtime's options for a module over some devices, as this library compiles its own.
+
+    Args:
+      computation, backend: not used; jax writes them into its log.
+      tuple_args: whether the module takes one tuple.
+      allow_prop_to_inputs, allow_prop_to_outputs: for each, whether the partitioner chooses how it
+        is sharded.
+      np_dev: the devices, an array of them.
+      compiler_options: XLA's options by name; `fdo_profile`, a profile's bytes, is one more.
+    """
+    flags = dict(compiler_options)
+    profile = flags.pop("fdo_profile", None)
+    options = modules.compile_options(
+        tuple(np.asarray(np_dev, object).flat), free_parameters=allow_prop_to_inputs,
+        free_outputs=allow_prop_to_outputs, overrides=flags,
+    )
+    options.parameter_is_tupled_arguments = tuple_args
+    if profile is not None:
+        options.executable_build_options.fdo_profile = profile
     return options
 
 

@@ -20,11 +20,14 @@ class StoreException(Exception):
 class _Store:
     """What a transformation gives besides the result."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_repeat: bool = False) -> None:
         self._values: list[Any] = []
+        self._may_repeat = may_repeat  # to be set again to what it is
 
     def set(self, value: Any) -> None:
         if self._values:
+            if self._may_repeat and self._values[0] == value:
+                return
             raise StoreException("the function of a transformation with `aux` ran a second time")
         self._values.append(value)
 
@@ -103,7 +106,7 @@ def wrap_init(
 
 def transformation(gen: Callable[..., Any]) -> Callable[..., WrappedFun]:
     """Makes a transformation of a generator: `(fun, *first arguments)` → the function with it."""
-    return lambda fun, *args: fun.wrap(_Layer(gen, args, None, True))
+    return functools.partial(_without_aux, gen, True)
 
 
 def transformation_with_aux(
@@ -111,16 +114,12 @@ def transformation_with_aux(
 ) -> Callable[..., tuple[WrappedFun, Callable[[], Any]]]:
     """The same for one that yields (result, aux); gives what reads `aux` besides."""
 
-    def wrapped(fun: WrappedFun, *args: Any) -> tuple[WrappedFun, Callable[[], Any]]:
-        store = _Store()
-        return fun.wrap(_Layer(gen, args, store, True)), store
-
-    return wrapped
+    return functools.partial(_with_aux, gen, True)
 
 
 def transformation2(gen: Callable[..., Any]) -> Callable[..., WrappedFun]:
     """Makes a transformation of `gen(inner function, *first arguments, *arguments)`."""
-    return lambda fun, *args: fun.wrap(_Layer(gen, args, None, False))
+    return functools.partial(_without_aux, gen, False)
 
 
 def transformation_with_aux2(
@@ -128,11 +127,28 @@ def transformation_with_aux2(
 ) -> Callable[..., tuple[WrappedFun, Callable[[], Any]]]:
     """The same for `gen(inner function, store, …)`: `store(value)` keeps what is read later."""
 
-    def wrapped(fun: WrappedFun, *args: Any) -> tuple[WrappedFun, Callable[[], Any]]:
-        store = _Store()
-        return fun.wrap(_Layer(gen, args, store, False)), store
+    return functools.partial(_with_aux, gen, False)
 
-    return wrapped
+
+def _without_aux(
+    gen: Callable[..., Any], is_generator: bool, fun: WrappedFun, *gen_static_args: Any
+) -> WrappedFun:
+    """A function with a transformation."""
+    return fun.wrap(_Layer(gen, gen_static_args, None, is_generator))
+
+
+def _with_aux(
+    gen: Callable[..., Any], is_generator: bool, fun: WrappedFun, *gen_static_args: Any,
+    use_eq_store: bool = False, unk_names: bool = False,
+) -> tuple[WrappedFun, Callable[[], Any]]:
+    """A function with a transformation that gives something besides, and what reads that.
+
+    use_eq_store: whether the function may run again, if that gives an equal value.
+    unk_names: whether names of its arguments are no longer known.
+    """
+    store = _Store(use_eq_store)
+    wrapped = fun.wrap(_Layer(gen, gen_static_args, store, is_generator))
+    return wrapped.with_unknown_names() if unk_names else wrapped, store
 
 
 def merge_linear_aux(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[bool, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.base.context import CURRENT, current
 from shardwise._src.core.fused import Fused
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.toolbox import without_dead_code
 from shardwise._src.extend.linear_util import WrappedFun
 from shardwise._src.transforms.stage import Stage, StageTracer
@@ -98,12 +98,21 @@ def trace_to_jaxpr_nounits(
 
 
 def trace_to_jaxpr_dynamic(
-    fun: WrappedFun, in_avals: Sequence[ArrayType], *, keep_inputs: Any = None, lower: bool = False
+    fun: WrappedFun, in_avals: Sequence[ArrayType], *, keep_inputs: Sequence[bool] | None = None,
+    lower: bool = False, auto_dce: bool = False,
 ) -> tuple[Program, list[ArrayType], list[Any]]:
-    """Stages a function of leaves: its program, the types of its results, and its constants."""
-    program, outer = stage_function(
-        lambda *args: list(fun.call_wrapped(*args)), list(in_avals), name=fun.__name__
-    )
+    """Stages a function of leaves: its program, the types of its results, and its constants.
+
+    keep_inputs: which arguments of the program the function gets; by default all.
+    lower, auto_dce: taken; operations are staged as they are, and what nothing uses is not kept.
+    """
+    kept = [True] * len(in_avals) if keep_inputs is None else list(keep_inputs)
+
+    def run(*args: Any) -> list[Any]:
+        given = [a for a, keep in zip(args, kept, strict=True) if keep]
+        return list(fun.call_wrapped(*given))
+
+    program, outer = stage_function(run, list(in_avals), name=fun.__name__)
     consts = [*program.constants, *outer]
     return program, list(program.out_types), consts
 
@@ -128,3 +137,51 @@ def dce_jaxpr(
     return Program(inputs, outputs, equations, [x for _, x in pairs], jaxpr.name), marks
 
 
+def dce_jaxpr_consts(
+    jaxpr: Program, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
+) -> tuple[Program, list[bool], list[bool]]:
+    """The same; says which constants are left, too, and `instantiate` may begin with these."""
+    if not isinstance(instantiate, bool):
+        instantiate = list(instantiate)[-len(jaxpr.arguments) :]
+    found, used = dce_jaxpr(jaxpr, used_outputs, instantiate)
+    left = {*found.constant_vars}
+    return found, [v in left for v in jaxpr.constant_vars], used
+
+
+def dce_jaxpr_call_rule(
+    used_outputs: Sequence[bool], eqn: Equation
+) -> tuple[list[bool], Equation | None]:
+    """The entry of `dce_rules` for an equation that only calls a program: which operands are used,
+    and the equation without the others, nor the results that are not used."""
+    if not any(used_outputs) and not eqn.effects:
+        return [False] * len(eqn.inputs), None
+    name = next(k for k, v in eqn.params.items() if isinstance(v, Program))
+    program, used = dce_jaxpr(eqn.params[name], used_outputs)
+    inputs = [a for a, u in zip(eqn.inputs, used, strict=True) if u]
+    outputs = [v for v, u in zip(eqn.outputs, used_outputs, strict=True) if u]
+    return used, Equation(eqn.op, inputs, outputs, {**eqn.params, name: program}, eqn.site)
+
+
+class _Refusing(dict[Any, Any]):
+    """A table that takes no rules, since nothing would ask for them."""
+
+    def __init__(self, name: str, why: str):
+        super().__init__()
+        self._name, self._why = name, why
+
+    def __setitem__(self, primitive: Any, rule: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"shardwise.interpreters.partial_eval.{self._name}[{primitive}]: {self._why} Leave the "
+            "rule away."
+        )
+
+
+Val = Any
+custom_partial_eval_rules = _Refusing(
+    "custom_partial_eval_rules", "an operation whose operands are known runs at once, and any "
+    "other is part of the program, so that no rule for this is used."
+)  # fmt: skip
+partial_eval_jaxpr_custom_rules = _Refusing(
+    "partial_eval_jaxpr_custom_rules", "`checkpoint` keeps the results of an operation, or "
+    "computes them again, as its policy says, so that no rule for this is used."
+)  # fmt: skip

@@ -19,8 +19,10 @@ from typing import Any, NoReturn
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
+from shardwise._src.core.program import Equation, Program
 from shardwise._src.extend import rules
 from shardwise._src.extend.rules import AxisData, FromFunction, Zero
+from shardwise._src.ffi.lowering import ForeignRule, LoweringContext
 from shardwise._src.ops.sharding import cotangent_type
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
@@ -50,8 +52,9 @@ class Primitive:
         if self._op is None or self._op.multiple != self.multiple_results:
             self._op = Op(
                 self.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose,
-                batch=_batch, eager=_eager, multiple=self.multiple_results, user_code=True,
-                elements=Elements.KNOWN, long=True, foreign=self,
+                batch=_batch, expand=_expand, prune=_prune, eager=_eager,
+                multiple=self.multiple_results, user_code=True, elements=Elements.KNOWN, long=True,
+                foreign=self,
             )  # fmt: skip
         return self._op
 
@@ -59,9 +62,13 @@ class Primitive:
         """Applies it to values: the current interpreter gets the op."""
         return self.op(*args, **params)
 
-    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """What `bind` takes before an equation's operands, which is nothing, and as keywords."""
-        return [], params
+    def bind_with_trace(self, trace: Any, args: Any, avals: Any, params: dict[str, Any]) -> Any:
+        """The same where another interpreter is current."""
+        return self.op.bind_with_trace(trace, args, avals, params)
+
+    def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """What `bind` takes as keywords: the parameters of an equation."""
+        return params
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
         """Sets what runs it outside of every transform: `impl(*arrays, **params)`."""
@@ -146,6 +153,20 @@ def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     return list(result) if op.multiple else result
 
 
+def _prune(op: Op, eqn: Equation, used: list[bool]) -> Equation | None:
+    rule = rules.dce_rules.get(op.foreign)
+    if rule is None:
+        return eqn if any(used) else None
+    return rule(used, eqn)[1]
+
+
+def _expand(
+    op: Op, types: Sequence[ArrayType], params: dict[str, Any], platform: str
+) -> Program | None:
+    rule = rules.lowering(op.foreign, platform)
+    return rule.staged(types, params) if isinstance(rule, FromFunction) else None
+
+
 def _lower(
     op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *names: str, **params: Any
 ) -> Any:
@@ -153,10 +174,11 @@ def _lower(
     if rule is None:
         how = "`shardwise.interpreters.mlir.register_lowering(primitive, rule)`"
         raise _missing(op, f"lowering for {e.platform}", how)
-    if isinstance(rule, FromFunction):
-        found = e.inline(rule.staged(ins, params), *names)
-        return found if op.multiple else found[0]
-    return rule(e, ins, outs, *names, **params)
+    if isinstance(rule, ForeignRule):
+        found = rule(LoweringContext(ins, outs, e), *names, **params)
+    else:
+        found = rules.built(op, rule, e, ins, outs, names, params)
+    return found if op.multiple else found[0]
 
 
 def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
@@ -208,8 +230,8 @@ def _compiled_op(primitive: Any) -> Op:
     if twin is None:
         twin = _twins[op] = Op(
             op.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
-            multiple=op.multiple, user_code=True, elements=Elements.KNOWN, long=True,
-            foreign=primitive,
+            expand=_expand, multiple=op.multiple, user_code=True, elements=Elements.KNOWN,
+            long=True, foreign=primitive,
         )  # fmt: skip
     return twin
 

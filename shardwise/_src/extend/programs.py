@@ -28,6 +28,7 @@ from shardwise._src.types.dtypes import float0, is_inexact
 
 Effect = object  # what programs do besides giving results: anything with a hash
 Effects = frozenset
+ParamDict = dict[str, Any]
 no_effects: frozenset[Any] = frozenset()
 array_types: set[type] = {Value, np.ndarray, np.generic, bool, int, float, complex}
 
@@ -52,7 +53,7 @@ class Jaxpr(Program, metaclass=_OfPrograms):
         eqns: Sequence[Equation], effects: Any = no_effects, debug_info: Any = None,
         is_high: bool = False,
     ) -> Program:  # pyright: ignore[reportInvalidConstructorReturnType]
-        name = getattr(debug_info, "func_src_info", "f").split(" ")[0]
+        name = getattr(debug_info, "func_name", "f")
         return Program([*constvars, *invars], outvars, eqns, name=name)
 
 
@@ -143,9 +144,9 @@ def valid_jaxtype(x: Any) -> bool:
     return is_operand(x)
 
 
-def primal_dtype_to_tangent_dtype(dtype: Any) -> Any:
+def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> Any:
     """The dtype of tangents: float0 for integers and booleans."""
-    return dtype if is_inexact(dtype) else float0
+    return primal_dtype if is_inexact(primal_dtype) else float0
 
 
 class _Trace:
@@ -171,10 +172,10 @@ def get_opaque_trace_state(convention: str = "flax") -> _Trace:
     return _Trace(current())
 
 
-def find_top_trace(values: Sequence[Any]) -> Interpreter:
+def find_top_trace(_: Sequence[Any]) -> Interpreter:
     """The innermost interpreter that values belong to; that of the ground for arrays only."""
     found = current().interpreter
-    here, owners = found, [x.interpreter for x in values if hasattr(x, "interpreter")]
+    here, owners = found, [x.interpreter for x in _ if hasattr(x, "interpreter")]
     while here is not None:
         if any(owner is here for owner in owners):
             return here

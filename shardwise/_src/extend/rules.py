@@ -6,7 +6,8 @@ Rules of the library's own ops are in their records (core/op.py); these are for 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from shardwise._src.types.array_type import ArrayType
 
 Rule = Callable[..., Any]
 NOT_MAPPED = None
+_BUILDING = "shardwise._src.extend.building"  # with MLIR's bindings, which few programs need
 
 
 class Zero:
@@ -94,6 +96,7 @@ def _by_axis(primitive: Any, rule: Rule) -> Rule:
 primitive_jvps: dict[Any, Rule] = {}
 primitive_transposes: dict[Any, Rule] = {}
 fancy_primitive_batchers: dict[Any, Rule] = {}
+dce_rules: dict[Any, Rule] = {}  # (which results are used, equation) → which operands, what is left
 primitive_batchers = _Batchers(_by_values)
 axis_primitive_batchers = _Batchers(_by_axis)
 # Libraries add classes of theirs, which are taken here as they convert themselves (`__array__`).
@@ -121,19 +124,19 @@ def add_tangents(x: Any, y: Any) -> Array | Zero:
     return x if isinstance(y, Zero) else add(x, y)
 
 
-def get_primitive_transpose(primitive: Any) -> Rule:
+def get_primitive_transpose(p: Any) -> Rule:
     """The transpose of a primitive, as it was set."""
     try:
-        return primitive_transposes[primitive]
+        return primitive_transposes[p]
     except KeyError:
-        raise NotImplementedError(f"{primitive}: this primitive has no transpose.") from None
+        raise NotImplementedError(f"{p}: this primitive has no transpose.") from None
 
 
-def deflinear2(primitive: Any, transpose: Rule) -> None:
+def deflinear2(primitive: Any, transpose_rule: Rule) -> None:
     """Says that a primitive is linear in all of its operands.
 
-    transpose: `(cotangent, *operands, **params)` → a cotangent for each operand; linear operands
-      arrive as `UndefinedPrimal`s.
+    transpose_rule: `(cotangent, *operands, **params)` → a cotangent for each operand; linear
+      operands arrive as `UndefinedPrimal`s.
     """
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
@@ -146,12 +149,12 @@ def deflinear2(primitive: Any, transpose: Rule) -> None:
         return out, primitive.bind(*map(instantiate_zeros, tangents), **params)
 
     primitive_jvps[primitive] = jvp
-    primitive_transposes[primitive] = transpose
+    primitive_transposes[primitive] = transpose_rule
 
 
-def deflinear(primitive: Any, transpose: Rule) -> None:
-    """The same for `transpose(cotangent, **params)`, which gets no operands."""
-    deflinear2(primitive, lambda ct, *_, **params: transpose(ct, **params))
+def deflinear(primitive: Any, transpose_rule: Rule) -> None:
+    """The same for `transpose_rule(cotangent, **params)`, which gets no operands."""
+    deflinear2(primitive, lambda ct, *_, **params: transpose_rule(ct, **params))
 
 
 def defjvp(primitive: Any, *jvps: Rule | None) -> None:
@@ -177,58 +180,59 @@ def defjvp2(primitive: Any, *jvps: Rule | None) -> None:
     primitive_jvps[primitive] = jvp
 
 
-def defbilinear(primitive: Any, left: Rule, right: Rule) -> None:
+def defbilinear(prim: Any, lhs_rule: Rule, rhs_rule: Rule) -> None:
     """Says that a primitive is linear in each of two operands.
 
-    left, right: `(cotangent, left operand, right operand, **params)` → cotangent of that operand.
+    lhs_rule, rhs_rule: `(cotangent, left operand, right operand, **params)` → cotangent of that
+      operand.
     """
     defjvp(
-        primitive, lambda t, x, y, **params: primitive.bind(t, y, **params),
-        lambda t, x, y, **params: primitive.bind(x, t, **params),
+        prim, lambda t, x, y, **params: prim.bind(t, y, **params),
+        lambda t, x, y, **params: prim.bind(x, t, **params),
     )  # fmt: skip
 
     def transpose(ct: Any, x: Any, y: Any, **params: Any) -> list[Any]:
         if is_undefined_primal(x):
-            return [left(ct, x, y, **params), None]
-        return [None, right(ct, x, y, **params)]
+            return [lhs_rule(ct, x, y, **params), None]
+        return [None, rhs_rule(ct, x, y, **params)]
 
-    primitive_transposes[primitive] = transpose
+    primitive_transposes[prim] = transpose
 
 
 # Batching
 
 
-def broadcast(x: Any, size: int, axis: int, mesh_axis: Any = None) -> Array:
+def broadcast(x: Any, sz: int, axis: int, mesh_axis: Any = None) -> Array:
     """A value, repeated along a new dimension."""
     shape = type_of(x).shape
     kept = tuple(i for i in range(len(shape) + 1) if i != axis)
-    return broadcast_in_dim(x, shape=(*shape[:axis], size, *shape[axis:]), dims=kept)
+    return broadcast_in_dim(x, shape=(*shape[:axis], sz, *shape[axis:]), dims=kept)
 
 
-def bdim_at_front(x: Any, dim: int | None, size: int, mesh_axis: Any = None) -> Array:
+def bdim_at_front(x: Any, bdim: int | None, size: int, mesh_axis: Any = None) -> Array:
     """A value with its mapped dimension as the first, repeated where it has none."""
-    return broadcast(x, size, 0) if dim is None else move_axis(x, dim, 0)
+    return broadcast(x, size, 0) if bdim is None else move_axis(x, bdim, 0)
 
 
-def defvectorized(primitive: Any) -> None:
+def defvectorized(prim: Any) -> None:
     """Says that a primitive acts on each element, of one operand or of operands of one rank."""
 
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
         if len({*dims}) > 1:
-            return _broadcast_rule(primitive, axis, args, dims, params)
-        out = primitive.bind(*args, **params)
-        return out, [dims[0]] * len(out) if primitive.multiple_results else dims[0]
+            return _broadcast_rule(prim, axis, args, dims, params)
+        out = prim.bind(*args, **params)
+        return out, [dims[0]] * len(out) if prim.multiple_results else dims[0]
 
-    fancy_primitive_batchers[primitive] = rule
+    fancy_primitive_batchers[prim] = rule
 
 
-def defbroadcasting(primitive: Any) -> None:
+def defbroadcasting(prim: Any) -> None:
     """Says that a primitive acts on each element, of operands that are brought to one shape."""
 
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-        return _broadcast_rule(primitive, axis, args, dims, params)
+        return _broadcast_rule(prim, axis, args, dims, params)
 
-    fancy_primitive_batchers[primitive] = rule
+    fancy_primitive_batchers[prim] = rule
 
 
 def _broadcast_rule(
@@ -239,16 +243,36 @@ def _broadcast_rule(
     return out, [0] * len(out) if primitive.multiple_results else 0
 
 
-def defreducer(primitive: Any) -> None:
+def defreducer(prim: Any) -> None:
     """Says that a primitive reduces its operand over the dimensions in its parameter `axes`."""
 
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
         (x,), (dim,) = args, dims
         axes = params.pop("axes")
         moved = tuple(a + (a >= dim) for a in axes)
-        return primitive.bind(x, axes=moved, **params), dim - sum(a < dim for a in moved)
+        return prim.bind(x, axes=moved, **params), dim - sum(a < dim for a in moved)
 
-    fancy_primitive_batchers[primitive] = rule
+    fancy_primitive_batchers[prim] = rule
+
+
+def register_vmappable(
+    data_type: type, spec_type: type, axis_size_type: type, to_elt: Rule, from_elt: Rule,
+    make_iota: Rule | None,
+) -> NoReturn:
+    """Refuses: `vmap` maps arrays, and trees of them, along dimensions.
+
+    Raises:
+      NotImplementedError: always; it says what to do instead.
+    """
+    raise NotImplementedError(
+        f"register_vmappable: {data_type.__qualname__} cannot be mapped by rules of its own: "
+        "`vmap` maps arrays along dimensions. Register the class as a tree "
+        "(`shardwise.tree_util.register_pytree_node`), and give `in_axes` for its parts."
+    )
+
+
+def unregister_vmappable(data_type: type) -> None:
+    """Does nothing: no class has such rules."""
 
 
 # Lowering
@@ -261,6 +285,10 @@ class FromFunction:
 
     def __init__(self, fun: Callable[..., Any], multiple_results: bool):
         self.fun, self.multiple_results = fun, multiple_results
+
+    def __call__(self, ctx: Any, *operands: Any, **params: Any) -> list[Any]:
+        """As a part of another rule, which builds operations (`building`)."""
+        return ctx.emitter.inline(self.staged(ctx.avals_in, params), *operands)
 
     def staged(self, types: Sequence[ArrayType], params: dict[str, Any]) -> Any:
         """Its program, outside of every mesh: what is inside is split as the partitioner likes."""
@@ -282,14 +310,18 @@ def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> FromFun
 
 
 def register_lowering(
-    primitive: Any, rule: Any, platform: str | None = None, inline: bool = True,
+    prim: Any, rule: Any, platform: str | None = None, inline: bool = True,
     cacheable: bool = True,
 ) -> FromFunction | Rule:
     """Sets the lowering of a primitive, for one platform or for all that have none.
 
-    rule: of `lower_fun`, or of a foreign function. inline, cacheable: taken, and not needed.
+    rule: of `lower_fun`, of `shardwise.ffi.ffi_lowering`, or `rule(ctx, *operands, **params)`,
+      which builds operations with the bindings of MLIR that jaxlib has (`jaxlib.mlir.ir`,
+      `jaxlib.mlir.dialects.stablehlo`) and gives their results. `ctx` has `avals_in`, `avals_out`,
+      `module_context`, `primitive`.
+    inline, cacheable: taken, and not needed.
     """
-    _lowerings[primitive, None if platform is None else _platform(platform)] = rule
+    _lowerings[prim, None if platform is None else _platform(platform)] = rule
     return rule
 
 
@@ -297,6 +329,15 @@ def lowering(primitive: Any, platform: str) -> Any:
     """The lowering of a primitive on a platform; None where there is none."""
     found = _lowerings.get((primitive, _platform(platform)))
     return _lowerings.get((primitive, None)) if found is None else found
+
+
+def built(
+    op: Any, rule: Rule, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+    names: Sequence[str], params: dict[str, Any],
+) -> list[str]:
+    """Writes what a rule builds with MLIR's bindings, which are loaded for it."""
+    building: Any = import_module(_BUILDING)
+    return building.lowered(op, rule, e, ins, outs, names, params)
 
 
 def _platform(name: str) -> str:

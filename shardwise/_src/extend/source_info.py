@@ -33,7 +33,7 @@ def current() -> SourceInfo:
 
 def current_name_stack() -> NameStack:
     """The names in scope."""
-    return NameStack(tuple([n for n in replay.scope.split("/") if n]))
+    return NameStack(source.names_of(replay.scope))
 
 
 def new_name_stack(name: str = "") -> NameStack:
@@ -58,7 +58,8 @@ extend_name_stack = named_scope
 def set_name_stack(name_stack: NameStack) -> Generator[None]:
     """The names in scope are these ones, inside a `with` block."""
     source.use_names()
-    outer, replay.scope = replay.scope, str(name_stack)
+    outer = replay.scope
+    replay.scope = source.with_names(outer, str(name_stack))
     try:
         yield
     finally:
@@ -75,7 +76,7 @@ def reset_name_stack() -> Generator[None]:
 @contextmanager
 def transform_name_stack(name: str) -> Generator[None]:
     """The names in scope are those of what a transform of this name makes: `jvp(outer/inner)`."""
-    with set_name_stack(NameStack((f"{name}({replay.scope})",))):
+    with set_name_stack(NameStack((f"{name}({current_name_stack()})",))):
         yield
 
 

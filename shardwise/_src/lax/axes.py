@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.messages.words import brief
 from shardwise._src.numpy.convert import refuse_traced
 from shardwise._src.ops.shape import canonical_axis as axis_of
+from shardwise._src.types.symbolic import whole
 
 __all__ = ["axis_of", "sizes"]
 
@@ -17,7 +17,7 @@ __all__ = ["axis_of", "sizes"]
 def sizes(values: Sequence[Any]) -> tuple[int, ...]:
     """Shapes, dimensions and permutations: integers of any kind, as a tuple of ints."""
     try:
-        return tuple([operator.index(v) for v in values])
+        return tuple([whole(v) for v in values])
     except TypeError as error:
         for v in values if isinstance(values, tuple | list) else ():
             refuse_traced(v, f"{public_call() or 'lax'}: a size", error)

@@ -107,7 +107,9 @@ def padtype_to_pads(
         )
     found = []
     for n, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
-        total = max((-(-int(n) // int(stride)) - 1) * int(stride) + int(window) - int(n), 0)
+        n, stride, window = [whole(v, "a size") for v in (n, stride, window)]
+        total = (-(-n // stride) - 1) * stride + window - n
+        total = total if total > 0 else 0
         small, large = total // 2, total - total // 2
         found.append((small, large) if kind == "SAME" else (large, small))
     return found

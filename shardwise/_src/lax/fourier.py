@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.core.fused import one_program
@@ -16,6 +17,8 @@ from shardwise._src.types.dtypes import complex_dtype
 
 
 def _kind(fft_type: FftType | str) -> FftType:
+    if fft_type.__class__ is FftType:
+        return fft_type  # pyright: ignore[reportReturnType] (as the line above says)
     names = [kind.name for kind in FftType]
     if isinstance(fft_type, str) and fft_type.upper() in names:
         return FftType[fft_type.upper()]
@@ -28,7 +31,6 @@ def _kind(fft_type: FftType | str) -> FftType:
     )
 
 
-@one_program
 def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """A discrete Fourier transform over the last one to three dimensions.
 
@@ -42,8 +44,12 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
       ValueError: if the dimensions of `x` do not fit, or for an unknown kind.
       TypeError: for a dtype that the kind does not take.
     """
-    kind = _kind(fft_type)
-    lengths = tuple(map(operator.index, fft_lengths))
+    return _fft(x, int(_kind(fft_type)), tuple(map(operator.index, fft_lengths)))
+
+
+@one_program
+def _fft(x: Any, number: int, lengths: tuple[int, ...]) -> Any:
+    kind = FftType(number)
     (found,) = promote_inexact(x)
     if kind != FftType.RFFT:
         found = cast(found, complex_dtype(type_of(found).dtype))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.while_api import fori_loop
+from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
@@ -24,6 +25,7 @@ from shardwise._src.ops.gather_rules import ScatterDimensionNumbers as ScatterDi
 from shardwise._src.ops.logical import lt, where
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.symbolic import whole
 
 # -- windows at dynamic places: moved inside where they reach over the edge --
 
@@ -80,7 +82,7 @@ def dynamic_slice_in_dim(
     old = list(type_of(operand).shape)
     axis = axis_of(axis, len(old))
     starts: list[Any] = [0] * len(old)
-    starts[axis], old[axis] = start_index, int(slice_size)
+    starts[axis], old[axis] = start_index, whole(slice_size)
     return dynamic_slice(operand, starts, old, allow_negative_indices=allow_negative_indices)
 
 
@@ -89,9 +91,12 @@ def dynamic_index_in_dim(
     allow_negative_indices: bool = True,
 ) -> Array:
     """The element at one index of a dimension, which is kept with size 1 or removed."""
-    part = dynamic_slice_in_dim(
-        operand, index, 1, axis, allow_negative_indices=allow_negative_indices
-    )
+    return _dynamic_index(operand, index, axis, bool(keepdims), allow_negative_indices)
+
+
+@fused(arrays=2)
+def _dynamic_index(operand: Any, index: Any, axis: int, keepdims: bool, negative: bool) -> Any:
+    part = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=negative)
     return part if keepdims else shape.squeeze(part, (axis_of(axis, type_of(part).ndim),))
 
 
@@ -122,12 +127,17 @@ def dynamic_update_index_in_dim(
     allow_negative_indices: bool = True,
 ) -> Array:
     """The operand with the element at one index of a dimension replaced."""
+    return _dynamic_update(operand, update, index, axis, allow_negative_indices)
+
+
+@fused(arrays=3)
+def _dynamic_update(operand: Any, update: Any, index: Any, axis: int, negative: bool) -> Any:
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)
     if type_of(update).ndim != ndim:
         update = shape.expand_dims(update, (axis,))
     return dynamic_update_slice_in_dim(
-        operand, update, index, axis, allow_negative_indices=allow_negative_indices
+        operand, update, index, axis, allow_negative_indices=negative
     )
 
 

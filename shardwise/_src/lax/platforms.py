@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.api.placement import default_backend
+from shardwise._src.base.flags import UserContext, make_user_context
+from shardwise._src.control.cond_api import switch
 from shardwise._src.lax.axes import sizes
+from shardwise._src.ops.create import platform_number
 from shardwise._src.ops.random import rng
 from shardwise._src.ops.random.rng import RandomAlgorithm as RandomAlgorithm
 from shardwise._src.ops.sharding import placed
@@ -16,6 +19,11 @@ from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSha
 from shardwise._src.types.dtypes import check_user_dtype
 
 _PLATFORMS = {"gpu": ("cuda", "rocm", "gpu"), "cuda": ("cuda", "gpu"), "rocm": ("rocm", "gpu")}
+_DEVICES = {"cuda": "gpu", "rocm": "gpu"}  # what devices say of themselves
+
+
+# The platforms that a function is exported for, while it is traced for that.
+EXPORTED: UserContext[tuple[str, ...]] = make_user_context(())
 
 
 def platform_dependent(
@@ -24,18 +32,32 @@ def platform_dependent(
     """`fun(*args)` with the function of the platform that programs run on.
 
     default: of the platforms that are not named. per_platform: functions by 'cpu', 'gpu', 'cuda',
-    'rocm' or 'tpu'; the one of the default backend is traced, and the others are not.
+    'rocm' or 'tpu'; the one of the default backend is traced, and the others are not. In `export`,
+    those of the platforms that are exported for are, and each has its own in the module.
     """
-    here = default_backend()
-    for name in _PLATFORMS.get(here, (here,)):
-        if name in per_platform:
-            return per_platform[name](*args)
-    if default is None:
+
+    def of(platform: str) -> Callable[..., T]:
+        for name in _PLATFORMS.get(platform, (platform,)):
+            if name in per_platform:
+                return per_platform[name]
+        if default is None:
+            raise NotImplementedError(
+                f"platform_dependent: there is no function for {platform!r}, on which this runs, "
+                f"and no default; got {', '.join(per_platform) or 'none'}."
+            )
+        return default
+
+    chosen = {p: of(p) for p in EXPORTED.value or (default_backend(),)}
+    funs = [*dict.fromkeys(chosen.values())]
+    if len(funs) == 1:
+        return funs[0](*args)
+    if chosen.get("cuda") is not chosen.get("rocm") and {"cuda", "rocm"} <= chosen.keys():
         raise NotImplementedError(
-            f"platform_dependent: there is no function for {here!r}, on which this runs, and no "
-            f"default; got {', '.join(per_platform) or 'none'}."
+            "platform_dependent: one module is exported for cuda and rocm, which have different "
+            "functions here. Export it for each."
         )
-    return default(*args)
+    numbers = {_DEVICES.get(p, p): funs.index(fun) for p, fun in chosen.items()}
+    return switch(platform_number(numbers=tuple(sorted(numbers.items()))), funs, *args)
 
 
 def rng_bit_generator(

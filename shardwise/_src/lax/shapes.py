@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.fused import one_program
 from shardwise._src.core.infer import is_array, itself, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
@@ -14,7 +16,9 @@ from shardwise._src.numpy import creation
 from shardwise._src.numpy.creation import asarray, full_at
 from shardwise._src.ops import basis, cast, create, shape
 from shardwise._src.ops.sharding import own_place, own_sharding, placed
+from shardwise._src.types import symbolic
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
+from shardwise._src.types.array_type import says_nothing
 from shardwise._src.types.dtypes import check_user_dtype
 from shardwise._src.types.sharding_base import Sharding
 
@@ -59,7 +63,7 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape that arrays of these shapes broadcast to by NumPy's rule."""
-    return np.broadcast_shapes(*map(tuple, shapes))
+    return symbolic.broadcast_shapes(*shapes)
 
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
@@ -102,7 +106,7 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     """With the dimensions from `start_dimension` up to `stop_dimension` merged into one."""
     old = type_of(operand).shape
     first, last, _ = slice_of(start_dimension, stop_dimension).indices(len(old))
-    return reshape(operand, (*old[:first], int(np.prod(old[first:last])), *old[last:]))
+    return reshape(operand, (*old[:first], math.prod(old[first:last]), *old[last:]))
 
 
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
@@ -169,7 +173,7 @@ def pad(
       padding_config: for each dimension how many go before, behind and between neighbours; negative
         numbers before and behind cut off.
     """
-    config = tuple((int(lo), int(hi), int(inner)) for lo, hi, inner in padding_config)
+    config = tuple([tuple(map(symbolic.whole, row)) for row in padding_config])
     return shape.pad(operand, padding_value, padding_config=config)
 
 
@@ -187,6 +191,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     return concatenate(shape.each_once(lambda x: shape.expand_dims(x, (place,)), operands), place)
 
 
+@one_program
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     """The parts along `axis`, without that dimension."""
     return tuple(index_in_dim(x, i, axis, False) for i in range(type_of(x).shape[axis]))
@@ -210,7 +215,7 @@ def full(
 
 
 def _filled(sharding: Any, *args: Any) -> Any:
-    if sharding is None:
+    if sharding is None or says_nothing(sharding):
         return create.full(*args)
     mesh = getattr(sharding, "mesh", None)
     if isinstance(sharding, Sharding) and (mesh is None or not mesh.are_all_axes_explicit):

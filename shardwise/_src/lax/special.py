@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
@@ -19,6 +17,7 @@ from shardwise._src.ops import incomplete, special
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.array_type import in_row
 from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.symbolic import broadcast_shapes
 
 
 def erf(x: ArrayLike) -> Array:
@@ -139,7 +138,7 @@ def _polynomial(x: Any, *coeffs: Any, limit: int) -> Any:
     t = type_of(x)
     if not coeffs:
         return multiply(x, constant(0, x))
-    shape = np.broadcast_shapes(t.shape, *[type_of(c).shape for c in coeffs])
+    shape = broadcast_shapes(t.shape, *[type_of(c).shape for c in coeffs])
     own = [cast(c, t.dtype, t.weak_type and type_of(c).weak_type) for c in coeffs]
     out = broadcast_to(own[-1], shape)
     if len(own) <= max(limit, 1):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,12 +23,13 @@ from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Literal, Program
-from shardwise._src.core.toolbox import derived, programs_in
+from shardwise._src.core.toolbox import derived, programs_in, without_sites
 from shardwise._src.lowering.divided import module_text
 from shardwise._src.lowering.extended import on_buffers
 from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.lowering.kernels import Kernels
 from shardwise._src.lowering.manual import Manual, ManualAxes
+from shardwise._src.lowering.partitioned import Partitioned
 from shardwise._src.lowering.text import (
     constant_text,
     literal_text,
@@ -36,22 +38,26 @@ from shardwise._src.lowering.text import (
     symbol_text,
     tensor_text,
 )
-from shardwise._src.messages.source import line_of, scope_of
+from shardwise._src.messages.source import joined, line_of, scope_of
 from shardwise._src.runtime.callbacks import bits_of
 from shardwise._src.transforms.batch import axes_in
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
 
+NUMBERED = "equation "  # the names of lines by their equations begin so
 MAX_DENSE = 64  # elements of a constant that lowering may write as text
 
 
-class Emitter(Manual, Instructions, Kernels):
+class Emitter(Manual, Instructions, Kernels, Partitioned):
     """Collects the lines of one module: the current function's body, and other functions."""
 
-    def __init__(self, meshes: Any = None, devices: int = 1, located: bool = False):
+    def __init__(self, meshes: Any = None, devices: int = 1, located: bool | list[Any] = False):
         self.meshes = meshes  # of the module, `lowering.module.Meshes`; None on one device
-        self._located = located  # whether lines say where in the user's program they come from
+        # Whether lines say where in the user's program they come from; a list takes the equations,
+        # and lines have their positions in it for names.
+        self._located = located
+        self._around: Any = None  # the equation whose rule writes others, which have no sites
         self.scope: str | None = None  # the names that lines say they are in, where they do
         self.platform = "cpu"
         self.host_numbers: dict[Any, int] = {}  # of the host functions that the module calls
@@ -111,7 +117,7 @@ class Emitter(Manual, Instructions, Kernels):
         names: of all its inputs, constants first.
         """
         env: dict[Any, str] = dict(zip(program.inputs, names, strict=True))
-        plain = self.scope is None and not self._located
+        plain = self.scope is None and self._located is False
         write = self._equation if plain else self._located_equation
         for eqn in program.equations:
             write(eqn, env)
@@ -119,24 +125,54 @@ class Emitter(Manual, Instructions, Kernels):
 
     def _located_equation(self, eqn: Any, env: dict[Any, str]) -> None:
         """Writes an equation, and where it comes from: its names, its line."""
-        begin, outer = len(self.lines), self.scope
+        begin, outer, around = len(self.lines), self.scope, self._around
         name = ""
+        if eqn.site is None and around is not None:
+            eqn = eqn.replace(site=around.site)
         if outer is not None:
             held = eqn.called
             own = eqn.op.name if held is None else f"jit({held.name})"
             parts = outer, scope_of(eqn.site), own
             name = "/".join([part for part in parts if part])
             self.scope = "/".join([part for part in parts[:2] if part])
+        self._around = eqn
         self._equation(eqn, env)
-        self.scope = outer
+        self.scope, self._around = outer, around
+        if isinstance(self._located, list):
+            self._located.append(eqn)
+            self._note(begin, f' loc("{NUMBERED}{len(self._located) - 1}")')
+            return
         file, line, function = line_of(eqn.site) if self._located else ("", 0, "")
         place = f"({quoted(file)}:{line}:0)" if eqn.site is not None and self._located else ""
         if not (name or place):
             return
-        note = f" loc({quoted(name or function or 'module')}{place})"
+        self._note(begin, f" loc({quoted(name or function or 'module')}{place})")
+
+    def _note(self, begin: int, note: str) -> None:
+        """Adds a location to each line from `begin` on that has none."""
         for i in range(begin, len(self.lines)):
             if " loc(" not in self.lines[i].rpartition("\n")[2]:
                 self.lines[i] += note
+
+    def under_marks(self, marks: str, program: Program, *names: str) -> list[str]:
+        """Calls a held program, by an instruction that has marks (`messages.source`)."""
+        begin, outer = len(self.lines), self.scope
+        self.scope = joined(outer or "", marks)
+        results = self.call(program, *names)
+        self._note(begin, f" loc({quoted(joined(self.scope, program.name))})")
+        self.scope = outer
+        return results
+
+    def mark(self, name: str, marks: str) -> None:
+        """Adds marks to the instruction that gave a value; an argument has none."""
+        made = re.compile(re.escape(name.partition("#")[0]) + "[: ]")
+        for i in reversed(range(len(self.lines))):
+            if made.match(self.lines[i]):
+                text, at, place = self.lines[i].rpartition(' loc("')
+                here = at and "\n" not in place
+                new = f"{text}{at}{quoted(marks)[1:-1]}/{place}"
+                self.lines[i] = new if here else f"{self.lines[i]} loc({quoted(marks)})"
+                return
 
     def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
         op = eqn.op
@@ -267,13 +303,14 @@ class Emitter(Manual, Instructions, Kernels):
         """
         lines, self.lines = self.lines, []
         scope, self.scope = self.scope, None if self.scope is None else ""
+        around, self._around = self._around, None
         names = [f"%arg{i}" for i in range(len(program.inputs))]
         results = self.program(program, names)
         pairs = zip(names, program.inputs, strict=True)
         ins = ", ".join(f"{n}: {tensor_text(v.aval)}" for n, v in pairs)
         outs = ", ".join(tensor_text(t) for t in program.out_types)
         self.lines.append(return_text("func.return", results, program.out_types))
-        body, self.lines, self.scope = self.lines, lines, scope
+        body, self.lines, self.scope, self._around = self.lines, lines, scope, around
         return f"func.func private @{symbol}({ins}) -> ({outs}) {{\n" + "\n".join(body) + "\n}"
 
     def region(self, write: Callable[[], None]) -> str:
@@ -299,7 +336,7 @@ class Emitter(Manual, Instructions, Kernels):
         new = (Emitter if left == 1 else type(self))(self.meshes, left, self._located)
         new.manual, new.platform, new.host_numbers = own, self.platform, self.host_numbers
         new.functions, new.taken, new.count = self.functions, self.taken, self.count
-        new.scope = self.scope
+        new.scope, new._around = self.scope, self._around
         return new
 
     def beside(self, platform: str) -> Emitter:
@@ -307,6 +344,11 @@ class Emitter(Manual, Instructions, Kernels):
         new = type(self)(self.meshes, self.devices, self._located)
         new.platform, new.functions, new.taken = platform, self.functions, self.taken
         return new
+
+    @staticmethod
+    def plain() -> Emitter:
+        """The emitter of code of one device."""
+        return Emitter()
 
     @staticmethod
     def divided(asked: dict[str, Any], pieces: list[Any]) -> tuple[str, Sequence[int | None]]:
@@ -329,45 +371,36 @@ class Emitter(Manual, Instructions, Kernels):
             return self.on_one_of_rest(
                 names, ins, outs, lambda e, given: e.host_call(function, ins, outs, given, pure)
             )
-        callback, place, as_bits = function.callback, "", outs
+        callback, place, as_bits = function.callback, {}, outs
         kind = "gpu" if self.platform in ("cuda", "rocm") else "cpu"
         target = f"xla_ffi_{'partitioned_' if callback.local else ''}python_{kind}_callback"
         if self.devices > 1:
             symbol = self.meshes.one_device(callback.device)
-            place = f", sdy.sharding = #sdy.sharding_per_value<[<@{symbol}, []>]>"
-            if len(outs) > 1:
-                every = ", ".join([f"<@{symbol}, []>"] * len(outs))
-                place = f", sdy.sharding = #sdy.sharding_per_value<[{every}]>"
+            every = ", ".join([f"<@{symbol}, []>"] * max(len(outs), 1))
+            place = {"sdy.sharding": f"#sdy.sharding_per_value<[{every}]>"}
             as_bits = [t.update(dtype=bits_of(t.dtype)) for t in outs]
             gathered = [self._gathered(t, callback.local) for t in ins]
             names = [self.whole(*row) for row in zip(names, ins, gathered, strict=True)]
-        types = f"({', '.join(map(tensor_text, ins))}) -> ({', '.join(map(tensor_text, as_bits))})"
-        results = self.lets(
-            f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, "
-            f"has_side_effect = {'false' if pure else 'true'}, "
-            f"backend_config = {{index = {self.host_numbers[function]} : ui64}}, "
-            f"operand_layouts = [{_row_major(ins)}], result_layouts = [{_row_major(outs)}]{place}}}"
-            f" : {types}", len(outs),
+        results = self.custom_call(
+            target, names, ins, as_bits, effect=not pure, extra=place,
+            config=f"{{index = {self.host_numbers[function]} : ui64}}",
         )
         if self.devices == 1:
             return results
         return [self._from_bits(*row) for row in zip(results, as_bits, outs, strict=True)]
 
-    def sink(self, x: str, t: ArrayType) -> None:
-        """A call that takes a value and does nothing. XLA cannot partition it."""
+    def note(self, target: str, what: str, xs: Sequence[str], ts: Sequence[ArrayType]) -> None:
+        """A call that takes values and has no results, by which XLA is told something. It cannot
+        partition it. what: it does, for the error."""
         if self.manual is not None and self.devices > 1:
-            self.on_one_of_rest([x], [t], [], lambda e, given: e.sink(*given, t) or [])
+            self.on_one_of_rest(xs, ts, [], lambda e, given: e.note(target, what, given, ts) or [])
             return
         if self.devices > 1:
             raise NotImplementedError(
-                "dce_sink: XLA keeps a value of several devices (prevent_mlir_dce=True) in code "
-                "of single devices only. Call it in a function of `shardwise.shard_map`."
+                f"{target}: XLA {what} in code of single devices only. Call it in a function of "
+                "`shardwise.shard_map`."
             )
-        self.lines.append(
-            f"stablehlo.custom_call @dce_sink({x}) {{api_version = 4 : i32, backend_config = {{}}, "
-            f"has_side_effect = true, operand_layouts = [{_row_major([t])}], result_layouts = []"
-            f"}} : ({tensor_text(t)}) -> ()"
-        )
+        self.custom_call(target, xs, ts, [], effect=True)
 
     def _gathered(self, t: ArrayType, local: bool) -> list[int]:
         """The dimensions that are whole in a call: parts of a device must have no padding."""
@@ -390,13 +423,28 @@ class Emitter(Manual, Instructions, Kernels):
         place = f"<@{self.meshes.leading()}, [{parts}]>"
         return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
 
+    def alike(self, names: Sequence[str], types: Sequence[ArrayType]) -> list[str]:
+        """Values that the partitioner divides alike."""
+        if self.devices > 1 and self.manual is not None:
+            raise NotImplementedError(
+                "shard_alike: in a function of `shardwise.shard_map` that leaves some axes of the "
+                "mesh to the partitioner, XLA fails. Make all axes manual, or call it outside."
+            )
+        if self.devices > 1:
+            group = next(self.meshes.groups)
+            self.lines += [
+                f"sdy.sharding_group {x} group_id = {group} : {tensor_text(stored_type(t))}"
+                for x, t in zip(names, types, strict=True)
+            ]
+        return [*names]
+
     def divides(self, size: int) -> bool:
         """Whether any way to split a dimension of this size gives equal parts."""
         return size % self.devices == 0
 
     def _placed(self, name: str, t: ArrayType) -> str:
         """A value where its type says that it is; where it says nothing, as it is."""
-        sharding = t.sharding
+        sharding = t.explicit_sharding
         if sharding is None or not (t.ndim or sharding.spec.unreduced):
             return name
         return self.constrained(name, stored_type(t), sharding)
@@ -415,11 +463,6 @@ class Emitter(Manual, Instructions, Kernels):
     def sharding(self, sharding: Any, ndim: int) -> str:
         """The sdy form of a sharding: `<@mesh, [{"x"}, {}]>`."""
         return self.meshes.target(sharding, ndim)
-
-
-def _row_major(types: Sequence[ArrayType]) -> str:
-    layouts = [f"dense<{[*reversed(range(t.ndim))]}> : tensor<{t.ndim}xindex>" for t in types]
-    return ", ".join(layouts).replace("dense<[]>", "dense<>")
 
 
 def _follows(out: ArrayType, ins: Sequence[ArrayType]) -> bool:
@@ -451,4 +494,4 @@ def _staged(
         result = fun(*values, **dict(params))
         return list(result) if isinstance(result, list | tuple) else [result]
 
-    return program_of(flat, free, getattr(fun, "__name__", "f"), "lower")
+    return without_sites(program_of(flat, free, getattr(fun, "__name__", "f"), "lower"))

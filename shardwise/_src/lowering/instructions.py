@@ -13,10 +13,15 @@ import numpy as np
 
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import ints
+from shardwise._src.ops.cast import (
+    bitcast_convert_type,
+    convert_element_type,
+    reduce_precision,
+)
 from shardwise._src.ops.convolution import parameters_text
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.gather_rules import attribute, clamped, flag
-from shardwise._src.ops.logical import le, lt, select_n
+from shardwise._src.ops.logical import bitwise_and, bitwise_or, le, lt, ne, select_n
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -43,7 +48,26 @@ class Instructions:
 
     # -- elements moved --
 
+    def broadcast(self, x: str, t: ArrayType, out: ArrayType, dims: Sequence[int]) -> str:
+        """dims: those of the result that the dimensions of `x` are."""
+        types = f"({self.ty(t)}) -> {self.ty(out)}"
+        return self.let(f"stablehlo.broadcast_in_dim {x}, dims = {ints(dims)} : {types}")
+
+    def iota(self, out: ArrayType, dimension: int) -> str:
+        return self.let(f"stablehlo.iota dim = {dimension} : {self.ty(out)}")
+
+    def dim(self, n: Any, out: ArrayType) -> str:
+        """The value of a symbolic dimension."""
+        raise TypeError(
+            f"the symbolic dimension {n} has a value in exported functions only: call "
+            "`shardwise.export.export(jit(f))`."
+        )
+
     def reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
+        return self.plain_reshape(x, t, out)
+
+    def plain_reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
+        """The same where nothing that the partitioner would get wrong can happen."""
         return self.let(f"stablehlo.reshape {x} : ({self.ty(t)}) -> {self.ty(out)}")
 
     def slice(
@@ -101,6 +125,12 @@ class Instructions:
         """
         if JAXLIB < (0, 12):
             starts = self.inside(starts, ins, sizes)
+        return self.window(x, starts, ins, sizes)
+
+    def window(
+        self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
+    ) -> str:
+        """The same for starts that are inside."""
         types = ", ".join(map(self.ty, ins))
         return self.let(
             f"stablehlo.dynamic_slice {', '.join([x, *starts])}, sizes = {ints(sizes)} : "
@@ -162,11 +192,16 @@ class Instructions:
     # -- elements computed --
 
     def convertible(self, x: str, t: ArrayType, dtype: Any) -> tuple[str, ArrayType]:
-        """What `convert` gives a dtype of 8 bits or fewer of, and its type.
+        """What `convert` gives a dtype of 16 bits or fewer of, and its type.
 
-        Before jaxlib 0.12, XLA's code for a `convert` that is in no fusion rounds to float4 by way
-        of float16, and makes NaN of small negative numbers where there is no -0.
+        XLA error `rounded-twice`: from float64 by way of float32, on the CPU. Before jaxlib 0.12,
+        XLA's code for a `convert` that is in no fusion rounds to float4 by way of float16, and
+        makes NaN of small negative numbers where there is no -0.
         """
+        if t.dtype == np.float64 and dtype.name in ("float16", "bfloat16"):
+            if self.platform == "cpu":
+                x, t = self.via(_to_odd, (t,), x)[0], t.update(dtype=np.dtype(np.float32))
+            return x, t
         if JAXLIB >= (0, 12) or not is_float(t.dtype):
             return x, t
         if dtype.name == "float4_e2m1fn" and t.dtype.itemsize > 2:
@@ -246,8 +281,7 @@ class Instructions:
         if any(a >= b for a, b in bounds):
             outs = [(array_type((), t.dtype), array_type(counts, t.dtype)) for t in ins]
             return [
-                self.let(f"stablehlo.broadcast_in_dim {x}, dims = [] : ({self.ty(t)}) -> "
-                         f"{self.ty(out)}") for x, (t, out) in zip(inits, outs, strict=True)
+                self.broadcast(x, t, out, ()) for x, (t, out) in zip(inits, outs, strict=True)
             ]
         shape = tuple([b - a for a, b in bounds])
         if shape != ins[0].shape:
@@ -359,6 +393,19 @@ def _multiple(x: Any) -> Any:
     by = select_n(low, select_n(middle, lit(0.5, x), lit(1, x)), lit(2, x))
     back = select_n(low, select_n(middle, lit(2, x), lit(1, x)), lit(0.5, x))
     return ew.mul(ew.round(ew.mul(x, by), rounding_method=1), back)
+
+
+def _to_odd(x: Any) -> Any:
+    """float64 as float32: of what is between two, the one whose last bit is 1, so that rounding it
+    once more is rounding x.
+    """
+    single = reduce_precision(x, exponent_bits=8, mantissa_bits=23)
+    nearest = convert_element_type(single, dtype=np.dtype(np.float32))
+    bits = bitcast_convert_type(nearest, dtype=np.dtype(np.int32))
+    past = convert_element_type(lt(ew.abs(x), ew.abs(single)), dtype=np.dtype(np.int32))
+    odd = bitwise_or(ew.sub(bits, past), lit(1, bits))
+    between = bitwise_and(ne(single, x), ew.eq(x, x))
+    return bitcast_convert_type(select_n(between, bits, odd), dtype=np.dtype(np.float32))
 
 
 def _above(x: Any, *, least: float) -> Any:

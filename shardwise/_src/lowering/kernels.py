@@ -18,9 +18,10 @@ import numpy as np
 
 from shardwise._src.base.config import divided_matrix_min_size_bytes
 from shardwise._src.lowering import divided
-from shardwise._src.lowering.text import tensor_text
+from shardwise._src.lowering.text import reference_text, tensor_text
 from shardwise._src.runtime import lapack
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.symbolic import Symbolic
 
 Flag = str | int | bool | np.int32
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
@@ -54,30 +55,67 @@ class Kernels:
         if not batch and self.may_divide(name, ins):
             return self.of_divided(name, xs, ins, outs, config or {})
         flags = ", ".join(f"{k} = {_flag(v)}" for k, v in (config or {}).items())
+        if any(isinstance(n, Symbolic) for t in outs for n in t.shape):
+            aliases = {}
+        letter = _LETTERS[ins[0].dtype.name]
+        target = name if name.endswith("_ffi") else f"lapack_{letter}{name}_ffi"
+        orders = [[_by_columns(t, batch) for t in side] for side in (ins, outs)]
+        return self.custom_call(
+            target, xs, ins, outs, config=f"{{{flags}}}", orders=orders, aliases=aliases,
+            batch=batch if self.devices > 1 else 0,
+        )
+
+    def custom_call(
+        self, target: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+        *, config: str = "{}", version: int = 4,
+        orders: Sequence[Sequence[Sequence[int] | None]] | None = None,
+        aliases: dict[int, int] | None = None, effect: bool = False, batch: int = 0,
+        extra: dict[str, str] | None = None,
+    ) -> list[str]:
+        """Calls a function by the name that XLA was told.
+
+        config:  its attributes, as text; in versions before 4, a text for it.
+        orders:  for operands and for results, the dimensions of each, from the one that varies
+                 slowest in memory; None where they are in order.
+        aliases: operands whose memory a result takes, by number.
+        effect:  whether it is called though no result is used.
+        batch:   how many leading dimensions all operands and results share, of which each device
+                 may do its own part.
+        extra:   more that its text says, by name.
+        """
+        notes, sizes = extra or {}, self.result_sizes(outs)
+        if batch and not sizes:
+            own = {"mhlo.frontend_attributes": f'{{num_batch_dims = "{batch}"}}'}
+            notes = {**own, "sdy.sharding_rule": _rule(ins, outs, batch), **notes}
+        if effect:
+            notes = {"has_side_effect": "true", **notes}
         several = len(outs) > 1
         taken = ", ".join(
             f"#stablehlo.output_operand_alias<output_tuple_indices = [{out if several else ''}], "
             f"operand_index = {x}, operand_tuple_indices = []>"
             for x, out in (aliases or {}).items()
         )
-        split = ""
-        if self.devices > 1 and batch:
-            split = (
-                f', mhlo.frontend_attributes = {{num_batch_dims = "{batch}"}}'
-                f", sdy.sharding_rule = {_rule(ins, outs, batch)}"
-            )
-        types = ", ".join(map(tensor_text, ins)), ", ".join(map(tensor_text, outs))
-        letter = _LETTERS[ins[0].dtype.name]
-        target = name if name.endswith("_ffi") else f"lapack_{letter}{name}_ffi"
+        orders = orders or [[None] * len(ins), [None] * len(outs)]
+        if sizes:
+            numbers = [*range(len(ins), len(ins) + len(sizes))]
+            text = f"dense<{numbers}> : tensor<{len(sizes)}xi64>"
+            notes = {"indices_of_shape_operands": text, **notes}
+        given, names = [*ins, *[t for _, t in sizes]], [*xs, *[x for x, _ in sizes]]
+        orders = [[*orders[0], *[None] * len(sizes)], orders[1]]
+        types = ", ".join(map(tensor_text, given)), ", ".join(map(tensor_text, outs))
         return self.lets(
-            f"stablehlo.custom_call @{target}({', '.join(xs)}) "
-            f"{{api_version = 4 : i32, backend_config = {{{flags}}}, "
-            f"operand_layouts = [{_layouts(ins, batch)}], "
-            f"result_layouts = [{_layouts(outs, batch)}], "
-            f"output_operand_aliases = [{taken}]{split}}} : ({types[0]}) -> ({types[1]})",
+            f"stablehlo.custom_call {reference_text(target)}({', '.join(names)}) "
+            f"{{api_version = {version} : i32, backend_config = {config}, "
+            f"operand_layouts = [{_layouts(given, orders[0])}], "
+            f"result_layouts = [{_layouts(outs, orders[1])}], "
+            f"output_operand_aliases = [{taken}]"
+            f"{''.join(f', {k} = {v}' for k, v in notes.items())}}} : ({types[0]}) -> ({types[1]})",
             len(outs),
         )
 
+    def result_sizes(self, outs: Sequence[ArrayType]) -> list[tuple[str, ArrayType]]:
+        """The shapes of results as values, and their types, where they are no numbers yet."""
+        return []
 
     def may_divide(self, name: str, ins: Sequence[ArrayType]) -> bool:
         """Whether the partitioner may be asked how the operands of a function are divided.
@@ -107,15 +145,16 @@ def _flag(value: Flag) -> str:
     return f"{value} : {'i32' if value.__class__ is np.int32 else 'i64'}"
 
 
-def _layouts(types: Sequence[ArrayType], batch: int) -> str:
-    """Of each value, its dimensions from the one that changes first: of matrices, the rows."""
-    rows: list[str] = []
-    for t in types:
-        order = [*reversed(range(t.ndim))]
-        if t.ndim == batch + 2:
-            order[:2] = order[1], order[0]
-        rows.append(f"dense<{order}> : tensor<{t.ndim}xindex>")
-    return ", ".join(rows)
+def _by_columns(t: ArrayType, batch: int) -> tuple[int, ...] | None:
+    """The order of dimensions of a matrix that lies column by column; None for no matrix."""
+    return (*range(batch), batch + 1, batch) if t.ndim == batch + 2 else None
+
+
+def _layouts(types: Sequence[ArrayType], orders: Sequence[Sequence[int] | None]) -> str:
+    """Of each value, its dimensions from the one that changes first."""
+    rows = [[*reversed(range(t.ndim) if order is None else order)]
+            for t, order in zip(types, orders, strict=True)]
+    return ", ".join(f"dense<{row or ''}> : tensor<{len(row)}xindex>" for row in rows)
 
 
 def _rule(ins: Sequence[ArrayType], outs: Sequence[ArrayType], batch: int) -> str:

@@ -89,6 +89,7 @@ class Manual:
     lets: Callable[[str, int], list[str]]
     ty: Callable[[ArrayType], str]
     let: Callable[[str], str]
+    iota: Callable[[ArrayType, int], str]
     constant: Callable[[Any, ArrayType], str]
     binary_region: Callable[..., str]
 
@@ -310,7 +311,7 @@ class Manual:
 
     def _numbers_to(self, size: int) -> str:
         t = array_type((size,), _INT32.dtype)
-        return self.let(f"stablehlo.iota dim = 0 : {self.ty(t)}")
+        return self.iota(t, 0)
 
     def may_differ(self, names: Collection[Any], t: ArrayType) -> bool:
         """Whether a value of type `t` may be another one along some of these axes, if manual.

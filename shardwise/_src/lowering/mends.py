@@ -202,7 +202,7 @@ class Mended(Emitter):
         if len(xs) > 1 or not axes:
             return super().reduce_by(body, xs, ins, identities, axes)
         beside = array_type(ins[0].shape, np.dtype("int32"))
-        numbers = self.let(f"stablehlo.iota dim = {axes[0]} : {self.ty(beside)}")
+        numbers = self.iota(beside, axes[0])
 
         def both(e: Any, types: Any, x: str, i: str, y: str, j: str) -> list[str]:
             larger = e.let(f"stablehlo.maximum {i}, {j} : {e.ty(types[1])}")

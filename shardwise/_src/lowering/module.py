@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from shardwise._src.lowering.padding import at_padded_sizes, cut, pad
 from shardwise._src.lowering.storage import PLAIN, USUAL, Slot, Storage
 from shardwise._src.lowering.text import (
     axis_text,
+    quoted,
     return_text,
     sharding_dims,
     symbol_text,
@@ -27,7 +29,7 @@ from shardwise._src.lowering.text import (
 )
 from shardwise._src.messages import source
 from shardwise._src.ops.memory import in_memory
-from shardwise._src.runtime.shardy import propagated_results
+from shardwise._src.runtime.shardy import propagated_results, with_attributes
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import AbstractMesh
@@ -37,9 +39,14 @@ from shardwise._src.types.tiling import Tiling
 
 
 class Meshes:
-    """The `sdy.mesh` symbols of one module, over the program's devices in their order."""
+    """The `sdy.mesh` symbols of one module, over the program's devices in their order.
 
-    def __init__(self, devices: tuple):
+    mesh: what functions of the user that are asked about the program are told; or None.
+    """
+
+    def __init__(self, devices: tuple, mesh: Any = None):
+        self.mesh = mesh
+        self.groups = itertools.count()  # numbers for values that are divided alike
         self._positions = {d: i for i, d in enumerate(devices)}
         self._devices = devices
         self._counts: set[int] = set()  # of tiles along a dimension, by several axes
@@ -217,22 +224,25 @@ def module_and_results(
     out_shardings: Sequence[Any],
     donated: Sequence[bool] = (),
     storage: Storage = PLAIN,
-    located: bool = False,
+    located: bool | list[Any] = False,
+    mesh: Any = None,
 ) -> tuple[str, list[Any]]:
     """`module_text`, and shardings of the results, with those chosen that had to be known.
 
     A free result that may be sharded unevenly gets what propagation gives it; its buffer has to be
     padded accordingly. The others stay free (None).
 
-    located: whether the text says from which lines of the user's it comes.
+    located: whether the text says from which lines of the user's it comes; a list takes the
+             equations, by whose positions in it the text then names its lines.
+    mesh:    over the devices; see `Meshes`.
     """
     outs = list(out_shardings)
     plain = at_padded_sizes(program, in_shardings, outs) if len(devices) > 1 else None
     if plain is not None:
         program, outs = plain
-        rest = constants, in_shardings, outs, donated, storage, located
+        rest = constants, in_shardings, outs, donated, storage, located, mesh
         return _module(program, devices, *rest)[0], outs
-    rest = donated, storage, located
+    rest = donated, storage, located, mesh
     text, meshes = _module(program, devices, constants, in_shardings, out_shardings, *rest)
     counts = meshes.tile_counts()
     unknown = [
@@ -264,9 +274,12 @@ def _chosen(t: ArrayType, meshes: Meshes, symbol: str, dims: Sequence[tuple[str,
 
 def _module(
     program: Program, devices: tuple, constants: Sequence[Any], in_shardings: Sequence[Any],
-    out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage, located: bool = False,
+    out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage,
+    located: bool | list[Any] = False, mesh: Any = None,
 ) -> tuple[str, Meshes]:
-    meshes, platform = Meshes(devices), devices[0].platform
+    if isinstance(located, list):  # of a text that is written a second time
+        located.clear()
+    meshes, platform = Meshes(devices, mesh), devices[0].platform
     emitter = (
         Mended(meshes, len(devices), located)
         if len(devices) > 1 else Emitter(located=located)
@@ -302,7 +315,10 @@ def _module(
     )
     main = f"func.func public @main({ins}) -> ({outs}) {{\n{body}\n}}"
     parts = [head, meshes.text(), main, *emitter.functions, "}"]
-    return "\n".join(p for p in parts if p) + "\n", meshes
+    text = "\n".join(p for p in parts if p) + "\n"
+    if quoted(source.MARK)[1:-1] in text:
+        text = with_attributes(text, source.attributes_of)
+    return text, meshes
 
 
 @derived

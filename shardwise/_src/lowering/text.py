@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,9 +78,10 @@ def constant_text(value: Any, t: ArrayType, mark: Any) -> str:
     return f"stablehlo.constant dense<{literal_text(value, t.dtype)}> : {tensor_text(t)}"
 
 
-def quoted(text: str) -> str:
+def quoted(text: str | bytes) -> str:
     """A string of MLIR's: what is not plain ASCII as bytes in hexadecimal."""
-    safe = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()]
+    data = text.encode() if isinstance(text, str) else text
+    safe = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data]
     return f'"{"".join(safe)}"'
 
 
@@ -90,7 +92,7 @@ def attribute_text(value: Any) -> str:
     """
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
-    if isinstance(value, str):
+    if isinstance(value, str | bytes):
         return quoted(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise TypeError(f"is {value}, which has more than 64 bits.")
@@ -115,6 +117,12 @@ def _nested(value: np.ndarray) -> str:
     if value.ndim:
         return f"[{', '.join(map(_nested, value))}]" if value.size else ""
     return literal_text(value, value.dtype)
+
+
+def reference_text(name: str) -> str:
+    """A symbol as it is referred to: `@name`, or `@"a name"`."""
+    plain = re.fullmatch(r"[A-Za-z_][\w$.]*", name, re.ASCII)
+    return f"@{name if plain else quoted(name)}"
 
 
 def symbol_text(name: str) -> str:

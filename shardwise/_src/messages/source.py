@@ -5,13 +5,15 @@ the caller; the line is worked out only when an error or a location needs it. Wh
 function that runs a program again, equation by equation (`replays`), it returns the line that the
 equation came from: what a transform makes of a program keeps the lines of that program.
 
-Inside of `named_scope`, a site has the names that are in scope as its third part.
+Inside of `named_scope`, a site has the names that are in scope as its third part, a path of them.
+Attributes for instructions (`set_xla_metadata`) are parts of the path, too: marks, `\\0@key=value`
+with both in hexadecimal.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import local
 from types import CodeType
@@ -19,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from shardwise._src.base.flags import make_user_context
 from shardwise._src.base.warn import PACKAGE
 
 # Frames that are not the user's. A function of NumPy that is given a traced value asks for its
@@ -47,6 +50,9 @@ class _Replay(local):
 
 
 replay = _Replay()
+# The marks in scope: what is staged apart begins with them.
+marks = make_user_context("")
+MARK = "\0@"
 # Whether there were names in scope, ever. What looks for them asks this first.
 names_used = False
 
@@ -69,6 +75,39 @@ def under(outer: str, site: Site | None) -> Site | None:
     if inner != outer and not inner.startswith(outer + "/"):  # else it knows of them
         inner = f"{outer}/{inner}" if inner else outer
     return site[0], site[1], inner
+
+
+def marked(attributes: Mapping[str, str | None]) -> str:
+    """Attributes as a path of marks. A value of None takes away what is around it."""
+    return "/".join([
+        MARK + key.encode().hex() + ("" if value is None else "=" + value.encode().hex())
+        for key, value in attributes.items()
+    ])
+
+
+def attributes_of(path: str) -> dict[str, str]:
+    """The attributes that the marks of a path say; inner ones count."""
+    found: dict[str, str | None] = {}
+    for part in path.split("/"):
+        if part.startswith(MARK):
+            key, given, value = part.removeprefix(MARK).partition("=")
+            held = bytes.fromhex(value).decode() if given else None
+            found[bytes.fromhex(key).decode()] = held
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def joined(*paths: str) -> str:
+    return "/".join([path for path in paths if path])
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """The names of a path, without its marks."""
+    return tuple([part for part in path.split("/") if part and not part.startswith(MARK)])
+
+
+def with_names(path: str, names: str) -> str:
+    """A path with its marks, and with these names for its own."""
+    return joined(*[part for part in path.split("/") if part.startswith(MARK)], names)
 
 
 def replays(fun: F) -> F:
@@ -138,8 +177,7 @@ class SourceInfo:
 
     @property
     def name_stack(self) -> NameStack:
-        names = scope_of(self.traceback)
-        return NameStack(tuple(names.split("/")) if names else ())
+        return NameStack(names_of(scope_of(self.traceback)))
 
     def replace(
         self, *, traceback: Site | None = None, name_stack: NameStack | None = None
@@ -149,7 +187,8 @@ class SourceInfo:
         names = self.name_stack if name_stack is None else name_stack
         if site is None:
             return SourceInfo(None)
-        return SourceInfo((site[0], site[1], str(names)) if names.stack else site[:2])
+        path = with_names(scope_of(site), str(names))
+        return SourceInfo((site[0], site[1], path) if path else site[:2])
 
 
 def is_own(file: str) -> bool:

@@ -33,10 +33,7 @@ def by_pieces(x: Array, target: Any) -> Array:
     """
     sig = signature(x.aval, target, True)
     shape = sig.stored.shape
-    distinct, which = regions(x.sharding, target, shape)
-    places = [sig.devices[p] for p in target.addressable_positions]
-    wanted = [distinct[i] for i in which]
-    plan = [_sources(x, region, place) for region, place in zip(wanted, places, strict=True)]
+    plan, wanted, places = sources(x._sig, target)
     cut = _cut_all(x, list(dict.fromkeys([c for cuts in plan for c in cuts])))
     there = _sent([(cut[c], place) for cuts, place in zip(plan, places, strict=True) for c in cuts])
     arrived = iter(there)
@@ -51,15 +48,24 @@ def by_pieces(x: Array, target: Any) -> Array:
     return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
 
 
-def _sources(x: Array, region: Region, place: Any) -> list[Cut]:
+def sources(sig: Signature, target: Any) -> tuple[list[list[Cut]], list[Region], list[Any]]:
+    """What to cut for each device of this process, the region that it makes, and these devices."""
+    distinct, which = regions(sig.sharding, target, sig.stored.shape)
+    places = [target.devices[p] for p in target.addressable_positions]
+    wanted = [distinct[i] for i in which]
+    pairs = zip(wanted, places, strict=True)
+    return [_sources(sig, region, place) for region, place in pairs], wanted, places
+
+
+def _sources(sig: Signature, region: Region, place: Any) -> list[Cut]:
     """For each piece of a region, whose shard to cut it from: by choice one that is in place."""
-    rows = holders(x.sharding, x._sig.stored.ndim)
-    here = set(x.sharding.addressable_positions)
+    rows = holders(sig.sharding, sig.stored.ndim)
+    here = set(sig.sharding.addressable_positions)
     turn = place.id  # replicas take turns
     cuts = []
     for piece in region.pieces:
         held = [p for p in rows[piece.tile] if p in here]
-        near = [p for p in held if x._sig.devices[p] == place]
+        near = [p for p in held if sig.devices[p] == place]
         cuts.append((near[0] if near else held[turn % len(held)], _limits(piece)))
     return cuts
 

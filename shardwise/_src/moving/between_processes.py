@@ -52,23 +52,37 @@ def between_processes(x: Array, target: Any, move: Move) -> Array:
     """
     if isinstance(x.dtype, ExtendedDType):
         return _as_stored(x, target, move)
-    ndim, shape = x.ndim, x.shape
-    here = _tiled(x.sharding, _common_dims(x.sharding, target, ndim))
+    here, there = stops(x._sig, target)
     x = move(x, here)
-    if x.size and within_processes(here, target, shape):
-        return move(x, target)
-    there = _tiled(target, here.tiling(ndim).dims)
-    return move(_sent(x, there, move), target)
+    return move(x if there is None else _sent(x, there, move), target)
+
+
+def stops(sig: Signature, target: Any) -> tuple[Any, Any]:
+    """Where an array of numbers stops: the shardings with equal tiles that it is sent from and to.
+
+    The second is None where each process holds what it needs under the first.
+    """
+    ndim, shape = sig.type.ndim, sig.type.shape
+    here = _tiled(sig.sharding, _common_dims(sig.sharding, target, ndim))
+    if sig.type.size and within_processes(here, target, shape):
+        return here, None
+    return here, _tiled(target, here.tiling(ndim).dims)
 
 
 def _as_stored(keys: Array, target: Any, move: Move) -> Array:
     """The same of an array of keys, by way of the integers that they are stored as."""
-    t = keys._sig.stored
-    here, there = [GSPMDSharding(s.devices, s.tiling(t.ndim)) for s in (keys.sharding, target)]
-    plain, sig = signature(t, here, True), signature(keys.aval, target, True)
+    plain, there = as_stored(keys._sig, target)
+    sig = signature(keys.aval, target, True)
     x = wrap(backend.rewrap(keys._live(), plain.physical, plain.placement), plain)
     moved = between_processes(x, there, move)
     return wrap(backend.rewrap(moved._live(), sig.physical, sig.placement), sig)
+
+
+def as_stored(keys: Signature, target: Any) -> tuple[Signature, Any]:
+    """The signature of the integers that keys are stored as, and where these are to be."""
+    t = keys.stored
+    here, there = [GSPMDSharding(s.devices, s.tiling(t.ndim)) for s in (keys.sharding, target)]
+    return signature(t, here, True), there
 
 
 def _common_dims(source: Any, target: Any, ndim: int) -> tuple[int, ...]:
@@ -96,10 +110,10 @@ def _sent(x: Array, there: Any, move: Move) -> Array:
     sig = signature(x.aval, there, True)
     shape = there.tile_shape(t.shape)
     tile = array_type(shape or (1,), t.dtype)
-    devices = list(dict.fromkeys((*x._sig.devices, *there.devices)))
+    devices = both_sides(x._sig, there)
     tiles = {d: _reshaped(part, tile.shape) for d, part in _tiles(x).items()}
     if any(map(is_addressable, devices)) and t.size:
-        for step in _steps(devices, x, there):
+        for step in steps(devices, x._sig, there):
             tiles |= _permuted(tiles, step, devices, tile, move)
     on = [there.devices[p] for p in there.addressable_positions]
     if not on:
@@ -110,16 +124,21 @@ def _sent(x: Array, there: Any, move: Move) -> Array:
     return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
 
 
-def _steps(devices: Sequence[Any], x: Array, there: Any) -> list[Step]:
+def both_sides(sig: Signature, there: Any) -> list[Any]:
+    """The devices that an array is on and goes to, in the order in which its tiles are stacked."""
+    return list(dict.fromkeys((*sig.devices, *there.devices)))
+
+
+def steps(devices: Sequence[Any], sig: Signature, there: Any) -> list[Step]:
     """Which tiles go where, until all that are wanted are there."""
     number = {d: i for i, d in enumerate(devices)}
-    held, wanted = [holders(s, x._sig.stored.ndim) for s in (x.sharding, there)]
-    have = [[number[x._sig.devices[p]] for p in row] for row in held]
+    held, wanted = [holders(s, sig.stored.ndim) for s in (sig.sharding, there)]
+    have = [[number[sig.devices[p]] for p in row] for row in held]
     need = [
         [i for i in (number[there.devices[p]] for p in row) if i not in has]
         for row, has in zip(wanted, have, strict=True)
     ]
-    steps: list[Step] = []
+    found: list[Step] = []
     while any(need):
         step: Step = {}
         taken: dict[int, list[int]] = {}
@@ -131,27 +150,31 @@ def _steps(devices: Sequence[Any], x: Array, there: Any) -> list[Step]:
             taken |= dict.fromkeys([to for _, to in pairs], has)
         for has in have:  # what arrived took the place of what was there
             has[:] = [i for i in has if i not in taken or taken[i] is has]
-        steps.append(step)
-    return steps
+        found.append(step)
+    return found
 
 
 def _permuted(
     tiles: Mapping[Any, Array], step: Step, devices: Sequence[Any], tile: Any, move: Move
 ) -> dict[Any, Array]:
     """The tiles that arrive in a step, by device: those of this process."""
-    count = len(devices)
-    idle = [i for i in range(count) if i not in step]
-    free = [i for i in range(count) if i not in set(step.values())]
-    order = {**step, **dict(zip(idle, free, strict=True))}  # from → to, for zeros, too
-    stacked = array_type((count * tile.shape[0], *tile.shape[1:]), tile.dtype)
-    before = _stack_over(devices)
-    after = _stack_over([devices[order[i]] for i in range(count)])
-    sig = signature(stacked, before, True)
+    sig, after = stack(step, devices, tile)
     here = [tiles[d] if d in tiles else _zeros(tile, d) for d in devices if is_addressable(d)]
     raw = backend.assemble(sig.physical, sig.placement, [part._live() for part in here])
     moved = move(wrap(raw, sig), after)
     arrived = {devices[to] for to in step.values()}
     return {s.device: s.data for s in moved.addressable_shards if s.device in arrived}
+
+
+def stack(step: Step, devices: Sequence[Any], tile: Any) -> tuple[Signature, Any]:
+    """Tiles of all devices as one array, and the sharding under which a step has been done."""
+    count = len(devices)
+    idle = [i for i in range(count) if i not in step]
+    free = [i for i in range(count) if i not in set(step.values())]
+    order = {**step, **dict(zip(idle, free, strict=True))}  # from → to, for zeros, too
+    stacked = array_type((count * tile.shape[0], *tile.shape[1:]), tile.dtype)
+    after = _stack_over([devices[order[i]] for i in range(count)])
+    return signature(stacked, _stack_over(devices), True), after
 
 
 def _stack_over(devices: Sequence[Any]) -> NamedSharding:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.tiling import Index, tile_size
 
 Shape = tuple[int, ...]
@@ -119,16 +121,33 @@ def within_processes(source: Any, target: Any, shape: Shape) -> bool:
     return True
 
 
+@functools.lru_cache(1024)  # thousands of devices take a while
 def moved(source: Any, target: Any, shape: Shape) -> int:
-    """The elements that devices get and do not hold already, over all devices of `target`."""
-    held = dict(zip(source.devices, source.indices(shape), strict=True))
+    """The elements that devices get and do not hold already, over all devices of `target`.
+
+    Where one of the two has no devices, its mesh being abstract, these are told by their positions.
+    """
+    here, there = places(source, target)
+    held = dict(zip(here, source.indices(shape), strict=True))
     total = 0
-    for device, index in zip(target.devices, target.indices(shape), strict=True):
+    for device, index in zip(there, target.indices(shape), strict=True):
         wanted = bounds_of(index, shape)
         total += math.prod(extent(wanted))
         if device in held:
             total -= math.prod(extent(overlap(wanted, bounds_of(held[device], shape))))
     return total
+
+
+def places(source: Any, target: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    """What tells the devices of two shardings: themselves, or their positions (see `moved`)."""
+    if is_abstract(source) or is_abstract(target):
+        return range(source.num_devices), range(target.num_devices)
+    return source.devices, target.devices
+
+
+def is_abstract(sharding: Any) -> bool:
+    """Whether a sharding is over a mesh that has no devices."""
+    return isinstance(getattr(sharding, "mesh", None), AbstractMesh)
 
 
 def overlap(a: Bounds, b: Bounds) -> Bounds:

@@ -1,7 +1,7 @@
 """Moving values: host to devices, and arrays from one sharding to another.
 
 Host values are cut into shards and put in one call. For arrays there are several ways from one
-sharding to another; `strategy` chooses, and docs/design/0012-moving-arrays.md says why.
+sharding to another; `ways` chooses, and docs/design/0012-moving-arrays.md says why.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array, Gone, wrap
-from shardwise._src.arrays.interchange import NARROW, is_narrow
+from shardwise._src.arrays.interchange import is_narrow
 from shardwise._src.arrays.signature import Signature, kept_near, signature
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.config import default_device
@@ -24,12 +24,14 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, Var
 from shardwise._src.lowering.module import module_text
 from shardwise._src.lowering.storage import order_of, stated_kind, storage_of
+from shardwise._src.moving import ways
 from shardwise._src.moving.between_devices import by_pieces
 from shardwise._src.moving.between_processes import between_processes, handle
 from shardwise._src.moving.from_host import by_host, from_host, is_large
 from shardwise._src.moving.from_host import put_parts as put_parts
-from shardwise._src.moving.regions import within_processes
 from shardwise._src.moving.replicas import agreed
+from shardwise._src.moving.ways import aligned as aligned
+from shardwise._src.moving.ways import legs
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharding import reshard
 from shardwise._src.runtime import backend, processes
@@ -40,7 +42,6 @@ from shardwise._src.types.layout import AutoLayout, Format
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
-from shardwise._src.types.tiling import Tiling
 
 _SCALAR_CACHE_SIZE = 4096
 scalars: dict[tuple, Array] = {}  # on the default place; those at others: `Signature.ints`
@@ -187,23 +188,9 @@ def move(x: Any, target: Any) -> Array:
     sig = x._sig
     if sig.sharding is target:
         return x._itself() if sig.committed else _relabelled(x, target)
-    if sig.layout is not None:
-        return move(relayout(x, None), target)
-    if sig.sharding.partial_axes[0]:  # addends: only a program adds them up
-        return move(_by_op(x, _without_addends(sig.sharding)), target)
-    if target.partial_axes[0]:
-        return _by_op(move(x, _without_addends(target)), target)
-    way = strategy(x, target)
-    if is_narrow(x) and (way == "between" or (way == "host" and not x.is_fully_addressable)):
-        wide = move(_converted(x, np.dtype(NARROW[x.dtype.name])), target)
-        return _converted(wide, x.dtype)
-    if way != "between" and not target.has_addressable_devices:
-        return handle(signature(x.aval, target, True))
-    new = PLANS[way](x, target)
-    if way == "host" and x.is_fully_addressable and not target.is_fully_addressable:
-        processes.note(new._sig.devices, x._value())
-        return agreed(new, "a value")
-    return new
+    for leg in legs(sig, target, x._is_on_cpu(), x.is_ready):
+        x = ACTS[leg.act](x, leg.to)
+    return x
 
 
 def _by_op(x: Array, target: Any) -> Array:
@@ -212,45 +199,9 @@ def _by_op(x: Array, target: Any) -> Array:
         return reshard(x, sharding=target)
 
 
-def _without_addends(sharding: Any) -> Any:
-    return sharding.with_spec(sharding.spec.update(unreduced=frozenset()))
-
-
 def strategy(x: Array, target: Any) -> str:
-    """The way of an array to another sharding, one of `PLANS`.
-
-    Over the same devices a program moves the data between them ("program"). On CPU, where all
-    devices share the host's memory, shards are put together there in less time, and without a
-    compilation ("host"), unless `x` is still being computed: a program waits, the caller does not.
-    Other devices get whole shards ("copy") or what they need out of several ("pieces"; on CPU, and
-    between platforms, "host"). "between" is for processes that do not hold what their devices need;
-    a committed array of one process is the same in all only where it goes to devices of others.
-    """
-    sig, here = x._sig, x._sig.sharding
-    if sig.devices == target.devices or here.device_set == target.device_set:
-        return "host" if x._is_on_cpu() and _better_on_host(x, target) else "program"
-    same_platform = sig.devices[0].platform == target.devices[0].platform
-    if same_platform and _same_tiles(x, target):
-        return "copy"
-    if here.is_fully_addressable and not target.is_fully_addressable:
-        if sig.committed and _processes(here).isdisjoint(_processes(target)):
-            return "between"
-        return "host"  # each process has the value, as with one from the host
-    if not within_processes(here, target, sig.stored.shape):
-        return "between"
-    return "host" if x._is_on_cpu() or not same_platform else "pieces"
-
-
-def _better_on_host(x: Array, target: Any) -> bool:
-    here, ndim = x.sharding, x.ndim
-    return (
-        here.is_fully_addressable
-        and stated_kind(here) is None
-        and stated_kind(target) is None
-        and not is_narrow(x)
-        and not here.is_equivalent_to(aligned(target, here.devices, ndim), ndim)
-        and x.is_ready()
-    )
+    """The way of an array to another sharding, one of `PLANS`: see `ways.strategy`."""
+    return ways.strategy(x._sig, target, x._is_on_cpu(), x.is_ready)
 
 
 # ---------------------------------------------------------------------------------- layouts
@@ -273,27 +224,9 @@ def relayout(x: Array, layout: Any) -> Array:
 
 
 def _on_same_devices(x: Array, target: Any) -> Array:
-    here, ndim = x.sharding, x.ndim
-    there = aligned(target, here.devices, ndim).with_memory_kind(None)
-    if not here.with_memory_kind(None).is_equivalent_to(there, ndim):
-        working = here.with_memory_kind(None)  # programs run on the default kind of memory
-        x = _reshard(x if here is working else _copy(x, working), there)
-    kind = x.sharding.memory_kind
-    if kind == target.memory_kind:
-        return _relabelled(x, target)
-    return _copy(_relabelled(x, target.with_memory_kind(kind)), target)
-
-
-def aligned(sharding: Any, devices: tuple, ndim: int) -> Any:
-    """The sharding that gives each device what `sharding` does, with the devices in this order."""
-    if sharding.devices == devices:
-        return sharding
-    tiling = sharding.tiling(ndim)
-    position = {d: i for i, d in enumerate(devices)}
-    place = [position[d] for d in sharding.devices]
-    order = tuple(place[p] for p in tiling.tile_assignment().ravel().tolist())
-    same = Tiling(tiling.dims, (len(devices),), (0,), tiling.replicated, assignment=order)
-    return GSPMDSharding(devices, same, sharding.memory_kind)
+    for leg in ways.on_same_devices(x._sig, target):
+        x = ACTS[leg.act](x, leg.to)
+    return x
 
 
 def _relabelled(x: Array, target: Any) -> Array:
@@ -306,7 +239,7 @@ def _relabelled(x: Array, target: Any) -> Array:
 
 
 @functools.lru_cache(1024)
-def _resharder(sig: Signature, target: Signature) -> LoadedModule:
+def resharder(sig: Signature, target: Signature) -> LoadedModule:
     """A compiled identity between two places over the same devices, in one order."""
     var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")
@@ -324,23 +257,11 @@ def _reshard(x: Array, target: Any) -> Array:
 
 def _passed(x: Array, sig: Signature) -> Array:
     """The array as a program gives it that changes nothing but its place."""
-    (raw,) = _resharder(x._sig, sig).launch([x._live()], [sig.handler])
+    (raw,) = resharder(x._sig, sig).launch([x._live()], [sig.handler])
     return wrap(raw, sig)
 
 
 # ----------------------------------------------------------------------------- other devices
-
-
-def _same_tiles(x: Array, target: Any) -> bool:
-    """Whether the shards may go from device i to device i, within a process each."""
-    ndim = x._sig.physical.ndim
-    mine, theirs = x.sharding.tiling(ndim), target.tiling(ndim)
-    if len(x._sig.devices) != len(target.devices) or mine.dims != theirs.dims:
-        return False
-    pairs = zip(x._sig.devices, target.devices, strict=True)
-    return all([a.process_index == b.process_index for a, b in pairs]) and (
-        mine.tile_assignment().tolist() == theirs.tile_assignment().tolist()
-    )
 
 
 def copy(x: Array) -> Array:
@@ -377,12 +298,28 @@ def _copied_here(x: Array, sig: Signature) -> Array:
 
 
 def _by_pieces(x: Array, target: Any) -> Array:
-    """`by_pieces`, which works in the devices' own memory."""
-    if stated_kind(x.sharding) is not None:
-        x = _copy(x, x.sharding.with_memory_kind(None))
-    if stated_kind(target) is None:
-        return by_pieces(x, target)
-    return _copy(by_pieces(x, target.with_memory_kind(None)), target)
+    for leg in ways.by_pieces(x._sig, target):
+        x = ACTS[leg.act](x, leg.to)
+    return x
+
+
+def _by_host(x: Array, target: Any) -> Array:
+    new = by_host(x, target)
+    if x.is_fully_addressable and not target.is_fully_addressable:
+        processes.note(new._sig.devices, x._value())
+        return agreed(new, "a value")
+    return new
+
+
+def _or_handle(way: Callable[[Array, Any], Array]) -> Callable[[Array, Any], Array]:
+    """A way, where this process has devices of the target."""
+
+    def here(x: Array, target: Any) -> Array:
+        if target.has_addressable_devices:
+            return way(x, target)
+        return handle(signature(x.aval, target, True))
+
+    return here
 
 
 def _between(x: Array, target: Any) -> Array:
@@ -417,4 +354,16 @@ PLANS: dict[str, Callable[[Array, Any], Array]] = {
     "between": _between,
 }
 
-
+# What `legs` are made of.
+ACTS: dict[str, Callable[[Array, Any], Array]] = {
+    **{name: _or_handle(PLANS[name]) for name in ("program", "copy", "pieces")},
+    "host": _or_handle(_by_host),
+    "between": _between,
+    "move": move,
+    "layout": relayout,
+    "op": _by_op,
+    "convert": _converted,
+    "reshard": _reshard,
+    "relabel": _relabelled,
+    "join": by_pieces,
+}

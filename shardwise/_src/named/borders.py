@@ -24,7 +24,7 @@ from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.api.signatures import check_function
 from shardwise._src.api.values import as_value
 from shardwise._src.api.vmap import vmap as plain_vmap
-from shardwise._src.base.config import UserContext, make_user_context
+from shardwise._src.base.flags import UserContext, make_user_context
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -260,7 +260,9 @@ def _annotated(fun: Any, name: str) -> dict[str, Any]:
 # ------------------------------------------------------------------------------- maps by word
 
 
-def vmap(fun: Callable, over: str, takes: Sequence[Any], gives: Any) -> Callable:
+def vmap(
+    fun: Callable[..., Any], over: str, takes: Sequence[Any], gives: Any
+) -> Callable[..., Any]:
     """Maps a function over the axis of this word, wherever that is in arguments and results.
 
         scores = vmap(score, over="batch", takes=("embed", "batch embed"), gives="batch")

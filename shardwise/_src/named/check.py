@@ -41,7 +41,7 @@ class Axis:
         return found
 
 
-def check(fun: Callable, *args: Any, **kwargs: Any) -> None:
+def check(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Follows all words through a function, for arguments or ShapeDtypeStructs like them.
 
     Nothing is computed. What functions say of their values (`checked`, `axes`, patterns) is

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise._src.base.config import UserContext, make_user_context
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.flags import UserContext, make_user_context
 from shardwise._src.messages.words import listed
 from shardwise._src.named.words import ANY, Part, flat, parse
 from shardwise._src.types.mesh import Mesh

@@ -55,6 +55,7 @@ from shardwise._src.ops.sharding import placed
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, to_inexact
 from shardwise._src.types.partition_spec import AxisName
+from shardwise._src.types.symbolic import broadcast_shapes
 
 
 def _inexact(x: Any) -> Any:
@@ -173,7 +174,7 @@ def logsumexp(
     where:       elements to include.
     """
     axes = _axes(axis, type_of(a).ndim if b is None else len(
-        np.broadcast_shapes(type_of(a).shape, type_of(b).shape)))
+        broadcast_shapes(type_of(a).shape, type_of(b).shape)))
     static = (axes, bool(keepdims), bool(return_sign))
     if b is None and where is None:
         return _logsumexp(a, *static)
@@ -209,7 +210,7 @@ def _logsumexp_all(
 
 def _factors(a: Any, b: Any) -> list[Any]:
     a, b = promote_inexact(a, b)
-    shape = np.broadcast_shapes(type_of(a).shape, type_of(b).shape)
+    shape = broadcast_shapes(type_of(a).shape, type_of(b).shape)
     return [broadcast_to(x, shape) for x in (a, b)]
 
 

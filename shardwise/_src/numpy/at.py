@@ -32,6 +32,7 @@ from shardwise._src.numpy.indexing import (
     narrowed,
     not_wrapped,
     on_one_device,
+    several,
 )
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.gather_rules import GatherScatterMode, as_scatter
@@ -326,7 +327,7 @@ def _is_window(pattern: tuple) -> bool:
     for entry in pattern:
         if entry in ADVANCED or entry == SCALAR or entry[0] == "truth":
             return False
-        if entry[0] == "slice" and entry[2] > 1 and abs(entry[3]) != 1:
+        if entry[0] == "slice" and abs(entry[3]) != 1 and several(entry[2]):
             return False
     return True
 
@@ -349,7 +350,7 @@ def _set_window(x: Any, values: Any, operands: tuple, pattern: tuple) -> Any:
             start, size = next(places), entry[1]
         elif entry[0] == "slice":
             start, size = entry[1:3]
-            if entry[3] < 0 and size > 1:
+            if entry[3] < 0 and several(size):
                 backwards.append(len(result))
                 start += (size - 1) * entry[3]
         if entry != AT and entry[0] != "int":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,15 @@ from shardwise._src.base.errors import (
     UnexpectedTracerError,
 )
 from shardwise._src.base.warn import warn
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.called import public_call
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import lit_of
+from shardwise._src.types import symbolic
 from shardwise._src.types.dtypes import canonicalize, is_bool, to_inexact
 from shardwise._src.types.promotion import lattice_join, scalar_type_of
+from shardwise._src.types.symbolic import Symbolic, broadcast_shapes
 
 
 def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
@@ -31,6 +32,8 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     t = type_of(x)
     if t.dtype == dtype and t.weak_type == weak:
         return x
+    if isinstance(x, Symbolic):
+        x = known(x)
     if t.ndim == 0 and not is_array(x):
         if not weak and (x.__class__ is float or x.__class__ is int):
             return lit_of(x, dtype)
@@ -108,7 +111,7 @@ def broadcast(*args: Any) -> list[Any]:
 def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape that all the shapes broadcast to; minds the flag numpy_rank_promotion."""
     try:
-        found = np.broadcast_shapes(*shapes)
+        found = broadcast_shapes(*shapes)
     except ValueError:
         shown = " and ".join(str(s) for s in shapes)
         raise BroadcastError(
@@ -154,7 +157,7 @@ def spread(values: Any, shape: tuple, what: str) -> Any:
 def whole(x: Any, what: str) -> int:
     """A size or count as users give it. what: the function and its argument, for the error."""
     try:
-        return operator.index(x)
+        return symbolic.whole(x)
     except TypeError as error:
         refuse_traced(x, what, error)
         raise TypeError(f"{what} must be an integer; got {x!r}.") from None

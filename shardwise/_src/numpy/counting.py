@@ -1,7 +1,7 @@
-"""Counting values: bincount, histograms, unique.
+"""Counting values: bincount and histograms.
 
-How many bins or unique values there are is part of a result's shape. Eagerly it is found by looking
-at the values; under a trace it must be given (`length`, `size`).
+How many bins there are is part of a result's shape. Eagerly it is found by looking at the values;
+under a trace it must be given (`length`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any
 
 import numpy as np
 
@@ -18,32 +18,27 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.convert import (
-    broadcast_to,
     cast,
-    count_of,
     joined,
     promote,
     promote_inexact,
     unknown_count,
 )
 from shardwise._src.numpy.reductions import max
-from shardwise._src.numpy.sorting import place_in_order, take_from, write_to
+from shardwise._src.numpy.sorting import place_in_order
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum, reshape
-from shardwise._src.ops.create import full, iota
-from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
+from shardwise._src.ops.create import full
 from shardwise._src.ops.gather_rules import GatherScatterMode, ScatterDimensionNumbers
 from shardwise._src.ops.index import scatter_add
 from shardwise._src.ops.reduce import reduce_max, reduce_min
-from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
+from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.sharding import placed
-from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import (
     canonicalize,
     is_bool,
     is_complex,
-    is_inexact,
     is_integer,
     to_inexact,
 )
@@ -321,184 +316,3 @@ def histogram2d(
         each = [bins, bins]
     counts, edges = _histogram_of([x, y], each, range, weights, density)
     return counts, edges[0], edges[1]
-
-
-# -- unique --
-
-
-@fused(arrays=1)
-def _groups(x: Any, axis: int | None, equal_nan: bool) -> Any:
-    """Rows in order: their indices, which ones are new, and how many are."""
-    rows = _rows(x, axis)
-    n, width = type_of(rows).shape
-    start = iota(dtype=INT32, shape=(n,), dimension=0)
-    columns = [reshape(slice_in_dim(rows, i, i + 1, 1), shape=(n,)) for i in range(width)]
-    if not columns or n == 0:
-        new = ew.eq(start, np.int32(0))
-        return start, new, reduce_sum(cast(new, INT32), axes=(0,))
-    *ordered, order = sort(*columns, start, dimension=0, num_keys=width)
-    differs = full(False, (n - 1,), np.dtype(bool))
-    for c in ordered:
-        low, high = slice_in_dim(c, 0, n - 1, 0), slice_in_dim(c, 1, n, 0)
-        other = ew.ne(low, high)
-        if equal_nan and is_inexact(type_of(c).dtype):
-            both = ew.bitwise_and(ew.ne(low, low), ew.ne(high, high))
-            other = ew.bitwise_and(other, ew.bitwise_not(both))
-        differs = ew.bitwise_or(differs, other)
-    new = concatenate(full(True, (1,), np.dtype(bool)), differs, dimension=0)
-    return order, new, reduce_sum(cast(new, INT32), axes=(0,))
-
-
-def _rows(x: Any, axis: int | None) -> Any:
-    t = type_of(x)
-    if axis is None:
-        return reshape(x, shape=(t.size, 1))
-    n = t.shape[axis]
-    return reshape(move_axis(x, axis, 0), shape=(n, t.size // n if n else 0))
-
-
-@fused
-def _unique(
-    *arrays: Any, axis: int | None, size: int, has_fill: bool, has_inverse: bool
-) -> list[Any]:
-    """Values, first indices and counts for `size` unique rows, and the inverse where asked for."""
-    x, order, new, *rest = arrays
-    t = type_of(x)
-    moved = reshape(x, shape=(t.size,)) if axis is None else move_axis(x, axis, 0)
-    shape = type_of(moved).shape
-    n = shape[0]
-    start = iota(dtype=INT32, shape=(n,), dimension=0)
-    label = ew.sub(cumsum(cast(new, INT32), axis=0), np.int32(1))
-    outside = np.int32(size + 1)
-    ends = write_to(full(np.int32(n), (size + 1,), INT32), ew.where(new, label, outside), start)
-    first = slice_in_dim(ends, 0, size, 0)
-    absent = ew.eq(first, np.int32(n))
-    place = take_from(order, ew.where(absent, np.int32(0), first)) if n else first
-    values = _take_rows(moved, place) if n else full(0, (size, *shape[1:]), t.dtype)
-    if has_fill:
-        wide = broadcast_in_dim(absent, shape=type_of(values).shape, dims=(0,))
-        fill = cast(rest[0], t.dtype)
-        fill = broadcast_to(fill, type_of(values).shape) if type_of(fill).ndim else fill
-        values = ew.where(wide, fill, values)
-    values = values if axis is None else move_axis(values, 0, axis)
-    counts = ew.sub(slice_in_dim(ends, 1, size + 1, 0), first)
-    whole = canonicalize(int)
-    inverse = [cast(write_to(start, order, label), whole)] if has_inverse else []
-    return [values, cast(place, whole), cast(counts, whole), *inverse]
-
-
-def _take_rows(x: Any, places: Any) -> Any:
-    shape = type_of(x).shape
-    flat = reshape(x, shape=(shape[0], math.prod(shape[1:])))
-    if len(shape) == 1:
-        return take_from(x, places)
-    width = type_of(flat).shape[1]
-    count = type_of(places).shape[0]
-    start = broadcast_in_dim(
-        ew.mul(places, np.int32(width)), shape=(count, width), dims=(0,)
-    )
-    within = iota(dtype=INT32, shape=(count, width), dimension=1)
-    found = take_from(reshape(x, shape=(math.prod(shape),)), ew.add(start, within))
-    return reshape(found, shape=(count, *shape[1:]))
-
-
-@overload
-def unique(
-    ar: ArrayLike, return_index: Literal[False] = False, return_inverse: Literal[False] = False,
-    return_counts: Literal[False] = False, axis: int | None = None, *, equal_nan: bool = True,
-    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
-) -> Array: ...
-@overload
-def unique(
-    ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
-    return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
-    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
-) -> Array | tuple[Array, ...]: ...
-def unique(
-    ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
-    return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
-    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
-) -> Array | tuple[Array, ...]:
-    """The different elements, in order; the different slices along `axis`, where it is given.
-
-    Args:
-      return_index: also give the index of the first of each.
-      return_inverse: also give the number of the value that each element has.
-      return_counts: also give how often each occurs.
-      equal_nan: whether all NaNs count as one value.
-      size: how many there are; needed under a trace. Further ones are left out.
-      fill_value: what fills the result up where there are fewer; by default the first value.
-      sorted: whether the order matters; they are in order in any case.
-    """
-    t = type_of(ar)
-    axis = None if axis is None else canonical_axis(axis, t.ndim)
-    order, new, count = _groups(ar, axis, equal_nan)
-    if size is None:
-        size = known_count(count, ar, "unique: how many different values there are", "size")
-    size = count_of(size)
-    if t.size == 0 and size and fill_value is None:
-        raise ValueError(
-            "unique: there are no elements, so fill_value must be given for a size other than 0; "
-            f"got size {size}."
-        )
-    given = () if fill_value is None else (fill_value,)
-    values, index, counts, *inverse = _unique(
-        ar, order, new, *given, axis=axis, size=size, has_fill=fill_value is not None,
-        has_inverse=bool(return_inverse),
-    )
-    if axis is None and t.ndim != 1:
-        inverse = [x.reshape(t.shape) for x in inverse]
-    rest = ([index] if return_index else []), inverse, ([counts] if return_counts else [])
-    chosen = (values, *[x for part in rest for x in part])
-    return chosen[0] if len(chosen) == 1 else chosen
-
-
-class UniqueAllResult(NamedTuple):
-    values: Any
-    indices: Any
-    inverse_indices: Any
-    counts: Any
-
-
-class UniqueCountsResult(NamedTuple):
-    values: Any
-    counts: Any
-
-
-class UniqueInverseResult(NamedTuple):
-    values: Any
-    inverse_indices: Any
-
-
-def unique_all(
-    x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
-) -> UniqueAllResult:
-    """Different values, first indices, inverse indices and counts; NaNs are all different."""
-    return UniqueAllResult(*unique(
-        x, True, True, True, equal_nan=False, size=size, fill_value=fill_value
-    ))
-
-
-def unique_counts(
-    x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
-) -> UniqueCountsResult:
-    """Different values and their counts; NaNs are all different."""
-    return UniqueCountsResult(*unique(
-        x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value
-    ))
-
-
-def unique_inverse(
-    x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
-) -> UniqueInverseResult:
-    """Different values and inverse indices; NaNs are all different."""
-    return UniqueInverseResult(*unique(
-        x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value
-    ))
-
-
-def unique_values(
-    x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
-) -> Array:
-    """Different values; NaNs are all different."""
-    return unique(x, equal_nan=False, size=size, fill_value=fill_value)

@@ -1,12 +1,12 @@
 """Making arrays: from Python and NumPy values, and filled with constants.
 
-Eagerly, each constant array is one cached program without arguments. Ranges and matrices with a
-structure are in `ranges`.
+Eagerly, each constant array is one cached program without arguments. Ranges are in
+`ranges`, matrices with a structure in `triangles`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -36,6 +36,7 @@ from shardwise._src.types.annotations import (
     OutSharding,
     ShapeLike,
 )
+from shardwise._src.types.array_type import says_nothing
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_complex
 from shardwise._src.types.promotion import dtype_and_weak, lattice_join
 
@@ -47,7 +48,7 @@ FLOAT, INT = float, int  # the defaults, narrowed by `canonicalize`
 def shape_of(shape: Any) -> tuple[int, ...]:
     """A shape as users give it: a size, or a sequence of sizes; no negative ones."""
     sizes = given_shape(shape)
-    if sizes and min(sizes) < 0:
+    if any([n < 0 for n in sizes]):
         raise ShapeError(by_name(f"a shape consists of sizes of at least 0; got {sizes}."))
     return sizes
 
@@ -197,6 +198,8 @@ def _filled_like(a: Any, make: Callable, args: tuple, device: Any, out_sharding:
 
 
 def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bool]:
+    if not (is_array(a) or isinstance(getattr(a, "dtype", None), np.dtype | type)):
+        a = known(a)  # of a library whose dtypes are its own
     held = a if hasattr(a, "shape") and hasattr(a, "dtype") else type_of(as_operand(a))
     weak = dtype is None and dtype_and_weak(a)[1] if held is a else dtype is None and held.weak_type
     size = tuple(held.shape) if shape is None else shape_of(shape)
@@ -221,7 +224,8 @@ def array(
     """
     if order not in (None, "K", "A", "C", "F"):
         raise ValueError(f"order must be 'K', 'A', 'C' or 'F'; got {order!r}.")
-    goal = None if out_sharding is None else target(out_sharding, "array: out_sharding")
+    nowhere = out_sharding is None or says_nothing(out_sharding)
+    goal = None if nowhere else target(out_sharding, "array: out_sharding")
     wanted = None if dtype is None else dtype_of(dtype, "array")
     try:
         made = _array(object, wanted)
@@ -305,13 +309,12 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
     if found is not x:
         host = isinstance(found, np.ndarray | np.generic)
         return _from_numpy(np.asarray(found), dtype) if host else _array(found, dtype)
-    if x is None:
-        raise ValueError("None is no value of an array. Use nan for a missing number.")
+    if x is None or type(x).__name__ in ("NAType", "NaTType"):  # the latter two are pandas's
+        raise ValueError(f"{x} is no value of an array. Use nan for a missing number.")
     if isinstance(x, Sequence) and not isinstance(x, str | bytes):
         return _from_sequence(list(x), dtype)
-    raise TypeError(
-        by_name(f"an array holds numbers and booleans; got {shown(x)}.")
-    )
+    advice = " Encode text as integers first." if isinstance(x, str) else ""
+    raise TypeError(by_name(f"an array holds numbers and booleans; got {shown(x)}.{advice}"))
 
 
 def _from_numpy(x: np.ndarray, dtype: Any) -> Any:
@@ -493,44 +496,3 @@ def byteswap(x: Any) -> Any:
     return bitcast_convert_type(rev(octets, dimensions=(t.ndim,)), dtype=t.dtype)
 
 
-def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
-    """A vector of the numbers that a buffer of bytes holds."""
-    return _numpys("frombuffer", np.frombuffer, buffer, dtype, count=count, offset=offset)
-
-
-def fromfile(
-    file: Any, dtype: DTypeLike = float, count: int = -1, sep: str = "", offset: int = 0
-) -> Array:
-    """A vector of the numbers that a file holds, in bytes or, with `sep`, in text.
-
-    The file is read when this is called: of a traced function, once.
-    """
-    return _numpys("fromfile", np.fromfile, file, dtype, count=count, sep=sep, offset=offset)
-
-
-def fromiter(iter: Iterable[Any], dtype: DTypeLike, count: int = -1) -> Array:
-    """A vector of the numbers that an iterable gives, which is used up when this is called."""
-    return _numpys("fromiter", np.fromiter, iter, dtype, count=count)
-
-
-def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
-    """A vector of the numbers in a text, with `sep` between them."""
-    return _numpys("fromstring", np.fromstring, string, dtype, count=count, sep=sep)
-
-
-def _numpys(name: str, read: Callable[..., Any], source: Any, dtype: Any, **how: Any) -> Any:
-    """What one of NumPy's functions reads, which may be in 64 bits, as an array."""
-    return asarray(read(source, dtype=np.dtype(dtype), **how), dtype_of(dtype, name))
-
-
-def fromfunction(
-    function: Callable, shape: ShapeLike, *, dtype: DTypeLike = float, **kwargs: Any
-) -> Array:
-    """`function(i, j, …)` of the indices along each dimension, as arrays of `shape`."""
-    sizes, wanted = shape_of(shape), dtype_of(dtype, "fromfunction")
-    return function(*[_iota(wanted, sizes, d) for d in range(len(sizes))], **kwargs)
-
-
-@fused(arrays=0)
-def _iota(dtype: Any, shape: tuple, dimension: int) -> Any:
-    return create.iota(dtype=dtype, shape=shape, dimension=dimension)

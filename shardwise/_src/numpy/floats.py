@@ -265,15 +265,21 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     info = finfo(type_of(x).dtype)
     tiny = ew.lt(ew.abs(x), constant(float(info.tiny), x))
     up = constant(2.0**info.nmant, x)
-    bits, width, mantissa_width = _bits(ew.where(tiny, ew.mul(x, up), x))
+    normal = ew.where(tiny, ew.mul(x, up), x)
+    bits, width, mantissa_width = _bits(normal)
     shift, bias = constant(mantissa_width, bits), info.maxexp - 2
     mask = constant(((1 << width) - 1) << mantissa_width, bits)
     exponent = ew.shift_right_logical(ew.bitwise_and(bits, mask), shift)
+    most = constant(2 * bias + 1, bits)  # of 2 to the -exponent, which is the derivative
+    field = ew.where(ew.gt(exponent, most), constant(0, bits), ew.sub(most, exponent))
+    slope = bitcast_convert_type(ew.shift_left(field, shift), dtype=type_of(x).dtype)
     exponent = ew.sub(exponent, constant(bias, exponent))
     exponent = ew.where(tiny, ew.sub(exponent, constant(info.nmant, exponent)), exponent)
     half = constant(bias << mantissa_width, bits)
     rest = ew.bitwise_or(ew.bitwise_and(bits, ew.bitwise_not(mask)), half)
     mantissa = bitcast_convert_type(rest, dtype=type_of(x).dtype)
+    moving = ew.mul(normal, slope)
+    mantissa = ew.add(mantissa, ew.sub(moving, ew.stop_gradient(moving)))
     plain = ew.bitwise_or(ew.eq(x, constant(0, x)), ew.bitwise_not(ew.is_finite(x)))
     exponent = cast(ew.where(plain, constant(0, exponent), exponent), INT32)
     return cast(ew.where(plain, x, mantissa), dtype), exponent
@@ -289,9 +295,10 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
 def _modf(x: Any) -> tuple[Any, Any]:
     (x,) = promote_inexact(x)
     whole = toward_zero(x)
-    fraction = ew.where(ew.is_finite(x), ew.sub(x, whole), ew.mul(x, constant(0, x)))
+    fraction, none = ew.sub(x, whole), ew.mul(x, constant(0, x))  # NaN, or 0 with the sign of x
+    fraction = ew.where(ew.is_finite(x) & ew.ne(fraction, constant(0, x)), fraction, none)
     infinite = ew.eq(ew.abs(x), constant(np.inf, x))
-    return ew.where(infinite, constant(0, x), fraction), whole
+    return ew.where(infinite, ew.div(constant(1, x), x), fraction), whole
 
 
 def isscalar(element: Any) -> bool:

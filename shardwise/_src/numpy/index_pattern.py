@@ -10,7 +10,7 @@ Entries, one for each item, and for each dimension that an ellipsis stands for:
     "new"                       a new dimension
     "all"                       the whole dimension
     ("slice", start, size, step)   a slice; the last element is start + (size - 1) * step
-    ("window", size)            a slice of step 1; operand: its start
+    ("window", size)            a slice of step 1, as of `ds`; operand: its start
     ("int", i)                  an integer within bounds
     "at"                        an integer within bounds; operand
     "scalar"                    an array of rank 0; operand, may be negative or out of bounds
@@ -33,8 +33,10 @@ from shardwise._src.base.errors import (
     UnexpectedTracerError,
 )
 from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import is_array, known, type_of
+from shardwise._src.numpy.dslice import Slice, entry
 from shardwise._src.types.dtypes import is_bool, is_integer
+from shardwise._src.types.symbolic import Symbolic
 
 NEW, ALL, AT, SCALAR, ARRAY, HOST = "new", "all", "at", "scalar", "array", "host"
 ADVANCED = (ARRAY, HOST)
@@ -70,6 +72,11 @@ def parse(
             if d >= ndim:
                 _too_many(items, ndim)
             pattern.append(_slice_entry(item, shape[d], position, operands, windows))
+            d += 1
+        elif kind is Slice:
+            if d >= ndim:
+                _too_many(items, ndim)
+            pattern.append(entry(item, shape[d], operands, windows))
             d += 1
         elif item is None:
             pattern.append(NEW)
@@ -128,12 +135,12 @@ def consumed(items: Sequence[Any]) -> int:
             raise IndexError("an index can only have a single ellipsis ('...')")
         if item is None or isinstance(item, bool | np.bool_):
             continue
-        if isinstance(item, int | slice):
+        if isinstance(item, int | slice | Slice):
             count += 1
         else:
             item = _plain(item)
-            known = hasattr(item, "dtype")
-            count += type_of(item).ndim if known and is_bool(type_of(item).dtype) else 1
+            typed = hasattr(item, "dtype")
+            count += type_of(item).ndim if typed and is_bool(type_of(item).dtype) else 1
             count -= item.__class__ is bool
     return count
 
@@ -149,6 +156,7 @@ def _plain(item: Any) -> Any:
     if hasattr(item, "__jax_array__"):
         item = item.__jax_array__()
     if hasattr(item, "dtype"):
+        item = known(item)
         dtype, ndim = item.dtype, np.ndim(item) if isinstance(item, np.generic) else item.ndim
         if not (is_bool(dtype) or is_integer(dtype)):
             raise TypeError(
@@ -186,20 +194,27 @@ def _beyond(i: int, d: int, n: int) -> int:
 
 
 def _slice_entry(s: slice, n: int, position: int, operands: list, windows: bool) -> Any:
+    size = None
     try:
         start, stop, step = s.indices(n)
     except (TypeError, IndexError):
-        start, stop, step = _static_slice(s, position).indices(n)
+        symbolic = [x for x in (n, s.start, s.stop, s.step) if isinstance(x, Symbolic)]
+        if symbolic:
+            start, size, step = symbolic[0].cut(s, n)
+            stop = start + size * step
+        else:
+            start, stop, step = _static_slice(s, position).indices(n)
     if step == 1:
-        size = stop - start if stop > start else 0
+        if size is None:
+            size = stop - start if stop > start else 0
         if size == n:
             return ALL
         if windows:
-            operands.append(start if size else 0)
+            operands.append(start if isinstance(size, Symbolic) or size else 0)
             return ("window", size)
-    else:
+    elif size is None:
         size = len(range(start, stop, step))
-    return ("slice", start if size else 0, size, step)
+    return ("slice", start if isinstance(size, Symbolic) or size else 0, size, step)
 
 
 def _static_slice(s: slice, position: int) -> slice:

@@ -33,6 +33,7 @@ from shardwise._src.numpy.index_pattern import (
 )
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
+from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import add
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.gather_rules import (
@@ -42,9 +43,10 @@ from shardwise._src.ops.gather_rules import (
 )
 from shardwise._src.ops.index import dynamic_slice, gather
 from shardwise._src.ops.logical import lt, where
-from shardwise._src.ops.shape import concatenate, rev, slice_, split
+from shardwise._src.ops.shape import concatenate, pad, rev, slice_, split
 from shardwise._src.ops.sharding import placed
 from shardwise._src.types.dtypes import is_unsigned, max_value
+from shardwise._src.types.symbolic import Symbolic, broadcast_shapes
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 CHUNK = 64  # rows that one program of `unstack` gives
@@ -79,11 +81,16 @@ READ = record_of(fused(read))
 # -- integers and slices: a window, then strides, reversal and shape --
 
 
+def several(size: Any) -> bool:
+    """Whether there is more than one element, or may be."""
+    return isinstance(size, Symbolic) or size > 1
+
+
 def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
     shape = type_of(x).shape
     places = iter(operands)
     starts: list[Any] = []
-    sizes, limits, strides, out, backwards = [], [], [], [], []
+    sizes, strides, out, backwards = [], [], [], []
     moving = False
     for entry in pattern:
         if entry is NEW or entry == NEW:
@@ -91,7 +98,8 @@ def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
             continue
         d = len(starts)
         n = shape[d]
-        start, size, stride = 0, n, 1
+        size: Any = n
+        start, stride = 0, 1
         if entry in (AT, SCALAR):
             start, size, moving = index_scalar(next(places), n, entry == SCALAR), 1, True
         elif entry[0] == "int":
@@ -102,18 +110,17 @@ def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
         elif entry[0] == "slice":
             _, start, size, stride = entry
             out.append(size)
-            if stride < 0 and size > 1:
+            if stride < 0 and several(size):
                 start, stride = start + (size - 1) * stride, -stride
                 backwards.append(d)
-            stride = abs(stride) if size > 1 else 1
+            stride = abs(stride) if several(size) else 1
         else:
             out.append(n)
         starts.append(start)
         sizes.append(size)
         strides.append(stride)
-        limits.append(start + (size - 1) * stride + 1 if size and stride > 1 else size)
     if moving:
-        x = _moving_window(x, shape, starts, sizes, strides, limits)
+        x = _moving_window(x, shape, starts, sizes, strides)
     elif sizes != list(shape):
         x = _fixed_window(x, starts, sizes, strides)
     if backwards:
@@ -122,17 +129,23 @@ def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
 
 
 def _fixed_window(x: Any, starts: list, sizes: list, strides: list) -> Any:
-    rows = zip(starts, sizes, strides, strict=True)
+    """A slice. Where a symbolic size may be 0, each element is cut off with those after it."""
+    rows = list(zip(starts, sizes, strides, strict=True))
+    unsure = [isinstance(n, Symbolic) and s > 1 and n.least < 1 for _, n, s in rows]
+    if any(unsure):
+        after = [s - 1 if u else 0 for s, u in zip(strides, unsure, strict=True)]
+        x = pad(x, lit(0, x), padding_config=tuple([(0, n, 0) for n in after]))
     return slice_(
         x, start_indices=tuple(starts),
-        limit_indices=tuple([a + (n - 1) * s + 1 if n else a for a, n, s in rows]),
+        limit_indices=tuple([
+            a + n * s if s == 1 or u else a + (n - 1) * s + 1 if n else a
+            for (a, n, s), u in zip(rows, unsure, strict=True)
+        ]),
         strides=tuple(strides) if any(s != 1 for s in strides) else None,
     )
 
 
-def _moving_window(
-    x: Any, shape: tuple, starts: list, sizes: list, strides: list, limits: list
-) -> Any:
+def _moving_window(x: Any, shape: tuple, starts: list, sizes: list, strides: list) -> Any:
     """Dimensions with strides are cut first, the others all at once."""
     if any(s != 1 for s in strides):
         cut = [s != 1 for s in strides]
@@ -149,7 +162,7 @@ def _moving_window(
 def index_dtype(operands: Any, shape: tuple) -> np.dtype:
     """int32, unless an index or the array needs more."""
     wide = any(type_of(i).dtype.itemsize > 4 for i in operands)
-    return INT64 if wide or any(n > 2**31 - 1 for n in shape) else INT32
+    return INT64 if wide or any(n > 2**31 - 1 for n in shape if n.__class__ is int) else INT32
 
 
 def narrowed(i: Any, dtype: Any) -> Any:
@@ -227,7 +240,7 @@ def layout(shape: tuple, operands: Any, pattern: tuple, wrap: bool = True) -> La
             continue
         if position in arrays:
             columns[d], sizes[d] = ("block", arrays[position]), 1
-        elif entry[0] == "slice" and entry[3] != 1 and entry[2] > 1:
+        elif entry[0] == "slice" and entry[3] != 1 and several(entry[2]):
             columns[d], sizes[d] = ("stride", entry), 1
             kinds.append(("stride", d, entry[2]))
         else:
@@ -271,7 +284,7 @@ def _block(pattern: tuple, arrays: dict) -> tuple[tuple[int, ...], int]:
     """The common shape of the arrays, and where in the pattern NumPy puts it."""
     shapes = [type_of(a).shape for a in arrays.values()]
     try:
-        block = np.broadcast_shapes(*shapes)
+        block = broadcast_shapes(*shapes)
     except ValueError:
         raise IndexError(
             f"the arrays of an index must broadcast together; got shapes {shapes}."
@@ -330,8 +343,7 @@ def _vectors(columns: dict, axes: dict, batch: tuple, shape: tuple) -> Any:
     dtype = index_dtype([v for v in values if is_array(v)], shape)
     for d, (kind, value) in sorted(columns.items()):
         if kind == "stride":
-            value = (value[1] + value[3] * np.arange(value[2])).astype(dtype)
-            places = axes[d]
+            value, places = _steps(value[1], value[2], value[3], dtype), axes[d]
         elif kind == "start":
             value, places = (dtype.type(value) if isinstance(value, int) else value), ()
         else:
@@ -343,6 +355,14 @@ def _vectors(columns: dict, axes: dict, batch: tuple, shape: tuple) -> Any:
     if not parts:
         return broadcast_in_dim(dtype.type(0), shape=(*batch, 0), dims=())
     return concatenate(*parts, dimension=len(batch)) if len(parts) > 1 else parts[0]
+
+
+def _steps(start: Any, count: Any, stride: int, dtype: Any) -> Any:
+    """So many indices from `start` on, `stride` apart."""
+    if not isinstance(start, Symbolic) and not isinstance(count, Symbolic):
+        return (start + stride * np.arange(count)).astype(dtype)
+    steps = iota(shape=(count,), dtype=dtype, dimension=0)
+    return binary.add(lit(start, steps), binary.multiply(steps, lit(stride, steps)))
 
 
 def _read_scattered(

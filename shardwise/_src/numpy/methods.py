@@ -29,6 +29,11 @@ from shardwise._src.types.array_type import ArrayType
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 
 
+def namespace() -> Any:
+    """The module that arrays say their functions are in."""
+    return sys.modules["shardwise.numpy"]
+
+
 class Methods:
     """The part of `Value` that does not depend on operators."""
 
@@ -102,7 +107,7 @@ class Methods:
                 f"__array_namespace__: api_version must be one of {', '.join(API_VERSIONS)}; got "
                 f"{api_version!r}."
             )
-        return sys.modules["shardwise.numpy"]
+        return namespace()
 
     # -- copies and casts --
 

@@ -6,7 +6,6 @@ the result, where its element comes from. They become slices and a concatenation
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +25,8 @@ from shardwise._src.ops import shape as ops
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_inexact, to_inexact
+from shardwise._src.types.symbolic import Symbolic
+from shardwise._src.types.symbolic import whole as index
 
 Widths = tuple[tuple[int, int], ...]
 _REPEATING = ("edge", "reflect", "symmetric", "wrap")
@@ -39,7 +40,8 @@ _KEYWORDS = {
 
 @one_program
 def pad(
-    array: ArrayLike, pad_width: Any, mode: str | Callable = "constant", **kwargs: Any
+    array: ArrayLike, pad_width: Any, mode: str | Callable[..., Any] = "constant",
+    **kwargs: Any,
 ) -> Array:
     """`array` with `pad_width` elements added before and after, along each dimension.
 
@@ -85,9 +87,14 @@ def _check_keywords(mode: str, kwargs: dict) -> None:
         raise ValueError(f"pad: mode {mode!r} does not take {', '.join(extra)}.")
 
 
+def _some(width: Any) -> bool:
+    """Whether there are elements to add, or may be."""
+    return isinstance(width, Symbolic) or width > 0
+
+
 def _check_not_empty(shape: tuple, widths: Widths, mode: str) -> None:
     for axis, (n, pair) in enumerate(zip(shape, widths, strict=True)):
-        if n == 0 and any(pair):
+        if n == 0 and any(map(_some, pair)):
             raise ValueError(
                 f"pad: dimension {axis} is empty, so mode {mode!r} has nothing to take from."
             )
@@ -101,7 +108,7 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
             filled[ops.canonical_axis(axis, ndim)] = _pairs(width, 1, name, integers)[0]
         return tuple(filled)
     array = known(value, f"pad: {name}") if is_array(value) else np.asarray(value)
-    if integers and array.dtype.kind not in "iu":
+    if integers and array.dtype.kind not in "iu" and not _symbolic(array):
         raise TypeError(f"pad: {name} must be made of integers; got {value}.")
     try:
         rows = np.broadcast_to(array, (ndim, 2)).tolist()
@@ -110,7 +117,12 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
             f"pad: {name} must be a number, a pair, or a pair for each of the {ndim} dimensions; "
             f"got {value}."
         ) from None
-    return tuple((operator.index(a), operator.index(b)) for a, b in rows)
+    return tuple((index(a), index(b)) for a, b in rows)
+
+
+def _symbolic(array: np.ndarray) -> bool:
+    """Whether numbers are whole, or symbolic."""
+    return array.dtype == object and all(isinstance(n, int | Symbolic) for n in array.flat)
 
 
 def _values(value: Any, t: Any) -> list[Any]:
@@ -158,14 +170,44 @@ def _pad_repeating(x: Any, widths: Widths, mode: Any, reflect_type: str) -> Any:
     if reflect_type not in ("even", "odd"):
         raise ValueError(f"pad: reflect_type must be 'even' or 'odd'; got {reflect_type!r}.")
     for axis, pair in enumerate(widths):
-        if not any(pair):
+        if not any(map(_some, pair)):
             continue
-        if reflect_type == "odd" and mode in ("reflect", "symmetric"):
+        odd = reflect_type == "odd" and mode in ("reflect", "symmetric")
+        if any(isinstance(n, Symbolic) for n in (*pair, type_of(x).shape[axis])):
+            x = _pad_once(x, axis, pair, mode, odd)
+            continue
+        if odd:
             x = _pad_odd(x, axis, pair, mode)
             continue
         places = np.pad(np.arange(type_of(x).shape[axis]), pair, mode)
         x = take_static(x, places, axis)
     return x
+
+
+def _pad_once(x: Any, axis: int, pair: Any, mode: str, odd: bool) -> Any:
+    """Of symbolic sizes: by slices, of which no element is taken twice, and broadcast edges."""
+    n, skip = type_of(x).shape[axis], int(mode == "reflect")
+    if mode != "edge" and (odd or not all(width <= n - skip for width in pair)):
+        raise NotImplementedError(
+            f"pad: mode {mode!r} of {type_of(x).str_short(True)} by {pair} along dimension {axis} "
+            "needs its sizes as numbers: with symbolic ones, no element may be taken twice, and "
+            "reflect_type must be 'even'. Export the function for known sizes."
+        )
+    before, after = pair
+    if mode == "edge":
+        ends = (0, 1), (n - 1, n)
+    elif mode == "wrap":
+        ends = (n - before, n), (0, after)
+    else:
+        ends = (skip, skip + before), (n - skip - after, n - skip)
+    parts = [ops.slice_in_dim(x, start, stop, axis) for start, stop in ends]
+    if mode == "edge":
+        shape = type_of(x).shape
+        parts = [broadcast_in_place(p, (*shape[:axis], count, *shape[axis + 1 :]))
+                 for p, count in zip(parts, pair, strict=True)]
+    elif mode != "wrap":
+        parts = [ops.rev(p, dimensions=(axis,)) for p in parts]
+    return ops.concatenate(parts[0], x, parts[1], dimension=axis)
 
 
 def _pad_odd(x: Any, axis: int, pair: tuple[int, int], mode: str) -> Any:
@@ -201,9 +243,14 @@ def _pad_ramp(x: Any, *ends: Any, widths: Widths) -> Any:
     for axis, (before, after) in enumerate(widths):
         n = type_of(x).shape[axis]
         parts = [x]
-        if before:
+        if isinstance(before, Symbolic) or isinstance(after, Symbolic):
+            raise NotImplementedError(
+                f"pad: mode 'linear_ramp' needs widths as numbers; got {(before, after)} along "
+                f"dimension {axis}. Export the function for known sizes."
+            )
+        if _some(before):
             parts.insert(0, _ramp(x, ends[2 * axis], 0, before, axis))
-        if after:
+        if _some(after):
             ramp = _ramp(x, ends[2 * axis + 1], n - 1, after, axis)
             parts.append(ops.rev(ramp, dimensions=(axis,)))
         if len(parts) > 1:
@@ -231,10 +278,10 @@ def _pad_statistic(x: Any, widths: Widths, mode: str, lengths: Any) -> Any:
         n = type_of(x).shape[axis]
         left, right = (n, n) if lengths is None else lengths[axis]
         parts = [x]
-        if before:
+        if _some(before):
             low = ops.slice_in_dim(x, 0, min(left, n), axis)
             parts.insert(0, _statistic(low, mode, axis, before))
-        if after:
+        if _some(after):
             high = ops.slice_in_dim(x, n - min(right, n), n, axis)
             parts.append(_statistic(high, mode, axis, after))
         if len(parts) > 1:

@@ -26,6 +26,7 @@ from shardwise._src.ops.shape import canonical_axis, tile
 from shardwise._src.ops.sharding import placed
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import is_integer
+from shardwise._src.types.symbolic import broadcast_shapes
 
 
 def _who() -> str:
@@ -133,7 +134,7 @@ def _take_along(
     shape, given = list(type_of(x).shape), list(type_of(indices).shape)
     n, count = shape[axis], given[axis]
     shape[axis] = given[axis] = 1
-    common = list(np.broadcast_shapes(tuple(shape), tuple(given)))
+    common = list(broadcast_shapes(tuple(shape), tuple(given)))
     common[axis] = n
     x = _matched(x, tuple(common))
     indices = wrapped(_wide(indices, x), n) if wrap else _wide(indices, x)

@@ -18,13 +18,13 @@ from shardwise._src.numpy.convert import cast, promote, promote_inexact, whole
 from shardwise._src.numpy.creation import as_operand, asarray, zeros
 from shardwise._src.numpy.decompositions import eigvals
 from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.ranges import vander
 from shardwise._src.numpy.rearrange import known, roll
 from shardwise._src.numpy.reductions import all, argmin, sum
 from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import atleast_1d, reshape
 from shardwise._src.numpy.signal import convolve
 from shardwise._src.numpy.systems import inv, lstsq
+from shardwise._src.numpy.triangles import vander
 from shardwise._src.numpy.unary import absolute, imag, negative, real, sqrt
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import complex as complex_op
@@ -81,18 +81,20 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
 
 @fused(arrays=2)
 def _polyval(p: Any, x: Any) -> Any:
-    p = _vector(p, "polyval")
-    p, x = promote(p, x)
-    t = type_of(x)
-    y = full(0, t.shape, t.dtype)
-    for i in range(type_of(p).shape[0]):
+    p, x = promote(atleast_1d(p), x)
+    count, *shape = type_of(p).shape
+    y = full(0, np.broadcast_shapes(tuple(shape), type_of(x).shape), type_of(x).dtype)
+    for i in range(count):
         y = add(multiply(y, x), p[i])
     return y
 
 
 @one_program(arrays=2)
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
-    """The values of the polynomial `p` at `x`, by Horner's rule; `unroll` has no effect."""
+    """The values of the polynomial `p` at `x`, by Horner's rule; `unroll` has no effect.
+
+    p: coefficients along the first dimension; its other dimensions are broadcast with `x`.
+    """
     return _polyval(as_operand(p), as_operand(x))
 
 

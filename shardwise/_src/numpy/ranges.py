@@ -1,4 +1,4 @@
-"""Ranges and grids, and matrices with a structure: diagonals, triangles, powers."""
+"""Ranges and grids: arange, linspace, logspace, meshgrid, indices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from shardwise._src.base.errors import TracerArrayConversionError
-from shardwise._src.core.fused import body_of, fused, one_program
+from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import binary
@@ -18,18 +18,15 @@ from shardwise._src.numpy.convert import (
     broadcast_to,
     cast,
     constant,
-    promote,
     promote_inexact,
     refuse_traced,
-    strong,
     whole,
 )
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
-from shardwise._src.numpy.rearrange import diagonal
 from shardwise._src.ops import create
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape
-from shardwise._src.ops.shape import canonical_axis, pad
+from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DeviceLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import (
@@ -37,18 +34,18 @@ from shardwise._src.types.dtypes import (
     is_bool,
     is_complex,
     is_float,
-    is_inexact,
     is_integer,
     real_dtype,
     to_inexact,
 )
 from shardwise._src.types.promotion import result_type
+from shardwise._src.types.symbolic import Symbolic
 
 # -- ranges --
 
 
 @fused(arrays=0)
-def _count(size: int, dtype: Any) -> Any:
+def count_up(size: int, dtype: Any) -> Any:
     return create.iota(dtype=dtype, shape=(size,), dimension=0)
 
 
@@ -85,7 +82,7 @@ def arange(
 
 def _number(x: Any, argument: str) -> Any:
     """A concrete scalar, an argument of `arange`, as a host value."""
-    if x.__class__ is int or x.__class__ is float:
+    if x.__class__ is int or x.__class__ is float or isinstance(x, Symbolic):
         return x
     try:
         host = np.asarray(x)
@@ -98,10 +95,11 @@ def _number(x: Any, argument: str) -> Any:
 
 
 def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
-    whole = isinstance(start, int) and isinstance(stop, int) and isinstance(step, int)
-    size = max(0, -((start - stop) // step) if whole else math.ceil((stop - start) / step))
+    whole = all([isinstance(n, int | Symbolic) for n in (start, stop, step)])
+    size = -((start - stop) // step) if whole else math.ceil((stop - start) / step)
+    size = size if size >= 0 else 0
     if start == 0 and step == 1:
-        return _count(size, dtype)
+        return count_up(size, dtype)
     if whole and is_integer(dtype):
         first, each = [np.asarray(v).astype(dtype)[()] for v in (start, step)]
         return _steps(first, each, size)
@@ -325,177 +323,3 @@ def _indices(shape: tuple, dtype: Any, sparse: bool = False) -> Any:
             own = create.iota(dtype=dtype, shape=full, dimension=d + 1)
             out = ew.where(ew.eq(which, constant(d, which)), own, out)
     return out
-
-
-# -- triangles and diagonals --
-
-
-@fused(arrays=0)
-def _eye(rows: int, columns: int, k: int, dtype: Any) -> Any:
-    return cast(_offset_test(ew.eq, (rows, columns), k), dtype)
-
-
-def _offset_test(op: Any, shape: tuple, k: int) -> Any:
-    """`op(column, row + k)` for each element of the last two dimensions."""
-    d, int32 = len(shape), np.dtype("int32")
-    row = create.iota(dtype=int32, shape=shape, dimension=d - 2)
-    column = create.iota(dtype=int32, shape=shape, dimension=d - 1)
-    return op(column, ew.add(row, constant(k, row)))
-
-
-def eye(
-    N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None, *,
-    device: DeviceLike = None,
-) -> Array:
-    """A matrix with ones on the k-th diagonal and zeros elsewhere."""
-    (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
-    made = _eye(rows, columns, int(k), dtype_of(dtype, "eye"))
-    return made if device is None else ground().place(made, device)
-
-
-def identity(n: int, dtype: DTypeLike | None = None) -> Array:
-    """A square matrix with ones on its diagonal."""
-    return eye(n, dtype=dtype)
-
-
-@fused(arrays=0)
-def _tri(rows: int, columns: int, k: int, dtype: Any) -> Any:
-    return cast(_offset_test(ew.le, (rows, columns), k), dtype)
-
-
-def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """A matrix with ones on the k-th diagonal and below."""
-    (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
-    return _tri(rows, columns, int(k), dtype_of(dtype, "tri"))
-
-
-@fused(arrays=1)
-def _triangle(m: Any, k: int, upper: bool) -> Any:
-    t = type_of(m)
-    if t.ndim < 2:
-        raise ValueError(
-            f"{'triu' if upper else 'tril'} takes matrices; got {t.str_short(True)}."
-        )
-    inside = _offset_test(ew.ge if upper else ew.le, t.shape, k)
-    return ew.where(inside, m, constant(0, m))
-
-
-@one_program
-def tril(m: ArrayLike, k: int = 0) -> Array:
-    """The matrices in the last two dimensions, with zeros above the k-th diagonal."""
-    return _triangle(as_operand(m), int(k), False)
-
-
-@one_program
-def triu(m: ArrayLike, k: int = 0) -> Array:
-    """The matrices in the last two dimensions, with zeros below the k-th diagonal."""
-    return _triangle(as_operand(m), int(k), True)
-
-
-def _index_arrays(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
-    dtype: Any = canonicalize(INT)
-    return tuple(ground().new_array(i.astype(dtype)) for i in found)
-
-
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Row and column indices of the lower triangle of an n by m matrix."""
-    return _index_arrays(np.tril_indices(n, k, m))
-
-
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Row and column indices of the upper triangle of an n by m matrix."""
-    return _index_arrays(np.triu_indices(n, k, m))
-
-
-def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """`tril_indices` of the shape of a matrix."""
-    return tril_indices(*_matrix_shape(arr, "tril_indices_from", k))
-
-
-def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """`triu_indices` of the shape of a matrix."""
-    return triu_indices(*_matrix_shape(arr, "triu_indices_from", k))
-
-
-def _matrix_shape(arr: Any, fun_name: str, k: int) -> tuple[int, int, int]:
-    shape = np.shape(as_operand(arr))
-    if len(shape) != 2:
-        raise ValueError(f"{fun_name} takes a matrix; got shape {shape}.")
-    return shape[0], k, shape[1]
-
-
-def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """Indices of the main diagonal of an array with `ndim` dimensions of size n."""
-    if n < 0 or ndim < 0:
-        raise ValueError(f"diag_indices takes sizes of at least 0; got n={n}, ndim={ndim}.")
-    (size,) = shape_of(n)
-    return (_count(size, canonicalize(INT)),) * ndim
-
-
-def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
-    """`diag_indices` of an array all of whose sizes are equal."""
-    shape = type_of(as_operand(arr)).shape
-    if len(shape) < 2 or len(set(shape)) > 1:
-        raise ValueError(f"diag_indices_from takes a square array; got shape {shape}.")
-    return diag_indices(shape[0], len(shape))
-
-
-@fused(arrays=1)
-def _diag(v: Any, k: int) -> Any:
-    t = type_of(v)
-    if t.ndim == 1:
-        return _on_diagonal(v, k)
-    if t.ndim != 2:
-        raise ValueError(f"diag takes a vector or a matrix; got {t.str_short(True)}.")
-    return diagonal(v, k)
-
-
-def _on_diagonal(v: Any, k: int) -> Any:
-    """A square matrix whose k-th diagonal is the vector."""
-    t = type_of(v)
-    n = t.shape[0] + abs(k)
-    first = max(0, k)
-    row = pad(v, constant(0, v), padding_config=((first, n - first - t.shape[0], 0),))
-    picked = broadcast_in_dim(row, shape=(n, n), dims=(1,))
-    return ew.where(_offset_test(ew.eq, (n, n), k), picked, constant(0, v))
-
-
-@one_program
-def diag(v: ArrayLike, k: int = 0) -> Array:
-    """The k-th diagonal of a matrix, or the matrix whose k-th diagonal is a vector."""
-    return _diag(as_operand(v), int(k))
-
-
-def diagflat(v: ArrayLike, k: int = 0) -> Array:
-    """The matrix whose k-th diagonal has the elements of `v` in row-major order."""
-    return _diagflat(as_operand(v), int(k))
-
-
-@fused(arrays=1)
-def _diagflat(v: Any, k: int) -> Any:
-    return strong(_on_diagonal(reshape(v, shape=(type_of(v).size,)), k))
-
-
-@one_program
-def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
-    """The matrix of the powers of a vector, a column per power, the highest first."""
-    return _vander(as_operand(x), N, bool(increasing))
-
-
-@fused(arrays=1)
-def _vander(x: Any, N: int | None, increasing: bool) -> Any:
-    t = type_of(x)
-    if t.ndim != 1:
-        raise ValueError(f"vander takes a vector; got {t.str_short(True)}.")
-    (x,) = promote(x)
-    columns = t.shape[0] if N is None else N
-    shape = (t.shape[0], columns)
-    power = create.iota(dtype=canonicalize(INT), shape=shape, dimension=1)
-    if not increasing:
-        power = ew.sub(constant(columns - 1, power), power)
-    base = broadcast_in_dim(x, shape=shape, dims=(0,))
-    if is_inexact(t.dtype):
-        return ew.pow(base, power)
-    return cast(binary.power(base, power), canonicalize(INT) if is_bool(t.dtype) else t.dtype)
-
-

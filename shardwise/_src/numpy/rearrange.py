@@ -1,4 +1,4 @@
-"""Rearranging elements along dimensions: roll, repeat, tile, insert, delete and their relatives."""
+"""Rearranging elements along dimensions: roll, repeat, tile and their relatives."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import At
-from shardwise._src.numpy.convert import broadcast_to, cast, spread, whole
+from shardwise._src.numpy.convert import broadcast_to, cast, whole
 from shardwise._src.numpy.index_pattern import HOST
-from shardwise._src.numpy.indexing import INT32, read, wrapped
-from shardwise._src.numpy.shapes import axes_of, moveaxis, no_lists, ravel, reshape
+from shardwise._src.numpy.indexing import INT32, read
+from shardwise._src.numpy.shapes import axes_of, no_lists, ravel, reshape
 from shardwise._src.ops import basis
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import shape as ops
-from shardwise._src.ops.create import full, iota
 from shardwise._src.ops.cumulative import cumsum
-from shardwise._src.ops.families import lit
 from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
 from shardwise._src.ops.index import dynamic_slice, scatter_add
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharding import placed
-from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike, Ints, OutSharding
-from shardwise._src.types.dtypes import is_bool, is_integer
+from shardwise._src.types.dtypes import is_integer
+from shardwise._src.types.symbolic import Symbolic
 
 UINT32 = np.dtype(np.uint32)
 MAX_RUNS = 16  # pieces that a rearrangement known beforehand is put together from
@@ -54,12 +52,12 @@ def take_static(x: Any, places: np.ndarray, axis: int) -> Any:
     runs = _runs(places)
     if len(runs) > MAX_RUNS or not len(places):
         others = ["all"] * axis
-        return read(x, places.astype(np.int32), pattern=(*others, HOST, *_rest(x, axis)))
+        return read(x, places.astype(np.int32), pattern=(*others, HOST, *rest_of(x, axis)))
     parts = [_run(x, start, count, step, axis) for start, count, step in runs]
     return ops.concatenate(*parts, dimension=axis) if len(parts) > 1 else parts[0]
 
 
-def _rest(x: Any, axis: int) -> list[str]:
+def rest_of(x: Any, axis: int) -> list[str]:
     return ["all"] * (type_of(x).ndim - axis - 1)
 
 
@@ -105,7 +103,7 @@ def _roll(x: Any, shifts: tuple, axes: tuple) -> Any:
         n = type_of(x).shape[axis]
         shift = sum([s for s, i in zip(shifts, axes, strict=True) if i == axis])
         cut = -shift % n if n else 0
-        if cut:
+        if isinstance(cut, Symbolic) or cut:
             head = ops.slice_in_dim(x, 0, cut, axis)
             tail = ops.slice_in_dim(x, cut, n, axis)
             x = ops.concatenate(tail, head, dimension=axis)
@@ -199,11 +197,11 @@ def _repeat_each(x: Any, repeats: Any, axis: int, total: int) -> Any:
     vectors = basis.reshape(ends, shape=(n - 1, 1))
     steps = scatter_add(steps, vectors, ones, dimension_numbers=numbers, mode="fill")
     places = cumsum(steps, axis=0, reverse=False)
-    return read(x, places, pattern=(*["all"] * axis, HOST, *_rest(x, axis)))
+    return read(x, places, pattern=(*["all"] * axis, HOST, *rest_of(x, axis)))
 
 
 @fused(arrays=1)
-def _take_runs(x: Any, places: tuple, axis: int) -> Any:
+def take_runs(x: Any, places: tuple, axis: int) -> Any:
     return take_static(x, np.array(places, np.int64), axis)
 
 
@@ -247,7 +245,7 @@ def repeat(
     counts = _known_counts(repeats)
     _check_counts(counts.shape, n)
     places = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
-    return _take_runs(a, tuple(places.tolist()), axis)
+    return take_runs(a, tuple(places.tolist()), axis)
 
 
 def _known_counts(repeats: ArrayLike) -> np.ndarray:
@@ -295,170 +293,6 @@ def resize(a: ArrayLike, new_shape: Ints) -> Array:
     if any(n < 0 for n in shape):
         raise ValueError(f"resize: sizes must not be negative; got {shape}.")
     return _resize(a, shape)
-
-
-# -- delete, insert, trim_zeros --
-
-
-@one_program
-def delete(
-    arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], axis: int | None = None, *,
-    assume_unique_indices: bool = False,
-) -> Array:
-    """Without the elements that `obj`, an integer, a slice, or an array of integers or booleans,
-    picks along `axis`.
-
-    assume_unique_indices: promises that no integer comes twice; `obj` may be traced then.
-    """
-    no_lists("delete", arr, obj)
-    if axis is None:
-        arr, axis = ravel(arr), 0
-    axis = canonical_axis(axis, type_of(arr).ndim)
-    n = type_of(arr).shape[axis]
-    if not isinstance(obj, slice):
-        if assume_unique_indices and is_array(obj) and is_integer(type_of(obj).dtype):
-            return _without_each(arr, obj, axis)
-        obj = known(obj, "delete: `obj`")
-        if not (is_integer(obj.dtype) or is_bool(obj.dtype)):
-            raise TypeError(f"delete: `obj` picks by integers or booleans; got {obj.dtype}.")
-        if obj.ndim == 0 and not is_bool(obj.dtype):
-            place = int(obj)
-            if not -n <= place < n:
-                raise ValueError(
-                    f"delete: index {place} is out of bounds for axis {axis} of size {n}."
-                )
-            return _without(arr, place % n, axis)
-    try:
-        places = np.delete(np.arange(n), obj)
-    except IndexError as error:
-        raise IndexError(f"delete: {error}.") from None
-    return _take_runs(arr, tuple(places.tolist()), axis)
-
-
-@fused(arrays=2)
-def _without_each(x: Any, places: Any, axis: int) -> Any:
-    n, count = type_of(x).shape[axis], type_of(places).size
-    gone = At(full(False, (n,), np.dtype(bool)))[ravel(places)].set(True)
-    order = iota(dtype=INT32, shape=(n,), dimension=0)
-    left = sort(cast(gone, INT32), order, dimension=0, num_keys=2)[1]
-    left = ops.slice_in_dim(left, 0, max(n - count, 0), 0)
-    return read(x, left, pattern=(*["all"] * axis, HOST, *_rest(x, axis)))
-
-
-@fused(arrays=1)
-def _without(x: Any, place: int, axis: int) -> Any:
-    n = type_of(x).shape[axis]
-    parts = [ops.slice_in_dim(x, *ends, axis) for ends in ((0, place), (place + 1, n))]
-    return ops.concatenate(*parts, dimension=axis)
-
-
-@fused(arrays=2)
-def _insert_at(x: Any, values: Any, place: int, axis: int) -> Any:
-    t = type_of(x)
-    low, high = [ops.slice_in_dim(x, *ends, axis) for ends in ((0, place), (place, t.shape[axis]))]
-    return ops.concatenate(low, cast(values, t.dtype, t.weak_type), high, dimension=axis)
-
-
-@fused(arrays=2)
-def _insert(x: Any, values: Any, order: tuple, axis: int) -> Any:
-    t = type_of(x)
-    both = ops.concatenate(x, cast(values, t.dtype, t.weak_type), dimension=axis)
-    return take_static(both, np.array(order, np.int64), axis)
-
-
-def insert(
-    arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], values: ArrayLike,
-    axis: int | None = None,
-) -> Array:
-    """With `values` inserted before the places `obj` of `arr`, along `axis`."""
-    no_lists("insert", arr)
-    if axis is None:
-        arr, axis = ravel(arr), 0
-    t = type_of(arr)
-    axis = canonical_axis(axis, t.ndim)
-    n = t.shape[axis]
-    values = values if is_array(values) else np.asarray(values)
-    if _not_known(obj) and is_integer(type_of(obj).dtype):
-        return _insert_by(arr, values, obj, axis)
-    places = np.arange(n)[obj] if isinstance(obj, slice) else known(obj, "insert: `obj`")
-    places = np.flatnonzero(places) if is_bool(places.dtype) else places
-    if places.size and not is_integer(places.dtype):
-        raise ValueError(f"insert: `obj` picks by integers or booleans; got {places.dtype}.")
-    places = places.astype(np.int64)
-    if places.size == 1 and type_of(values).ndim:  # all values go to the one place
-        values = _of_rank(values, t.ndim)
-        values = moveaxis(values, 0, axis) if places.ndim == 0 else values
-        places = np.repeat(places, type_of(values).shape[axis])
-    places = np.atleast_1d(places)
-    places = np.clip(np.where(places < 0, places + n, places), 0, n)
-    shape = (*t.shape[:axis], len(places), *t.shape[axis + 1 :])
-    filled = _filled(values, shape)
-    if len(places) and np.all(places == places[0]):
-        return _insert_at(arr, filled, int(places[0]), axis)
-    order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
-    return _insert(arr, filled, tuple(order.tolist()), axis)
-
-
-def _not_known(x: Any) -> bool:
-    return hasattr(x, "needed_for_shape") and x.concrete() is None
-
-
-@fused(arrays=3)
-def _insert_by(x: Any, values: Any, places: Any, axis: int) -> Any:
-    """At places that are known only when the program runs; their number is that of the values."""
-    t, p = type_of(x), type_of(places)
-    n = t.shape[axis]
-    if p.ndim > 1:
-        raise ValueError(f"insert: `obj` must be a scalar or a vector; got {p.str_short(True)}.")
-    if p.size == 1 and type_of(values).ndim:  # all values go to the one place
-        values = _of_rank(values, t.ndim)
-        values = moveaxis(values, 0, axis) if p.ndim == 0 else values
-        places = broadcast_to(ravel(places), (type_of(values).shape[axis],))
-    places = wrapped(ravel(places), n)
-    places = cast(ew.clamp(lit(0, places), places, lit(n, places)), INT32)
-    count = type_of(places).size
-    before = np.arange(1, 2 * n, 2, dtype=np.int32)  # elements lie between the places
-    keys = ops.concatenate(before, ew.mul(places, np.int32(2)), dimension=0)
-    _, order = sort(keys, np.arange(n + count, dtype=np.int32), dimension=0)
-    shape = (*t.shape[:axis], count, *t.shape[axis + 1 :])
-    filled = cast(broadcast_to(values, shape), t.dtype, t.weak_type)
-    both = ops.concatenate(x, filled, dimension=axis)
-    return read(both, order, pattern=(*["all"] * axis, HOST, *_rest(x, axis)))
-
-
-@fused(arrays=1)
-def _filled(values: Any, shape: tuple) -> Any:
-    return spread(values, shape, "insert")
-
-
-def _of_rank(values: Any, ndim: int) -> Any:
-    t = type_of(values)
-    return reshape(values, (1,) * (ndim - t.ndim) + t.shape)
-
-
-def trim_zeros(
-    filt: ArrayLike, trim: str = "fb", axis: int | Sequence[int] | None = None
-) -> Array:
-    """Without what is zero at the front ("f") and the back ("b") of an array of known values.
-
-    axis: of which dimensions; by default of all. Slices across one that are all zeros go.
-    """
-    no_lists("trim_zeros", filt)
-    x = filt if is_array(filt) else ground().new_array(filt)
-    sides = trim.lower()
-    if not sides or set(sides) - {"f", "b"}:
-        raise ValueError(f"trim_zeros: trim is made of 'f' and 'b'; got {trim!r}.")
-    ndim = type_of(x).ndim
-    axes = tuple(range(ndim)) if axis is None else axes_of(axis, ndim)
-    places = np.nonzero(known(x, "trim_zeros: the array"))
-    kept: list[slice] = []
-    for i, (n, at) in enumerate(zip(type_of(x).shape, places, strict=True)):
-        first, last = (int(at.min()), int(at.max())) if at.size else (n, n - 1)
-        start, stop = first if "f" in sides else 0, last + 1 if "b" in sides else n
-        if i not in axes:
-            start, stop = 0, n
-        kept.append(slice(start, stop if at.size or i not in axes else start))
-    return x[tuple(kept)]
 
 
 # -- diagonals --

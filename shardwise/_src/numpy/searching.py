@@ -36,6 +36,7 @@ from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_integer
+from shardwise._src.types.symbolic import broadcast_shapes
 
 BOOL = np.dtype(bool)
 
@@ -206,7 +207,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: ArrayLik
 def _choose(*arrays: Any, mode: str) -> Any:
     a, choices = arrays[0], promote(*arrays[1:])
     shapes = [type_of(c).shape for c in (a, *choices)]
-    shape = tuple(np.broadcast_shapes(*shapes))
+    shape = tuple(broadcast_shapes(*shapes))
     n = len(choices)
     a = cast(around(a, n), INT32) if mode == "wrap" else narrowed(a, INT32)
     if mode == "clip":

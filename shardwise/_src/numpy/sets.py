@@ -14,12 +14,13 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.binary import logical_and, logical_not, logical_or, not_equal
 from shardwise._src.numpy.convert import cast, count_of, promote, strong
-from shardwise._src.numpy.counting import known_count, unique
+from shardwise._src.numpy.counting import known_count
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.reductions import count_nonzero
 from shardwise._src.numpy.searching import isin, nonzero, where
 from shardwise._src.numpy.shapes import ravel
 from shardwise._src.numpy.sorting import argsort, searchsorted
+from shardwise._src.numpy.unique import unique
 from shardwise._src.ops.create import full, iota
 from shardwise._src.ops.shape import rev
 from shardwise._src.ops.sort import sort as sort_op
@@ -132,13 +133,14 @@ def intersect1d(
       assume_unique: has no effect.
       return_indices: also give the place of the first of each in the flat arrays.
       size: how many there are; needed under a trace.
-      fill_value: what fills the result up; the smallest of the result by default.
+      fill_value: what fills the result up; the smallest of the result by default, or 0.
     """
     values, order, mask = _shared(ar1, ar2)
     places, exist = _places(mask, size, "intersect1d")
     found = strong(values[places] if type_of(values).size else values)
     if size and type_of(found).size:
-        found = _filled(found, exist, found[0] if fill_value is None else fill_value)
+        least = where(exist[0], found[0], 0)
+        found = _filled(found, exist, least if fill_value is None else fill_value)
     if not return_indices:
         return found
     there, other, _ = _shared(ar2, ar1)
@@ -177,7 +179,7 @@ def setxor1d(
     Args:
       assume_unique: has no effect.
       size: how many there are; needed under a trace.
-      fill_value: what fills the result up; the smallest of the result by default.
+      fill_value: what fills the result up; the smallest of the result by default, or 0.
     """
     values, mask = _unshared(ar1, ar2)
     if size and fill_value is None and type_of(values).size:

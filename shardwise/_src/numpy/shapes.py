@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, overload
-
-import numpy as np
 
 from shardwise._src.base.errors import (
     ShapeError,
@@ -36,6 +35,8 @@ from shardwise._src.types.annotations import (
     OutSharding,
     ShapeLike,
 )
+from shardwise._src.types.symbolic import broadcast_shapes as common_shape
+from shardwise._src.types.symbolic import whole
 
 # -- arguments --
 
@@ -47,12 +48,14 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     try:
         return tuple(map(operator.index, shape))
     except TypeError as error:
+        with suppress(TypeError):
+            return tuple(map(whole, shape))
         sizes: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)
         if isinstance(error, TracerIntegerConversionError | UnexpectedTracerError):
             _refuse_traced_sizes(sizes, error)
     try:
         size: Any = shape
-        return (operator.index(size),)
+        return (whole(size),)
     except TypeError as error:
         _refuse_traced_sizes(sizes, error)
         message = f"a shape is made of known integers; got {brief(shape)}."
@@ -351,7 +354,7 @@ def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:
     """The shape that arrays of these shapes broadcast to together."""
     sizes = [shape_of(s) for s in shapes]
     try:
-        return tuple(int(n) for n in np.broadcast_shapes(*sizes))
+        return common_shape(*sizes)
     except ValueError:
         message = f"shapes {', '.join(map(str, sizes))} do not broadcast together."
         raise ValueError(by_name(message)) from None

@@ -28,9 +28,7 @@ from shardwise._src.ops.reduce import reduce_max, reduce_or
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.triangular import check_matrices, product
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import finfo, real_dtype
-
-INT32 = np.dtype(np.int32)
+from shardwise._src.types.dtypes import canonicalize, finfo, real_dtype
 
 
 class SlogdetResult(NamedTuple):
@@ -171,6 +169,11 @@ def pinv(
     return _default_pinv(a, hermitian) if bound is None else _pinv(a, bound, hermitian)
 
 
+def _whole() -> np.dtype[Any]:
+    """The dtype of counts: that of whole numbers."""
+    return np.dtype(canonicalize(int).name)
+
+
 @fused(arrays=3)
 def _lstsq(a: Any, b: Any, rcond: Any) -> Any:
     a, b = promote_inexact(a, b)
@@ -187,12 +190,12 @@ def _lstsq(a: Any, b: Any, rcond: Any) -> Any:
     x = product(determinant.pinv(a, bound), columns)
     values = singular_values(a)
     if 0 in t.shape:
-        rank = np.int32(0)
+        rank = broadcast_to(_whole().type(0), ())
     else:
         largest = broadcast_in_dim(reduce_max(values, axes=(0,)), shape=type_of(values).shape,
                                    dims=())
         large = ew.gt(values, ew.mul(bound, largest))
-        rank = reduce_sum(cast(large, INT32), axes=(0,))
+        rank = reduce_sum(cast(large, _whole()), axes=(0,))
     left = ew.abs(ew.sub(columns, product(a, x)))
     residuals = reduce_sum(ew.mul(left, left), axes=(0,))
     return [x if s.ndim == 2 else reshape(x, shape=t.shape[1:]), residuals, rank, values]
@@ -274,18 +277,18 @@ def _rank(m: Any, bound: Any, relative: bool, hermitian: bool) -> Any:
     t = type_of(m)
     if t.ndim < 2:
         some = ew.ne(m, lit(0, m))
-        return cast(reduce_or(some, axes=tuple(range(t.ndim))), INT32)
+        return cast(reduce_or(some, axes=tuple(range(t.ndim))), _whole())
     values = singular_values(m, hermitian)
     v = type_of(values)
     if not v.shape[-1]:
-        return broadcast_to(np.int32(0), t.shape[:-2])
+        return broadcast_to(_whole().type(0), t.shape[:-2])
     if bound is None:
         bound = max(t.shape[-2:]) * _eps(v.dtype)
     bound = broadcast_to(cast(bound, v.dtype), t.shape[:-2])
     if relative:
         bound = ew.mul(bound, reduce_max(values, axes=(v.ndim - 1,)))
     large = ew.gt(values, columns_of(bound, v.shape[-1]))
-    return reduce_sum(cast(large, INT32), axes=(v.ndim - 1,))
+    return reduce_sum(cast(large, _whole()), axes=(v.ndim - 1,))
 
 
 @fused(arrays=1)

@@ -54,8 +54,7 @@ def _broadcast_dims(op: Op, x: ArrayType, *, shape: tuple, dims: tuple) -> Dims:
 def _broadcast_lower(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, shape: tuple, dims: tuple
 ) -> str:
-    ty, out = e.ty(ins[0]), e.ty(outs[0])
-    return e.let(f"stablehlo.broadcast_in_dim {x}, dims = {ints(dims)} : ({ty}) -> {out}")
+    return e.broadcast(x, ins[0], outs[0], dims)
 
 
 def _broadcast_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:

@@ -1,8 +1,8 @@
-"""Arrays out of nothing: `iota`, and constants as broadcast literals."""
+"""Arrays out of nothing: `iota`, broadcast literals, a platform's number, types without values."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
-from shardwise._src.types.dtypes import is_bool, short_name
+from shardwise._src.types.dtypes import canonicalize, is_bool, short_name
+from shardwise._src.types.symbolic import Symbolic
 
 # -- iota: the index along `dimension`, as a number --
 
@@ -32,7 +33,7 @@ def _iota_dims(op: Op, *, dtype: Any, shape: tuple, dimension: int) -> Dims:
 def _iota_lower(
     op: Op, e: Any, ins: Any, outs: Any, *, dtype: Any, shape: tuple, dimension: int
 ) -> str:
-    return e.let(f"stablehlo.iota dim = {dimension} : {e.ty(outs[0])}")
+    return e.iota(outs[0], dimension)
 
 
 iota = Op(
@@ -41,8 +42,50 @@ iota = Op(
 )
 
 
+# -- platform_number: which of some platforms a program is lowered for --
+
+
+def _platform_lower(op: Op, e: Any, ins: Any, outs: Any, *, numbers: tuple) -> str:
+    return e.constant(dict(numbers)[e.platform], outs[0])
+
+
+platform_number = Op(  # numbers: pairs of a platform, as its devices say, and a number
+    "platform_number", type_rule=lambda op, numbers: array_type((), np.dtype("int32")),
+    dims=lambda op, numbers: Dims((), ((),)), lower=_platform_lower, elements=Elements.CONVERTED,
+)
+
+
+# -- no_value: stands for an array of which only the type is known --
+
+
+def _no_value_lower(
+    op: Op, e: Any, ins: Any, outs: Any, *, type: ArrayType, what: str
+) -> NoReturn:
+    raise TypeError(
+        f"{what} is a ShapeDtypeStruct of type {type.str_short(True)}, which has no value. Only "
+        "`shardwise.eval_shape` and `shardwise.make_jaxpr` take it for an array."
+    )
+
+
+no_value = Op(
+    "no_value", type_rule=lambda op, *, type, what: type, lower=_no_value_lower,
+    dims=lambda op, *, type, what: Dims((), (letters(type.ndim),)), elements=Elements.KNOWN,
+)
+
+
+# -- dim_value: the value of a symbolic dimension --
+
+dim_value = Op(
+    "dim_value", type_rule=lambda op, *, dim: array_type((), canonicalize(int), True),
+    lower=lambda op, e, ins, outs, *, dim: e.dim(dim, outs[0]),
+    dims=lambda op, *, dim: Dims((), ((),)), elements=Elements.CONVERTED,
+)
+
+
 def full(value: Any, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> Any:
     """A scalar, host value or not, repeated over `shape`."""
+    if isinstance(value, Symbolic):
+        value = value.as_array(dtype)
     if not is_array(value):
         value = np.asarray(value).astype(dtype)[()]
     value = convert_element_type(value, dtype=dtype, weak=weak)

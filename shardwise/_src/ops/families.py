@@ -31,6 +31,7 @@ from shardwise._src.types.dtypes import (
     is_integer,
     too_large,
 )
+from shardwise._src.types.symbolic import Symbolic
 
 BOOL = np.dtype(bool)
 
@@ -141,6 +142,8 @@ def lit_of(value: Any, dtype: Any) -> Any:
     """A scalar constant in a dtype. An integer must fit into it or into the default integer."""
     if value.__class__ is int and not -(2**31) <= value < 2**31:
         _check_fit(value, dtype)
+    if isinstance(value, Symbolic):
+        return value.as_array(dtype)
     return _literal(value, dtype, exact(value))
 
 
@@ -162,8 +165,7 @@ def operand(e: Any, x: str, t: ArrayType, out: ArrayType) -> str:
     """An operand in the result's shape: scalars are broadcast."""
     if t.shape == out.shape:
         return x
-    ty, wide = e.ty(t), e.ty(out if t.dtype == out.dtype else out.update(dtype=t.dtype))
-    return e.let(f"stablehlo.broadcast_in_dim {x}, dims = [] : ({ty}) -> {wide}")
+    return e.broadcast(x, t, out if t.dtype == out.dtype else out.update(dtype=t.dtype), ())
 
 
 def fit_tangent(t: Any, out: Any) -> Any:

@@ -20,7 +20,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.ops.basis import broadcast_in_dim, ints, zeros
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import clamp
-from shardwise._src.ops.shape import along
+from shardwise._src.ops.shape import along, concatenate
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
@@ -31,6 +31,7 @@ from shardwise._src.types.dtypes import (
     max_value,
     min_value,
 )
+from shardwise._src.types.symbolic import Symbolic
 
 
 @public("shardwise.lax")
@@ -368,8 +369,14 @@ def scatter_lower(body: str) -> Callable:
 def clamped(indices: Any, *, limits: tuple) -> Any:
     """Index vectors brought between 0 and `limits`."""
     t = type_of(indices)
-    limits = tuple(min(n, int(max_value(t.dtype))) for n in limits)
+    most = int(max_value(t.dtype))
+    limits = tuple(n if isinstance(n, Symbolic) else min(n, most) for n in limits)
     if len(set(limits)) <= 1:
         return clamp(lit(0, indices), indices, lit(limits[0] if limits else 0, indices))
-    high = broadcast_in_dim(np.asarray(limits, t.dtype), shape=t.shape, dims=(t.ndim - 1,))
+    if any(isinstance(n, Symbolic) for n in limits):
+        each = [broadcast_in_dim(lit(n, indices), shape=(1,), dims=()) for n in limits]
+        row = concatenate(*each, dimension=0)
+    else:
+        row = np.asarray(limits, t.dtype)
+    high = broadcast_in_dim(row, shape=t.shape, dims=(t.ndim - 1,))
     return clamp(zeros(t), indices, high)

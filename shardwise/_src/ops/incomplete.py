@@ -112,15 +112,14 @@ def _in_domain(a: Any, x: Any) -> Any:
     return both(gt(a, lit(0, a)), gt(x, lit(0, x)), lt(a, lit(np.inf, a)), lt(x, lit(np.inf, x)))
 
 
-def _summed(a: Any, x: Any, slope: bool) -> Any:
-    """Whether the series or the fraction is needed; there is no expansion of slopes."""
-    inside = _in_domain(a, x)
-    return inside if slope else both(inside, bitwise_not(uniform.is_near(a, x)))
+def _summed(a: Any, x: Any) -> Any:
+    """Whether the series or the fraction is needed."""
+    return both(_in_domain(a, x), bitwise_not(uniform.is_near(a, x)))
 
 
 def _series_start(a: Any, x: Any, *, slope: bool) -> list[Any]:
     one, zero = full(1, x), full(0, x)
-    active = both(_summed(a, x, slope), _uses_series(a, x))
+    active = both(_summed(a, x), _uses_series(a, x))
     return [active, x, a, one, one, *([zero, zero] if slope else [])]
 
 
@@ -143,7 +142,7 @@ def _series_step(active: Any, x: Any, r: Any, term: Any, total: Any, *slopes: An
 
 def _fraction_start(a: Any, x: Any, *, slope: bool) -> list[Any]:
     one, zero = full(1, x), full(0, x)
-    active = bitwise_and(_summed(a, x, slope), bitwise_not(_uses_series(a, x)))
+    active = bitwise_and(_summed(a, x), bitwise_not(_uses_series(a, x)))
     y = sub(one, a)
     z = add(add(x, y), one)
     least = div(one, x)  # all are divided by x: products overflow
@@ -249,10 +248,15 @@ def _sample_end(a: Any, x: Any, *ends: Any) -> Any:
 def _slope_over_power(
     a: Any, x: Any, series: Any, dseries: Any, fraction: Any, dfraction: Any
 ) -> Any:
-    dpower = sub(log(x), digamma(a))
-    lower = add(mul(series, sub(dpower, div(lit(1, a), a))), dseries)
+    large, inverse = uniform.is_large(a), div(lit(1, a), a)
+    # Of the power in a: log x - ψ(a), and of the power over a.
+    far = add(log(div(x, a)), uniform.log_less_digamma(a))
+    dpower = where(large, far, sub(log(x), digamma(a)))
+    dover = where(large, sub(far, inverse), sub(log(x), digamma(add(a, lit(1, a)))))
+    lower = mul(add(mul(series, dover), dseries), inverse)
     upper = neg(add(mul(fraction, dpower), dfraction))
-    return where(_uses_series(a, x), div(lower, a), upper)
+    summed = where(_uses_series(a, x), lower, upper)
+    return where(uniform.is_near(a, x), uniform.slope_over_power(a, x), summed)
 
 
 def _density(a: Any, x: Any) -> Any:
@@ -288,8 +292,10 @@ def _beta_type(op: Op, a: ArrayType, b: ArrayType, x: ArrayType) -> ArrayType:
 
 
 def _beta_swaps(a: Any, b: Any, x: Any) -> Any:
-    """Where I_x(a, b) = 1 - I_(1-x)(b, a) converges faster."""
-    return gt(x, div(add(a, lit(1, a)), add(add(a, b), lit(2, a))))
+    """Where I_x(a, b) = 1 - I_(1-x)(b, a) converges faster, unless it is the small one."""
+    small = both(lt(b, lit(0.1, b)), lt(x, lit(0.999, x)))
+    past = gt(x, div(add(a, lit(1, a)), add(add(a, b), lit(2, a))))
+    return both(past, bitwise_not(small))
 
 
 def _beta_swapped(a: Any, b: Any, x: Any) -> list[Any]:
@@ -339,9 +345,8 @@ def _beta_end(a: Any, b: Any, x: Any, fraction: Any) -> Any:
     swap = _beta_swaps(a, b, x)
     one, zero, inf = lit(1, x), lit(0, x), lit(np.inf, x)
     p, q, u = _beta_swapped(a, b, x)
-    scale = sub(lgamma(add(a, b)), add(lgamma(a), lgamma(b)))
-    front = exp(add(scale, add(mul(p, log(u)), mul(q, log1p(neg(u))))))
-    direct = div(mul(front, fraction), p)
+    power = uniform.beta_power(p, q, u, where(swap, x, sub(one, x)))
+    direct = div(mul(power, fraction), p)
     out = where(swap, sub(one, direct), direct)
     out = where(_all_at_zero(a, b), one, where(_all_at_zero(b, a), zero, out))
     out = where(eq(x, zero), zero, where(eq(x, one), one, out))
@@ -365,9 +370,11 @@ def _beta_lower(e: Any, t: ArrayType, a: str, b: str, x: str) -> str:
 
 def _beta_tangent(t: Any, a: Any, b: Any, x: Any, out: Any) -> Any:
     one = lit(1, x)
+    y = sub(one, x)
     scale = sub(lgamma(add(a, b)), add(lgamma(a), lgamma(b)))
     powers = add(mul(sub(a, one), log(x)), mul(sub(b, one), log1p(neg(x))))
-    return mul(t, exp(add(scale, powers)))
+    inside = div(div(uniform.beta_power(a, b, x, y), x), y)
+    return mul(t, where(_beta_inside(a, b, x), inside, exp(add(scale, powers))))
 
 
 regularized_incomplete_beta = elementwise(

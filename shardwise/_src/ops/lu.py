@@ -62,7 +62,7 @@ def _permutation_dims(op: Op, pivots: ArrayType, *, size: int) -> Dims:
 
 def _permutation_lower(op: Op, e: Any, ins: Any, outs: Any, pivots: str, *, size: int) -> str:
     (t,), (out,) = ins, outs
-    start = e.let(f"stablehlo.iota dim = {out.ndim - 1} : {e.ty(out)}")
+    start = e.iota(out, out.ndim - 1)
     if 0 in (t.size, out.size):
         return start
     return repeat(e, _exchange, t.shape[-1], (t, out), [pivots, start])[1]

@@ -229,7 +229,7 @@ def _gather_lower(
         return e.constant(0, outs[0])
     dtype = np.dtype(np.int32 if ins[1].size < 2**31 else np.int64)
     flat, beside = array_type((ins[1].size,), dtype), array_type(ins[1].shape, dtype)
-    at = e.reshape(e.let(f"stablehlo.iota dim = 0 : {e.ty(flat)}"), flat, beside)
+    at = e.reshape(e.iota(flat, 0), flat, beside)
     direction = "GT" if largest else "LT"
 
     def body(e: Any, types: Any, *names: str) -> list[str]:

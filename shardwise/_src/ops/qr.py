@@ -56,7 +56,7 @@ def _geqp3_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     on_cpu(op, e)
     (t,), (a, taus, order) = ins, outs
     if 0 in t.shape[-2:]:
-        from_zero = e.let(f"stablehlo.iota dim = {order.ndim - 1} : {e.ty(order)}")
+        from_zero = e.iota(order, order.ndim - 1)
         return [e.constant(0, a), e.constant(0, taus), from_zero]
     free = e.constant(0, order)  # any column may go to any place
     found, places, scales = e.lapack(

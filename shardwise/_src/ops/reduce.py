@@ -195,7 +195,7 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, axes: tuple, index_dtype: Any) -> str:
         t = ins[0]
         places = t.update(dtype=index_dtype, weak_type=False)
-        iota = e.let(f"stablehlo.iota dim = {axes[0]} : {e.ty(places)}")
+        iota = e.iota(places, axes[0])
         worst = [identity(t.dtype), 0]
         return e.reduce_by(body, [x, iota], (t, places), worst, axes)[1]
 

@@ -29,6 +29,7 @@ from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import where
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.symbolic import Symbolic
 
 
 def along(x: ArrayType, worked: Sequence[int]) -> tuple:
@@ -171,7 +172,7 @@ def _slice_transpose(
     steps = strides if strides is not None else (1,) * t.ndim
     config = []
     for a, m, s, n in zip(start_indices, type_of(ct).shape, steps, t.shape, strict=True):
-        config.append((a, n - a - ((m - 1) * s + 1 if m else 0), s - 1))
+        config.append((a, n - a - ((m - 1) * s + 1 if s > 1 and m else m), s - 1))
     return [pad(ct, lit(0, ct), padding_config=tuple(config))]
 
 
@@ -204,12 +205,16 @@ slice_ = Op(
 )
 
 
-def slice_in_dim(x: Any, start: int, limit: int, axis: int, stride: int = 1) -> Any:
+def slice_in_dim(
+    x: Any, start: int | Symbolic, limit: int | Symbolic, axis: int, stride: int = 1
+) -> Any:
     """The part from `start` to `limit` of one dimension; all non-negative."""
     shape = type_of(x).shape
     if (start, limit, stride) == (0, shape[axis], 1):
         return x
-    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts: list[int | Symbolic] = [0] * len(shape)
+    limits: list[int | Symbolic] = list(shape)
+    strides = [1] * len(shape)
     starts[axis], limits[axis], strides[axis] = start, limit, stride
     return slice_(
         x, start_indices=tuple(starts), limit_indices=tuple(limits),
@@ -222,7 +227,9 @@ def slice_in_dim(x: Any, start: int, limit: int, axis: int, stride: int = 1) -> 
 
 def padded_shape(shape: Sequence[int], config: Sequence[tuple]) -> tuple[int, ...]:
     rows = zip(shape, config, strict=True)
-    return tuple(lo + hi + (n + (n - 1) * inner if n else 0) for n, (lo, hi, inner) in rows)
+    return tuple(
+        lo + hi + (n + (n - 1) * inner if inner and n else n) for n, (lo, hi, inner) in rows
+    )
 
 
 def dilated(n: int, dilation: int) -> int:

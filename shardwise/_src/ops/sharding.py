@@ -21,9 +21,10 @@ from shardwise._src.core.op import Elements, Op
 from shardwise._src.messages.words import listed
 from shardwise._src.ops.memory import in_memory, kind_of
 from shardwise._src.ops.varying import varied
-from shardwise._src.types.array_type import ArrayType, with_sharding
+from shardwise._src.types.array_type import ArrayType, says_nothing, with_sharding
 from shardwise._src.types.dims import Dims, letters
-from shardwise._src.types.mesh import AbstractMesh, AxisType, Mesh
+from shardwise._src.types.mesh import AbstractMesh, Mesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, Sharding
 from shardwise._src.types.tiling import Tiling
@@ -200,7 +201,7 @@ def settle(x: Any, t: ArrayType) -> Any:
         x = varied(x, t.varying)
     if held.mesh is t.mesh and held.spec is t.spec:
         return x
-    return reshard(x, sharding=t.sharding)
+    return reshard(x, sharding=t.explicit_sharding)
 
 
 def free(x: Any) -> Any:
@@ -261,8 +262,11 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
 def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any) -> Any:
     """`fun(*args, **kwargs)` with its result split by `out_sharding`, as one program.
 
-    Inside, the partitioner chooses, so that nothing is ambiguous.
+    Inside, the partitioner chooses, so that nothing is ambiguous. The sharding of a type that says
+    nothing of it asks for nothing.
     """
+    if says_nothing(out_sharding):
+        return fun(*args, **kwargs)
     at = tuple([i for i, x in enumerate(args) if _has_shape(x)])
     named = tuple([k for k, x in kwargs.items() if _has_shape(x)])
     operands = [*[args[i] for i in at], *[kwargs[k] for k in named]]
@@ -325,7 +329,7 @@ def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
         return None
     found = getattr(x, "sharding", None)
     concrete = isinstance(found, NamedSharding) and isinstance(found.mesh, Mesh)
-    return found if concrete and t is x.aval else t.sharding
+    return found if concrete and t is x.aval else t.explicit_sharding
 
 
 def own_place(x: Any, shape: tuple[int, ...]) -> Any:

@@ -26,7 +26,8 @@ def _lower(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, prevent_mlir_dce: bool
 ) -> list[str]:
     if prevent_mlir_dce:
-        e.sink(x, ins[0])
+        what = "keeps a value of several devices (prevent_mlir_dce=True)"
+        e.note("dce_sink", what, [x], ins)
     return []
 
 

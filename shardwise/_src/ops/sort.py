@@ -213,7 +213,7 @@ def _top_by_sorting(e: Any, t: ArrayType, outs: Any, x: str, k: int) -> list[str
     """The same by a whole sort: XLA's partitioner splits that, and gathers for a top_k."""
     axis = t.ndim - 1
     ins = (t, t.update(dtype=INT32, weak_type=False))
-    places = e.let(f"stablehlo.iota dim = {axis} : {e.ty(ins[1])}")
+    places = e.iota(ins[1], axis)
 
     def body(a: str, b: str) -> str:
         scalar, order = e.ty(array_type((), t.dtype)), ", TOTALORDER" if is_float(t.dtype) else ""

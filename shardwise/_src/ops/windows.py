@@ -15,6 +15,7 @@ from shardwise._src.ops.gather_rules import window_sizes
 from shardwise._src.ops.logical import bitwise_and, ge, le
 from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.types.dtypes import is_signed, max_value
+from shardwise._src.types.symbolic import Symbolic
 
 
 def stacked(size: int, starts: Any, ds: Any) -> Any:
@@ -40,7 +41,7 @@ def windows_inside(x: Any, indices: Any, index_map: tuple, sizes: tuple) -> Any:
 def _within(i: Any, limit: int) -> list[Any]:
     dtype = type_of(i).dtype
     tests = [ge(i, lit(0, i))] if is_signed(dtype) else []
-    if limit < max_value(dtype):
+    if isinstance(limit, Symbolic) or limit < max_value(dtype):
         tests.append(le(i, lit(limit, i)))
     return tests
 

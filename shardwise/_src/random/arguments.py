@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from shardwise._src.types.dtypes import (
     is_inexact,
     is_integer,
 )
+from shardwise._src.types.symbolic import broadcast_shapes, whole
 
 # -- keys --
 
@@ -104,8 +104,7 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
         else:
             return shape
     try:
-        found = tuple(operator.index(n) for n in shape) if np.iterable(shape) else (
-            operator.index(shape),)
+        found = tuple(whole(n) for n in shape) if np.iterable(shape) else (whole(shape),)
     except TypeError as error:
         for n in shape if isinstance(shape, tuple | list) else (shape,):
             refuse_traced(n, f"{name}: shape", error)
@@ -119,7 +118,7 @@ def common_sizes(name: str, shape: tuple[int, ...] | None, *params: Any) -> tupl
     """The shape of the result: the given one, or that of the parameters together."""
     shapes = [type_of(p).shape for p in params]
     try:
-        found = np.broadcast_shapes(*shapes) if shape is None else np.broadcast_shapes(
+        found = broadcast_shapes(*shapes) if shape is None else broadcast_shapes(
             shape, *shapes)
     except ValueError:
         found = None

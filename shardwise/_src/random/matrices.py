@@ -5,8 +5,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, promote_inexact
@@ -20,6 +18,7 @@ from shardwise._src.random.arguments import float_dtype, inexact_dtype, sizes, t
 from shardwise._src.random.continuous import normal_sample
 from shardwise._src.random.named import keyed, optionally_keyed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
+from shardwise._src.types.symbolic import broadcast_shapes
 
 
 def multivariate_normal(
@@ -61,7 +60,7 @@ def _multivariate_normal(
     dtype = float_dtype("multivariate_normal", t.dtype if dtype is None else dtype)
     lead = t.shape[:-1], square.shape[:-2]
     try:
-        full = np.broadcast_shapes(*lead) if shape is None else np.broadcast_shapes(shape, *lead)
+        full = broadcast_shapes(*lead) if shape is None else broadcast_shapes(shape, *lead)
     except ValueError:
         full = None
     if full is None or shape not in (None, full):

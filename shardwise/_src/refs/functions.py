@@ -9,13 +9,64 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise._src.core.infer import type_of
 from shardwise._src.refs.refs import Ref as Ref
-from shardwise._src.refs.refs import check_ref
+from shardwise._src.refs.refs import check_plain, check_ref
 from shardwise._src.refs.refs import empty_ref as empty_ref
 from shardwise._src.refs.refs import free_ref as free_ref
 from shardwise._src.refs.refs import freeze as freeze
 from shardwise._src.refs.refs import new_ref as new_ref
 from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.array_type import ArrayType
+
+
+class AbstractRef:
+    """The type of a ref: `typeof(ref)`.
+
+    Args:
+      inner_aval: the type of its value.
+      memory_space, kind: None; they are for kernels.
+    """
+
+    __slots__ = ("inner_aval", "memory_space", "kind")
+
+    def __init__(self, inner_aval: ArrayType, memory_space: Any = None, kind: Any = None):
+        check_plain("AbstractRef", memory_space=memory_space, kind=kind)
+        self.inner_aval, self.memory_space, self.kind = inner_aval, memory_space, kind
+
+    shape = property(lambda self: self.inner_aval.shape)
+    dtype = property(lambda self: self.inner_aval.dtype)
+    ndim = property(lambda self: self.inner_aval.ndim)
+    size = property(lambda self: self.inner_aval.size)
+    weak_type = property(lambda self: self.inner_aval.weak_type)
+    sharding = property(lambda self: self.inner_aval.sharding)
+
+    def update(
+        self, inner_aval: ArrayType | None = None, memory_space: Any = None, kind: Any = None
+    ) -> AbstractRef:
+        """The same but for what is given."""
+        return AbstractRef(inner_aval or self.inner_aval, memory_space, kind)
+
+    def str_short(self, short_dtypes: bool = False) -> str:
+        return f"Ref{{{self.inner_aval.str_short(short_dtypes)}}}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AbstractRef) and self.inner_aval == other.inner_aval
+
+    def __hash__(self) -> int:
+        return hash((AbstractRef, self.inner_aval))
+
+    def __repr__(self) -> str:
+        return f"Abstract{self.str_short(True)}"
+
+
+def typeof(x: Any) -> ArrayType | AbstractRef:
+    """The type of an array or scalar, traced or not; of a ref, an `AbstractRef`.
+
+    Raises:
+      TypeError: for what is neither.
+    """
+    return AbstractRef(x.type) if x.__class__ is Ref else type_of(x)
 
 
 def get(ref: Ref, idx: Any = None) -> Array:
@@ -34,9 +85,9 @@ def set(ref: Ref, idx: Any, value: ArrayLike) -> None:
     ref.set(value, idx)
 
 
-def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
-    """`ref[idx] = value`; returns what was there."""
-    check_ref("swap", ref)
+def swap(ref: Ref, idx: Any, value: ArrayLike, _function_name: str = "swap") -> Array:
+    """`ref[idx] = value`; returns what was there. _function_name: what errors call it."""
+    check_ref(_function_name, ref)
     return ref.swap(value, idx)
 
 

@@ -232,7 +232,7 @@ def new_ref(
     Raises:
       TypeError: if the value is no array, or is a ref itself.
     """
-    _check_plain("new_ref", memory_space=memory_space, kind=kind, pin=pin or None)
+    check_plain("new_ref", memory_space=memory_space, kind=kind, pin=pin or None)
     if init_val.__class__ is Ref:
         raise TypeError(
             f"new_ref: got {init_val.short}, which is a ref already. For a second one with the "
@@ -277,11 +277,11 @@ def empty_ref(ty: Any, memory_space: Any = None, pin: bool = False) -> Ref:
       ty: what has a shape and a dtype, such as `ShapeDtypeStruct`.
       memory_space, pin: None and False; they are for kernels.
     """
-    _check_plain("empty_ref", memory_space=memory_space, pin=pin or None)
+    check_plain("empty_ref", memory_space=memory_space, pin=pin or None)
     return new_ref(zeros(array_type(tuple(ty.shape), canonicalize(ty.dtype))))
 
 
-def _check_plain(who: str, **options: Any) -> None:
+def check_plain(who: str, **options: Any) -> None:
     for name, value in options.items():
         if value is not None:
             raise NotImplementedError(

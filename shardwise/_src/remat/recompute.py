@@ -70,7 +70,7 @@ Saveable, Recompute = Answer("Saveable"), Answer("Recompute")
 
 def _answer(policy: Policy, eqn: Equation) -> bool | Space:
     """Whether the results of an equation are saved, or the space they are saved in."""
-    if eqn.effects():  # what happens in the world happens once
+    if eqn.effects:  # what happens in the world happens once
         return True
     found = policy(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
     if not isinstance(found, Offloadable):

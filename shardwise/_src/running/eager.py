@@ -160,7 +160,8 @@ class Eager(Interpreter, Indexing):
                 elif kind is not Array:
                     a = held[a, kind if a else exact(a), here]
                 arrays.append(a)
-        except (KeyError, TypeError, ValueError):  # new; without a hash, or truth value: no scalar
+        # New; without a hash, or truth value (a RuntimeError, of torch): no scalar.
+        except (KeyError, TypeError, ValueError, RuntimeError):
             return None, args
         return self.cache.get((form, here, *[a._sig for a in arrays])), arrays
 

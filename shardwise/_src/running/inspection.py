@@ -22,7 +22,7 @@ def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> No
     flat = inlined(program, _looking)
     seen = [e for e in flat.equations if INSPECT in e.op.effects]
     rest = [e for e in flat.equations if INSPECT not in e.op.effects]
-    if any(INSPECT in e.effects() for e in rest):
+    if any(INSPECT in e.effects for e in rest):
         raise NotImplementedError(
             f"{program.name}: inspect_array_sharding cannot look into a loop, a branch, a "
             "shard_map or a function with a derivative of its own. Return the value from it, and "

@@ -23,6 +23,7 @@ from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import (
     is_addressable,
+    is_described,
     process_of,
     process_of_client,
     processes_text,
@@ -138,7 +139,7 @@ def _wanted_by_type(asked: Any, t: Any) -> Any:
     """What a result's sharding is to be: as asked, or what its type says (Explicit axes)."""
     if asked is not None or t.mesh is None or not t.mesh.are_all_axes_explicit:
         return asked
-    return t.sharding
+    return t.explicit_sharding
 
 
 def over_devices(sharding: Any, t: Any, devices: tuple, meshes: Sequence[Any]) -> Any:
@@ -239,9 +240,12 @@ def is_abstract(sharding: Any) -> bool:
 
 
 def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple) -> str:
+    remedy = "Move one of them with `device_put(x, sharding)`."
+    if is_described(ones) or is_described(others):
+        remedy = "Give `ShapeDtypeStruct`s over the same AbstractMesh for both."
     return (
         f"{program.name} got arguments on different devices: {one} is on {_shown(ones)}, {other} "
-        f"on {_shown(others)}. Move one of them with `device_put(x, sharding)`."
+        f"on {_shown(others)}. {remedy}"
     )
 
 
@@ -255,6 +259,8 @@ def _elsewhere(program: Program, by: str, devices: tuple, sharding: Any) -> str:
 
 def _shown(devices: tuple) -> str:
     ids = [d.id for d in devices]
+    if is_described(devices):
+        return f"{len(ids)} devices that are not there"
     if len(ids) == 1:
         return f"device {ids[0]}"
     return f"devices {ids}" if len(ids) <= 16 else f"{len(ids)} devices from {ids[0]} to {ids[-1]}"

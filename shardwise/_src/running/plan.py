@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from shardwise._src.arrays.signature import Signature, padded_type, signature
 from shardwise._src.base.context import current
 from shardwise._src.compiling.module_cache import loaded_for
+from shardwise._src.control.expand import expanded, is_expandable
 from shardwise._src.core.ordering import ORDERED, sequenced
 from shardwise._src.core.program import Program
+from shardwise._src.core.toolbox import derived, walk
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.module import hoisted_constants, module_and_results
 from shardwise._src.lowering.storage import (
@@ -99,7 +101,7 @@ class ModulePlan(NamedTuple):
 
         quick: for eager ops and fused functions, which are small and many.
         """
-        places, module = self.places, self._module(quick, overrides)
+        places, module = self.places, self.compiled(overrides, quick)
         layouts = self.orders.arguments
         if any(layouts):
             layouts = chosen_layouts(layouts, module.parameter_layouts()[len(self.constants) :])
@@ -127,7 +129,8 @@ class ModulePlan(NamedTuple):
             report_shardings(self.program, self._executable_of)
         return executable
 
-    def _module(self, quick: bool, overrides: tuple) -> LoadedModule:
+    def compiled(self, overrides: tuple, quick: bool = False) -> LoadedModule:
+        """The text as compiled, with XLA's options."""
         program, places = self.program, self.places
         free = tuple(s is None for s in places.results)
         quick = quick or _is_single(program)
@@ -135,7 +138,7 @@ class ModulePlan(NamedTuple):
             quick = False
         small = quick and _is_small(program)
         called = tuple(host_functions(program))
-        rest = called, ORDERED in program.effects, self._check
+        rest = called, ORDERED in program.effects, self._check, _asks(program)
         return loaded_for(self.text, places.devices, free, quick, small, overrides, *rest)
 
     def _result_signatures(self, module: LoadedModule) -> list[Signature]:
@@ -171,9 +174,17 @@ class ModulePlan(NamedTuple):
 
     def located(self) -> str:
         """The text with the lines of the user's program that it comes from."""
-        here = self.places.devices
+        return self._written(True)
+
+    def numbered(self) -> tuple[str, list[Any]]:
+        """The text with lines named by equations, and these: see `lowering.emitter.NUMBERED`."""
+        equations: list[Any] = []
+        return self._written(equations), equations
+
+    def _written(self, located: bool | list[Any]) -> str:
+        here, mesh = self.places.devices, self.places.meshes[0]
         return module_and_results(
-            self.program, here, self.constants, *self.asked, located=True
+            self.program, here, self.constants, *self.asked, located=located, mesh=mesh
         )[0]
 
     def _executable_of(self, wider: Program) -> Executable:
@@ -214,11 +225,15 @@ def plan_module(
     donated = () if watching() else tuple([i for i in donated if i not in unfit])
     ins = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
     outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
+    check_committed(program, sigs, names, ins)
+    where = sigs, names, [*map(bare, ins)], [*map(bare, outs)]
+    if is_expandable(program):
+        devices = places_for(program, *where, hoisted_constants(program)).devices
+        program = expanded(program, devices[0].platform)
     if ORDERED in program.effects:
         program = sequenced(program)
-    check_committed(program, sigs, names, ins)
     constants = hoisted_constants(program)
-    places = places_for(program, sigs, names, map(bare, ins), map(bare, outs), constants)
+    places = places_for(program, *where, constants)
     orders = _orders(program, sigs, places, ins, outs)
     asked = _asked(places, orders, constants, [i in donated for i in range(len(sigs))])
     text, chosen = _text_for(program, constants, places, asked)
@@ -274,14 +289,15 @@ def _text_for(
     devices = places.devices
 
     def make() -> tuple[str, list[Any]]:
-        return module_and_results(program, devices, constants, *asked)
+        return module_and_results(program, devices, constants, *asked, mesh=places.meshes[0])
 
     def over(chosen: Sequence[Any]) -> list[Any]:
         pairs = zip(chosen, program.out_types, strict=True)
         return [over_devices(s, t, devices, places.meshes) for s, t in pairs]
 
     forms = [_form(s, devices) for s in (*asked.ins, *asked.outs)]
-    if False in forms or not all(map(is_abstract, constraint_shardings(program))):
+    tied = _asks(program) or not all(map(is_abstract, constraint_shardings(program)))
+    if tied or False in forms:
         text, chosen = make()
         return text, over(chosen)
     platform, count = devices[0].platform, len(devices)
@@ -305,6 +321,12 @@ def _form(sharding: Any, devices: tuple) -> Any:
     if not isinstance(sharding, NamedSharding) or sharding.devices != devices:
         return False
     return NamedSharding(sharding.mesh.abstract_mesh, sharding.spec, sharding.memory_kind)
+
+
+@derived
+def _asks(program: Program) -> bool:
+    """Whether the compiler asks functions of the user about it."""
+    return any(eqn.op.asks for eqn in walk(program))
 
 
 def _is_single(program: Program) -> bool:

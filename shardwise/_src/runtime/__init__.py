@@ -12,6 +12,8 @@ come out. One module for each concern:
     shardy       propagation of shardings
     shardings    our tilings as jaxlib shardings
     callbacks    calls of host functions by devices
+    divided      calls that the partitioner asks about: tiles of matrices
+    questions    the same for functions of the user
     in_flight    bounds the collective programs in flight on CPU
     fingerprint  what a compiled program depends on
     pytree       flattening of nested containers

@@ -11,9 +11,9 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,9 @@ _MAKERS = {"cpu": _make_cpu, "cuda": cuda.make_client}
 _ALIASES = {"gpu": "cuda"}
 
 
-def started() -> dict[str, Any]:
-    """The clients that were made, by platform."""
-    return dict(_clients)
+def started() -> Mapping[str, Any]:
+    """The clients that were made, by platform: also those that will be."""
+    return MappingProxyType(_clients)
 
 
 def client(platform: str | None = None) -> Any:
@@ -465,6 +465,22 @@ def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
     value, _ = raw._single_device_array_to_np_array_did_copy()
     value.flags.writeable = False
     return value
+
+
+def bytes_in_use() -> int:
+    """What arrays of this process take on its devices: as these say, or, on CPU, all that live."""
+    total = 0
+    for platform_client in list(_clients.values()):
+        stats = [device.memory_stats() for device in platform_client.local_devices()]
+        if all(stats):
+            total += sum(s["bytes_in_use"] for s in stats)
+            continue
+        for raw in platform_client.live_arrays():
+            if not raw.is_deleted():
+                on = raw._sharding._internal_device_list  # the size is that on all of them
+                here = len(on.addressable_device_list)
+                total += raw.on_device_size_in_bytes() * here // len(on)
+    return total
 
 
 def block_until_ready(raws: Sequence[Any]) -> None:

@@ -50,13 +50,21 @@ def _preload_libraries() -> None:
                 continue  # optional parts need others; the plugin reports what it really misses
 
 
+_loaded: dict[str, Any] = {}
+
+
+def c_api() -> Any:
+    """The plugin's functions, once there is a client."""
+    return _loaded["api"]
+
+
 def make_client() -> Any:
     found = _plugin_path()
     if found is None:
         raise ImportError("the CUDA plugin is not installed: pip install 'shardwise[cuda13]'.")
     version, path = found
     _preload_libraries()
-    api = xc.load_pjrt_plugin_dynamically("cuda", path)
+    api = _loaded["api"] = xc.load_pjrt_plugin_dynamically("cuda", path)
     xc.initialize_pjrt_plugin("cuda")
     options = {**xc.generate_pjrt_gpu_plugin_options(), **processes.plugin_options()}
     here = processes.link()

@@ -16,10 +16,6 @@ from typing import Any
 from jaxlib import _jax
 
 from shardwise._src.base.config import (
-    FLAGS,
-    GuardFlag,
-)
-from shardwise._src.base.config import (
     array_garbage_collection_guard as array_garbage_collection_guard,
 )
 from shardwise._src.base.config import transfer_guard as transfer_guard
@@ -32,6 +28,7 @@ from shardwise._src.base.config import (
 from shardwise._src.base.config import (
     transfer_guard_host_to_device as transfer_guard_host_to_device,
 )
+from shardwise._src.base.flags import FLAGS, GuardFlag
 
 _guards: Any = _jax.guard_lib
 # Whether a guard of transfers was ever set: whoever marks explicit ones asks this first.

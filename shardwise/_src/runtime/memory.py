@@ -23,6 +23,8 @@ import numpy as np
 from jaxlib import _jax
 from numpy.typing import NDArray
 
+from shardwise._src.base.progress import progress
+
 _ALIGNMENT = 64  # bytes; the runtime copies what is less aligned
 _CHUNK = 1 << 20  # bytes copied at a time, so that threads end together
 _MANY_CHUNKS = 4  # per thread: below that, starting one does not pay
@@ -99,14 +101,16 @@ def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
         return
     work = deque([chunk for to, source in pairs for chunk in _chunks(to, source)])
     failures: list[BaseException] = []
-    threads = [
-        threading.Thread(target=_copy_chunks, args=(work, failures)) for _ in range(count - 1)
-    ]
-    for thread in threads:
-        thread.start()
-    _copy_chunks(work, failures)
-    for thread in threads:
-        thread.join()
+    with progress("copying", total) as bar:
+        threads = [
+            threading.Thread(target=_copy_chunks, args=(work, failures, bar))
+            for _ in range(count - 1)
+        ]
+        for thread in threads:
+            thread.start()
+        _copy_chunks(work, failures, bar)
+        for thread in threads:
+            thread.join()
     if failures:
         raise failures[0]
 
@@ -125,11 +129,12 @@ def _chunks(to: NDArray[Any], source: NDArray[Any]) -> list[tuple[NDArray[Any], 
     return [(to[index], source[index]) for index in at]
 
 
-def _copy_chunks(work: deque[Any], failures: list[BaseException]) -> None:
+def _copy_chunks(work: deque[Any], failures: list[BaseException], bar: progress) -> None:
     try:
         while not failures:
             to, source = work.popleft()
             np.copyto(to, source, casting="unsafe")
+            bar.add(to.nbytes)
     except IndexError:
         return  # no more work
     except BaseException as error:  # raised again by the thread that waits for all

@@ -19,8 +19,10 @@ from shardwise._src.base.errors import did_you_mean
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
 from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
+from shardwise._src.runtime.ffi import unknown_target
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
+from shardwise._src.runtime.questions import failure_in
 from shardwise._src.runtime.shardy import parsed
 
 CompileOptions = xc.CompileOptions
@@ -206,7 +208,9 @@ def compile_text(
         else:
             raw = client.compile_and_load(text, where, options)
     except _jax.JaxRuntimeError as error:
-        _explain(error)
+        if (failure := failure_in(text)) is not None:
+            raise failure from None
+        _explain(error, devices[0].platform)
     return LoadedModule(raw, devices, calls=calls)
 
 
@@ -224,8 +228,17 @@ _NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
 _BAD_VALUE = re.compile(r"While setting option (\w+), '(.*)' is not a valid (\w+) value")
 
 
-def _explain(error: Exception) -> NoReturn:
-    """Raises what a failed compilation was about: an option, or the error itself."""
+_NO_TARGET = re.compile(
+    r"No FFI handler registered for (.+?) on a platform|"
+    r"No registered implementation for (?:untyped )?custom call to (\S+)"
+)
+
+
+def _explain(error: Exception, platform: str) -> NoReturn:
+    """Raises what a failed compilation was about: an option, a name, or the error itself."""
+    if found := _NO_TARGET.search(str(error)):
+        name = found[1] or found[2].strip("'\"")
+        raise _jax.JaxRuntimeError(unknown_target(name, platform)) from None
     if found := _NO_OPTION.search(str(error)):
         hint = did_you_mean(found[1], _option_names())
         raise _jax.JaxRuntimeError(

@@ -189,6 +189,27 @@ def meet_to_start(platform: str) -> None:
         _State.gate.meet(f"the start of {platform} devices")
 
 
+def exchanged(name: str, text: str, seconds: float) -> list[str]:
+    """What all processes say under a name, which is used once, in the order of their ranks.
+
+    It goes by way of XLA's service, from any thread, in any order with launches and meetings.
+
+    Raises:
+      TimeoutError: some do not come within some seconds.
+    """
+    if _State.link is None:
+        return [text]
+    client, index = _State.link.client, _State.link.index
+    client.key_value_set(f"{name}/{index:06}", text)
+    try:
+        client.wait_at_barrier(name, int(1000 * seconds))
+    except RuntimeFailure as error:
+        if "DEADLINE_EXCEEDED" not in str(error):
+            raise
+        raise TimeoutError(str(error)) from None
+    return [said for _, said in sorted(client.key_value_dir_get(f"{name}/"))]
+
+
 def span_of(devices: Sequence[Any]) -> tuple[int, ...] | None:
     """The processes that devices belong to; None where it is one."""
     if _State.link is None:

@@ -377,6 +377,21 @@ def register_subprocess(pid: int, port: int) -> Callable[[], None]:
     return _profiler.register_subprocess(pid, port)
 
 
+def get_profiled_instructions_proto(tensorboard_dir: str) -> bytes:
+    """The costs of instructions that a profile measured, as XLA's scheduler reads them.
+
+    Args:
+      tensorboard_dir: the folder of one profile, `…/plugins/profile/RUN`.
+
+    Returns:
+      The bytes of a `ProfiledInstructionsProto`: of a profile of NVIDIA's GPUs; of others empty.
+
+    Raises:
+      RuntimeFailure: where there is no profile in the folder.
+    """
+    return _profiler.get_profiled_instructions_proto(tensorboard_dir)
+
+
 def device_memory_profile(backend: str | None = None) -> bytes:
     """What the memory of the devices is used for, as a profile that pprof reads.
 

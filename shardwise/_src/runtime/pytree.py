@@ -9,7 +9,7 @@ from __future__ import annotations
 import copyreg
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jaxlib import _jax
 
@@ -18,7 +18,10 @@ from shardwise._src.base.pickles import read_by, reduced
 registry = _jax.pytree.PyTreeRegistry(
     enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
 )
-PyTreeDef = _jax.pytree.PyTreeDef
+if TYPE_CHECKING:  # for programs of users: jaxlib has no stubs
+    PyTreeDef = Any
+else:
+    PyTreeDef = _jax.pytree.PyTreeDef
 flatten = registry.flatten
 flatten_with_path = registry.flatten_with_path
 DictKey = _jax.pytree.DictKey
@@ -36,13 +39,19 @@ def _reduced(found: Any) -> Any:
     return reduced("trees") if found is registry else found.__reduce__()
 
 
+def _reduced_method(found: Any) -> Any:
+    """Of a registry's methods, which functions that cloudpickle writes down refer to."""
+    return getattr, (found.__self__, found.__name__)
+
+
 read_by("trees", lambda: registry)
 copyreg.pickle(_jax.pytree.PyTreeRegistry, _reduced)
+copyreg.pickle(cast(Any, type(flatten)), _reduced_method)
 
 
 def tree_of(node_data: Any, children: Any) -> Any:
     """The tree of a container, by what `PyTreeDef.node_data` says of it, over other trees."""
-    return PyTreeDef.from_node_data_and_children(registry, node_data, children)
+    return _jax.pytree.PyTreeDef.from_node_data_and_children(registry, node_data, children)
 
 
 def register_node(

@@ -13,11 +13,15 @@ from jaxlib import xla_client as xc
 
 def placement(devices: tuple[Any, ...], tiling: Any, memory_kind: str | None) -> Any:
     """The jaxlib sharding of `tiling` over `devices` (in logical order)."""
-    if tiling is None or all(d == 1 for d in tiling.dims):
-        tiles = xc.HloSharding.replicate()
-    else:
-        tiles = _iota_tiles(tiling) if tiling.assignment is None else _listed_tiles(tiling)
+    tiles = tiles_of(tiling)
     return _jax.GSPMDSharding(_jax.DeviceList(devices), tiles, memory_kind=memory_kind)
+
+
+def tiles_of(tiling: Any) -> HloSharding:
+    """XLA's record of a tiling; None: the whole everywhere."""
+    if tiling is None or all(d == 1 for d in tiling.dims):
+        return xc.HloSharding.replicate()
+    return _iota_tiles(tiling) if tiling.assignment is None else _listed_tiles(tiling)
 
 
 def _iota_tiles(tiling: Any) -> Any:

@@ -22,8 +22,8 @@ from shardwise._src.numpy.shapes import expand_dims
 from shardwise._src.numpy.systems import diagonal
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import incomplete, special
+from shardwise._src.scipy.betas import betaln_of
 from shardwise._src.scipy.distributions import Family, exp_of, program, within
-from shardwise._src.scipy.gammas import betaln_of
 from shardwise._src.scipy.linalg import solve_triangular
 from shardwise._src.scipy.pointwise import over_nodes
 from shardwise._src.scipy.special import xlog1py_of, xlogy_of

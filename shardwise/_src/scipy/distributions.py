@@ -22,7 +22,7 @@ from shardwise._src.numpy.searching import where
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import incomplete, special
 from shardwise._src.scipy import errors
-from shardwise._src.scipy.gammas import betaln_of
+from shardwise._src.scipy.betas import betaln_of
 from shardwise._src.scipy.pointwise import signed_pi, wide
 from shardwise._src.scipy.special import logit_of, xlog1py_of, xlogy_of
 from shardwise._src.types.annotations import Array, ArrayLike, P

@@ -15,7 +15,6 @@ from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.searching import where
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import incomplete, special
-from shardwise._src.ops.elementwise import stop_gradient
 from shardwise._src.scipy.pointwise import (
     bernoulli_numbers,
     by_dtype,
@@ -28,7 +27,7 @@ from shardwise._src.scipy.pointwise import (
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize, is_complex, is_integer
 
-_HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 _STIRLING = [b / (2 * k * (2 * k - 1)) for k, b in enumerate(bernoulli_numbers(9), 1)]
 # (ζ(k) - 1) (-1)^k / k, of log Γ(2 + w) = (1 - γ) w + the sum of these times w^k (DLMF 5.7.3);
 # ζ(k) - 1 is summed up to 199^-k, the rest by Euler and Maclaurin's formula.
@@ -43,13 +42,13 @@ def _near_two(w: Any) -> Any:
     return w * horner(_NEAR_TWO, w, 0.5)
 
 
-def _correction(z: Any) -> Any:
+def correction(z: Any) -> Any:
     """log Γ(z) - ((z - ½) log z - z + ½ log 2π), by Stirling's series (DLMF 5.11.1)."""
     r = 1.0 / z
     return r * horner(_STIRLING, r * r, by_dtype(z, 0.1, 1 / 64))
 
 
-def _raised(z: Any) -> tuple[Any, Any]:
+def raised_to(z: Any) -> tuple[Any, Any]:
     """z + n in the reach of Stirling's series, and z (z + 1) … (z + n - 1), for z > 0."""
     least = by_dtype(z, 4, 8)
     product = z * 0 + 1.0
@@ -75,7 +74,7 @@ def _positive_gamma(x: Any) -> Any:
     near = ew.exp(_near_two(w - 2.0)) * product / divisor
     z = where(x < 20.5, 20.5, x)
     half = z ** (z * 0.5 - 0.25)
-    far = half * ew.exp(-z) * half * (ew.exp(_correction(z)) * math.sqrt(2 * math.pi))
+    far = half * ew.exp(-z) * half * (ew.exp(correction(z)) * math.sqrt(2 * math.pi))
     return where(x < 20.5, near, where(x > by_dtype(x, 35.1, 171.7), math.inf, far))
 
 
@@ -136,7 +135,7 @@ def _complex_loggamma(z: Any) -> Any:
         low = ew.real(w) < 9.0
         steps = where(low, steps + ew.log(w), steps)
         w = where(low, w + 1.0, w)
-    right = (w - 0.5) * ew.log(w) - w + _HALF_LOG_TAU + _correction(w) - steps
+    right = (w - 0.5) * ew.log(w) - w + HALF_LOG_TAU + correction(w) - steps
     # log sin πz, analytic in the upper half plane
     turned = complex_of(re - ew.floor(re), ew.imag(z)) * (2j * math.pi)
     log_sine = (complex_of(ew.imag(z), -re) * math.pi + ew.log(1.0 - ew.exp(turned))
@@ -165,10 +164,10 @@ def _complex_digamma(z: Any) -> Any:
 @fused(arrays=1)
 def gammasgn(x: ArrayLike) -> Array:
     """Sign of the gamma function; NaN at its poles, but the sign of x at zeros."""
-    return wide(_gammasgn, x)
+    return wide(sign_of_gamma, x)
 
 
-def _gammasgn(x: Any) -> Any:
+def sign_of_gamma(x: Any) -> Any:
     down = ew.floor(x)
     sign = where((x > 0.0) | (down * 0.5 == ew.floor(down * 0.5)), 1.0, -1.0)
     sign = where(x == 0.0, ew.sign(1.0 / x), sign)
@@ -221,151 +220,7 @@ def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
     return wide(incomplete.igammac, a, x)
 
 
-# -- beta --
-
-
-def _beta_parts(a: Any, b: Any) -> tuple[Any, Any]:
-    """(l, f) with B(a, b) = exp(l) f for a, b > 0.
-
-    Both are raised to where Stirling's series holds (DiDonato and Morris 1992, Algorithm 708); the
-    factors of these steps are divided by where they lead, which gives back a and b in the powers.
-    """
-    least = by_dtype(a, 4, 8)
-    a, b = where(a < b, a, b), where(a < b, b, a)
-    p, q = _raised(a)[0], _raised(b)[0]
-    s = p + q
-    log = (0.5 - a) * ew.log1p(q / p) - b * ew.log1p(p / q) - 0.5 * ew.log(q) + _HALF_LOG_TAU
-    factor = _climb(a + b, s, 2 * least) / _climb(a, p, least) / _climb(b, q, least)
-    return log + _correction(p) + _correction(q) - _correction(s), factor
-
-
-def _climb(z: Any, end: Any, most: int) -> Any:
-    """The product of (z + i) / end over the steps up to `end`, `most` at most."""
-    product = z * 0 + 1.0
-    for _ in range(most):
-        low = z < end - 0.5
-        product = where(low, product * (z / end), product)
-        z = where(low, z + 1.0, z)
-    return product
-
-
-def _mixed_signs(a: Any, b: Any) -> tuple[Any, Any]:
-    """log |B(a, b)| and its sign where an argument is not positive."""
-    log = special.lgamma(a) + special.lgamma(b) - special.lgamma(a + b)
-    return log, _gammasgn(a) * _gammasgn(b) * _gammasgn(a + b)
-
-
-def _beta_slopes(scaled: bool) -> tuple[Any, Any]:
-    def slope(out: Any, x: Any, other: Any) -> Any:
-        change = special.digamma(x) - special.digamma(x + other)
-        return out * change if scaled else change
-
-    return slope, lambda out, a, b: slope(out, b, a)
-
-
-def _usual(a: Any, b: Any) -> Any:
-    return (a > 0.0) & (b > 0.0) & ew.is_finite(a) & ew.is_finite(b)
-
-
-@with_derivatives(*_beta_slopes(True))
-def _beta(a: Any, b: Any) -> Any:
-    usual = _usual(a, b)
-    log, factor = _beta_parts(where(usual, a, 1.0), where(usual, b, 1.0))
-    other, sign = _mixed_signs(a, b)
-    return where(usual, ew.exp(log) * factor, _edges(a, b, sign * ew.exp(other), 0.0))
-
-
-@with_derivatives(*_beta_slopes(False))
-def betaln_of(a: Any, b: Any) -> Any:
-    usual = _usual(a, b)
-    log, factor = _beta_parts(where(usual, a, 1.0), where(usual, b, 1.0))
-    return where(usual, log + ew.log(factor), _edges(a, b, _mixed_signs(a, b)[0], -math.inf))
-
-
-def _edges(a: Any, b: Any, inside: Any, far: float) -> Any:
-    """Infinite where an argument is a pole, its limit where one is infinite; NaN passes."""
-    pole = ((a <= 0.0) & (a == ew.floor(a))) | ((b <= 0.0) & (b == ew.floor(b)))
-    out = where(pole, math.inf, inside)
-    out = where((a > 0.0) & (b > 0.0) & ((a == math.inf) | (b == math.inf)), far, out)
-    return where((a != a) | (b != b), math.nan, out)
-
-
-@fused(arrays=2)
-def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """Γ(a) Γ(b) / Γ(a + b)."""
-    return wide(_beta, a, b)
-
-
-@fused(arrays=2)
-def betaln(a: ArrayLike, b: ArrayLike) -> Array:
-    """Logarithm of |beta(a, b)|."""
-    return wide(betaln_of, a, b)
-
-
-@fused(arrays=3)
-def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """Regularized incomplete beta function I_x(a, b). Not differentiable in a and b."""
-    return wide(incomplete.regularized_incomplete_beta, a, b, x)
-
-
-@fused(arrays=2)
-def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
-    """The number of choices of k out of N things, as a float: 1 / ((N + 1) B(N - k + 1, k + 1)).
-
-    repetition: whether a thing can be chosen again. 0 where k or N is negative or k > N.
-    """
-
-    def chosen(n: Any, k: Any) -> Any:
-        empty = (k == 0.0) & (n >= 0.0)
-        if repetition:
-            n = n + k - 1.0
-        there = (k <= n) & (n >= 0.0) & (k >= 0.0)
-        n, j = where(there, n, 1.0), where(there, k, 0.0)
-        found = 1.0 / ((n + 1.0) * _beta(n - j + 1.0, j + 1.0))
-        integers = (n == ew.floor(n)) & (j == ew.floor(j)) & ew.is_finite(found)
-        exact = stop_gradient(where(integers, _whole_choices(n, j, found) - found, 0.0))
-        found = found + exact
-        found = where(there, found, 0.0)
-        return where(empty, 1.0, found) if repetition else found
-
-    return wide(chosen, N, k)
-
-
-def _whole_choices(n: Any, k: Any, about: Any) -> Any:
-    """Of whole numbers: for few the product of (n - k + i) / i, whose parts are whole, too."""
-    few, product = ew.min(k, n - k), about * 0 + 1.0
-    for i in range(1, 21):
-        product = where(few >= float(i), product * (n - few + float(i)) / float(i), product)
-    return ew.round(where(few <= 20.0, product, about), rounding_method=1)
-
-
-@with_derivatives(
-    lambda out, z, m: out * (special.digamma(z + m) - special.digamma(z)),
-    lambda out, z, m: out * special.digamma(z + m),
-)
-def poch_of(z: Any, m: Any) -> Any:
-    """For negative z and whole m by (-1)^m (1 - z - m)_m (DLMF 5.2.6)."""
-    end = z + m
-    mirrored = (z <= 0.0) & (end <= 0.0) & (m == ew.floor(m))
-    x, y = where(mirrored, 1.0 - end, z), where(mirrored, 1.0 - z, end)
-    usual = (x > 0.0) & (y > 0.0) & ew.is_finite(x) & ew.is_finite(y)
-    (p, up), (q, uq) = _raised(where(usual, x, 1.0)), _raised(where(usual, y, 1.0))
-    d = q - p
-    log = (p - 0.5) * ew.log1p(d / p) + d * (ew.log(q) - 1.0) + _correction(q) - _correction(p)
-    value = ew.exp(log) * (up / uq)
-    value = where(mirrored & (m * 0.5 != ew.floor(m * 0.5)), -value, value)
-    sign = _gammasgn(end) * _gammasgn(z)
-    other = sign * ew.exp(special.lgamma(end) - special.lgamma(z))
-    z_pole, end_pole = [(v <= 0.0) & (v == ew.floor(v)) for v in (z, end)]
-    other = where(end_pole, math.inf, where(z_pole, 0.0, other))
-    value = where(usual, value, where((z != z) | (m != m), math.nan, other))
-    return where(m == 0.0, 1.0, value)
-
-
-@fused(arrays=2)
-def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """Rising factorial Γ(z + m) / Γ(z)."""
-    return wide(poch_of, z, m)
+# -- of many arguments, and of many numbers --
 
 
 def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
@@ -412,7 +267,8 @@ def _euler_maclaurin(x: Any, q: Any) -> Any:
     for k, b in enumerate(bernoulli_numbers(12), 1):
         tail = tail + factor * (b / math.factorial(2 * k))
         factor = factor * ((x + (2 * k - 1.0)) / a) * ((x + 2.0 * k) / a)
-    return head + power * (a / (x - 1.0) + 0.5 + tail)
+    rest = power * (a / (x - 1.0) + 0.5 + tail)
+    return head + where(power == 0.0, 0.0, rest)
 
 
 def _zeta_slope(out: Any, x: Any, q: Any) -> Any:
@@ -423,7 +279,21 @@ def _zeta_slope(out: Any, x: Any, q: Any) -> Any:
     lambda out, x, q: jvp(lambda x: _euler_maclaurin(x, q), (x,), (x * 0 + 1.0,))[1], _zeta_slope
 )
 def _zeta(x: Any, q: Any) -> Any:
-    return special.zeta(x, q)
+    """Where q < 0, for whole x: the terms on both sides of zero are those of fractions f and 1 - f,
+    without those beyond q."""
+    mirrored = (q < 0.0) & (q != ew.floor(q)) & (x == ew.floor(x)) & (x > 1.0)
+    f = where(mirrored, ew.floor(q) - q, 0.0) + where(mirrored, 1.0, 0.0)
+    value = _right_zeta(x, where(mirrored, f, q))
+    near, beyond = [_right_zeta(x, where(mirrored, v, 1.0)) for v in (1.0 - f, 1.0 - q)]
+    sign = where(x * 0.5 == ew.floor(x * 0.5), 1.0, -1.0)
+    return where(mirrored, (near + sign * value) - sign * beyond, value)
+
+
+def _right_zeta(x: Any, q: Any) -> Any:
+    """Of a large exponent the first term is all; of large q Euler and Maclaurin's formula is."""
+    far = q ** (1.0 - x) * (1.0 / (x - 1.0) + (0.5 + x / (12.0 * q)) / q)
+    value = where((x > 1000.0) & (q > 0.0), q**-x, special.zeta(x, where(q > 1e5, 1.0, q)))
+    return where((q > 1e5) & (x > 1.0), far, value)
 
 
 @with_derivatives(lambda out, x: jvp(_continued, (x,), (x * 0 + 1.0,))[1])
@@ -433,10 +303,16 @@ def _riemann(x: Any) -> Any:
 
 def _continued(x: Any) -> Any:
     """On the left by ζ(x) = 2 (2π)^(x-1) sin(πx/2) Γ(1 - x) ζ(1 - x) (DLMF 25.4.1)."""
-    left = x < 0.0
+    left = x < -0.1
     y = where(left, 1.0 - x, where(x == 1.0, 2.0, x))
     value = _euler_maclaurin(y, y * 0 + 1.0)
-    mirrored = 2.0 * (2 * math.pi) ** -y * signed_pi(ew.sin, x * 0.5) * gamma_of(y) * value
+    far = left & (y > by_dtype(x, 35.0, 170.0))  # by Stirling's formula, powers together
+    z, w = where(far, y, 30.0), where(left & ~far, y, 2.0)
+    half = (z / (2 * math.pi * math.e)) ** (0.5 * z)
+    stirling = half * (ew.exp(correction(z)) * ew.sqrt(2 * math.pi / z)) * half
+    scaled = where(far, stirling, (2 * math.pi) ** -w * gamma_of(w))
+    sine = signed_pi(ew.sin, x * 0.5)
+    mirrored = where(sine == 0.0, sine, 2.0 * scaled * sine * value)
     return where(left, mirrored, where(x == 1.0, math.inf, where(x > 60.0, 1.0, value)))
 
 

@@ -19,13 +19,24 @@ from shardwise._src.numpy.reductions import any as any_of
 from shardwise._src.numpy.searching import where
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.create import full
-from shardwise._src.scipy.gammas import gamma_of, poch_of
+from shardwise._src.scipy.betas import poch_of
+from shardwise._src.scipy.gammas import gamma_of
 from shardwise._src.scipy.pointwise import by_dtype, eps, wide, with_derivatives
 from shardwise._src.types.annotations import Array, ArrayLike
 
+_LARGE = 2.0**60
+
 
 def _series(ratio: Callable[[Any, tuple], Any], args: tuple, active: Any, most: int) -> Any:
-    """1 + r₀ + r₀ r₁ + … with r_k = ratio(k, args), until terms are far below the precision.
+    """1 + r₀ + r₀ r₁ + … with r_k = ratio(k, args), until terms are far below the precision."""
+    total, powers = _scaled_series(ratio, args, active, most)
+    return total * ew.exp(powers * math.log(_LARGE))
+
+
+def _scaled_series(
+    ratio: Callable[[Any, tuple], Any], args: tuple, active: Any, most: int
+) -> tuple[Any, Any]:
+    """The sum as (s, n), which is s · _LARGE^n; NaN where it takes more than so many terms.
 
     active: the elements that are asked for.
     """
@@ -36,17 +47,21 @@ def _series(ratio: Callable[[Any, tuple], Any], args: tuple, active: Any, most: 
         return any_of(state[3]) & (state[0] < float(most))
 
     def step(state: tuple) -> tuple:
-        k, term, total, active, *args = state
+        k, term, total, active, powers, *args = state
         r = ratio(k, tuple(args))
         term = where(active & (term != 0.0), term * r, 0.0)
         total = total + term
         going = (ew.abs(term) > least * ew.abs(total)) & ew.is_finite(total)
         # Where terms still grow, the next ones count.
         going = going | ((ew.abs(r) > 0.99) & (term != 0.0) & ew.is_finite(total))
-        return (k + 1.0, term, total, active & going, *args)
+        high = ew.abs(total) > _LARGE
+        term, total = [where(high, v / _LARGE, v) for v in (term, total)]
+        return (k + 1.0, term, total, active & going, where(high, powers + 1.0, powers), *args)
 
     first = full(0.0, (), type_of(one).dtype)
-    return while_loop(more, step, (first, one, one, active, *args))[2]
+    _, _, total, endless, powers, *_ = while_loop(
+        more, step, (first, one, one, active, one * 0, *args))
+    return where(endless, math.nan, total), powers
 
 
 def _over(x: Any, y: Any) -> Any:
@@ -79,9 +94,16 @@ def _confluent(a: Any, b: Any, x: Any) -> Any:
     c, z = where(turned, b - a, a), where(turned, -x, x)
     size = (ew.abs(1.0 - c) + 1.0) * (ew.abs(b - c) + 1.0)
     far = (z > by_dtype(x, 20.0, 50.0)) & (z > 4.0 * size) & ~_whole_below(c)
-    near = _series(lambda k, s: _over(s[0] + k, s[1] + k) * (s[2] / (k + 1.0)),
-                   (c, b, where(far, 0.0, z)), ew.is_finite(z), 10000)
-    near = where(turned, ew.exp(where(turned, x, 0.0)) * near, near)
+    # Where terms are of both signs:
+    waves = turned & ~far & (b > 0.0) & (a > b + 1.5) & ~_whole_below(c)
+    ends = _whole_below(c) & (b > 0.0) & (z > 0.0) & ew.is_finite(z)
+    total, powers = _scaled_series(
+        lambda k, s: _over(s[0] + k, s[1] + k) * (s[2] / (k + 1.0)),
+        (c, b, where(far | waves | ends, 0.0, z)), ew.is_finite(z), 20000)
+    other, more = _laguerre(*[where(ends, v, o) for v, o in ((-c, 0.0), (b, 1.0), (z, 0.0))])
+    total, powers = where(ends, other, total), where(ends, more, powers)
+    half = ew.exp(0.5 * (powers * math.log(_LARGE) + where(turned, x, 0.0)))
+    near = half * total * half
     w, p, q = where(far, z, 1e3), where(far, 1.0 - c, 0.0), where(far, b - c, 0.0)
     total = term = z * 0 + 1.0
     for k in range(by_dtype(x, 16, 40)):
@@ -89,8 +111,69 @@ def _confluent(a: Any, b: Any, x: Any) -> Any:
         total = total + term
     c = where(far, c, b)
     power = (c - b) * ew.log(w)
-    scale = ew.exp(where(turned, power, power + where(far, x, 0.0)))
-    return where(far, scale * total * poch_of(c, b - c), near)
+    scale = ew.exp(0.5 * where(turned, power, power + where(far, x, 0.0)))
+    near = where(far, scale * total * poch_of(c, b - c) * scale, near)
+    return where(waves, _downward(*[where(waves, v, o) for v, o in ((a, 3.0), (b, 1.0), (x, 0.0))]),
+                 near)
+
+
+def _laguerre(n: Any, b: Any, z: Any) -> tuple[Any, Any]:
+    """1F1(-n, b, z) by recurrence in n (DLMF 13.3.1), as (s, m) for s · _LARGE^m."""
+
+    def step(state: tuple) -> tuple:
+        k, before, now, powers = state
+        new = ((2.0 * k + b - z) * now - k * before) / (b + k)
+        high = ew.abs(new) > _LARGE
+        old, new = [where(high, v / _LARGE, v) for v in (now, new)]
+        on = k < n
+        return (k + 1.0, where(on, old, before), where(on, new, now),
+                where(on & high, powers + 1.0, powers))
+
+    one = z * 0 + 1.0
+    first = full(0.0, (), type_of(one).dtype)
+    k, _, total, powers = while_loop(
+        lambda s: any_of(s[0] < n) & (s[0] < 20000.0), step, (first, one, one, one * 0))
+    return where(n > k, math.nan, total), powers
+
+
+def _downward(a: Any, b: Any, x: Any) -> Any:
+    """For a > b > 0, x ≤ 0 by Taylor's series of the differential equation (DLMF 13.2.1).
+
+    They start from where the power series hardly alternates, and lead less than a wave on.
+    """
+
+    def taylor(z: Any, t: Any, value: Any, slope: Any) -> tuple[Any, Any]:
+        def term(n: Any, state: tuple) -> tuple:
+            n, before, now, total, moved = state  # w_n = u_n t^n, w_(n+1), and sums
+            back = (n + a) * t * before - (n + 1.0) * (n + b - z) * now
+            new = back * (t / z) / ((n + 1.0) * (n + 2.0))
+            return n + 1.0, now, new, total + new, moved + (n + 2.0) * new
+
+        first = slope * t
+        start = (z * 0, value, first, value + first, first)
+        *_, total, moved = fori_loop(0, by_dtype(x, 18, 36), term, start)
+        return total, moved / where(t == 0.0, 1.0, t)
+
+    def step(state: tuple) -> tuple:
+        k, z, value, slope = state
+        t = -ew.min(z - x, ew.min(-0.5 * z, ew.min(2.0 * ew.sqrt(-z / a), z * 0 + 2.0)))
+        new, moved = taylor(z, t, value, slope)
+        done = t >= 0.0
+        return k + 1.0, z + t, where(done, value, new), where(done, slope, moved)
+
+    z = ew.max(x, -0.5 * b / a)
+    z = where(z == 0.0, -1e-3 * b / a, z)
+    value, slope = _plain(a, b, z), a / b * _plain(a + 1.0, b + 1.0, z)
+    most = by_dtype(x, 1e4, 1e5)
+    _, end, value, _ = while_loop(
+        lambda s: any_of(s[1] > x) & (s[0] < most), step,
+        (full(0.0, (), type_of(z).dtype), z, value, slope))
+    return where(end > x, math.nan, value)
+
+
+def _plain(a: Any, b: Any, x: Any) -> Any:
+    return _series(lambda k, s: (s[0] + k) / (s[1] + k) * (s[2] / (k + 1.0)), (a, b, x),
+                   ew.is_finite(x), 1000)
 
 
 def _confluent_slope(out: Any, a: Any, b: Any, x: Any) -> Any:
@@ -104,6 +187,7 @@ def _hyp1f1(a: Any, b: Any, x: Any) -> Any:
     value = where(x == math.inf, up, value)
     value = where(x == -math.inf, where(a > 0.0, 0.0, math.inf), value)
     value = where(_whole_below(b) & ~(_whole_below(a) & (a >= b)), math.inf, value)
+    value = where((b == math.inf) & ew.is_finite(a) & ew.is_finite(x), 1.0, value)
     value = where((a == 0.0) | (x == 0.0), 1.0, where(a == b, ew.exp(x), value))
     return where((a != a) | (b != b) | (x != x), math.nan, value)
 

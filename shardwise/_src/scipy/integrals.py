@@ -7,6 +7,7 @@ elsewhere, all of fixed lengths (NIST Handbook of Mathematical Functions, chapte
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,19 @@ def exp1(x: ArrayLike) -> Array:
     return wide(_exp1, x)
 
 
+# Ei near its zero at _HIGH + _LOW, of which the first is a number of few bits: Σ c_k t^(k+1), by
+# the coefficients g_k = (k + 1) c_k of exp(x) / x, for which zero · g_k + g_(k-1) = exp(zero) / k!.
+_HIGH, _LOW = 6103 / 16384, 9.8521876166344664e-06
+
+
+@lru_cache
+def _near_zero(count: int = 24) -> list[float]:
+    zero, slopes = _HIGH + _LOW, [0.0]
+    for k in range(count):
+        slopes.append((math.exp(zero) / math.factorial(k) - slopes[-1]) / zero)
+    return [slope / (k + 1) for k, slope in enumerate(slopes[1:])]
+
+
 @with_derivatives(lambda out, x: ew.exp(x) / x)
 def _expi(x: Any) -> Any:
     bound = by_dtype(x, 18.0, 40.0)
@@ -128,6 +142,8 @@ def _expi(x: Any) -> Any:
     far = where(z == math.inf, z, ew.exp(z * 0.5) * (far / z) * ew.exp(z * 0.5))
     value = where(x < bound, near, far)
     value = where(x < 0.0, -_positive_exp1(where(x < 0.0, -x, 1.0)), value)
+    t = (x * 2.0**14 - _HIGH * 2**14) * 2.0**-14 - _LOW  # XLA makes one number of two in a sum
+    value = where(ew.abs(t) < 0.05, t * horner(_near_zero(), t, 0.05), value)
     return where(x == 0.0, -math.inf, where(x != x, x, value))
 
 
@@ -182,7 +198,8 @@ def _spence(x: Any) -> Any:
     value = u * (1.0 - 0.25 * u + u * u * series)
     log_y = where(large, -log, log)
     value = where(small, math.pi**2 / 6 + log_y * u - value, value)
-    return where(large, -0.5 * log * log - value, where(x >= 0.0, value, math.nan))
+    value = where(large, -0.5 * log * log - value, where(x >= 0.0, value, math.nan))
+    return where(x == 1.0, 0.0, value)
 
 
 @fused(arrays=1)

@@ -27,11 +27,11 @@ from shardwise._src.numpy.binary import maximum, minimum
 from shardwise._src.numpy.contractions import matmul, tensordot
 from shardwise._src.numpy.convert import joined, promote_inexact
 from shardwise._src.numpy.creation import as_operand, asarray, zeros
-from shardwise._src.numpy.linalg import norm
-from shardwise._src.numpy.ranges import arange, eye
+from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.reductions import sum as total
 from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.systems import lstsq
+from shardwise._src.numpy.triangles import eye
 from shardwise._src.numpy.unary import absolute, sqrt
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.dtypes import finfo, is_complex, real_dtype
@@ -126,21 +126,21 @@ def _solved(
 
 def _cg(A: Any, b: Any, x0: Any, least: Any, turns: int, M: Any) -> Any:
     def goes_on(state: Any) -> Any:
-        _, r, _, _, k = state
-        return (_square(r) > least) & (k < turns)
+        *_, size, k = state
+        return (size > least) & (k < turns)
 
     def step(state: Any) -> Any:
-        x, r, p, gamma, k = state
+        x, r, p, gamma, _, k = state
         q = A(p)
         alpha = gamma / _vdot(p, q).real
         x, r = _add(x, _times(alpha, p)), _sub(r, _times(alpha, q))
         z = M(r)
         new = _vdot(r, z).real
-        return x, r, _add(z, _times(new / gamma, p)), new, k + 1
+        return x, r, _add(z, _times(new / gamma, p)), new, _square(r), k + 1
 
     r = _sub(b, A(x0))
     z = M(r)
-    return while_loop(goes_on, step, (x0, r, z, _vdot(r, z).real, 0))[0]
+    return while_loop(goes_on, step, (x0, r, z, _vdot(r, z).real, _square(r), 0))[0]
 
 
 def cg(
@@ -216,7 +216,7 @@ def _arnoldi(A: Any, M: Any, V: Any, k: Any, dtype: Any) -> tuple[Any, Any, Any]
     h = zeros(flatten(V)[0][0].shape[0], dtype)
     for _ in range(2):
         more = functools.reduce(operator.add, flatten(_map(
-            lambda v, x: tensordot(v.conj(), x, x.ndim, precision=HIGHEST), V, w))[0])
+            lambda v, x: total(v.conj() * x, axis=tuple(range(1, v.ndim))), V, w))[0])
         w = _map(lambda v, x, c=more: x - tensordot(c, v, 1, precision=HIGHEST), V, w)
         h = h + more
     size = sqrt(_square(w))
@@ -338,5 +338,4 @@ def gmres(
         return _map(lambda v: where(size >= 0, v, np.nan).astype(v.dtype), x)
 
     x = custom_linear_solve(matvec, b, solve, solve)
-    sizes = [norm(v.reshape(-1)) for v in flatten(x)[0]]
-    return x, where(functools.reduce(operator.add, sizes) >= 0, 0, -1)
+    return x, where(_square(x) >= 0, 0, -1)

@@ -27,13 +27,13 @@ from shardwise._src.custom.vjp import custom_vjp
 from shardwise._src.numpy.binary import maximum, minimum
 from shardwise._src.numpy.convert import promote_inexact
 from shardwise._src.numpy.creation import as_operand, asarray
-from shardwise._src.numpy.joining import concatenate
+from shardwise._src.numpy.joining import concatenate, stack
 from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.unary import absolute, sqrt
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.types.annotations import ArrayLike
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import in_words
-from shardwise._src.types.dtypes import is_float, is_inexact
+from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 
 _TIMES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _STAGES = (
@@ -50,7 +50,6 @@ _MIDDLE = tuple(c / 2 for c in (
     6025192743 / 30085553152, 0, 51252292925 / 65400821598, -2691868925 / 45128329728,
     187940372067 / 1594534317056, -1776094331 / 19743644256, 11237099 / 235043384,
 ))
-_SAFETY, _GROWTH, _SHRINKAGE = 0.9, 10.0, 0.2  # of steps
 
 
 def _map(f: Callable[..., Any], *trees: Any) -> Any:
@@ -77,28 +76,103 @@ def _norm(error: Any, scales: Any) -> Any:
     return sqrt(functools.reduce(operator.add, [(x * x).sum() for x in leaves]) / max(count, 1))
 
 
-def _stepped(func: Any, y: Any, f: Any, t: Any, dt: Any) -> tuple[Any, Any, Any, Any]:
-    """The next value with its slope, the error, and the value in the middle."""
+def _stepped(func: Any, y: Any, f: Any, t: Any, dt: Any) -> tuple[Any, Any, Any]:
+    """The next value, the error, and the slopes, of which the last is that of the next value."""
     ks = [f]
     new = y
     for at, weights in zip(_TIMES, _STAGES, strict=True):
         new = _combined(y, dt, weights, ks)
         ks.append(func(new, t + dt * at))
-    return new, ks[-1], _combined(None, dt, _ERROR, ks), _combined(y, dt, _MIDDLE, ks)
+    return new, _combined(None, dt, _ERROR, ks), ks
 
 
-def _quartic(y0: Any, y1: Any, middle: Any, f0: Any, f1: Any, dt: Any) -> tuple[Any, ...]:
-    """Coefficients of the polynomial of the step from 0 to 1, the highest power first."""
-    step = dt.astype(y0.real.dtype)
-    d0, d1 = step * f0, step * f1
+def runge_kutta_step(
+    func: Callable[..., Any], y0: Array, f0: Array, t0: Array, dt: Array
+) -> tuple[Array, Array, Array, Array]:
+    """One step of Dormand's and Prince's method, from t0 to t0 + dt.
+
+    Args:
+      func: `func(y, t)`, the slope.
+      y0, f0: a vector, and its slope.
+
+    Returns:
+      the vector at the end, its slope, the error, and the seven slopes along the way, f32[7,n].
+    """
+    new, error, ks = _stepped(func, asarray(y0), asarray(f0), asarray(t0), asarray(dt))
+    return new, ks[-1], error, stack(ks)
+
+
+def fit_4th_order_polynomial(
+    y0: Array, y1: Array, y_mid: Array, dy0: Array, dy1: Array, dt: Array
+) -> tuple[Array, ...]:
+    """Coefficients of the polynomial of a step, over times from 0 to 1; the highest power first.
+
+    Args:
+      y0, y1, y_mid: values at its ends and in the middle.
+      dy0, dy1: slopes at its ends.
+      dt: its length.
+    """
+    step = asarray(dt).astype(y0.real.dtype)
+    d0, d1 = step * dy0, step * dy1
     return (
-        2 * (d1 - d0) - 8 * (y0 + y1) + 16 * middle,
-        5 * d0 - 3 * d1 + 18 * y0 + 14 * y1 - 32 * middle,
-        -4 * d0 + d1 - 11 * y0 - 5 * y1 + 16 * middle, d0, y0,
+        2 * (d1 - d0) - 8 * (y0 + y1) + 16 * y_mid,
+        5 * d0 - 3 * d1 + 18 * y0 + 14 * y1 - 32 * y_mid,
+        -4 * d0 + d1 - 11 * y0 - 5 * y1 + 16 * y_mid, d0, y0,
     )
 
 
-def _first_step(func: Any, y: Any, f: Any, t: Any, rtol: float, atol: float) -> Any:
+def interp_fit_dopri(y0: Array, y1: Array, k: Array, dt: Array) -> Array:
+    """`fit_4th_order_polynomial` of a step of `runge_kutta_step` with slopes k, stacked."""
+    middle = _combined(y0, asarray(dt), _MIDDLE, list(k))
+    return stack(fit_4th_order_polynomial(y0, y1, middle, k[0], k[-1], dt))
+
+
+def abs2(x: ArrayLike) -> Array:
+    """The square of the absolute value."""
+    v: Any = asarray(x)
+    return v.real * v.real + v.imag * v.imag if is_complex(v.dtype) else v * v
+
+
+def mean_error_ratio(
+    error_estimate: Array, rtol: float, atol: float, y0: Array, y1: Array
+) -> Array:
+    """The root of the mean square of errors of a step from y0 to y1, by what is allowed."""
+    return _norm(error_estimate, _scales(y0, y1, rtol, atol))
+
+
+def _scales(before: Any, after: Any, rtol: float, atol: float) -> Any:
+    return _map(lambda a, b: atol + rtol * maximum(absolute(a), absolute(b)), before, after)
+
+
+def optimal_step_size(
+    last_step: Array, mean_error_ratio: Array, safety: float = 0.9, ifactor: float = 10.0,
+    dfactor: float = 0.2, order: float = 5.0,
+) -> Array:
+    """The length of the next step, from that of the last one and its error.
+
+    Args:
+      mean_error_ratio: of the last step; one that is too wrong is taken again.
+      safety: a factor for what would do just so.
+      ifactor, dfactor: the most and the least that a step is longer.
+      order: of the method.
+    """
+    least = where(mean_error_ratio < 1, 1, dfactor)
+    exact = mean_error_ratio == 0
+    factor = where(exact, 1, mean_error_ratio) ** (-1 / order)
+    return last_step * where(exact, ifactor, minimum(ifactor, maximum(safety * factor, least)))
+
+
+def initial_step_size(
+    fun: Callable[..., Any], t0: Array, y0: Array, order: float, rtol: float, atol: float,
+    f0: Array,
+) -> Array:
+    """The length of a first step from y0 with slope f0, for a method of this order."""
+    return _first_step(fun, asarray(y0), asarray(f0), asarray(t0), rtol, atol, order)
+
+
+def _first_step(
+    func: Any, y: Any, f: Any, t: Any, rtol: float, atol: float, order: float = 4
+) -> Any:
     scales = _map(lambda v: atol + absolute(v) * rtol, y)
     size = sum([type_of(v).size for v in flatten(y)[0]]) ** 0.5  # norms there are no means
     d0, d1 = _norm(y, scales) * size, _norm(f, scales) * size
@@ -108,7 +182,7 @@ def _first_step(func: Any, y: Any, f: Any, t: Any, rtol: float, atol: float) -> 
     d2 = _norm(_map(operator.sub, other, f), scales) * size / h0
     most = maximum(d1, d2)
     flat = most <= 1e-15
-    h1 = where(flat, maximum(1e-6, h0 * 1e-3), (0.01 / where(flat, 1, most)) ** (1 / 5))
+    h1 = where(flat, maximum(1e-6, h0 * 1e-3), (0.01 / where(flat, 1, most)) ** (1 / (order + 1)))
     return minimum(100 * h0, h1).astype(t.dtype)
 
 
@@ -126,15 +200,14 @@ def _forward(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
 
         def step(state: Any) -> Any:
             i, (y, f, t, dt, last, curve) = state
-            new, slope_there, error, middle = _stepped(slope, y, f, t, dt)
-            scales = _map(lambda a, b: atol + rtol * maximum(absolute(a), absolute(b)), y, new)
-            ratio = _norm(error, scales)
-            least = where(ratio < 1, 1, _SHRINKAGE)
-            factor = where(ratio == 0, _GROWTH, minimum(_GROWTH, maximum(
-                _SAFETY * where(ratio == 0, 1, ratio) ** (-1 / 5), least)))
-            size = (dt * factor).clip(0, hmax).astype(dt.dtype)
+            new, error, ks = _stepped(slope, y, f, t, dt)
+            slope_there, middle = ks[-1], _combined(y, dt, _MIDDLE, ks)
+            ratio = _norm(error, _scales(y, new, rtol, atol))
+            size = optimal_step_size(dt, ratio).clip(0, hmax).astype(dt.dtype)
             ends = y, new, middle, f, slope_there
-            fitted = _map(lambda a, b, c, d, e: _quartic(a, b, c, d, e, dt), *ends)
+            fitted = _map(
+                lambda a, b, c, d, e: fit_4th_order_polynomial(a, b, c, d, e, dt), *ends
+            )
             moved = new, slope_there, t + dt, size, t, _leaves_of(fitted, y)
             stayed = y, f, t, size, last, curve
             return i + 1, _map(lambda a, b: where(ratio <= 1, a, b), moved, stayed)

@@ -18,16 +18,17 @@ from shardwise._src.api.grad import value_and_grad
 from shardwise._src.control.while_api import while_loop
 from shardwise._src.numpy.binary import maximum, minimum
 from shardwise._src.numpy.contractions import dot, matmul, outer
+from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.creation import asarray, zeros
 from shardwise._src.numpy.floats import isfinite
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.linalg import norm as norm_of
-from shardwise._src.numpy.ranges import eye
 from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.triangles import eye
 from shardwise._src.numpy.unary import absolute, sqrt
 from shardwise._src.scipy.common import inexact
 from shardwise._src.types.annotations import Array
-from shardwise._src.types.dtypes import finfo, is_complex
+from shardwise._src.types.dtypes import canonicalize, finfo, is_complex
 
 HIGHEST = "highest"
 _DECREASE, _CURVATURE = 1e-4, 0.9  # of the Wolfe conditions
@@ -277,4 +278,8 @@ def minimize(
     chosen = _options(method.lower(), options, known)
     if tol is not None and "gtol" not in (options or {}):
         chosen["gtol"] = tol
-    return run(lambda v: asarray(fun(v, *args)), x, chosen)
+    found = run(lambda v: asarray(fun(v, *args)), x, chosen)
+    whole = np.dtype(canonicalize(int).name)
+    counts = {name: cast(getattr(found, name), whole, True)
+              for name in ("status", "nfev", "njev", "nit")}
+    return found._replace(**counts)

@@ -207,11 +207,16 @@ def i1(x: ArrayLike) -> Array:
     return wide(_i1, x)
 
 
+AT_ONCE = 2  # steps of a recurrence in one of a loop: even ones have another weight
+
+
 def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     """Bessel functions of the first kind of orders 0, … v: an array of shape (v + 1, *z.shape).
 
     Ratios of neighbours by the continued fraction from order n_iter down (Miller's algorithm, DLMF
-    3.6(iii)), and J₀ + 2 J₂ + 2 J₄ + … = 1. n_iter must be well above |z| and v.
+    3.6(iii)), and J₀ + 2 J₂ + 2 J₄ + … = 1, for which n_iter must be well above |z| and v. From
+    |z| = 21 on, and for orders up to |z|, upward from the asymptotic series of J₀ and J₁ (DLMF
+    10.17.3).
     """
     v, n_iter = whole(v, "bessel_jn: v"), whole(n_iter, "bessel_jn: n_iter")
     if not 0 <= v < n_iter:
@@ -237,19 +242,60 @@ def _orders(v: int, n_iter: int) -> Any:
 
     @with_derivatives(slopes)
     def bessel_jn(z: Any) -> Any:
-        ratios, r = [], z * 0
-        for k in range(n_iter, 0, -1):
+        def down(k: Any, weight: float, r: Any, total: Any) -> tuple[Any, Any]:
+            """From r = J_(k+1) / J_k and the sum from J_k on, over J_k, to those one order below;
+            weight: of J_(k-1) in the sum."""
             below = 2.0 * k - z * r
             r = z / where(below == 0.0, 1e-30, below)
+            return r, weight + r * total
+
+        def some(_: Any, state: tuple) -> tuple:
+            k, r, total = state
+            for i in range(AT_ONCE):
+                r, total = down(k - float(i), _weight(n_iter - i), r, total)
+            return k - float(AT_ONCE), r, total
+
+        loops = (n_iter - max(v, 1)) // AT_ONCE
+        start = (z * 0 + float(n_iter), z * 0, z * 0 + _weight(n_iter + 1))
+        _, r, total = fori_loop(0, loops, some, start)
+        ratios = []
+        for k in range(n_iter - loops * AT_ONCE, 0, -1):
+            r, total = down(float(k), _weight(k) if k > 1 else 1.0, r, total)
             ratios.append(r)
-        j, total, found = z * 0 + 1.0, z * 0 + 1.0, []
-        for k, r in enumerate(reversed(ratios), 1):
-            found.append(j)
-            j = j * r
-            total = total + 2.0 * j if k % 2 == 0 else total
-        return tuple(f / total for f in found[: v + 1])
+        j = [1.0 / total]
+        for r in ratios[: -v - 1 : -1]:
+            j.append(j[-1] * r)
+        large = ew.abs(z) > float(max(21, v))
+        far = _upward(v, where(large, z, 21.0))
+        return tuple(where(large, g, f) for f, g in zip(j, far, strict=True))
 
     return bessel_jn
+
+
+def _weight(k: int) -> float:
+    """Of J_(k-1), k > 1, in the sum that is 1."""
+    return 2.0 if k % 2 else 0.0
+
+
+def _upward(v: int, z: Any) -> list[Any]:
+    """J₀, … J_v for large |z|."""
+    y = ew.abs(z)
+    finite = ew.is_finite(y)
+    y = where(finite, y, 21.0)
+    cos, sin, square, orders = ew.cos(y), ew.sin(y), 1.0 / (y * y), []
+    for n in (0, 1):
+        a = [1.0]
+        for k in range(1, 38):
+            a.append(a[-1] * (4 * n * n - (2 * k - 1) ** 2) / (8 * k))
+        p, q = [horner([(-1) ** k * c for k, c in enumerate(a[i::2])], square, 1 / 441)
+                for i in (0, 1)]
+        q, plus, minus = q / y, sin + cos, sin - cos
+        wave = p * minus + q * plus if n else p * plus - q * minus
+        orders.append(wave / ew.sqrt(math.pi * y))
+    for n in range(1, v):
+        orders.append(2.0 * n / y * orders[n] - orders[n - 1])
+    orders = [where(z < 0.0, -j, j) if n % 2 else j for n, j in enumerate(orders[: v + 1])]
+    return [where(finite, j, where(z != z, z, 0.0)) for j in orders]
 
 
 # -- spherical harmonics --
@@ -292,6 +338,7 @@ def _sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, n_max: int) -> Any:
 def _legendre(n: Any, m: Any, theta: Any, n_max: int) -> Any:
     """P_n^m(cos θ), normalized: from the diagonal by sin θ, then up in n (DLMF 14.10.3)."""
     cos, sin = ew.cos(theta), ew.sin(theta)
+    sin = where(sin < 0.0, -sin, sin)  # √(1 - cos² θ)
 
     def step(_: Any, state: tuple) -> tuple:
         degree, before, now = state

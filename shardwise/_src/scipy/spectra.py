@@ -19,7 +19,7 @@ from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast
-from shardwise._src.numpy.creation import as_operand, asarray
+from shardwise._src.numpy.creation import as_operand, asarray, zeros
 from shardwise._src.numpy.fourier import fft, fftfreq, ifft, irfft, rfft, rfftfreq
 from shardwise._src.numpy.indexing import get
 from shardwise._src.numpy.joining import concatenate
@@ -181,8 +181,9 @@ def _estimated(
     if scaling not in ("density", "spectrum"):
         raise ValueError(f"{name}: scaling must be 'density' or 'spectrum'; got {scaling!r}.")
     if any(0 in t.shape for t in types):
-        none = np.zeros(types[0].shape, np.float32)
-        return asarray(none), asarray(none), asarray(none if power else none.astype("c8"))
+        dtype = inexact(*signals)[0].dtype
+        none = zeros(types[0].shape, real_dtype(dtype))
+        return none, none, none if power and y is None else cast(none, complex_dtype(dtype))
     length = types[0].shape[axis]
     win, size = _window(name, window, nperseg, length)
     step, nfft = _sizes(name, size, noverlap, nfft)

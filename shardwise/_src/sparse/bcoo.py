@@ -15,7 +15,8 @@ from shardwise._src.numpy import binary, unary
 from shardwise._src.numpy.contractions import matmul
 from shardwise._src.numpy.creation import asarray, ones
 from shardwise._src.numpy.joining import stack
-from shardwise._src.numpy.ranges import arange, eye
+from shardwise._src.numpy.ranges import arange
+from shardwise._src.numpy.triangles import eye
 from shardwise._src.sparse.base import Stored
 from shardwise._src.sparse.entries import (
     bcoo_sort_indices,

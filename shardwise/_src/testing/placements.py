@@ -29,7 +29,8 @@ from shardwise._src.testing.running import compiled, staged
 from shardwise._src.testing.sample import Report, Sample
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
-from shardwise._src.types.mesh import AbstractMesh, AxisType
+from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 

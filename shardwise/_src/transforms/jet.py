@@ -88,6 +88,10 @@ class Jet(Interpreter):
         order = min([a.order for a in args if self._owns(a)], default=0)
         if not order:
             return self.parent.process(op, args, params)
+        rule = jet_rules.get(op.foreign or op) if jet_rules else None
+        if rule is not None:
+            outs = self._by_own_rule(rule, op, args, params, order)
+            return outs if op.multiple else outs[0]
         if op.is_call:
             outs = replayed(next(held_in(op, params)), args, self._bind)
             return outs if op.multiple else outs[0]
@@ -237,6 +241,31 @@ class Jet(Interpreter):
         return [Series(self, order, x, get) if m else x
                 for x, get, m in zip(values, later, marks, strict=True)]
 
+    def _by_own_rule(
+        self, rule: Callable[..., Any], op: Op, args: tuple, params: dict[str, Any], order: int
+    ) -> list[Any]:
+        """Results of an op that has a rule in `jet_rules`, by coefficients of its operands."""
+        values = [a.terms[0] if self._owns(a) else a for a in args]
+        with self.parent_context().entered():
+            blanks = [full(0, type_of(x).shape, type_of(x).dtype) for x in values]
+            rows = [
+                [a.term(k) if self._owns(a) else None for k in range(1, order + 1)] for a in args
+            ]
+            series = [
+                [blank if x is None else x for x in row]
+                for row, blank in zip(rows, blanks, strict=True)
+            ]
+            found, later = rule(values, series, **params)
+        if not op.multiple:
+            found, later = [found], [later]
+        elif later is zero_series:
+            later = [later] * len(found)
+        return [
+            x if terms is zero_series else Series(self, order, x, lambda k, terms=terms: (
+                None if terms[k - 1] is zero_term else terms[k - 1]
+            )) for x, terms in zip(found, later, strict=True)
+        ]
+
     # -- series of series --
 
     def _cut(self, x: Any, order: int) -> Any:
@@ -254,6 +283,26 @@ class Jet(Interpreter):
             t = x.aval
             first = settle(full(0, t.shape, t.dtype), t.strong())
         return Series(self, x.order - 1, first, at) if x.order > 1 else first
+
+
+class ZeroTerm:
+    """A coefficient that is zero."""
+
+    def __repr__(self) -> str:
+        return "ZeroTerm()"
+
+
+class ZeroSeries:
+    """Coefficients that are all zero."""
+
+    def __repr__(self) -> str:
+        return "ZeroSeries()"
+
+
+zero_term, zero_series = ZeroTerm(), ZeroSeries()
+# Rules of users, by primitive or op: `(primals, series, **params) → result, its coefficients`,
+# each a list where there are several. `series` has the coefficients 1 to n of each operand.
+jet_rules: dict[Any, Callable[..., Any]] = {}
 
 
 def total(terms: Sequence[Any]) -> Any:

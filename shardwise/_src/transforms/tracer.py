@@ -26,6 +26,12 @@ class Tracer(Value):
     interpreter: Any
     aval: ArrayType
 
+    _trace = property(lambda self: self.interpreter)  # JAX's name
+
+    def __init__(self, interpreter: Any, aval: ArrayType):
+        self.interpreter = interpreter
+        self.aval = aval
+
     def made_at(self) -> Site | None:
         """The user's line that made this value."""
         return None

@@ -19,6 +19,7 @@ from typing import Any
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import joined
+from shardwise._src.types.abstract import ManualAxisType
 from shardwise._src.types.dtypes import canonicalize, float0, is_inexact, short_name
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -26,6 +27,7 @@ from shardwise._src.types.sharding import NamedSharding
 from shardwise._src.types.symbolic import Symbolic
 
 NO_NAMES: frozenset[Any] = frozenset()
+NO_MESH = AbstractMesh((), ())
 TYPES_REMEMBERED = 8192
 
 
@@ -54,7 +56,15 @@ class ArrayType:
     def __new__(
         cls, shape: Iterable[Any], dtype: Any, weak_type: bool = False, *,
         sharding: NamedSharding | None = None, vma: Iterable[Any] = (),
+        manual_axis_type: ManualAxisType | None = None,
     ) -> ArrayType:
+        if manual_axis_type is not None:
+            if manual_axis_type.unreduced or manual_axis_type.reduced:
+                raise NotImplementedError(
+                    "ArrayType: sums that are to be taken are said by the sharding's spec, "
+                    f"`PartitionSpec(..., unreduced=...)`; got {manual_axis_type}."
+                )
+            vma = manual_axis_type.varying
         spec = None if sharding is None else sharding.spec
         mesh = None if sharding is None else sharding.mesh.abstract_mesh
         sizes = tuple([operator.index(n) for n in shape])
@@ -79,10 +89,22 @@ class ArrayType:
         return self.size * self.dtype.itemsize
 
     @property
-    def sharding(self) -> NamedSharding | None:
+    def sharding(self) -> NamedSharding:
+        """What the type says of it: over a mesh without axes where that is nothing, as in JAX."""
+        return self.explicit_sharding or NamedSharding(NO_MESH, PartitionSpec(*[None] * self.ndim))
+
+    @property
+    def explicit_sharding(self) -> NamedSharding | None:
+        """The sharding that is part of the type, if one is."""
         if self.mesh is None or self.spec is None:
             return None
         return NamedSharding(self.mesh, self.spec)
+
+    @property
+    def manual_axis_type(self) -> ManualAxisType:
+        return ManualAxisType(varying=self.varying)
+
+    mat = manual_axis_type
 
     def update(self, **fields: Any) -> ArrayType:
         """The type with some of its fields changed.
@@ -159,6 +181,11 @@ def explicit_spec(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> PartitionSp
     entries = [tuple([a for a in axes if a in explicit]) for axes in spec.dims(ndim)]
     unreduced, reduced = spec.unreduced.intersection(explicit), spec.reduced.intersection(explicit)
     return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced)
+
+
+def says_nothing(sharding: Any) -> bool:
+    """Whether this is what a type without explicit axes has for a sharding."""
+    return getattr(sharding, "mesh", None) is NO_MESH
 
 
 def with_sharding(t: ArrayType, sharding: Any) -> ArrayType:

@@ -7,11 +7,29 @@ where the device has them; without them it is a device of this process with no k
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from shardwise._src.messages.words import listed
 
 Device: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedDevice:
+    """A device that is not there: programs are lowered for it, and nothing is run on it."""
+
+    id: int
+    platform: str
+    device_kind: str
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.id} (described)"
+
+
+def is_described(devices: Sequence[Device]) -> bool:
+    """Whether these devices are not there."""
+    return len(devices) > 0 and devices[0].__class__ is DescribedDevice
 
 
 def process_of(device: Device) -> int:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from shardwise._src.messages.words import counted, shown
 from shardwise._src.types.devices import Device
-from shardwise._src.types.mesh import AxisName, AxisType, Mesh, axis_names_of
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of
 
 
 def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> NDArray[np.object_]:

@@ -11,12 +11,11 @@ a mesh: programs traced for one mesh serve every mesh of that shape.
 
 from __future__ import annotations
 
-import enum
 import functools
 import math
 import operator
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, final
@@ -28,13 +27,14 @@ from numpy.typing import NDArray
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import CURRENT, Context, current
-from shardwise._src.base.lazy import public
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.types import pictures
+from shardwise._src.types.abstract import AbstractDevice, checked_kind
 from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client
 from shardwise._src.types.entering import entered_as
 from shardwise._src.types.frozen import Frozen
+from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of, split_pairs, types_of
 
 if TYPE_CHECKING:
     from shardwise._src.types.partition_spec import PartitionSpec
@@ -42,24 +42,7 @@ if TYPE_CHECKING:
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
-AxisName: TypeAlias = Any
 MESHES_REMEMBERED = 64
-
-
-@public("shardwise.sharding")
-class AxisType(enum.Enum):
-    """How arrays are split along a mesh axis.
-
-    Auto: the compiler decides. Explicit: the types of arrays say it. Manual: the program sees one
-    shard and communicates itself, as in `shard_map`.
-    """
-
-    Auto = enum.auto()
-    Explicit = enum.auto()
-    Manual = enum.auto()
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 class BaseMesh(Frozen):
@@ -123,23 +106,28 @@ class BaseMesh(Frozen):
 
     @property
     def are_all_axes_auto(self) -> bool:
-        return len(self.auto_axes) == len(self.axis_names)
+        return self._all(self.auto_axes)
 
     @property
     def are_all_axes_explicit(self) -> bool:
-        return len(self.explicit_axes) == len(self.axis_names)
+        return self._all(self.explicit_axes)
 
     @property
     def are_all_axes_manual(self) -> bool:
-        return len(self.manual_axes) == len(self.axis_names)
+        return self._all(self.manual_axes)
+
+    def _all(self, axes: tuple[AxisName, ...]) -> bool:
+        return 0 < len(axes) == len(self.axis_names)
 
     @cached_property
     def _text(self) -> str:
         parts = [f"{name!r}: {size}" for name, size in self.shape_tuple]
-        if not self.are_all_axes_auto:
+        if len(self.auto_axes) < len(self.axis_names):
             types = ", ".join(t.name for t in self.axis_types)
             comma = "," if len(self.axis_types) == 1 else ""
             parts.append(f"axis_types=({types}{comma})")
+        if (kind := getattr(self, "abstract_device", None)) is not None:
+            parts.append(repr(kind))
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def __repr__(self) -> str:
@@ -184,7 +172,7 @@ class Mesh(BaseMesh):
                 f"but {counted(len(names), 'axis name')}, {names!r}; "
                 "there must be one name for each dimension."
             )
-        types = _types(axis_types, names, AxisType.Auto)
+        types = types_of(axis_types, names, AxisType.Auto)
         flat = tuple(grid.flat)
         if flat == (None,) and grid.ndim == 0:  # np.empty((), object): the mesh without devices
             flat = ()
@@ -346,21 +334,25 @@ class AbstractMesh(BaseMesh):
 
     AbstractMesh(axis_sizes, axis_names, axis_types=None)
     AbstractMesh(((name, size), ...), axis_types=None)
-        axis_types: an `AxisType` for each axis, or one for all; Explicit where not given.
+        axis_types:      an `AxisType` for each axis, or one for all; Explicit where not given.
+        abstract_device: the kind of device that it is for, an `AbstractDevice`; None for any, as
+                         the `abstract_mesh` of a Mesh is: what is traced for it serves all meshes.
     """
 
     instead = "make a new one with AbstractMesh(...) or mesh.update(...)"
+    abstract_device: AbstractDevice | None
 
     def __new__(
         cls,
         axis_sizes: Sequence[Any],
         axis_names: AxisName | Sequence[AxisName] = None,
-        axis_types: AxisType | Sequence[AxisType] | None = None,
+        axis_types: AxisType | Sequence[AxisType] | None = None, *,
+        abstract_device: AbstractDevice | None = None,
     ) -> AbstractMesh:
         if not isinstance(cast("Any", axis_sizes), Sequence):
             raise TypeError(f"AbstractMesh takes a sequence of axis sizes, got {axis_sizes!r}.")
         if axis_names is None:
-            axis_sizes, axis_names = _split_pairs(axis_sizes)
+            axis_sizes, axis_names = split_pairs(axis_sizes)
         names = axis_names_of(axis_names)
         if len(axis_sizes) != len(names):
             raise ValueError(
@@ -368,15 +360,15 @@ class AbstractMesh(BaseMesh):
                 f"{tuple(axis_sizes)!r}, but {counted(len(names), 'axis name')}, {names!r}."
             )
         sizes = tuple(operator.index(size) for size in axis_sizes)
-        types = _types(axis_types, names, AxisType.Explicit)
-        key = (sizes, names, types)
+        types = types_of(axis_types, names, AxisType.Explicit)
+        key = (sizes, names, types, checked_kind(abstract_device))
         found = _abstract_meshes.recent.get(key) or _abstract_meshes.find(key)
         if found is not None:
             return found
         mesh = object.__new__(AbstractMesh)
         mesh._set_axes(sizes, names, types)
-        if not names:  # what `get_abstract_mesh` gives where no mesh is in scope
-            mesh.__dict__.update(size=0)
+        size = mesh.size if names else 0  # what `get_abstract_mesh` gives where there is no mesh
+        mesh.__dict__.update(abstract_device=abstract_device, size=size)
         return _abstract_meshes.keep(key, mesh)
 
     devices = _without_devices("devices")
@@ -396,12 +388,14 @@ class AbstractMesh(BaseMesh):
         axis_sizes: Sequence[int] | None = None,
         axis_names: AxisName | Sequence[AxisName] | None = None,
         axis_types: AxisType | Sequence[AxisType] | None = None,
+        **abstract_device: AbstractDevice | None,
     ) -> AbstractMesh:
-        """The mesh with some of its parts replaced."""
+        """The mesh with some of its parts replaced; also `abstract_device`, which may be None."""
         return AbstractMesh(
             self.axis_sizes if axis_sizes is None else axis_sizes,
             self.axis_names if axis_names is None else axis_names,
             self.axis_types if axis_types is None else axis_types,
+            **{"abstract_device": self.abstract_device} | abstract_device,
         )
 
     def update_axis_types(self, name_to_type: dict[AxisName, AxisType]) -> AbstractMesh:
@@ -420,7 +414,8 @@ class AbstractMesh(BaseMesh):
 
     def __reduce__(self) -> tuple[Any, ...]:
         kinds = [t.name for t in self.axis_types]
-        return reduced("AbstractMesh", self.axis_sizes, self.axis_names, kinds)
+        fields = self.axis_sizes, self.axis_names, kinds, self.abstract_device
+        return reduced("AbstractMesh", *fields[: 3 if self.abstract_device is None else 4])
 
 
 _abstract_meshes: Interned[AbstractMesh] = Interned(MESHES_REMEMBERED)
@@ -429,59 +424,18 @@ _abstract_meshes: Interned[AbstractMesh] = Interned(MESHES_REMEMBERED)
 # ------------------------------------------------------------------------------ arguments
 
 
-def axis_names_of(axis_names: Any) -> tuple[AxisName, ...]:
-    if isinstance(axis_names, str):
-        return (axis_names,)
-    if not isinstance(axis_names, Iterable):
-        raise TypeError(f"axis_names must be a name or a sequence of names, got {axis_names!r}.")
-    names = tuple(cast("Iterable[AxisName]", axis_names))
-    if not all(isinstance(name, Hashable) for name in names):
-        raise TypeError(f"the names of mesh axes must be hashable, got axis_names={names!r}.")
-    if None in names:
-        raise ValueError(f"None cannot name a mesh axis; got axis_names={names!r}.")
-    if len(set(names)) != len(names):
-        twice = [name for i, name in enumerate(names) if name in names[:i]]
-        raise ValueError(f"mesh axis names must differ, but {names!r} has {twice[0]!r} twice.")
-    return names
-
-
-def _types(axis_types: Any, names: tuple[AxisName, ...], default: AxisType) -> tuple[AxisType, ...]:
-    if axis_types is None:
-        return (default,) * len(names)
-    if isinstance(axis_types, AxisType):
-        return (axis_types,) * len(names)
-    types = tuple(cast("Iterable[Any]", axis_types))
-    for given in types:
-        if not isinstance(given, AxisType):
-            raise TypeError(f"axis_types must be of the enum AxisType, got {given!r}.")
-    if len(types) != len(names):
-        raise ValueError(
-            f"a mesh got {counted(len(types), 'axis type')}, {types!r}, "
-            f"but {counted(len(names), 'axis name')}, {names!r}."
-        )
-    return types
-
-
 def _some(items: list[Any]) -> str:
     return f"{items[:8]} and more" if len(items) > 8 else repr(items)
-
-
-def _split_pairs(pairs: Sequence[Any]) -> tuple[tuple[int, ...], tuple[AxisName, ...]]:
-    for pair in pairs:
-        if not isinstance(pair, tuple) or len(cast("tuple[Any, ...]", pair)) != 2:
-            raise TypeError(
-                "AbstractMesh takes sizes and names, or pairs (name, size) alone; "
-                f"got {tuple(pairs)!r} and no names."
-            )
-    return tuple(size for _, size in pairs), tuple(name for name, _ in pairs)
 
 
 def _read_mesh(devices: Any, names: Any, types: list[str]) -> Mesh:
     return Mesh(devices, names, tuple(AxisType[t] for t in types))
 
 
-def _read_abstract(sizes: Any, names: Any, types: list[str]) -> AbstractMesh:
-    return AbstractMesh(sizes, names, tuple(AxisType[t] for t in types))
+def _read_abstract(
+    sizes: Any, names: Any, types: list[str], device: Any = None
+) -> AbstractMesh:
+    return AbstractMesh(sizes, names, [AxisType[t] for t in types], abstract_device=device)
 
 
 read_by("Mesh", _read_mesh)

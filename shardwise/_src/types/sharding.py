@@ -23,7 +23,8 @@ from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.words import counted, listed
 from shardwise._src.types.devices import Device, canonical_memory_kind, kind_text
 from shardwise._src.types.frozen import Frozen
-from shardwise._src.types.mesh import AbstractMesh, AxisType, BaseMesh, Mesh
+from shardwise._src.types.mesh import AbstractMesh, BaseMesh, Mesh
+from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import AxisName, PartitionSpec
 from shardwise._src.types.sharding_base import Sharding
 from shardwise._src.types.tiled import GSPMDSharding
@@ -238,6 +239,13 @@ class SingleDeviceSharding(Frozen, Sharding):
 
     def __repr__(self) -> str:
         return f"SingleDeviceSharding(device={self.device!r}{kind_text(self._memory_kind)})"
+
+
+def make_single_device_sharding(
+    device: Device, *, memory_kind: str | None = None
+) -> SingleDeviceSharding:
+    """The whole array on a device, in its memory or in one of another kind."""
+    return SingleDeviceSharding(device, memory_kind)
 
 
 # Finite: by device and kind of memory.

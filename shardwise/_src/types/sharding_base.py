@@ -197,6 +197,16 @@ class Sharding:
         """Whether every device belongs to this process."""
         return len(self.addressable_positions) == len(self.devices)
 
+    # Private names of JAX's that libraries use.
+
+    @property
+    def _device_assignment(self) -> tuple[Device, ...]:
+        return self.devices
+
+    @property
+    def _addressable_device_assignment(self) -> tuple[Device, ...]:
+        return tuple([self.devices[i] for i in self.addressable_positions])
+
     @cached_property
     def _cached_default_memory_kind(self) -> str | None:
         places = self.addressable_positions

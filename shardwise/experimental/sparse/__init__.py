@@ -5,6 +5,30 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.extend.composed_sparse import bcoo_dot_general_p as bcoo_dot_general_p
+    from shardwise._src.extend.composed_sparse import (
+        bcoo_dot_general_sampled_p as bcoo_dot_general_sampled_p,
+    )
+    from shardwise._src.extend.composed_sparse import bcoo_extract_p as bcoo_extract_p
+    from shardwise._src.extend.composed_sparse import bcoo_fromdense_p as bcoo_fromdense_p
+    from shardwise._src.extend.composed_sparse import bcoo_sort_indices_p as bcoo_sort_indices_p
+    from shardwise._src.extend.composed_sparse import bcoo_spdot_general_p as bcoo_spdot_general_p
+    from shardwise._src.extend.composed_sparse import bcoo_sum_duplicates_p as bcoo_sum_duplicates_p
+    from shardwise._src.extend.composed_sparse import bcoo_todense_p as bcoo_todense_p
+    from shardwise._src.extend.composed_sparse import bcoo_transpose_p as bcoo_transpose_p
+    from shardwise._src.extend.composed_sparse import bcsr_dot_general_p as bcsr_dot_general_p
+    from shardwise._src.extend.composed_sparse import bcsr_extract_p as bcsr_extract_p
+    from shardwise._src.extend.composed_sparse import bcsr_fromdense_p as bcsr_fromdense_p
+    from shardwise._src.extend.composed_sparse import bcsr_todense_p as bcsr_todense_p
+    from shardwise._src.extend.composed_sparse import coo_fromdense_p as coo_fromdense_p
+    from shardwise._src.extend.composed_sparse import coo_matmat_p as coo_matmat_p
+    from shardwise._src.extend.composed_sparse import coo_matvec_p as coo_matvec_p
+    from shardwise._src.extend.composed_sparse import coo_todense_p as coo_todense_p
+    from shardwise._src.extend.composed_sparse import csr_fromdense_p as csr_fromdense_p
+    from shardwise._src.extend.composed_sparse import csr_matmat_p as csr_matmat_p
+    from shardwise._src.extend.composed_sparse import csr_matvec_p as csr_matvec_p
+    from shardwise._src.extend.composed_sparse import csr_todense_p as csr_todense_p
+    from shardwise._src.extend.composed_sparse import todense_p as todense_p
     from shardwise._src.sparse.base import CuSparseEfficiencyWarning as CuSparseEfficiencyWarning
     from shardwise._src.sparse.base import JAXSparse as JAXSparse
     from shardwise._src.sparse.base import SparseEfficiencyError as SparseEfficiencyError

@@ -5,12 +5,16 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.base.errors import (
+        InconclusiveDimensionOperation as InconclusiveDimensionOperation,
+    )
     from shardwise._src.base.errors import JaxprTypeError as JaxprTypeError
     from shardwise._src.core.checker import check_program as check_jaxpr
+    from shardwise._src.core.program import DebugInfo as DebugInfo
     from shardwise._src.core.program import Equation as JaxprEqn
     from shardwise._src.core.program import Literal as Literal
     from shardwise._src.core.program import Var as Var
-    from shardwise._src.extend.api_util import DebugInfo as DebugInfo
+    from shardwise._src.extend.calls import CallPrimitive as CallPrimitive
     from shardwise._src.extend.primitive import Primitive as Primitive
     from shardwise._src.extend.programs import AbstractToken as AbstractToken
     from shardwise._src.extend.programs import ClosedJaxpr as ClosedJaxpr

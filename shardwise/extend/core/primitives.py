@@ -16,6 +16,17 @@ if TYPE_CHECKING:
     from shardwise._src.custom.implicit import linear_solve as linear_solve_p
     from shardwise._src.custom.jvp import custom_jvp_call as custom_jvp_call_p
     from shardwise._src.custom.vjp import custom_vjp_call as custom_vjp_call_p
+    from shardwise._src.custom.vjp import custom_vjp_linear as custom_lin_p
+    from shardwise._src.extend.composed import after_all_p as after_all_p
+    from shardwise._src.extend.composed import approx_top_k_p as approx_top_k_p
+    from shardwise._src.extend.composed import create_token_p as create_token_p
+    from shardwise._src.extend.composed import empty2_p as empty2_p
+    from shardwise._src.extend.composed import eq_to_p as eq_to_p
+    from shardwise._src.extend.composed import le_to_p as le_to_p
+    from shardwise._src.extend.composed import lt_to_p as lt_to_p
+    from shardwise._src.extend.composed import ragged_all_to_all_p as ragged_all_to_all_p
+    from shardwise._src.extend.composed import select_and_scatter_p as select_and_scatter_p
+    from shardwise._src.extend.composed import squeeze_p as squeeze_p
     from shardwise._src.ops.basis import broadcast_in_dim as broadcast_in_dim_p
     from shardwise._src.ops.basis import reduce_sum as reduce_sum_p
     from shardwise._src.ops.basis import reshape as reshape_p
@@ -137,6 +148,7 @@ if TYPE_CHECKING:
     from shardwise._src.ops.random.gamma import random_gamma as random_gamma_p
     from shardwise._src.ops.random.hashes import threefry2x32 as threefry2x32_p
     from shardwise._src.ops.random.rng import rng_bit_generator as rng_bit_generator_p
+    from shardwise._src.ops.random.stateful import rng_uniform as rng_uniform_p
     from shardwise._src.ops.reduce import argmax as argmax_p
     from shardwise._src.ops.reduce import argmin as argmin_p
     from shardwise._src.ops.reduce import reduce_and as reduce_and_p

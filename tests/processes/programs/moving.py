@@ -184,4 +184,46 @@ def explicit_meshes():
         same(sw.jit(lambda v, spec=spec: reshard(v, spec))(there), x)
 
 
+@check
+def tables():
+    """A table of a tree of arrays needs no other process, and is the same in each."""
+    tree = {
+        "here and there": sw.device_put(numbers(8, 3), PLACES[1]),
+        "first": sw.device_put(numbers(5), DEVICES[0]),
+        "last": sw.device_put(numbers(5, 2), DEVICES[3]),
+    }
+    found = sw.explain.tree(tree)
+    assert (found.bytes, found.bytes_per_device) == (4 * (24 + 5 + 10), 4 * (6 + 10)), str(found)
+    first, _, last = str(found).splitlines()[2:5]
+    assert first.split()[3:5] == ["CPU", f"{DEVICES[0].id}"], first
+    assert last.split()[4:6] == ["CPU", f"{DEVICES[3].id}"], last
+    print("table", found.bytes_per_device)
+
+
+@check
+def plans():
+    """What a plan says is the same in all processes, and needs none of the others."""
+    for source, target in ((on([0, 1], "x"), on([2, 3], "x")), (on([0, 1, 2, 3], "x"), on([2])),
+                           (PLACES[1], PLACES[3]), (on([0]), on([3])), (on([0]), on([1, 2, 3]))):
+        there = sw.device_put(numbers(6, 5), source)
+        found = sw.plan(there, target)
+        held = there.sharding.devices_indices_map((6, 5))
+        lacking = 0
+        for device, index in target.devices_indices_map((6, 5)).items():
+            wanted = np.zeros((6, 5), bool)
+            wanted[index] = True
+            if device in held:
+                wanted[held[device]] = False
+            lacking += int(wanted.sum())
+        assert found.bytes_moved == 4 * lacking, str(found)
+        new = np.prod(target.tile_shape((6, 5))) * 4
+        assert found.peak_bytes >= new, str(found)
+        exchanged = [s for s in found.steps if s.kind == "exchange between processes"]
+        assert all(s.bytes_sent > 0 for s in exchanged), str(found)
+        theirs, ours = [{d.process_index for d in s.devices} for s in (source, target)]
+        if COUNT == 1 or theirs.isdisjoint(ours):
+            assert bool(exchanged) == (COUNT > 1), str(found)
+        print("plan", found.bytes_moved)
+
+
 finish()

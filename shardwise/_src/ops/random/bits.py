@@ -36,6 +36,7 @@ from shardwise._src.ops.random.counters import PHILOX2, PHILOX4, THREEFRY4, Coun
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
+from shardwise._src.types.symbolic import broadcast_shapes
 
 
 @dataclass(frozen=True)
@@ -202,11 +203,11 @@ def _fold_type(op: Op, keys: ArrayType, data: ArrayType) -> ArrayType:
             f"[random_fold_in] keys and data must have equal shapes, up to sizes of 1; got "
             f"{in_words((keys, data))}."
         )
-    return array_type(np.broadcast_shapes(keys.shape, data.shape), keys.dtype)
+    return array_type(broadcast_shapes(keys.shape, data.shape), keys.dtype)
 
 
 def _fold_dims(op: Op, keys: ArrayType, data: ArrayType) -> Dims:
-    full = np.broadcast_shapes(keys.shape, data.shape)
+    full = broadcast_shapes(keys.shape, data.shape)
     names = letters(len(full))
     given = [
         tuple(name if n == m else None for name, n, m in zip(names, t.shape, full, strict=False))

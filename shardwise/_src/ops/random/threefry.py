@@ -31,9 +31,11 @@ from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import add, mul
+from shardwise._src.ops.families import lit_of
 from shardwise._src.ops.logical import bitwise_or, bitwise_xor, shift_left, shift_right_logical
 from shardwise._src.ops.random.hashes import threefry2x32
 from shardwise._src.ops.shape import concatenate, slice_in_dim
+from shardwise._src.types.symbolic import Symbolic, broadcast_shapes
 
 U32 = np.dtype(np.uint32)
 U64 = np.dtype(np.uint64)
@@ -81,7 +83,7 @@ def fold_in(key: Any, data: Any) -> Any:
 def broadcast(*xs: Any) -> list[Any]:
     """Arrays in the shape that they have together."""
     shapes = [type_of(x).shape for x in xs]
-    full = np.broadcast_shapes(*shapes)
+    full = broadcast_shapes(*shapes)
     return [
         x if shape == full else
         broadcast_in_dim(x, shape=full, dims=tuple(range(len(full)))[len(full) - len(shape) :])
@@ -142,7 +144,8 @@ def spread(key: Any, shape: tuple[int, ...]) -> list[Any]:
 def indices(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """The upper and lower halves of each element's index in such an array."""
     full = (*_leading(key), *shape)
-    if math.prod(shape) <= 1 << 32:
+    count = math.prod(shape)
+    if not isinstance(count, Symbolic) and count <= 1 << 32:
         return np.uint32(0), _row_major(full, shape, U32)
     with enable_x64(True):
         index = _row_major(full, shape, U64)
@@ -156,7 +159,7 @@ def _row_major(full: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Any
     index, stride = None, 1
     for d in reversed(range(len(full) - len(shape), len(full))):
         term = iota(dtype=dtype, shape=full, dimension=d)
-        term = term if stride == 1 else mul(term, dtype.type(stride))
+        term = term if stride == 1 else mul(term, lit_of(stride, dtype))
         index = term if index is None else add(index, term)
         stride *= full[d]
     return broadcast_in_dim(dtype.type(0), shape=full, dims=()) if index is None else index

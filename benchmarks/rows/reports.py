@@ -1,0 +1,82 @@
+"""Reports of what a program will do, beside what compiling it takes; and of described devices.
+
+The other library has no reports: in its place stands what a report may cost at most.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import gpt
+from benchmarks.libs import Lib
+from benchmarks.runner import Fresh, Row
+
+MANY = 8192  # devices, as 1,024 along data and eight along model
+SECONDS, BYTES = 60.0, float(2 << 30)  # what a report for as many may take
+
+
+def new_step(lib: Lib) -> Any:
+    """A step whose learning rate nobody has used: nothing of it is cached."""
+    return lib.root.jit(gpt.make_step(lib, gpt.STEADY, learning=next(lib.sizes) * 1e-6))
+
+
+def structs(lib: Lib, mesh: Any) -> tuple[Any, ...]:
+    """Arguments of a step, the batch split over `data`, the weights over `model` by columns."""
+    spec, batch = lib.sharding.PartitionSpec, gpt.batch(gpt.STEADY)
+
+    def struct(x: Any, *names: Any) -> Any:
+        fits = [n if n is None or size % mesh.shape[n] == 0 else None
+                for n, size in zip(names, x.shape, strict=False)]  # fmt: skip
+        sharding = lib.sharding.NamedSharding(mesh, spec(*fits))
+        return lib.root.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    def weight(x: Any) -> Any:
+        return struct(x, *([None, "model"] if x.ndim == 2 else []))
+
+    state = lib.root.tree.map(weight, gpt.initial(gpt.STEADY))
+    return (*state, *[struct(x, "data") for x in batch])
+
+
+def report(lib: Lib) -> Fresh:
+    arguments = structs(lib, lib.mesh(data=4, model=2))
+
+    def fresh() -> Callable[[], Any]:
+        step = new_step(lib)
+        if lib.name == "shardwise":
+            return lambda: lib.root.explain(step)(*arguments)
+        return lambda: step.lower(*arguments).compile()
+
+    return fresh
+
+
+def described(what: str) -> Callable[[Lib], Callable[[], float]]:
+    """Seconds, or bytes of the largest process, of a report for devices that are not there."""
+
+    def setup(lib: Lib) -> Callable[[], float]:
+        if lib.name != "shardwise":
+            return lambda: SECONDS if what == "seconds" else BYTES
+        auto = (lib.sharding.AxisType.Auto,) * 2
+        mesh = lib.sharding.AbstractMesh((MANY // 8, 8), ("data", "model"), axis_types=auto)
+        arguments = structs(lib, mesh)
+
+        def measured() -> float:
+            begin = time.perf_counter()
+            lib.root.explain(new_step(lib), machine="h200")(*arguments)
+            taken = time.perf_counter() - begin
+            largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+            return taken if what == "seconds" else float(largest)
+
+        return measured
+
+    return setup
+
+
+# A report compiles a program as its call does, and reads what came of it.
+ROWS = (
+    Row("explain.gpt_step", 2.0, report, kind="fresh", rounds=5),
+    Row("explain.8192_devices", 1.0, described("seconds"), kind="value", rounds=2),
+    Row("explain.8192_devices_memory", 1.0, described("bytes"), kind="value", unit="B", rounds=1),
+)

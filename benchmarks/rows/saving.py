@@ -1,0 +1,22 @@
+"""Checkpoints of an array over 8 devices, beside `dd` on the same disk in the same run.
+
+In the first column is what dd takes to write as many bytes and have them kept, or to read them
+when they are not in memory; of `peak` rows, the bytes of a shard. The second column is always ours.
+"""
+
+from __future__ import annotations
+
+from benchmarks.rows.processes import fresh_process
+from benchmarks.runner import Row
+
+# 1.25 of dd's seconds is 0.8 of its rate.
+ROWS = (
+    Row("saving.save_512MiB", 1.25, fresh_process("save_512"), kind="value", rounds=5),
+    Row("saving.restore_512MiB", 1.25, fresh_process("restore_512"), kind="value", rounds=5),
+    Row("saving.save_4GiB", 1.25, fresh_process("save_4096"), kind="value", rounds=3),
+    Row("saving.restore_4GiB", 1.25, fresh_process("restore_4096"), kind="value", rounds=3),
+    Row("saving.save_peak", 1.3, fresh_process("save_peak"), kind="value", unit="B", rounds=3),
+    Row(
+        "saving.restore_peak", 1.3, fresh_process("restore_peak"), kind="value", unit="B", rounds=3
+    ),
+)

@@ -1,0 +1,93 @@
+"""Measurements of checkpoints, beside `dd` on the same disk: see `rows/saving.py`."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.libs import DEVICES, Lib
+
+BLOCK = 32 << 20  # bytes that dd writes and reads at a time
+
+
+def disk(kind: str, size: int) -> float:
+    """Seconds in which dd writes a file of zeros and has it kept, or reads one from the disk."""
+    with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=os.getcwd()) as folder:
+        path = f"{folder}/file"
+        write = ["dd", "if=/dev/zero", f"of={path}", f"bs={BLOCK}", f"count={size // BLOCK}",
+                 "conv=fsync"]  # fmt: skip
+        read = ["dd", f"if={path}", "of=/dev/null", f"bs={BLOCK}"]
+        if kind == "restore":
+            subprocess.run(write, check=True, capture_output=True)
+            forget(Path(folder))
+        start = time.perf_counter()
+        subprocess.run(write if kind == "save" else read, check=True, capture_output=True)
+        return time.perf_counter() - start
+
+
+def forget(folder: Path) -> None:
+    """Has the system drop from memory what it has of files, so that they are read from the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            file = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
+
+
+def checkpoint(lib: Lib, kind: str, size: int, use: Callable[[Callable[[], Any]], float]) -> float:
+    """What `use` measures of saving, or restoring, an array over 8 devices."""
+    place = lib.named(lib.mesh(d=DEVICES), "d")
+    shape = (1 << 10, size >> 12)
+    x = lib.root.jit(lambda: lib.np.arange(size >> 2, dtype="int32").reshape(shape),
+                     out_shardings=place)()  # fmt: skip
+    lib.root.block_until_ready(x)
+    saved = lib.root.checkpoints
+    with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=os.getcwd()) as folder:
+        saved.save(f"{folder}/first", {"x": x[:8]})  # what is loaded on first use
+        saved.restore(f"{folder}/first", place)
+        if kind == "save":
+            return use(lambda: saved.save(f"{folder}/x", x))
+        saved.save(f"{folder}/x", x)
+        forget(Path(folder))
+        return use(lambda: lib.root.block_until_ready(saved.restore(f"{folder}/x", place)))
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """How long a call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def growth(call: Callable[[], Any]) -> float:
+    """Bytes by which this process grows at most, without those of the array that results."""
+    gc.collect()
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    result = call()
+    return float(_status("VmHWM") - before - (0 if result is None else result.nbytes))
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def rate(lib: Lib, kind: str, size: int) -> float:
+    """Seconds of the library's; in the other one's place, of dd."""
+    if lib.name != "shardwise":
+        return disk(kind, size)
+    return checkpoint(lib, kind, size, seconds)
+
+
+def peak(lib: Lib, kind: str, size: int) -> float:
+    """Bytes besides the array; in the other library's place, those of a shard."""
+    if lib.name != "shardwise":
+        return size / DEVICES
+    return max(1.0, checkpoint(lib, kind, size, growth))

@@ -1,0 +1,36 @@
+"""Who is told of the programs of jitted functions when they are compiled.
+
+    with compilations.told_to(found.append):
+        step(state, batch)          # found: the `Lowered` of each that was new
+
+Programs that are found again, in memory by their key, are not told again. Nobody listens, and it
+costs nothing, but for commands that run a program to see what it compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class _Compilations:
+    """The tuple of listeners is replaced whole: others may be going through it."""
+
+    def __init__(self) -> None:
+        self._listeners: tuple[Callable[[Any], Any], ...] = ()
+
+    @contextmanager
+    def told_to(self, listener: Callable[[Any], Any]) -> Iterator[None]:
+        self._listeners = (*self._listeners, listener)
+        try:
+            yield
+        finally:
+            self._listeners = tuple([other for other in self._listeners if other is not listener])
+
+    def tell(self, lowered: Any) -> None:
+        for listener in self._listeners:
+            listener(lowered)
+
+
+compilations = _Compilations()

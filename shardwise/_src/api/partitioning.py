@@ -1,0 +1,272 @@
+"""`custom_partitioning`: a function with the user's own word on what each device does of it.
+
+    @custom_partitioning
+    def f(x):
+        return fft(x)
+
+    f.def_partition(partition, sharding_rule="... i -> ... i")
+
+The rule lets Shardy divide operands and results; the function `partition` is asked when a program
+is compiled, how it is done with operands and results that are divided in this way.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.api.partitions import WHO, CallRule, Told
+from shardwise._src.base.caches import exact, make_room
+from shardwise._src.base.context import current
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.control.bodies import staged
+from shardwise._src.core.infer import is_operand, type_of
+from shardwise._src.core.program import Program
+from shardwise._src.core.structure import shared
+from shardwise._src.custom.partitioning import custom_partitioning_call
+from shardwise._src.custom.sharding_rules import SdyShardingRule, rule_of
+from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.trees import path_in
+from shardwise._src.messages.words import counted, shown, to_register
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.extended import ExtendedDType
+
+CALLS_REMEMBERED = 256
+
+
+class custom_partitioning:
+    """A function of which the user says what each device does.
+
+        @custom_partitioning
+        def product(x, y):                        # what it means
+            return x @ y
+
+        def partition(mesh, arg_shapes, result_shape):
+            x, y = [s.sharding for s in arg_shapes]
+            axes = x.spec[1]                      # i is divided over these
+            def lower_fn(x, y):                   # what a device does with its parts
+                return lax.psum(x @ y, axes) if axes else x @ y
+            y = NamedSharding(mesh, P(axes, None))
+            return mesh, lower_fn, NamedSharding(mesh, P(x.spec[0], None)), (x, y)
+
+        product.def_partition(
+            partition, sharding_rule="b i, i o -> b o", reduction_factors=("i",))
+
+    On one device, and in `shardwise.shard_map`, the function itself runs. Over several, also
+    eagerly, XLA's partitioner asks `partition` when it compiles a program. Derivatives are those of
+    a `custom_vjp` or `custom_jvp` around it. Under `vmap` the user's functions see shapes without
+    the mapped dimension, and `lower_fn` is mapped, over axes of the mesh that it does not use.
+
+    Differences from JAX: there is a rule for `vmap`; eager calls ask `partition`, too; without a
+    `sharding_rule`, `infer_sharding_from_operands` makes one. (JAX refuses the first and the last.)
+
+    Args:
+      fun: a function of pytrees of arrays, by position; it uses no traced values from outside.
+      static_argnums: positions of arguments that are no arrays. The functions of `def_partition`
+        get them first.
+    """
+
+    def __init__(self, fun: Callable[..., Any], static_argnums: int | Sequence[int] = ()):
+        if not callable(fun):
+            raise TypeError(f"custom_partitioning takes a function; got {fun!r}.")
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.name = name_of(fun)
+        one = isinstance(static_argnums, int)
+        self.static_argnums: tuple[int, ...] = (static_argnums,) if one else tuple(static_argnums)
+        self.partition: Callable[..., Any] | None = None
+        self.infer_sharding_from_operands: Callable[..., Any] | None = None
+        self.propagate_user_sharding: Callable[..., Any] | None = None
+        self.sharding_rule: Any = None
+        self._told: Told | None = None
+        self._calls: dict[tuple[Any, ...], Any] = {}
+
+    def def_partition(
+        self,
+        partition: Callable[..., Any],
+        infer_sharding_from_operands: Callable[..., Any] | None = None,
+        propagate_user_sharding: Callable[..., Any] | None = None,
+        decode_shardings: bool = True,
+        sharding_rule: Any = None,
+        *,
+        reduction_factors: tuple[str, ...] = (),
+        need_replication_factors: tuple[str, ...] = (),
+        permutation_factors: tuple[str, ...] = (),
+        **factor_sizes: int,
+    ) -> Callable[..., Any]:
+        """Says what each device does; returns `partition`.
+
+        Args:
+          partition: `(*static, mesh, arg_shapes, result_shape)` → `(mesh, lower_fn,
+            result_shardings, arg_shardings)`. Shapes have `shape`, `dtype` and `sharding`;
+            `arg_shapes` is the tuple of the arguments, `result_shape` of the result's tree, and so
+            must be the shardings that it returns, which may be others: operands are brought there
+            first. `lower_fn` gets parts and gives parts; collectives name axes of the mesh. Parts
+            of dimensions that do not divide are filled up with zeros.
+          infer_sharding_from_operands: `(*static, mesh, arg_shapes, result_shape)` → shardings of
+            the result's tree. Asked without a `sharding_rule` only: with operands that are divided
+            along one dimension, to learn which dimensions go together, and for types over explicit
+            axes.
+          propagate_user_sharding: not called: Shardy goes by the rule both ways.
+          decode_shardings: whether shardings are `NamedSharding`s over the mesh, where these can
+            say it; else they are `GSPMDSharding`s.
+          sharding_rule: how dimensions belong together: `"b i, i o -> b o"`, an `SdyShardingRule`,
+            or a function `(*static, mesh, operand_types, result_types)` that gives one of these,
+            or a pair of a string and a dictionary of the keyword arguments below.
+          reduction_factors, need_replication_factors, permutation_factors, factor_sizes: of a rule
+            that is a string, as for `SdyShardingRule`.
+
+        Raises:
+          ValueError: for a rule that is none, and keyword arguments beside one that is no string.
+        """
+        rest: dict[str, Any] = dict(factor_sizes)
+        for kind, factors in (
+            ("reduction_factors", reduction_factors),
+            ("need_replication_factors", need_replication_factors),
+            ("permutation_factors", permutation_factors),
+        ):
+            if factors != ():
+                rest[kind] = factors
+        for what, given in (
+            ("partition", partition), ("infer_sharding_from_operands", infer_sharding_from_operands)
+        ):
+            if not callable(given) and (given is not None or what == "partition"):
+                raise TypeError(f"{WHO} {self.name}: {what} must be a function; got {given!r}.")
+        if isinstance(sharding_rule, str):
+            sharding_rule = rule_of(sharding_rule, **rest)
+        elif rest:
+            raise ValueError(
+                f"{WHO} {self.name}: {', '.join(rest)} go with a sharding_rule that is a string; "
+                f"got {shown(sharding_rule)}. Say them in the SdyShardingRule."
+            )
+        elif not (sharding_rule is None or isinstance(sharding_rule, SdyShardingRule)
+                  or callable(sharding_rule)):
+            raise TypeError(
+                f"{WHO} {self.name}: sharding_rule must be a string such as 'b i, i o -> b o', an "
+                f"SdyShardingRule, or a function that gives one; got {shown(sharding_rule)}."
+            )
+        infer = infer_sharding_from_operands
+        if sharding_rule is None and infer is None and propagate_user_sharding is not None:
+            raise NotImplementedError(
+                f"{WHO} {self.name}: propagate_user_sharding alone does not say which dimensions "
+                "of operands and results go together. Give a sharding_rule, such as "
+                "'b i, i o -> b o'."
+            )
+        self.partition, self.infer_sharding_from_operands = partition, infer
+        self.propagate_user_sharding, self.sharding_rule = propagate_user_sharding, sharding_rule
+        self._told = Told(partition, infer, bool(decode_shardings), sharding_rule)
+        self._calls.clear()
+        return partition
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.fun)
+
+    @hides_frames
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result."""
+        if self._told is None:
+            raise AttributeError(
+                f"{WHO} {self.name} has no partition: define it with "
+                f"{self.name}.def_partition(partition, sharding_rule=...)."
+            )
+        args = self._positional(args, kwargs)
+        static, given = self._separated(args)
+        leaves, tree = flatten(tuple(given))
+        self._check_leaves(leaves, tree)
+        rule, program = self._staged(static, args, leaves, tree)
+        outs = custom_partitioning_call(*leaves, program=program, rule=rule)
+        return rule.out_tree.unflatten(outs)
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments by position, with the defaults of those that are missing."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"{WHO} {self.name}{self._signature} cannot be called with these arguments: "
+                f"{error}."
+            ) from None
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(
+                f"{WHO} {self.name}: `partition` gets shapes by position, so that "
+                f"{', '.join(bound.kwargs)} cannot be given by name."
+            )
+        return bound.args
+
+    def _separated(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+        """Static arguments, in the order of `static_argnums`, and the others."""
+        count = len(args)
+        if strange := [n for n in self.static_argnums if not -count <= n < count]:
+            raise ValueError(
+                f"{WHO} {self.name}: static_argnums has {strange[0]}, but the call has "
+                f"{counted(count, 'argument')}."
+            )
+        places = [n % count for n in self.static_argnums]
+        static = tuple([args[n] for n in places])
+        for n, x in zip(places, static, strict=True):
+            if any(isinstance(leaf, Tracer) for leaf in flatten(x)[0]):
+                raise UnexpectedTracerError(
+                    f"{WHO} {self.name}: argument {n} is static, by static_argnums, and has a "
+                    "traced value in it. Pass a value that is known, or take the number out."
+                )
+        return static, [x for n, x in enumerate(args) if n not in places]
+
+    def _check_leaves(self, leaves: Sequence[Any], tree: Any) -> None:
+        for i, x in enumerate(leaves):
+            path = functools.partial(path_in, "args", tree, i)
+            if not is_operand(x):
+                raise TypeError(
+                    f"{WHO} {self.name}: {path()} is {shown(x)}, which is not an array. Name its "
+                    f"position in static_argnums if it is a constant.{to_register(x)}"
+                )
+            if isinstance(type_of(x).dtype, ExtendedDType):
+                raise TypeError(
+                    f"{WHO} {self.name}: {path()} is of type {type_of(x).str_short(True)}: keys "
+                    "are arrays of integers on devices. Pass `shardwise.random.key_data(key)`."
+                )
+
+    def _staged(
+        self, static: tuple[Any, ...], args: tuple[Any, ...], leaves: Sequence[Any], tree: Any
+    ) -> tuple[CallRule, Program]:
+        """Rule and program of a call; kept where static arguments can be told apart."""
+        assert self._told is not None
+        told = self._told
+        tells = told.rule is not None or told.infer is not None
+        types = [type_of(x) for x in leaves]
+        if tells:
+            types = [t.update(spec=None, mesh=None) if t.mesh is not None else t for t in types]
+        key = (static, exact(static), tree, *types, current().trace_key)
+        try:
+            if (found := self._calls.get(key)) is not None:
+                return found
+            keeps = True
+        except TypeError:  # static arguments without a hash
+            keeps, key = False, (object(),)
+        places = [n % len(args) for n in self.static_argnums]
+
+        def fun(*xs: Any) -> Any:
+            rest = iter(tree.unflatten(xs))
+            return self.fun(*[x if n in places else next(rest) for n, x in enumerate(args)])
+
+        body = staged(fun, types, "custom_partitioning", self.name)
+        if body.captures:
+            raise UnexpectedTracerError(
+                f"{WHO} {self.name} uses a traced value from outside, which `partition` would "
+                f"know nothing of. Pass it to {self.name} as an argument."
+            )
+        program = body.program.replace(constants=body.outside)
+        rule = CallRule(self.name, (self, told, *key), told, static, tree, body.tree)
+        found = rule, shared(program)
+        if keeps and not body.outside:
+            make_room(self._calls, CALLS_REMEMBERED)
+            self._calls[key] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{WHO} {self.name}>"

@@ -1,0 +1,259 @@
+"""Kinds of flags: what a setting is, where its value comes from, and its scope.
+
+    flag.value                       # what holds here
+    with flag(True): ...             # for this thread, in this block
+
+A flag is read from `SHARDWISE_NAME`, else from `JAX_NAME`, when it is made. Those that there are
+stand in `base.config`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import PurePath
+from typing import Any, Generic, TypeVar
+
+from shardwise._src.base import context as _context
+from shardwise._src.base.lazy import public
+
+T = TypeVar("T")
+
+
+def parse_bool(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in ("1", "true", "t", "yes", "y", "on"):
+        return True
+    if lowered in ("0", "false", "f", "no", "n", "off", ""):
+        return False
+    raise ValueError(text)
+
+
+@public("shardwise")
+class Flag(Generic[T]):
+    """One setting.
+
+    parse: makes a value of a text: `parse_bool`, `int`, `float` or `str`, which also says what
+           values there are. Without it, `choices` or a guard says so.
+    trace: whether it changes what a trace produces.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        default: T,
+        doc: str,
+        *,
+        parse: Callable[[str], Any] | None = None,
+        choices: tuple[Any, ...] = (),
+        trace: bool = False,
+    ):
+        self.name = name
+        self.default = default
+        self.choices = choices
+        self.__doc__ = doc
+        self.parse = parse
+        self.guard: Callable[[T], None] | None = None  # may refuse a change, by raising
+        if trace:
+            _context.TRACE_FLAGS.append(name)
+        FLAGS[name] = self
+        self._read_environment()
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    def _read_environment(self) -> None:
+        for prefix in ("SHARDWISE_", "JAX_"):
+            variable = prefix + self.name.upper()
+            text = os.environ.get(variable)
+            if text is None:
+                continue
+            try:
+                self.set(self.parsed(text))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"environment variable {variable}: {error}") from None
+            return
+
+    @property
+    def value(self) -> T:
+        return _context.current().flags.get(self.name, self.default)
+
+    def parsed(self, text: str) -> Any:
+        """The value that a text stands for."""
+        if self.default is None and text.strip().lower() in ("", "none"):
+            return None
+        if self.parse is None or self.parse is str:
+            return text
+        try:
+            return self.parse(text)
+        except ValueError:
+            raise ValueError(f"{self.name} must be {_KINDS[self.parse]}; got {text!r}") from None
+
+    def _checked(self, value: Any) -> Any:
+        if self.parse is parse_bool:
+            if value not in (True, False):
+                raise ValueError(f"{self.name} must be True or False; got {value!r}")
+            return bool(value)
+        if self.parse is str and isinstance(value, PurePath):
+            value = str(value)
+        if self.parse in _KINDS and not (value is None and self.default is None):
+            allowed = (int, float) if self.parse is float else self.parse
+            if not isinstance(value, allowed) or isinstance(value, bool):  # pyright: ignore[reportArgumentType]
+                raise TypeError(
+                    f"{self.name} must be {_KINDS[self.parse]}"
+                    f"{' or None' if self.default is None else ''}; got {value!r} of type "
+                    f"{type(value).__name__}"
+                )
+        if self.choices and value not in self.choices:
+            options = ", ".join(repr(c) for c in self.choices)
+            raise ValueError(f"{self.name} must be one of {options}; got {value!r}")
+        return value
+
+    def _in(self, flags: dict[str, Any], value: Any) -> dict[str, Any]:
+        """The flags with this value; a default is left out, so that keys do not tell it apart."""
+        rest = {name: held for name, held in flags.items() if name != self.name}
+        return rest if value == self.default else rest | {self.name: value}
+
+    def set(self, value: T) -> None:
+        """Sets the flag for the whole process (and for the context that is current here)."""
+        value = self._checked(value)
+        if self.guard is not None:
+            self.guard(value)
+        _context.update_root(flags=self._in(_context.ROOT.flags, value))
+        here = _context.current()
+        if here is not _context.ROOT:
+            _context.CURRENT.set(here.replace(flags=self._in(here.flags, value)))
+
+    @contextmanager
+    def __call__(self, new_val: Any = True) -> Generator[None]:
+        """Sets the flag inside a `with` block, for this thread; a switch is turned on."""
+        if new_val is True and not isinstance(self.default, bool):
+            raise TypeError(f"{self.name}() takes the value to set, e.g. {self.name}(None)")
+        wanted = self._checked(new_val)
+        if self.guard is not None:
+            self.guard(wanted)
+        here = _context.current()
+        with here.replace(flags=self._in(here.flags, wanted)).entered():
+            yield
+
+
+@public("shardwise")
+class ThreadFlag(Flag[bool]):
+    """A switch that holds for all threads, and knows the one that turned it on, its `owner`."""
+
+    owner: int | None = None
+
+    def _own(self, value: bool) -> int | None:
+        """Makes this thread the owner, or nobody; gives who was before."""
+        before, me = self.owner, threading.get_ident()
+        if before not in (None, me):
+            raise RuntimeError(
+                f"{self.name} is on in another thread, {_name_of(before)!r}; only that one can "
+                "change it."
+            )
+        self.owner = me if value else None
+        return before
+
+    def set(self, value: bool) -> None:
+        self._own(self._checked(value))
+        super().set(value)
+
+    @contextmanager
+    def __call__(self, new_val: Any = True) -> Generator[None]:
+        """Turns it on inside a `with` block, for this thread and against all others."""
+        before = self._own(self._checked(new_val))
+        try:
+            with super().__call__(new_val):
+                yield
+        finally:
+            self.owner = before
+
+
+def _tell_nobody(name: str, value: str) -> None:
+    """What a guard does until the runtime is there."""
+
+
+def _told_nobody(name: str, value: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@public("shardwise")
+class GuardFlag(Flag[str]):
+    """A flag that the runtime has to know of.
+
+    tell, told: what tells it of a value for all threads, and of one for this thread inside a `with`
+      block; `runtime.guards` has them.
+    parts: the flags that it sets besides, for all of which it stands.
+    """
+
+    tell: Callable[[str, str], None] = staticmethod(_tell_nobody)
+    told: Callable[[str, str], AbstractContextManager[None]] = staticmethod(_told_nobody)
+    parts: tuple[GuardFlag, ...] = ()
+
+    def set(self, value: str) -> None:
+        super().set(value)
+        for part in self.parts:
+            part.set(value)
+        GuardFlag.tell(self.name, value)
+
+    @contextmanager
+    def __call__(self, new_val: Any = True) -> Generator[None]:
+        """Sets the flag inside a `with` block, for this thread."""
+        with ExitStack() as stack:
+            stack.enter_context(super().__call__(new_val))
+            for part in self.parts:
+                stack.enter_context(part(new_val))
+            stack.enter_context(GuardFlag.told(self.name, new_val))
+            yield
+
+
+def _name_of(thread: int | None) -> str:
+    return next((t.name for t in threading.enumerate() if t.ident == thread), "?")
+
+
+class UserContext(Generic[T]):
+    """A value of the user's that is a part of all keys of caches. Made by `make_user_context`."""
+
+    def __init__(self, default_value: T):
+        self.default = default_value
+        self._name = f"user_context_{len(USER_CONTEXTS)}"
+        USER_CONTEXTS[self._name] = self
+        _context.TRACE_FLAGS.append(self._name)
+
+    @property
+    def value(self) -> T:
+        return _context.current().flags.get(self._name, self.default)
+
+    @contextmanager
+    def __call__(self, value: T) -> Generator[None]:
+        """Sets the value, which must be hashable, inside a `with` block, for this thread."""
+        try:
+            hash(value)
+        except TypeError:
+            raise TypeError(
+                f"a user context takes hashable values, as they are part of the keys of caches; "
+                f"got {value!r} of type {type(value).__name__}. Use a tuple or a frozen dataclass."
+            ) from None
+        here = _context.current()
+        rest = {name: held for name, held in here.flags.items() if name != self._name}
+        flags = rest if value == self.default else rest | {self._name: value}
+        with here.replace(flags=flags).entered():
+            yield
+
+
+def make_user_context(default_value: Any = None) -> UserContext[Any]:
+    """A context for what Python code that is traced reads, and that jit's caches must tell apart.
+
+        layout = make_user_context("rows")
+        with layout("columns"):     # functions are traced again, and find `layout.value` changed
+            f(x)
+    """
+    return UserContext(default_value)
+
+
+_TRUTH = "a truth value such as 1, true, 0 or false"
+_KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string", parse_bool: _TRUTH}
+FLAGS: dict[str, Flag[Any]] = {}
+USER_CONTEXTS: dict[str, UserContext[Any]] = {}

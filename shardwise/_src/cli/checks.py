@@ -1,0 +1,329 @@
+"""What `shardwise doctor` looks at without running a program of several devices."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from shardwise._src.base import config
+from shardwise._src.cli.findings import Clock, Line, run_program
+from shardwise._src.compiling.disk_cache import disk_cache
+from shardwise._src.distributed.arguments import Resolved, complete, resolve
+from shardwise._src.distributed.cluster import DETECTORS, Surroundings, present
+from shardwise._src.distributed.start import address_of, is_loopback
+from shardwise._src.runtime import backend, cuda, processes
+from shardwise._version import __version__
+
+GIB = 2**30
+LITTLE_DISK, LITTLE_MEMORY = 1 * GIB, 2 * GIB
+
+
+# ------------------------------------------------------------------------------------ versions
+
+
+def versions() -> Iterator[Line]:
+    yield Line(None, "shardwise", __version__, facts={"version": __version__})
+    yield Line(None, "Python", f"{platform.python_version()} on {platform.platform()}")
+    for name in ("numpy", "ml_dtypes", "psutil", "rich"):
+        yield Line(None, name, _version(name) or "not installed")
+    yield Line(None, "jaxlib", backend.JAXLIB_VERSION)
+    for name, use in (("tensorstore", "checkpoints"), ("scipy", "sparse matrices of SciPy")):
+        yield Line(None, name, _version(name) or f"not installed; {use} need it")
+    plugins = [f"jax-cuda{v}-plugin" for v in ("13", "12")]
+    found = [(name, version) for name in plugins if (version := _version(name))]
+    for name, version in found:
+        same = version == backend.JAXLIB_VERSION
+        yield Line(same, name, version if same else (
+            f"{version}, but jaxlib is {backend.JAXLIB_VERSION}: they must be of one version"
+        ), "" if same else f"pip install {name}=={backend.JAXLIB_VERSION}")
+    if not found:
+        yield Line(None, "plugin for GPUs", "none (pip install 'shardwise[cuda13]')")
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+# ------------------------------------------------------------------------------------- devices
+
+DEVICES = """
+import json
+import shardwise as sw
+rows = []
+for device in sw.devices():
+    stats = device.memory_stats() or {}
+    rows.append([device.platform, device.device_kind, stats.get("bytes_limit", 0)])
+print(json.dumps(rows))
+"""
+
+
+def devices(clock: Clock) -> Iterator[Line]:
+    asked = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if asked is not None:
+        yield Line(None, "CUDA_VISIBLE_DEVICES", repr(asked))
+    if os.environ.get("XLA_FLAGS"):
+        yield Line(None, "XLA_FLAGS", os.environ["XLA_FLAGS"])
+    here = os.path.exists("/dev/nvidiactl") and asked != ""
+    usable = cuda.available()
+    yield Line(None, "NVIDIA GPUs", "visible" if usable else "none that can be used",
+               "pip install 'shardwise[cuda13]': there are GPUs, and no plugin for them"
+               if here and not usable else "")
+    ran = run_program(DEVICES, [sys.executable], [], clock.left(20.0))
+    if not ran.ok:
+        yield Line(False, "devices", ran.text, "the last lines say what failed at the start")
+        return
+    rows = [tuple(row) for row in json.loads(ran.text.splitlines()[-1])]
+    text = "\n".join([
+        f"{rows.count(row)} x {row[0]}: {row[1]}" + (f", {row[2] / GIB:.1f} GiB" if row[2] else "")
+        for row in dict.fromkeys(rows)
+    ])
+    slow = ran.seconds > 8
+    yield Line(True, "devices", f"{text}\nstarted in {ran.seconds:.1f} s",
+               "starting takes long: is the disk slow, or are all processors busy?" if slow else "",
+               {"devices": rows, "seconds": ran.seconds})
+
+
+def machine() -> Iterator[Line]:
+    """Processors and memory of the host, and what limits them."""
+    import psutil
+
+    usable, quota = len(os.sched_getaffinity(0)), _quota()
+    cores = min(usable, quota or usable)
+    limited = f"; a quota of {quota:.1f}" if quota and quota < usable else ""
+    load = os.getloadavg()[0]
+    yield Line(
+        None, "processors", f"{usable} of {os.cpu_count()}{limited}, load {load:.1f}",
+        "other programs keep the processors busy: times will be worse than they could be"
+        if load > 1.5 * cores else "",
+        {"cores": cores, "load": load},
+    )
+    memory = psutil.virtual_memory()
+    limit = _number("/sys/fs/cgroup/memory.max")
+    total = min(memory.total, limit or memory.total)
+    free = min(memory.available, total)
+    yield Line(
+        None, "memory", f"{free / GIB:.1f} GiB free of {total / GIB:.1f} GiB",
+        "little memory is free: programs may be killed (SIGKILL)" if free < LITTLE_MEMORY else "",
+        {"free": free, "total": total},
+    )
+
+
+def _quota() -> float | None:
+    """Of processors, that a container has."""
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        share, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return int(share) / int(period)
+    return None
+
+
+def _number(path: str) -> int | None:
+    with suppress(OSError, ValueError):
+        return int(Path(path).read_text())
+    return None
+
+
+# -------------------------------------------------------------------------------------- caches
+
+
+def caches() -> Iterator[Line]:
+    """The compiled programs on disk: where, how many, whether more can be kept and found."""
+    name, cache = "compiled programs", disk_cache()
+    if cache is None:
+        yield Line(None, name, "are not kept on disk (`enable_compilation_cache`)",
+                   "programs are compiled anew by each process: set "
+                   "SHARDWISE_ENABLE_COMPILATION_CACHE=1")
+        return
+    folder = cache.folder
+    there = next(p for p in (folder, *folder.parents) if p.exists())
+    if not _writable(there):
+        yield Line(False, name, f"{folder} cannot be written to",
+                   "set SHARDWISE_COMPILATION_CACHE_DIR to a folder of yours")
+        return
+    sizes = [p.stat().st_size for p in folder.glob("*.program")]
+    limit = "no limit" if cache.limit < 0 else f"at most {cache.limit / GIB:.1f} GiB"
+    free = shutil.disk_usage(there).free
+    yield Line(True, name, f"{folder}: {len(sizes)} of {sum(sizes) / 2**20:.1f} MiB, {limit}",
+               facts={"folder": str(folder), "programs": len(sizes), "bytes": sum(sizes)})
+    yield Line(None, "free on its disk", f"{free / GIB:.1f} GiB",
+               "the disk is nearly full: nothing more will be kept" if free < LITTLE_DISK else "",
+               {"free": free})
+    least = config.persistent_cache_min_compile_time_secs.value
+    dumps = "--xla_dump_" in os.environ.get("XLA_FLAGS", "")
+    yield Line(None, "found again", "nothing: XLA_FLAGS asks for dumps, which compiles all anew"
+               if dumps else f"what took {least:g} s or longer to compile here, with the same "
+               "jaxlib, processor, devices and XLA_FLAGS",
+               "leave --xla_dump_to out of XLA_FLAGS" if dumps else "")
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a file can be made; a full disk and a read-only one say no, too."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            file.write(b"x" * 4096)
+            file.flush()
+        return True
+    except OSError:
+        return False
+
+
+# ------------------------------------------------------------------------------------- cluster
+
+
+def clusters() -> Iterator[Line]:
+    """Which clusters' signs are here, which of them counts, and who said what."""
+    here = Surroundings()
+    for detector in DETECTORS:
+        unset = [sign for sign in detector.signs if sign not in here.env]
+        if detector.signs and len(unset) < len(detector.signs):
+            why = f"not all of its signs: {', '.join(unset)} not set" if unset else (
+                f"is here: {', '.join(detector.signs)} are set"
+            )
+            other = not unset and detector.is_other(here.env)
+            yield Line(None, detector.name, "is here, as part of Slurm" if other else why)
+    found = present(here)
+    if len(found) > 1:
+        others = ", ".join(d.name for d in found[1:])
+        yield Line(None, "which one counts", f"{found[0].name}, before {others}: it is what "
+                   "started this process most directly (else: cluster_detection_method)")
+    yield from _resolved(here)
+    if _version("mpi4py"):
+        yield Line(None, "mpi4py", "is installed: cluster_detection_method='mpi4py' asks it")
+
+
+FIELDS = (
+    ("address", "coordinator_address"), ("count", "num_processes"), ("index", "process_id"),
+    ("local_devices", "local_device_ids"),
+)
+
+
+def _resolved(here: Surroundings) -> Iterator[Line]:
+    try:
+        resolved = resolve(None, None, None, None, None, here)
+    except ValueError as error:
+        yield Line(False, "arguments", str(error))
+        return
+    if not resolved.cluster and not resolved.sources:
+        yield Line(None, "cluster", "none: programs are of one process, but for `shardwise launch`")
+        return
+    for field, name in FIELDS:
+        value, source = getattr(resolved.place, field), resolved.sources.get(field)
+        yield Line(None, name, f"{value}  (by {source}; {_override(name, source)})" if source
+                   else "not known", facts={"value": value, "source": source})
+    try:
+        complete(resolved)
+        yield Line(True, "initialize()", "knows all that it needs")
+    except ValueError as error:
+        yield Line(False, "initialize()", str(error).removeprefix("initialize: "))
+
+
+def _override(name: str, source: str) -> str:
+    """What would count instead."""
+    variable = f"SHARDWISE_{name.upper()}"
+    return f"{name}= goes before" if source == variable else f"{variable} or {name}= go before"
+
+
+# ------------------------------------------------------------------------------------- network
+
+
+def network() -> Iterator[Line]:
+    found = sorted(name for name in os.environ if name.lower().endswith("_proxy"))
+    text = f"{', '.join(found)}: are not used between processes" if found else "none"
+    yield Line(None, "proxies", text)
+    files = [config.mtls_cert_file, config.mtls_key_file, config.mtls_ca_file]
+    given = [flag.name for flag in files if flag.value]
+    if not processes.HAS_TLS:
+        why = f"jaxlib {backend.JAXLIB_VERSION} has none between processes; 0.11 and later have"
+        yield Line(False if given else None, "TLS", why)
+    elif not given:
+        yield Line(None, "TLS", "is there, and not asked for (`mtls_cert_file`, SECURITY.md)")
+    else:
+        bad = ", ".join(f.name for f in files if not (f.value and os.path.isfile(f.value)))
+        yield Line(not bad, "TLS", f"no file for {bad}" if bad else "all files are there")
+
+
+def ports() -> Iterator[Line]:
+    """Whether this machine can listen and connect, at loopback and where others reach it."""
+    yield _connects("loopback", "127.0.0.1")
+    resolved = _known()
+    address = resolved.place.address if resolved else None
+    host, port = socket.gethostname(), 9
+    if address:
+        with suppress(ValueError):
+            host, port = address_of("coordinator_address", address)
+    try:
+        own = address_towards(host, port)
+    except OSError as error:
+        yield Line(False if address else None, "own address", f"{host} is not found: {error}",
+                   "name hosts by addresses, or mend /etc/hosts or the DNS")
+        return
+    if is_loopback(own):
+        yield Line(None, "own address", f"{own} ({host}): other machines cannot reach it")
+    else:
+        yield _connects("own address", own, f" (towards {host})" if address else "")
+    if resolved and address and not resolved.place.started and resolved.place.index == 0:
+        yield _free(own if not is_loopback(host) else host, port)
+
+
+def _known() -> Resolved | None:
+    try:
+        return resolve(None, None, None, None, None, Surroundings())
+    except ValueError:
+        return None  # the section `cluster` says so
+
+
+def address_towards(host: str, port: int) -> str:
+    """The address of this machine on the way to another."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as sock:
+        sock.connect(address)
+        return sock.getsockname()[0]
+
+
+def _connects(name: str, host: str, end: str = "") -> Line:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as listener:
+            listener.bind((host, 0))
+            listener.listen()
+            listener.settimeout(2.0)
+            begin = time.perf_counter()
+            with socket.create_connection(listener.getsockname()[:2], timeout=2.0) as one:
+                two, _ = listener.accept()
+                with two:
+                    two.settimeout(2.0)
+                    one.sendall(b"x")
+                    if two.recv(1) != b"x":
+                        raise OSError("what was sent did not come")
+            seconds = time.perf_counter() - begin
+    except OSError as error:
+        return Line(False, name, f"{host}{end} cannot be listened at or connected to: {error}",
+                    "a firewall or a sandbox forbids it; processes cannot find each other so")
+    text = f"{host}{end} can be listened at and connected to, in {seconds * 1e6:.0f} us"
+    return Line(True, name, text, facts={"host": host, "seconds": seconds})
+
+
+def _free(host: str, port: int) -> Line:
+    """Whether process 0 can have the coordinator's port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+    except OSError as error:
+        return Line(False, "coordinator's port", f"{host}:{port}: {error.strerror or error}",
+                    "another program is there, or the address is not of this machine: set "
+                    "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS")
+    return Line(True, "coordinator's port", f"{host}:{port} is free")

@@ -1,0 +1,41 @@
+"""`shardwise describe CHECKPOINT`: what a checkpoint holds, without reading its arrays."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from shardwise._src.base.errors import CheckpointError
+from shardwise._src.saving.manifest import describe
+
+EPILOG = """examples:
+  shardwise describe runs/step_100
+  shardwise describe --json gs://bucket/runs/step_100 | jq .bytes"""
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shardwise describe", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Prints what a checkpoint holds: its arrays with shapes, dtypes, bytes and\n"
+        "shardings, other values, when it was written, and its metadata.",
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT",
+                        help="a folder, or an address such as gs://bucket/folder")
+    parser.add_argument("--json", action="store_true", help="as data, for machines")
+    return parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints it; gives the exit status: 1 if there is no whole checkpoint."""
+    asked = parser().parse_args(list(arguments))
+    try:
+        found = describe(asked.checkpoint)
+    except (CheckpointError, ImportError, OSError, ValueError) as error:
+        print(f"shardwise {error}" if str(error).startswith("describe:") else
+              f"shardwise describe: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(found.to_dict(), indent=2) if asked.json else found)
+    return 0

@@ -1,0 +1,171 @@
+"""`shardwise explain script.py`: runs a program and reports what its jitted functions do.
+
+The program runs as it would by itself. Each function that it compiles is compiled once more, when
+it has ended or failed, from a module whose instructions tell of the user's lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shardwise._src.base.errors import did_you_mean
+from shardwise._src.explain.machines import machine_of
+from shardwise._src.explain.report import Report
+from shardwise._src.explain.scripts import Found, observed, overview, reports
+from shardwise._src.messages.words import listed
+
+USAGE = "%(prog)s [options] (script.py | -m module) [its arguments]"
+ABOUT = """Runs a program, and prints what each function that it jits will do in one call,
+the one that communicates most first: collectives with lines and causes, memory,
+work, estimated time."""
+EXAMPLES = """examples:
+  shardwise explain train.py --steps 1
+  shardwise explain --function train_step --machine h200 train.py
+  shardwise explain --html reports --json reports.json -m package.train"""
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shardwise explain", usage=USAGE, description=ABOUT, epilog=EXAMPLES,
+        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--function", action="append", default=[], metavar="NAME",
+        help="only functions of this name; may be given several times")
+    add("--machine", metavar="NAME", help="for estimates of time; by default that of the devices")
+    add("--html", type=Path, metavar="DIR", help="also save each report as DIR/FUNCTION.html")
+    add("--json", type=Path, metavar="FILE", help="also write all reports as data")
+    add = parser.add_argument_group("program").add_argument
+    add("-m", dest="module", nargs=argparse.REMAINDER, metavar="module",
+        help="a module to run, as of `python -m`")
+    add("script", nargs=argparse.REMAINDER, metavar="script.py", help="a file to run")
+    return parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the program and prints the reports; returns its exit status, or 1 where one fails."""
+    own = parser()
+    asked, unknown = own.parse_known_args(list(arguments))
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        own.error(f"there is no option {name!r}.{did_you_mean(name, own.format_help().split())}")
+    words, is_module = _program(own, asked)
+    try:
+        machine = None if asked.machine is None else machine_of(asked.machine, "cpu")
+    except ValueError as error:
+        own.error(str(error))
+    with observed() as found:
+        status = _run(words, is_module)
+    sys.stdout.flush()
+    wrong = _tell(found, asked, machine)
+    return status or wrong
+
+
+def _program(own: argparse.ArgumentParser, asked: Any) -> tuple[list[str], bool]:
+    """The words of the program, and whether the first is a module."""
+    words = asked.script[1:] if asked.script[:1] == ["--"] else asked.script
+    if asked.module is not None:
+        if not asked.module:
+            own.error("-m needs the name of a module.")
+        return asked.module, True
+    if not words:
+        own.error("no program: name a script.py, or a module by -m.")
+    if not Path(words[0]).is_file():
+        own.error(f"there is no file {words[0]!r}.")
+    return words, False
+
+
+def _run(words: Sequence[str], is_module: bool) -> int:
+    """Runs a program as Python does; gives its exit status."""
+    before = sys.argv, sys.path[:]
+    sys.argv = list(words)
+    sys.path.insert(0, os.getcwd() if is_module else str(Path(words[0]).resolve().parent))
+    try:
+        if is_module:
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+            return 1
+        return int(end.code or 0)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        _print_own(error)
+        return 1
+    finally:
+        sys.argv, sys.path[:] = before
+    return 0
+
+
+def _print_own(error: Exception) -> None:
+    """The traceback of a program, without the frames that ran it."""
+    at = error.__traceback__
+    while at is not None and at.tb_frame.f_code.co_filename in (__file__, *RUNNERS):
+        at = at.tb_next
+    traceback.print_exception(type(error), error, at or error.__traceback__)
+
+
+RUNNERS = (runpy.__file__, "<frozen runpy>")
+
+
+# ---- what is found -------------------------------------------------------------------------------
+
+
+def _tell(found: list[Found], asked: Any, machine: Any) -> int:
+    """Prints and writes the reports; 1 where there is none, or something cannot be written."""
+    names = [one.function for one in found]
+    missing = [name for name in asked.function if name not in names]
+    if not found or missing:
+        compiled = f"it jits {listed(dict.fromkeys(names))}" if names else "it jits none"
+        what = "compiles no jitted function"
+        if missing:
+            what = f"compiles no function {missing[0]!r}; {compiled}"
+        print(f"shardwise explain: the program {what}.", file=sys.stderr)
+        return 1
+    wanted = [one for one in found if not asked.function or one.function in asked.function]
+    made, failed = reports(wanted, machine)
+    for name, error in failed:
+        print(f"shardwise explain: no report of {name}: {error}", file=sys.stderr)
+    if len(made) > 1:
+        print(f"\n{overview(made)}")
+    for report in made:
+        print()
+        _print(report)
+    try:
+        _write(made, asked)
+    except OSError as error:
+        print(f"shardwise explain: {error}", file=sys.stderr)
+        return 1
+    return int(bool(failed))
+
+
+def _print(report: Report) -> None:
+    if not sys.stdout.isatty():
+        print(report)
+        return
+    from rich.console import Console
+
+    Console().print(report)
+
+
+def _write(made: Sequence[Report], asked: Any) -> None:
+    if asked.html is not None:
+        asked.html.mkdir(parents=True, exist_ok=True)
+        print()
+        for report in made:
+            plain = "".join([c if c.isalnum() or c in "-_." else "_" for c in report.name])
+            print(f"saved {report.save(asked.html / f'{plain}.html')}")
+    if asked.json is not None:
+        rows = [report.to_dict() for report in made]
+        asked.json.write_text(json.dumps(rows, indent=2, allow_nan=False) + "\n")

@@ -1,0 +1,262 @@
+"""`shardwise top`: what the processes of running launches do, as a table that is kept up to date.
+
+It shows the launches of this user on this machine, which the launchers and their processes tell of
+in files of their own (`distributed/board.py`), and what the system knows of the processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shardwise._src.distributed.board import LAUNCH, LOOKED, folder, launches, make_private, read
+
+ANSWER = 2.5  # seconds that processes have to show themselves once somebody looks
+WAITS = 1.0  # seconds after which a process is said to wait
+EPILOG = """\
+A program says how far it is by one call for each step:
+
+  from shardwise.distributed import report_progress
+  report_progress(step, tokens=batch.size, loss=float(loss))
+
+examples:
+  shardwise top                  until Ctrl-C, all launches
+  shardwise top --once           one table
+  shardwise top --json 4242      as data, the launch of launcher 4242
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shardwise top", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Shows what the processes of running launches do: steps, rates, memory, waits.",
+    )
+    add = parser.add_argument
+    add("pid", nargs="?", type=int, help="of the launcher; without it, all launches of this user")
+    add("--once", action="store_true", help="print one table; so it is where no terminal is")
+    add("--json", action="store_true", help="print one record for machines")
+    add("--interval", type=float, default=1.0, metavar="SECONDS", help="between two looks (1)")
+    return parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Shows launches; gives the exit status: 1 if there is none."""
+    asked = parser().parse_args(list(arguments))
+    found = look(asked.pid, ANSWER)
+    if not found:
+        print(_none(asked.pid), file=sys.stderr)
+        return 1
+    if asked.json:
+        print(json.dumps([launch.record() for launch in found], indent=2))
+        return 0
+    if asked.once or not sys.stdout.isatty():
+        print(page(found))
+        return 0
+    return _watch(asked.pid, found, max(0.1, asked.interval))
+
+
+def _none(pid: int | None) -> str:
+    if pid is not None:
+        return f"shardwise top: no launch of this user has a launcher with pid {pid}."
+    return (
+        f"shardwise top: no launch of this user is running on this machine (none in {folder()}). "
+        "`shardwise launch -n 4 script.py` starts one."
+    )
+
+
+def _watch(pid: int | None, found: list[Launch], interval: float) -> int:
+    from rich.live import Live
+    from rich.text import Text
+
+    try:
+        with Live(Text(page(found)), screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval)
+                found = look(pid, 0.0)
+                shown = page(found) if found else _none(pid)
+                live.update(Text(f"{shown}\n\nCtrl-C ends this view, not the programs."),
+                            refresh=True)
+    except KeyboardInterrupt:
+        return 0
+
+
+# ------------------------------------------------------------------------------- what is found
+
+
+class Process(NamedTuple):
+    """One of a launch. waits: what for, and how many seconds; line: where the program is.
+
+    Numbers are None that are not known.
+    """
+
+    rank: int
+    pid: int
+    state: str
+    step: int | None = None
+    steps_per_second: float | None = None
+    tokens_per_second: float | None = None
+    resident_bytes: int | None = None
+    device_bytes: int | None = None
+    waits: str = ""
+    waited: float = 0.0
+    line: str = ""
+    facts: dict[str, float] = {}  # noqa: RUF012  never changed
+
+
+class Launch(NamedTuple):
+    """facts: what the launcher says."""
+
+    facts: dict[str, Any]
+    processes: list[Process]
+
+    def record(self) -> dict[str, Any]:
+        """As data."""
+        own = {k: v for k, v in self.facts.items() if k != "workers"}
+        return {**own, "workers": [process._asdict() for process in self.processes]}
+
+
+def look(pid: int | None, seconds: float) -> list[Launch]:
+    """The launches now. seconds: that processes have at most to show themselves."""
+    root, now = folder(), time.time()
+    try:
+        make_private(root)
+    except OSError as error:
+        raise SystemExit(f"shardwise top: {error}.") from None
+    paths = [p for p in launches(root) if pid in (None, int(p.name))]
+    for path in paths:
+        try:
+            (path / LOOKED).touch(mode=0o600)
+        except OSError:
+            continue  # it has just ended
+    found = [launch for path in paths if (launch := _launch(path, now, seconds))]
+    return found
+
+
+def _launch(path: Path, since: float, seconds: float) -> Launch | None:
+    facts = read(path / LAUNCH)
+    workers = facts.get("workers")
+    if not isinstance(workers, dict):
+        return None  # it has not started any
+    cards: dict[str, dict[str, Any]] = {}
+    while True:
+        for rank, (pid, status) in workers.items():
+            card = read(path / f"rank-{rank}")
+            if status is None and card.get("pid") == pid:
+                cards[rank] = card
+        late = [c for c in cards.values() if c["at"] < since]
+        missing = len(cards) < sum(status is None for _, status in workers.values())
+        if not (late or missing) or time.time() - since >= seconds:
+            break
+        time.sleep(0.05)
+    processes = [
+        _process(int(rank), pid, status, cards.get(rank, {}))
+        for rank, (pid, status) in workers.items()
+    ]
+    return Launch(facts, processes)
+
+
+def _process(rank: int, pid: int, status: int | None, card: dict[str, Any]) -> Process:
+    if status is not None:
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        return Process(rank, pid, f"ended, {how}" if status else "ended")
+    import psutil
+
+    try:
+        system = psutil.Process(pid)
+        resident = system.memory_info().rss
+        stopped = system.status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return Process(rank, pid, "ended")
+    waited = float(card.get("since", 0.0))
+    doing = f"{card.get('waiting')}" if waited > WAITS else ""
+    if card.get("kind") == "launch" and doing:
+        doing = f"the result of {doing}"
+    state = "stopped" if stopped else "waits" if doing else "runs"
+    return Process(
+        rank, pid, state, card.get("step"), card.get("steps_per_second"),
+        card.get("tokens_per_second"), resident, card.get("device_bytes"), doing,
+        waited if doing else 0.0, card.get("line", ""), card.get("facts", {}),
+    )
+
+
+# ----------------------------------------------------------------------------------- the table
+
+
+def page(found: Sequence[Launch]) -> str:
+    """The launches, a table each."""
+    return "\n\n".join([table(launch) for launch in found])
+
+
+def table(launch: Launch) -> str:
+    """One launch in lines: what it runs, and a row for each process."""
+    facts = launch.facts
+    command = " ".join(map(_word, facts.get("command", ())))
+    lasts = _duration(time.time() - facts.get("started", time.time()))
+    where = f", node {facts.get('node')} of {facts['nodes']}" if facts.get("nodes", 1) > 1 else ""
+    head = f"{command}   launcher {facts.get('pid')} on {facts.get('host')}{where}, for {lasts}"
+    lines = [head]
+    generation = facts.get("generation", 0)
+    if facts.get("restarts"):
+        failure = f": {facts['failure']}" if facts.get("failure") else ""
+        lines.append(f"restarts: {generation} of {facts['restarts']}{failure}")
+    columns = ("rank", "pid", "state", "step", "steps/s", "tokens/s", "memory", "devices")
+    rows = [columns, *[_row(process) for process in launch.processes]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    ends = ["", *[_end(process) for process in launch.processes]]
+    for row, end in zip(rows, ends, strict=True):
+        cells = [
+            cell.ljust(width) if i == 2 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(f"{'  '.join(cells)}  {end}".rstrip())
+    return "\n".join(lines)
+
+
+def _row(process: Process) -> tuple[str, ...]:
+    return (
+        str(process.rank), str(process.pid), process.state, _number(process.step),
+        _number(process.steps_per_second), _number(process.tokens_per_second),
+        _bytes(process.resident_bytes), _bytes(process.device_bytes),
+    )
+
+
+def _end(process: Process) -> str:
+    """What it waits for, or else the numbers that it reported."""
+    if process.waits:
+        return f"for {process.waits}, {_duration(process.waited)}"
+    return "  ".join([f"{name} {value:.4g}" for name, value in process.facts.items()])
+
+
+def _word(word: str) -> str:
+    return os.path.relpath(word) if os.path.isabs(word) and word.startswith(os.getcwd()) else word
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:.3g}"
+
+
+def _bytes(size: int | None) -> str:
+    """As people write it: 512 MiB, 1.5 GiB."""
+    if size is None:
+        return "-"
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size / 2**10:.1f} KiB"
+
+
+def _duration(seconds: float) -> str:
+    """1:02:03, 2:03, or 3 s."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

@@ -1,0 +1,22 @@
+"""Stands for `jax.extend.ifrt_programs`: programs of plugins, which Pathways has."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+class _Programs:
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("make_"):
+            raise AttributeError(name)
+
+        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+            raise NotImplementedError(
+                f"jax.extend.ifrt_programs.ifrt_programs.{name}: programs of plugins are not here. "
+                "Only Pathways has them."
+            )
+
+        return refuse
+
+
+ifrt_programs = _Programs()

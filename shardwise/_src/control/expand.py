@@ -1,0 +1,49 @@
+"""Ops that are programs on some platform (`Op.expand`): calls of these, before all is lowered.
+
+What a program does as a whole (its effects, functions of the host that it calls, its constants) is
+known once they are written out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.control.call import call
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.toolbox import derived, walk
+
+
+@derived
+def is_expandable(program: Program) -> bool:
+    """Whether an op in it, or in a program that it holds, may be a program."""
+    return any(eqn.op.expand is not None for eqn in walk(program))
+
+
+@derived
+def expanded(program: Program, platform: str) -> Program:
+    """The program with calls in the place of ops that are programs on this platform."""
+    if not is_expandable(program):
+        return program
+    equations = [_expanded(eqn, platform) for eqn in program.equations]
+    return program.replace(equations=equations)
+
+
+def _expanded(eqn: Equation, platform: str) -> Equation:
+    op = eqn.op
+    if op.expand is not None:
+        types = tuple([a.aval for a in eqn.inputs])
+        body = op.expand(op, types, eqn.params, platform)
+        if body is not None:
+            return eqn.replace(op=call, params={"program": expanded(body, platform)})
+    if not op.programs:
+        return eqn
+    return eqn.replace(params=eqn.params | _held(op, eqn.params, platform))
+
+
+def _held(op: Op, params: dict[str, Any], platform: str) -> dict[str, Any]:
+    return {
+        name: tuple([expanded(p, platform) for p in held]) if isinstance(held, tuple)
+        else expanded(held, platform)
+        for name in op.programs if (held := params.get(name)) is not None
+    }  # fmt: skip

@@ -1,0 +1,332 @@
+"""What launches and their processes show to `shardwise top`, in files that only their user reads.
+
+    FOLDER/1234/launch      by launcher 1234: what it runs, the processes, restarts
+    FOLDER/1234/looked      touched by whoever looks
+    FOLDER/1234/rank-2      by process 2: step, rates, bytes on devices, what it waits for
+
+A process writes its file while somebody looks, and else asks with each beat (a `stat`) whether
+somebody does. Files are JSON behind its length and checksum, written in one go: a reader sees one
+state whole, or looks again. Nothing in them is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+import threading
+import time
+import zlib
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, SupportsFloat, SupportsIndex
+
+from shardwise._src.runtime import backend
+
+VARIABLE = "SHARDWISE_BOARD"  # the path that a process writes to
+LOOKED, LAUNCH = "looked", "launch"
+LOOKING = 5.0  # seconds that a look lasts
+WINDOW = 10.0  # seconds that rates are over
+APART = 0.25  # seconds between reports that count for rates
+_HEAD = 18  # bytes before the JSON
+
+
+def folder() -> Path:
+    """Where the launches of this user are."""
+    own = os.environ.get("XDG_RUNTIME_DIR")
+    if own and Path(own).is_dir():
+        return Path(own, "shardwise")
+    return Path(tempfile.gettempdir(), f"shardwise-{os.getuid()}")
+
+
+def make_private(path: Path) -> None:
+    """Makes a folder that only this user can read or write.
+
+    Raises:
+      OSError: it cannot be made, or is there and somebody else's.
+    """
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{path} is not a folder that only this user can use")
+
+
+class Card:
+    """A file with the last state of something."""
+
+    def __init__(self, path: Path):
+        flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o600)
+
+    def write(self, record: dict[str, Any]) -> None:
+        data = json.dumps(record, ensure_ascii=True).encode()
+        os.pwrite(self._file, b"%08x %08x\n" % (len(data), zlib.crc32(data)) + data, 0)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a card says; nothing if there is none, or no card."""
+    for _ in range(5):  # it may be being written
+        try:
+            data = path.read_bytes()
+            size, check = int(data[:8], 16), int(data[9:17], 16)
+            body = data[_HEAD : _HEAD + size]
+            if len(body) == size and zlib.crc32(body) == check:
+                record = json.loads(body)
+                return record if isinstance(record, dict) else {}
+        except (OSError, ValueError):
+            pass
+        time.sleep(0.005)
+    return {}
+
+
+# ---------------------------------------------------------------------------------- a process
+
+
+class Progress:
+    """What a program says of itself, and how fast it goes."""
+
+    def __init__(self) -> None:
+        self.step: int | None = None
+        self.tokens = 0
+        self.facts: dict[str, float] = {}
+        self._past: deque[tuple[float, int, int]] = deque()  # time, step, tokens
+
+    def add(self, step: int, tokens: int, facts: dict[str, float], now: float) -> None:
+        if self.step is not None and step < self.step:  # it has gone back
+            self._past.clear()
+        self.step, self.tokens, self.facts = step, self.tokens + tokens, facts
+        past = self._past
+        if len(past) > 1 and now - past[-2][0] < APART:
+            past.pop()
+        past.append((now, step, self.tokens))
+        while len(past) > 2 and now - past[1][0] > WINDOW:
+            past.popleft()
+
+    def record(self, now: float) -> dict[str, Any]:
+        """step, and seconds since it was reported; steps and tokens a second."""
+        if self.step is None:
+            return {}
+        past = tuple(self._past)
+        found: dict[str, Any] = {"step": self.step, "facts": self.facts, "ago": now - past[-1][0]}
+        if len(past) > 1:
+            (begin, first, had), (end, last, have) = past[0], past[-1]
+            late = now - end > WINDOW  # no step for long: it goes slower than it did
+            seconds = max((now if late else end) - begin, 1e-9)
+            found["steps_per_second"] = (last - first) / seconds
+            if have:
+                found["tokens_per_second"] = (have - had) / seconds
+        return found
+
+
+class Board:
+    """What this process shows. path: of its card; None if nobody can look."""
+
+    def __init__(self, path: str | None):
+        self._path = Path(path) if path else None
+        self._card: Card | None = None
+        self._lock = threading.Lock()
+        self._shown = 0.0
+        self.progress = Progress()
+        self.beats = False  # whether a thread shows it regularly
+
+    def report(self, step: int, tokens: int, facts: dict[str, float]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self.progress.add(step, tokens, facts, now)
+        if not self.beats and self._path is not None and now - self._shown > APART:
+            self.show({})
+
+    def show(self, wait: dict[str, Any]) -> None:
+        """Writes the card if somebody looks. wait: what this process does now, as in a beat."""
+        if self._path is None:
+            return
+        self._shown = time.monotonic()
+        try:
+            looked = os.stat(self._path.parent / LOOKED).st_mtime
+            now = time.time()
+            if not now - LOOKING < looked < now + LOOKING:
+                return
+            with self._lock:
+                progress = self.progress.record(time.monotonic())
+            if self._card is None:
+                self._card = Card(self._path)
+            self._card.write({
+                "at": now, "pid": os.getpid(), **wait, **progress, "device_bytes": _device_bytes(),
+            })
+        except FileNotFoundError:
+            return  # nobody has looked yet, or the launcher is gone
+        except OSError:
+            self._path = None  # a full disk is no reason to stop
+
+
+def _device_bytes() -> int | None:
+    """What arrays of this process take on its devices; None before these are started."""
+    try:
+        return backend.bytes_in_use() if backend.is_started() else None
+    except Exception:  # an array was deleted meanwhile; to be looked at never ends a program
+        return None
+
+
+def _path() -> str | None:
+    """Of this process's card, if the launcher itself has started it."""
+    path = os.environ.get("SHARDWISE_BOARD")
+    return path if path and Path(path).parent.name == str(os.getppid()) else None
+
+
+board = Board(_path())
+
+
+def _forget() -> None:
+    """A child by `os.fork` shows nothing in its parent's place."""
+    board.__init__(None)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget)
+
+
+def report_progress(
+    step: SupportsIndex, *, tokens: SupportsIndex = 0, **facts: SupportsFloat
+) -> None:
+    """Says how far this process is, for `shardwise top`.
+
+    Costs about a microsecond; without `shardwise launch` it does nothing else. Rates of
+    steps and tokens are over the last ten seconds.
+
+        for step, batch in enumerate(batches):
+            state, loss = train(state, batch)
+            report_progress(step, tokens=batch.size)
+
+    Args:
+      step: the number of the step that has ended.
+      tokens: that it has processed, or samples, or whatever is counted.
+      facts: numbers to be shown, as `loss=0.31`.
+
+    Raises:
+      TypeError: one of them is no number of Python's or NumPy's. Arrays are refused, for which one
+        would have to wait: `float(loss)` does.
+    """
+    for name, value in {"step": step, "tokens": tokens}.items():
+        if not (hasattr(value, "__index__") and _is_plain(value)):
+            raise TypeError(_refusal(name, "an integer", value, f"int({name})"))
+    for name, value in facts.items():
+        if not (hasattr(value, "__float__") and _is_plain(value)):
+            raise TypeError(_refusal(name, "a number", value, f"float({name})"))
+    board.report(int(step), int(tokens), {name: float(value) for name, value in facts.items()})
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a number in host memory, for which nobody has to wait."""
+    return isinstance(value, int | float) or type(value).__module__ == "numpy"
+
+
+def _refusal(name: str, wanted: str, value: Any, remedy: str) -> str:
+    return (
+        f"report_progress: {name} must be {wanted} of Python's or NumPy's; got "
+        f"{type(value).__name__}. An array would have to be waited for: pass {remedy} where that "
+        "is meant."
+    )
+
+
+# --------------------------------------------------------------------------------- a launcher
+
+
+class Notice:
+    """What a launcher shows. Where it cannot, `why` says why not, and launching goes on.
+
+    facts: that do not change.
+    """
+
+    def __init__(self, facts: dict[str, Any]):
+        self._facts = {**facts, "pid": os.getpid(), "started": time.time()}
+        self.why = ""
+        self.folder: Path | None = None
+        self._card: Card | None = None
+        self._lock = threading.Lock()
+        try:
+            own = _own_folder()
+            self._card, self.folder = Card(own / LAUNCH), own
+        except OSError as error:
+            self.why = f"`shardwise top` will not show this launch: {error}"
+
+    def card_of(self, rank: int) -> str:
+        """The path for a process; "" if there is none."""
+        return "" if self.folder is None else str(self.folder / f"rank-{rank}")
+
+    def show(self, **facts: Any) -> None:
+        """Says how things are."""
+        with self._lock:
+            self._facts |= facts
+            if self._card is not None:
+                with suppress(OSError):
+                    self._card.write(self._facts)
+
+    def clear(self) -> None:
+        """Takes away the cards of processes that are to be started again."""
+        if self.folder is not None:
+            remove(self.folder, "rank-*")
+
+    def remove(self) -> None:
+        """At the end of the launch."""
+        if self._card is not None and self.folder is not None:
+            with self._lock:
+                self._card.close()
+                self._card = None
+            remove(self.folder)
+            with suppress(OSError):  # other launches of the user are in it
+                self.folder.parent.rmdir()
+
+
+def _own_folder() -> Path:
+    """Makes the folder of this launch."""
+    root = folder()
+    for tries_left in (2, 1, 0):
+        make_private(root)
+        sweep(root)
+        own = root / str(os.getpid())
+        try:
+            make_private(own)
+            break
+        except FileNotFoundError:  # another launch has ended just now, and removed the root
+            if not tries_left:
+                raise
+    return own
+
+
+def remove(path: Path, pattern: str = "*") -> None:
+    """Deletes files of a launch; all, and its folder, by default."""
+    with suppress(OSError):
+        for file in path.glob(pattern):
+            file.unlink(missing_ok=True)
+        if pattern == "*":
+            path.rmdir()
+
+
+def sweep(root: Path) -> None:
+    """Deletes what launchers that were killed have left."""
+    for path in launches(root, alive=False):
+        remove(path)
+
+
+def launches(root: Path, alive: bool = True) -> list[Path]:
+    """The folders of launches whose launcher is alive, or is not."""
+    try:
+        found = [path for path in root.iterdir() if path.name.isdecimal()]
+    except OSError:
+        return []
+    return sorted(path for path in found if _is_launcher(int(path.name), path) == alive)
+
+
+def _is_launcher(pid: int, path: Path) -> bool:
+    """Whether a process is alive, and is the one that made the folder."""
+    import psutil
+
+    try:
+        return psutil.Process(pid).create_time() <= path.stat().st_ctime + 1.0
+    except (psutil.Error, OSError):
+        return False

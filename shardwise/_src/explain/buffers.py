@@ -1,0 +1,118 @@
+"""Where the memory of a compiled program goes, by XLA's own assignment of buffers.
+
+XLA gives each value of a program a place in one of several allocations: those of arguments, of
+results, of constants, and one for all that is temporary, in which values that do not live at the
+same time share places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+# Numbers of fields: xla/service/hlo.proto.
+_LOGICAL, _ALLOCATION = 1, 3  # BufferAssignmentProto
+_ID, _SIZE, _DEFINED = 1, 2, 3  # LogicalBufferProto
+_INSTRUCTION = 4  # LogicalBufferProto.Location
+_THREAD, _PARAMETER, _NUMBER, _LIVE_OUT, _ASSIGNED, _TUPLE, _CONSTANT = 3, 5, 6, 7, 9, 11, 12
+_BUFFER, _OFFSET, _BYTES = 1, 2, 3  # BufferAllocationProto.Assigned
+_COMPUTATION, _INSTRUCTIONS, _NAME, _UNIQUE = 3, 2, 1, 35  # HloModuleProto and what it holds
+
+Kind = str  # "argument", "result", "donated", "temporary", "constant"
+
+
+class Place(NamedTuple):
+    """A range of memory: of which kind, and which instruction's value it holds, or the largest.
+
+    parameter: of an argument, its number; -1 of others.
+    """
+
+    bytes: int
+    kind: Kind
+    instruction: str
+    parameter: int
+
+
+def places(assignment: bytes, module: bytes) -> list[Place]:
+    """All allocations of one device, the largest first; that of temporaries by its parts.
+
+    Parts are disjoint: of values that share a place, the largest stands for it.
+    """
+    names = _instruction_names(module)
+    makers: dict[int, str] = {}
+    found: list[Place] = []
+    for field, value in _fields(assignment):
+        if field == _LOGICAL:
+            buffer = dict(_fields(value))
+            where = dict(_fields(buffer.get(_DEFINED, b"")))
+            makers[buffer.get(_ID, 0)] = names.get(where.get(_INSTRUCTION, 0), "")
+    for field, value in _fields(assignment):
+        if field == _ALLOCATION:
+            found += _of_allocation(list(_fields(value)), makers)
+    return sorted(found, key=lambda p: -p.bytes)
+
+
+def _of_allocation(fields: list[tuple[int, Any]], makers: dict[int, str]) -> list[Place]:
+    single = dict(fields)
+    size = single.get(_SIZE, 0)
+    assigned = [dict(_fields(value)) for field, value in fields if field == _ASSIGNED]
+    if single.get(_THREAD) or single.get(_TUPLE) or not size:
+        return []
+    number = single.get(_NUMBER, 0) if single.get(_PARAMETER) else -1
+    last = makers.get(assigned[-1].get(_BUFFER, 0), "") if assigned else ""
+    if single.get(_PARAMETER):
+        return [Place(size, "donated" if single.get(_LIVE_OUT) else "argument", last, number)]
+    if single.get(_LIVE_OUT):
+        return [Place(size, "result", last, -1)]
+    if single.get(_CONSTANT):
+        return [Place(size, "constant", last, -1)]
+    ranges = [(a.get(_BYTES, 0), a.get(_OFFSET, 0), makers.get(a.get(_BUFFER, 0), ""))
+              for a in assigned]  # fmt: skip
+    parts = []
+    taken: list[tuple[int, int]] = []
+    for size, offset, maker in sorted(ranges, key=lambda r: (-r[0], r[1])):
+        end = offset + size
+        if all([end <= start or offset >= stop for start, stop in taken]):
+            taken.append((offset, end))
+            parts.append(Place(size, "temporary", maker, -1))
+    return parts
+
+
+def _instruction_names(module: bytes) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for field, computation in _fields(module):
+        if field != _COMPUTATION:
+            continue
+        for inner, instruction in _fields(computation):
+            if inner == _INSTRUCTIONS:
+                one = dict(_fields(instruction))
+                found[one.get(_UNIQUE, 0)] = one[_NAME].decode()
+    return found
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a message in protobuf's format: numbers, and bytes of what has a length."""
+    at, end = 0, len(message)
+    while at < end:
+        key, at = _number(message, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _number(message, at)
+        elif kind == 2:
+            size, at = _number(message, at)
+            value, at = message[at : at + size], at + size
+        else:
+            size = {1: 8, 5: 4}[kind]
+            value, at = message[at : at + size], at + size
+        yield key >> 3, value
+
+
+def _number(message: bytes, at: int) -> tuple[int, int]:
+    found = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        found |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return found, at

@@ -1,0 +1,140 @@
+"""What changes from one program to another: `explain.diff(a, b)`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise._src.base.lazy import public
+from shardwise._src.explain.communication import format_bytes
+from shardwise._src.explain.report import Communication, Report
+
+
+@public("shardwise.explain")
+@dataclass(frozen=True)
+class Change:
+    """One kind of collective, along the same axes, caused by one line: before and after.
+
+    count, bytes, seconds: of each of the two; 0 where there are none.
+    """
+
+    kind: str
+    axes: tuple[Any, ...] | None
+    op: str
+    line: str
+    count: tuple[int, int]
+    bytes: tuple[int, int]
+    seconds: tuple[float, float]
+
+
+@public("shardwise.explain")
+@dataclass(frozen=True)
+class Difference:
+    """From report `a` to report `b`.
+
+    communication: what differs, the largest difference in bytes first.
+    """
+
+    a: Report
+    b: Report
+    communication: tuple[Change, ...]
+
+    @property
+    def bytes(self) -> tuple[int, int]:
+        """Of all collectives, per device."""
+        return self.a.bytes(), self.b.bytes()
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """Memory of a device."""
+        return self.a.memory.peak, self.b.memory.peak
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """The estimates."""
+        return self.a.seconds.total, self.b.seconds.total
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        rows = [
+            {"kind": c.kind, "axes": None if c.axes is None else [str(a) for a in c.axes],
+             "op": c.op, "line": c.line, "count": list(c.count), "bytes": list(c.bytes),
+             "seconds": list(c.seconds)}
+            for c in self.communication
+        ]  # fmt: skip
+        return {
+            "communication": rows, "bytes": list(self.bytes), "peak": list(self.peak),
+            "seconds": list(self.seconds),
+            "flops": [r.computation.total_flops for r in (self.a, self.b)],
+        }
+
+    def __str__(self) -> str:
+        head = [
+            f"{self.a.name} on {self.a.devices} devices → {self.b.name} on {self.b.devices}",
+            f"  communicated per device  {_sizes(*self.bytes)}",
+            f"  peak memory per device   {_sizes(*self.peak)}",
+            f"  operations per device    {_numbers(self.a, self.b)}",
+            f"  estimated seconds        {self.seconds[0]:.3g} → {self.seconds[1]:.3g}"
+            f"{_ratio(*self.seconds)}",
+        ]
+        rows = [
+            f"  {_sign(c)} {c.kind} over {_axes(c)}: {_sizes(*c.bytes)}, {c.count[0]} → "
+            f"{c.count[1]} x, {c.op} at {c.line or '?'}"
+            for c in self.communication
+        ]
+        return "\n".join([*head, *(rows or ["  they communicate the same"])])
+
+
+def diff(a: Report, b: Report) -> Difference:
+    """What changes from one report to another: of two shardings, or two versions, of a function.
+
+    Lines are taken for the same if they are at the same place; collectives, if they are also of the
+    same kind, along axes of the same names, caused by the same operation.
+
+    Raises:
+      TypeError: for what is no `Report`.
+    """
+    for report in (a, b):
+        if not isinstance(report, Report):
+            raise TypeError(
+                f"diff takes two reports, as `explain(f)(*args)` gives them; got "
+                f"{type(report).__name__}."
+            )
+    rows: dict[tuple[Any, ...], list[list[Communication]]] = defaultdict(lambda: [[], []])
+    for i, report in enumerate((a, b)):
+        for c in report.communication:
+            rows[c.kind, c.axes, c.op, c.line][i].append(c)
+    found = [
+        Change(
+            *key,
+            count=(sum([c.count for c in before]), sum([c.count for c in after])),
+            bytes=(sum([c.bytes for c in before]), sum([c.bytes for c in after])),
+            seconds=(sum([c.seconds for c in before]), sum([c.seconds for c in after])),
+        )
+        for key, (before, after) in rows.items()
+    ]
+    changed = [c for c in found if c.count[0] != c.count[1] or c.bytes[0] != c.bytes[1]]
+    largest = sorted(changed, key=lambda c: (-abs(c.bytes[1] - c.bytes[0]), c.kind, c.line))
+    return Difference(a, b, tuple(largest))
+
+
+def _axes(c: Change) -> str:
+    return "?" if c.axes is None else ", ".join(map(str, c.axes))
+
+
+def _sign(c: Change) -> str:
+    return "+" if not c.count[0] else "-" if not c.count[1] else "~"
+
+
+def _sizes(before: int, after: int) -> str:
+    return f"{format_bytes(before)} → {format_bytes(after)}{_ratio(before, after)}"
+
+
+def _numbers(a: Report, b: Report) -> str:
+    before, after = a.computation.total_flops, b.computation.total_flops
+    return f"{before:,} → {after:,}{_ratio(before, after)}"
+
+
+def _ratio(before: float, after: float) -> str:
+    return f" (x{after / before:.2f})" if before and after and before != after else ""

@@ -1,0 +1,265 @@
+"""Optimised HLO as XLA writes it: instructions by computation, and how often each runs.
+
+    module = read(compiled.as_text())
+    for name, instructions in module.computations.items(): ...
+
+This works on text alone: no devices, no compiler.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ArrayShape:
+    """One array of a collective's payload, for example `f32[2,8]`."""
+
+    dtype: str
+    dimensions: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.dimensions)
+
+    @property
+    def bytes(self) -> int:
+        return -(-self.elements * _bits(self.dtype) // 8)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.dimensions))}]"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line: `name = shape opcode(operands), rest`.
+
+    frame: the number of its line among the user's (`Module.sources`); op_name: of its metadata.
+    """
+
+    name: str
+    shape: str
+    opcode: str
+    operands: tuple[str, ...]
+    line: str
+    root: bool
+
+    @cached_property
+    def arrays(self) -> tuple[ArrayShape, ...]:
+        """All arrays of the result."""
+        return tuple([array_in(m[0]) for m in _ARRAY.finditer(self.shape)])
+
+    @property
+    def bytes(self) -> int:
+        return sum([a.bytes for a in self.arrays])
+
+    @property
+    def op_name(self) -> str:
+        found = _OP_NAME.search(self.line)
+        return found[1] if found else ""
+
+    def attribute(self, name: str) -> str:
+        """The text between the brackets of `name={…}`, or ''."""
+        found = re.search(rf"\b{name}=\{{([^}}]*)\}}", self.line)
+        return found[1] if found else ""
+
+    @cached_property
+    def called(self) -> list[tuple[str, int | None]]:
+        """The computations that it runs, each with how often (None: not known)."""
+        return _called(self.line, self.opcode)
+
+
+@dataclass(frozen=True)
+class Module:
+    """computations: instructions by the name of their computation; entry: the first one's name."""
+
+    computations: dict[str, list[Instruction]]
+    entry: str
+    device_count: int
+    text: str
+
+    @cached_property
+    def sources(self) -> dict[int, str]:
+        """`file:line` by the number of a stack frame."""
+        return _source_lines(self.text)
+
+    @cached_property
+    def runs(self) -> dict[str, tuple[int, bool]]:
+        """How often each computation runs in one execution, and whether that is known."""
+        calls = {
+            name: [call for i in instructions for call in i.called]
+            for name, instructions in self.computations.items()
+        }
+        return _runs(calls, self.entry)
+
+    def __iter__(self) -> Iterator[tuple[str, Instruction]]:
+        """All instructions, in the order of the text, each with the name of its computation."""
+        for name, instructions in self.computations.items():
+            for instruction in instructions:
+                yield name, instruction
+
+    def source(self, instruction: Instruction) -> str:
+        """`file:line` of an instruction, or ''."""
+        frame = re.search(r"stack_frame_id=(\d+)", instruction.line)
+        if frame:
+            return self.sources.get(int(frame[1]), "")
+        return _inline_source(instruction.line)
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+_INSTRUCTION = re.compile(
+    r"^\s*(?:ROOT )?%?(?P<name>[^\s=]+) = (?P<shape>\(.*?\)|\S+) (?P<opcode>[a-z][a-z0-9-]*)\("
+)
+_COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[^\s(]+) (?:\(.*\) -> .*)?\{$")
+_ARRAY = re.compile(r"\b([a-z]+[0-9]*[a-z0-9]*)\[([0-9,<=]*)\]")
+_CALLED = re.compile(
+    r"\b(body|condition|calls|to_apply|true_computation|false_computation|branch_computations"
+    r"|called_computations)=(\{[^}]*\}|%?[\w.\-]+)"
+)
+_TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+_OPERAND = re.compile(r"%([\w.\-]+)")
+
+
+def read(text: Any, who: str = "collectives") -> Module:
+    """A module from its text, or from what has it by `as_text`.
+
+    Raises:
+      ValueError: if the text is no optimised HLO, such as that of a function only lowered.
+    """
+    if not isinstance(text, str):
+        text = text.as_text()
+    if "stablehlo." in text:
+        raise ValueError(
+            f"{who} takes optimised HLO, got the StableHLO of a function that is only lowered."
+            " Collectives are there once a function is compiled: "
+            f"{who}(f.lower(...).compile())."
+        )
+    computations: dict[str, list[Instruction]] = {}
+    here: list[Instruction] = []
+    entry = ""
+    for line in text.splitlines():
+        if header := _COMPUTATION.match(line):
+            here = computations[header["name"]] = []
+            entry = header["name"] if header["entry"] else entry
+        elif found := _INSTRUCTION.match(line):
+            here.append(_instruction(found, line))
+    return Module(computations, entry, _device_count(text), text)
+
+
+def _instruction(found: re.Match[str], line: str) -> Instruction:
+    depth, end = 1, found.end()
+    while depth and end < len(line):
+        depth += (line[end] == "(") - (line[end] == ")")
+        end += 1
+    operands = tuple(_OPERAND.findall(line[found.end() : end]))
+    name, shape, opcode = found["name"], found["shape"], found["opcode"]
+    return Instruction(name, shape, opcode, operands, line, line.lstrip().startswith("ROOT "))
+
+
+def top_level(shape: str) -> list[str]:
+    """Splits `(f32[2,8]{1,0}, (s32[], u32[]))` at the commas that are not inside brackets."""
+    if not shape.startswith("("):
+        return [shape]
+    parts, depth, start = [], 0, 1
+    for i, letter in enumerate(shape):
+        depth += (letter in "([{") - (letter in ")]}")
+        if (letter == "," and depth == 1) or depth == 0:
+            parts.append(shape[start:i].strip())
+            start = i + 1
+    return [re.sub(r"/\*.*?\*/", "", part).strip() for part in parts if part]
+
+
+def array_in(text: str) -> ArrayShape:
+    matched = _ARRAY.search(text)
+    if matched is None:
+        raise ValueError(f"expected the shape of an array such as f32[2,8]{{1,0}}, got {text!r}")
+    sizes = re.findall(r"\d+", matched[2])
+    return ArrayShape(matched[1], tuple(map(int, sizes)))
+
+
+def _bits(dtype: str) -> int:
+    """`f8e4m3fn` → 8, `bf16` → 16, `c64` → 64; booleans take a byte, tokens nothing."""
+    if dtype in ("token", "opaque"):
+        return 0
+    if dtype == "pred":
+        return 8
+    return int(re.findall(r"\d+", dtype)[0])
+
+
+def _device_count(hlo_text: str) -> int:
+    header = hlo_text.split("\n", 1)[0]
+    counts = re.findall(r"(?:num_partitions|replica_count)=(\d+)", header)
+    return math.prod(map(int, counts))
+
+
+def _called(line: str, opcode: str) -> list[tuple[str, int | None]]:
+    """The computations that an instruction runs, each with how often (None: not known)."""
+    if opcode in ("async-update", "async-done"):  # async-start has called it
+        return []
+    times: int | None = 1
+    if opcode == "while":
+        trips = _TRIP_COUNT.search(line)
+        times = int(trips[1]) if trips else None
+    return [
+        (name.strip().lstrip("%"), times)
+        for _, names in _CALLED.findall(line)
+        for name in names.strip("{}").split(",")
+    ]
+
+
+def _runs(
+    calls: dict[str, list[tuple[str, int | None]]], entry: str
+) -> dict[str, tuple[int, bool]]:
+    """How often each computation runs in one execution of the entry, and whether that is known."""
+    total: dict[str, tuple[int, bool]] = defaultdict(lambda: (0, True))
+
+    def visit(name: str, times: int, known: bool) -> None:
+        before, before_known = total[name]
+        total[name] = (before + times, before_known and known)
+        for callee, factor in calls.get(name, ()):
+            visit(callee, times * (1 if factor is None else factor), known and factor is not None)
+
+    visit(entry, 1, True)
+    return total
+
+
+def _source_lines(hlo_text: str) -> dict[int, str]:
+    """Stack frame number → `file:line`, from the tables at the head of the module."""
+    files = dict(re.findall(r'^(\d+) "(.*)"$', _section(hlo_text, "FileNames"), re.MULTILINE))
+    locations = dict(
+        re.findall(
+            r"^(\d+) \{file_name_id=(\d+ .*?\bline=\d+)",
+            _section(hlo_text, "FileLocations"),
+            re.MULTILINE,
+        )
+    )
+    frames = re.findall(
+        r"^(\d+) \{file_location_id=(\d+)", _section(hlo_text, "StackFrames"), re.MULTILINE
+    )
+    lines = {}
+    for frame, location in frames:
+        if location in locations:
+            file, *_, line = map(int, re.findall(r"\d+", locations[location]))
+            lines[int(frame)] = f"{files.get(str(file), '?')}:{line}"
+    return lines
+
+
+def _section(hlo_text: str, title: str) -> str:
+    _, found, rest = hlo_text.partition(f"\n{title}\n")
+    return rest.split("\n\n", 1)[0] if found else ""
+
+
+def _inline_source(line: str) -> str:
+    """The older form, which names file and line in each instruction."""
+    matched = re.search(r'source_file="([^"]*)"(?: source_line=(\d+))?', line)
+    return f"{matched[1]}:{matched[2] or '?'}" if matched else ""
+
+

@@ -1,0 +1,253 @@
+"""What is known of a compiled program: `explain(f)(*args)` gives a `Report`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.lazy import public
+from shardwise._src.explain.communication import KINDS
+from shardwise._src.explain.machines import Machine
+from shardwise._src.explain.report_html import figure
+from shardwise._src.explain.report_page import save
+from shardwise._src.explain.report_text import styled, text_of
+from shardwise._src.messages.words import listed
+
+FORMAT = 1  # of `to_dict`
+
+
+@public("shardwise.explain")
+@dataclass(frozen=True)
+class Communication:
+    """Collectives of one kind, along the same mesh axes, that one line of the program causes.
+
+    axes:   of the mesh; None where groups are not those of axes. groups: how many devices each has.
+    count:  how often they run in one execution; at least, where `known` is false: in a loop whose
+            length is known when it runs. Those in branches of `cond` and `switch` count as if all
+            branches ran. shared: how many of these are parts of collectives that another row
+            counts, as XLA joined them.
+    bytes:  of one device in one execution, all together: what it holds after each collective; for
+            a reduce-scatter, what it puts in. dtypes: of these.
+    seconds: the least that they take on the machine, all together.
+    call:   the operation with the types and shardings of its operands and results.
+    why:    which of these makes it communicate.
+    line:   `file:line` of the user's; function: in which; scope: names around it.
+    """
+
+    kind: str
+    axes: tuple[Any, ...] | None
+    groups: int
+    count: int
+    known: bool
+    bytes: int
+    dtypes: tuple[str, ...]
+    seconds: float
+    op: str
+    call: str
+    why: str
+    line: str
+    function: str
+    scope: str = ""
+    shared: int = 0
+
+
+@public("shardwise.explain")
+@dataclass(frozen=True)
+class Buffer:
+    """A range of a device's memory: of which kind, and which value takes it.
+
+    kind: "argument", "result", "donated", "temporary" or "constant".
+    what: the path of an argument, or the operation that makes the value.
+    """
+
+    bytes: int
+    kind: str
+    what: str
+    line: str
+
+
+@public("shardwise.explain")
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device while the program runs.
+
+    donated: those of arguments that results take over; they count among both.
+    peak:    all together, at most.
+    """
+
+    arguments: int
+    results: int
+    donated: int
+    temporaries: int
+    peak: int
+
+
+@public("shardwise.explain")
+@dataclass(frozen=True)
+class Computation:
+    """What one device computes in one execution.
+
+    flops: of products of matrices and convolutions, by dtype; elementwise: of other arithmetic.
+    bytes: read from its memory and written to it. uncounted: foreign functions, whose work is not
+    known. known: false if a loop counts once, as its length is known only when it runs. Branches of
+    `cond` and `switch` count as if all ran.
+    """
+
+    flops: Mapping[str, int]
+    elementwise: int
+    bytes: int
+    uncounted: tuple[str, ...]
+    known: bool
+
+    @property
+    def total_flops(self) -> int:
+        return sum(self.flops.values()) + self.elementwise
+
+
+@public("shardwise.explain")
+@dataclass(frozen=True)
+class Seconds:
+    """The least that each part takes on the machine: a device computes while it moves its memory,
+    and communicates before or after. total: the larger of the first two, and the third."""
+
+    compute: float
+    memory: float
+    communication: float
+
+    @property
+    def total(self) -> float:
+        return max(self.compute, self.memory) + self.communication
+
+    @property
+    def dominant(self) -> str:
+        """ "compute", "memory" or "communication": what takes longest."""
+        parts = {
+            "compute": self.compute, "memory": self.memory, "communication": self.communication,
+        }
+        return max(parts, key=lambda name: parts[name])
+
+
+@public("shardwise.explain")
+@dataclass(frozen=True)
+class Report:
+    """What a program does, before it runs.
+
+    name:     of the function. devices: how many. mesh: sizes of axes by name; {} for one device.
+    communication: the most bytes first. buffers: the largest first. lines: texts of the user's
+    source, by `file:line`, of all that is named. program: as text, with lines. hlo: as compiled.
+    """
+
+    name: str
+    devices: int
+    mesh: Mapping[Any, int]
+    machine: Machine
+    communication: tuple[Communication, ...]
+    memory: Memory
+    buffers: tuple[Buffer, ...]
+    computation: Computation
+    seconds: Seconds
+    lines: Mapping[str, str] = field(repr=False, default_factory=dict)
+    program: str = field(repr=False, default="")
+    hlo: str = field(repr=False, default="")
+
+    def count(self, kind: str, axes: Sequence[Any] | str | None = None) -> int:
+        """How many collectives of a kind one execution runs, along these axes if given.
+
+        kind: as in HLO, "all-reduce", or with underscores. axes: in any order.
+
+        Raises:
+          ValueError: for a kind that there is not, or an axis that the mesh has not.
+        """
+        return sum([c.count - c.shared for c in self._of(kind, axes)])
+
+    def bytes(self, kind: str | None = None, axes: Sequence[Any] | str | None = None) -> int:
+        """Bytes per device of collectives; of a kind, and along axes, if given.
+
+        Raises:
+          ValueError: as of `count`.
+        """
+        return sum([c.bytes for c in self._of(kind, axes)])
+
+    def _of(self, kind: str | None, axes: Sequence[Any] | str | None) -> list[Communication]:
+        wanted = None if kind is None else kind.replace("_", "-")
+        if wanted not in (None, *KINDS):
+            raise ValueError(
+                f"no collective is a {kind!r}; there are {listed(KINDS)}."
+                f"{did_you_mean(str(wanted), KINDS)}"
+            )
+        along = None if axes is None else {axes} if isinstance(axes, str) else set(axes)
+        for axis in along or ():
+            if axis not in self.mesh:
+                raise ValueError(
+                    f"the mesh has no axis {axis!r}; it has {listed(self.mesh) or 'none'}."
+                )
+        return [
+            c for c in self.communication
+            if wanted in (None, c.kind)
+            and (along is None or (c.axes is not None and set(c.axes) == along))
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it but for the texts of programs, as plain data that JSON can hold."""
+        found = asdict(self)
+        for name in ("program", "hlo"):
+            del found[name]
+        found["mesh"] = {str(name): size for name, size in self.mesh.items()}
+        for row in found["communication"]:
+            row["axes"] = None if row["axes"] is None else [str(a) for a in row["axes"]]
+            row["dtypes"] = list(row["dtypes"])
+        for name in ("communication", "buffers"):
+            found[name] = list(found[name])
+        found["computation"]["uncounted"] = list(self.computation.uncounted)
+        found["seconds"] |= {"total": self.seconds.total, "dominant": self.seconds.dominant}
+        return {"format": FORMAT, **found}
+
+    def __str__(self) -> str:
+        """Tables for a terminal, of at most 100 columns."""
+        return text_of(self)
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        yield from styled(self, options.max_width)
+
+    def _repr_html_(self) -> str:
+        return figure(self)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes one HTML file with all of it, beside the user's lines and the program.
+
+        It needs no network. Lines of source are read now, from the files that the report names.
+
+        Returns:
+          The path.
+
+        Raises:
+          OSError: in words, where it cannot be written; IsADirectoryError for a folder.
+        """
+        return save(self, path)
+
+
+def merged(rows: Sequence[Communication]) -> tuple[Communication, ...]:
+    """Rows that differ in counts, bytes and dtypes only are one; the most bytes first."""
+    alike: dict[Any, list[Communication]] = defaultdict(list)
+    for row in rows:
+        key = row.kind, row.axes, row.groups, row.op, row.call, row.why, row.line, row.scope
+        alike[key].append(row)
+    found = [
+        Communication(
+            kind=same[0].kind, axes=same[0].axes, groups=same[0].groups,
+            count=sum([r.count for r in same]), known=all([r.known for r in same]),
+            bytes=sum([r.bytes for r in same]),
+            dtypes=tuple(sorted({d for r in same for d in r.dtypes})),
+            seconds=math.fsum([r.seconds for r in same]), op=same[0].op, call=same[0].call,
+            why=same[0].why, line=same[0].line, function=same[0].function, scope=same[0].scope,
+            shared=sum([r.shared for r in same]),
+        )
+        for same in alike.values()
+    ]
+    return tuple(sorted(found, key=lambda r: (-r.bytes, r.kind, r.line)))

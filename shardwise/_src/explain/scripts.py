@@ -1,0 +1,89 @@
+"""What the jitted functions of a script do: it is run, and each program that it compiles reported.
+
+    with observed() as found:
+        runpy.run_path("train.py", run_name="__main__")
+    made, failed = reports(found)
+    print(overview(made), *made, sep="\n\n")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from shardwise._src.api.compilations import compilations
+from shardwise._src.api.stages import Lowered
+from shardwise._src.explain import report_words as words
+from shardwise._src.explain.communication import format_bytes
+from shardwise._src.explain.explaining import report_of
+from shardwise._src.explain.report import Report
+
+
+class Found(NamedTuple):
+    """A program. name: of its function; of the second of a function, `step-2`, and so on."""
+
+    name: str
+    function: str
+    lowered: Lowered
+
+
+class Failure(NamedTuple):
+    """A program of which there is no report, and why."""
+
+    name: str
+    error: Exception
+
+
+@contextmanager
+def observed() -> Iterator[list[Found]]:
+    """What jitted functions are compiled in the block; a program that was there before, once."""
+    found: list[Found] = []
+    texts: set[str] = set()
+    counts: dict[str, int] = {}
+
+    def note(lowered: Lowered) -> None:
+        if lowered.plan.text in texts:
+            return
+        texts.add(lowered.plan.text)
+        name = lowered.traced.program.name
+        counts[name] = counts.get(name, 0) + 1
+        number = f"-{counts[name]}" if counts[name] > 1 else ""
+        found.append(Found(f"{name}{number}", name, lowered))
+
+    with compilations.told_to(note):
+        yield found
+
+
+def reports(
+    found: Sequence[Found], machine: Any = None
+) -> tuple[list[Report], list[Failure]]:
+    """A report of each, the most communication first; and those that cannot be compiled again."""
+    made: list[Report] = []
+    failed: list[Failure] = []
+    for one in found:
+        try:
+            made.append(replace(report_of(one.lowered, machine), name=one.name))
+        except (RuntimeError, OSError, ValueError) as error:
+            failed.append(Failure(one.name, error))
+    return sorted(made, key=lambda report: -report.bytes()), failed
+
+
+def overview(made: Sequence[Report]) -> str:
+    """A line for each report, under their heads."""
+    rows = [("function", "devices", "collectives", "bytes", "memory", "time", "mostly")]
+    for report in made:
+        sums = words.total(report.communication)
+        rows.append((
+            report.name, f"{report.devices:,}", sums.runs, format_bytes(sums.bytes),
+            format_bytes(report.memory.peak), words.seconds_text(report.seconds.total),
+            report.seconds.dominant if report.seconds.total else "-",
+        ))  # fmt: skip
+    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = "<>>>>><"
+    lines = [
+        "  ".join([f"{x:{side}{size}}" for x, side, size in zip(row, sides, sizes, strict=True)])
+        for row in rows
+    ]
+    return "\n".join([line.rstrip() for line in lines])

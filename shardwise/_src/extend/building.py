@@ -1,0 +1,245 @@
+"""Lowering rules that build operations with MLIR's bindings, as JAX's do.
+
+    def rule(ctx, x, *, by):
+        return [hlo.multiply(x, mlir.ir_constant(np.float32(by)))]      # jaxlib's stablehlo as hlo
+
+    mlir.register_lowering(scale, rule)
+
+Programs are written as text here. A rule builds a function in a module of its own; the operations
+of its body are then written into the text, in the primitive's place, and functions that the rule
+adds to the module beside it. What `lower_fun` makes may be called in such a rule: it stands there
+as a call of a function that is only declared, and writes itself when the text is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Program
+from shardwise._src.extend.programs import AbstractToken
+from shardwise._src.lowering.emitter import MAX_DENSE
+from shardwise._src.lowering.text import attribute_text, element_text, tensor_text
+from shardwise._src.runtime import mlir
+from shardwise._src.runtime.mlir import ir
+from shardwise._src.types.array_type import ArrayType, array_type
+
+LoweringRule = Callable[..., Any]
+
+
+@dataclasses.dataclass
+class ModuleContext:
+    """Of the module in which a rule builds.
+
+    context, module, ip, symbol_table: MLIR's; platforms: what the program is for.
+    """
+
+    context: ir.Context
+    module: ir.Module
+    ip: ir.InsertionPoint
+    symbol_table: ir.SymbolTable
+    platforms: Sequence[str]
+    keepalives: list[Any] = dataclasses.field(default_factory=list)
+    cached_primitive_lowerings: dict[Any, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class LoweringRuleContext:
+    """What a rule is told.
+
+    module_context; primitive; avals_in, avals_out: its types; platforms: what it is for; emitter:
+    what writes text in the place of a call (`lowering.emitter`).
+    """
+
+    module_context: ModuleContext
+    primitive: Any
+    avals_in: Sequence[ArrayType]
+    avals_out: Sequence[ArrayType]
+    emitter: Any
+    platforms: Sequence[str]
+    name_stack: Any = None
+    tokens_in: Any = None
+    tokens_out: Any = None
+
+    def replace(self, **changes: Any) -> LoweringRuleContext:
+        """The context with some of its fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def is_forward_compat(self) -> bool:
+        """Whether operations of the newest release are to be avoided: never."""
+        return False
+
+
+class _Apart:
+    """What writes text for a rule that builds: it declares functions, and writes them later.
+
+    writers: by symbol, `(names of operands) → names of results`.
+    """
+
+    def __init__(self, emitter: Any, function: Any):
+        self._emitter, self._function = emitter, function
+        self.writers: dict[str, Callable[[Sequence[str]], Sequence[str]]] = {}
+        self.devices, self.platform = emitter.devices, emitter.platform
+        self._numbers = itertools.count()
+
+    def later(
+        self, write: Callable[[Sequence[str]], Sequence[str]], operands: Sequence[Any],
+        ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+    ) -> list[Any]:
+        """The results of what is written later, as values."""
+        symbol = f"shardwise.later.{next(self._numbers)}"
+        texts = [[tensor_text(t) for t in side] for side in (ins, outs)]
+        self._function.declare(symbol, *texts)
+        self.writers[symbol] = write
+        return list(mlir.call(symbol, [ir.Type.parse(t) for t in texts[1]], operands))
+
+    def inline(self, program: Program, *operands: Any) -> list[Any]:
+        """`Emitter.inline` of a held program."""
+        return self.later(
+            lambda names: self._emitter.inline(program, *names), operands, program.in_types,
+            program.out_types,
+        )
+
+    def custom_call(
+        self, target: str, operands: Sequence[Any], ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType], **how: Any,
+    ) -> list[Any]:
+        """`Emitter.custom_call`."""
+        return self.later(
+            lambda names: self._emitter.custom_call(target, names, ins, outs, **how), operands, ins,
+            outs,
+        )
+
+
+def lowered(
+    op: Op, rule: LoweringRule, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+    names: Sequence[str], params: dict[str, Any],
+) -> list[str]:
+    """Writes what a rule builds, and gives the names of its results."""
+    given, gives = ([tensor_text(t) for t in side] for side in (ins, outs))
+    apart: list[_Apart] = []
+
+    def build(function: Any) -> Any:
+        apart.append(_Apart(e, function))
+        platforms = (e.platform,)
+        module = ModuleContext(
+            function.module.context, function.module, function.ip, function.symbols, platforms
+        )
+        ctx = LoweringRuleContext(module, op.foreign, ins, outs, apart[0], platforms)
+        return rule(ctx, *function.arguments, **params)
+
+    with mlir.in_context():
+        try:
+            function = mlir.Function(given, gives, build)
+        except TypeError as error:
+            raise TypeError(f"the lowering rule of {op.name}: {error}") from error
+        except ir.MLIRError as error:
+            raise ValueError(
+                f"the lowering rule of {op.name} builds what is no valid program: {error}"
+            ) from None
+        function.rename(lambda name: e.symbol(name))
+        e.functions.extend(function.beside())
+
+        def called(symbol: str, operands: list[str]) -> Sequence[str] | None:
+            write = apart[0].writers.get(symbol)
+            return None if write is None else write(operands)
+
+        return function.write(names, e.fresh, e.lines.append, called)
+
+
+# ---------------------------------------------------------------- what rules are written with
+
+
+def dtype_to_ir_type(dtype: Any) -> ir.Type:
+    """The type of elements of a dtype."""
+    return ir.Type.parse(element_text(np.dtype(dtype)))
+
+
+def aval_to_ir_type(ctx: Any, aval: Any = None) -> ir.Type:
+    """The type of values of a type, `tensor<…>`.
+
+    ctx: a `ModuleContext`, which is not needed: the type may be the only argument.
+    """
+    found = ctx if aval is None else aval
+    if isinstance(found, AbstractToken):
+        return token_type()
+    return ir.Type.parse(tensor_text(array_type(tuple(found.shape), found.dtype)))
+
+
+def aval_to_ir_types(ctx: Any, aval: Any = None) -> tuple[ir.Type, ...]:
+    """The types of the values that stand for one of a type: one."""
+    return (aval_to_ir_type(ctx, aval),)
+
+
+def token_type() -> ir.Type:
+    """The type of tokens."""
+    return ir.Type.parse("!stablehlo.token")
+
+
+def ir_attribute(val: Any) -> ir.Attribute:
+    """A number, text or NumPy array, or a tree of such, as an attribute.
+
+    Raises:
+      TypeError: for anything else.
+    """
+    if isinstance(val, ir.Attribute):
+        return val
+    try:
+        return ir.Attribute.parse(attribute_text(val))
+    except TypeError as error:
+        raise TypeError(f"ir_attribute: the value {error}") from None
+
+
+def ir_constant(val: Any, *, const_lowering: Any = None, aval: Any = None) -> ir.Value:
+    """A number or array as a value.
+
+    aval: its type, where that of `val` will not do; const_lowering: not needed.
+    """
+    dtype = (type_of(val) if aval is None else aval).dtype
+    value = np.asarray(val).astype(dtype)
+    small = element_text(dtype).lstrip("uif")[:1] in "24" and value.dtype.itemsize == 1
+    if (value.size > MAX_DENSE and not small) or value.dtype.kind == "c":
+        return mlir.constant(mlir.dense_elements(value, dtype_to_ir_type(dtype)))
+    return mlir.constant(ir.Attribute.parse(attribute_text(value)))
+
+
+def ir_constants(val: Any, *, const_lowering: Any = None, aval: Any = None) -> tuple[ir.Value, ...]:
+    """The values that stand for one: one."""
+    return (ir_constant(val, aval=aval),)
+
+
+def shape_tensor(ctx: Any, sizes: Sequence[Any]) -> ir.Value:
+    """Sizes, each a number or a value, as one value of type i32[n]."""
+    parts = [x if isinstance(x, ir.Value) else ir_constant(np.array([x], np.int32)) for x in sizes]
+    if not parts:
+        return ir_constant(np.zeros(0, np.int32))
+    return parts[0] if len(parts) == 1 else mlir.concatenated(parts, 0)
+
+
+def flatten_ir_values(xs: Sequence[Any]) -> list[ir.Value]:
+    """The values of a sequence of values and of sequences of them."""
+    return list(_leaves(xs))
+
+
+def flatten_ir_types(xs: Sequence[Any]) -> list[ir.Type]:
+    """The types of a sequence of types and of sequences of them."""
+    return list(_leaves(xs))
+
+
+def _leaves(xs: Any) -> Iterator[Any]:
+    for x in xs:
+        if isinstance(x, tuple | list):
+            yield from _leaves(x)
+        else:
+            yield x
+
+
+def module_to_string(module: ir.Module, enable_debug_info: bool | None = None) -> str:
+    """The text of a module. enable_debug_info: with the places that operations come from."""
+    return module.operation.get_asm(enable_debug_info=bool(enable_debug_info))

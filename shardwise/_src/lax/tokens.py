@@ -1,0 +1,55 @@
+"""Tokens, and XLA's own random numbers.
+
+A token is an empty array of booleans that says nothing. The library orders effects by itself: no
+function takes tokens but `after_all`, which gives one that is there when all of them are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.messages.words import shown
+from shardwise._src.numpy.creation import zeros
+from shardwise._src.ops.barrier import optimization_barrier
+from shardwise._src.ops.random.stateful import rng_uniform as rng_uniform_op
+from shardwise._src.types.annotations import Array, ArrayLike
+
+_TOKEN = (0,), np.dtype(bool)
+
+
+def create_token(_: Any = None) -> Array:
+    """A token, which waits for nothing. The argument is not used."""
+    return zeros(*_TOKEN)
+
+
+def after_all(*operands: ArrayLike) -> Array:
+    """A token that waits for other ones.
+
+    Raises:
+      TypeError: for something that is no token.
+    """
+    for x in operands:
+        t = type_of(x)
+        if (t.shape, t.dtype) != _TOKEN:
+            raise TypeError(f"after_all takes tokens of `create_token`; got {shown(x)}.")
+    return optimization_barrier(*operands)[0] if operands else create_token()
+
+
+def rng_uniform(a: ArrayLike, b: ArrayLike, shape: Sequence[int]) -> Array:
+    """Uniform numbers from `a` (inclusive) to `b` (exclusive) of XLA's generator.
+
+    It has a state of its own: each run gives others, and none can be had again.
+    `shardwise.random.uniform` draws by keys. It has no derivatives and no rule for `vmap`.
+
+    Args:
+      a, b: scalars of one dtype, an integer or floating-point one.
+      shape: of the result.
+
+    Raises:
+      TypeError: for other operands.
+    """
+    return rng_uniform_op(a, b, shape=tuple([int(n) for n in shape]))

@@ -1,0 +1,152 @@
+"""`ds(start, size)`: an index that is a slice of known size, whose start may be traced.
+
+    x[ds(i, 4)]              # x[i : i + 4], moved inside where it would reach out
+    ref[0, ds(i, 4)] = y
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.lazy import public
+from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.ops.elementwise import add
+from shardwise._src.ops.elementwise import max as larger
+from shardwise._src.ops.elementwise import min as smaller
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.logical import lt, where
+from shardwise._src.runtime.pytree import register_node
+from shardwise._src.types.dtypes import is_integer, is_unsigned
+
+
+@public("shardwise")
+class Slice:
+    """`start : start + size * stride : stride`. Made by `ds`."""
+
+    __slots__ = ("start", "size", "stride")
+
+    def __init__(self, start: Any, size: Any, stride: int = 1):
+        self.start, self.size, self.stride = start, size, stride
+
+    @property
+    def is_dynamic_start(self) -> bool:
+        return not isinstance(self.start, int | np.integer)
+
+    @property
+    def is_dynamic_size(self) -> bool:
+        return not isinstance(self.size, int | np.integer)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Slice):
+            return NotImplemented
+        mine, its = (self.start, self.size, self.stride), (other.start, other.size, other.stride)
+        return mine == its
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] (an array has none)
+
+    def __repr__(self) -> str:
+        return f"Slice(start={self.start}, size={self.size}, stride={self.stride})"
+
+
+def _children(s: Slice) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """A start that is known is part of the structure."""
+    if s.is_dynamic_start:
+        return (s.start,), (None, s.size, s.stride)
+    return (), (s.start, s.size, s.stride)
+
+
+register_node(Slice, _children, lambda known, traced: Slice(
+    traced[0] if traced else known[0], *known[1:]
+))
+
+
+def dslice(start: Any, size: int | None = None, stride: int | None = None) -> slice | Slice:
+    """A slice of known size, for an index of an array or a ref.
+
+    Args:
+      start: an integer, which may be traced; a negative one counts from the end. None for all:
+        `ds(None)` is `:`.
+      size: how many elements. Without one `start` is the size: `ds(4)` is `:4`.
+      stride: from one element to the next, at least 1. With a traced start it is 1.
+
+    Returns:
+      What takes the place of a slice in an index. Where the slice would reach out of bounds, it is
+      moved inside.
+
+    Raises:
+      TypeError: for a size or stride that is no known integer, by the index.
+      ValueError: for a negative stride; and by the index, for a slice longer than its dimension.
+    """
+    if start is None:
+        return slice(None)
+    if size is None:
+        start, size = 0, start
+    step = 1 if stride is None else stride
+    if not isinstance(step, int) or isinstance(step, bool):
+        raise TypeError(f"ds: stride must be a known integer; got {stride!r}.")
+    if step < 0:
+        raise ValueError(f"ds: stride must not be negative; got {stride}.")
+    return Slice(start, size, step)
+
+
+ds = dslice
+
+
+def entry(s: Slice, n: int, operands: list[Any], windows: bool) -> Any:
+    """The entry of a pattern for a dimension of `n` elements (see `index_pattern`).
+
+    windows: whether starts that are known are operands.
+    """
+    try:
+        size = operator.index(s.size)
+    except TypeError:
+        raise TypeError(
+            f"ds: size must be a known integer; got {s}. A slice of traced size is no array: mask "
+            "one with `shardwise.numpy.where`."
+        ) from None
+    reach = (size - 1) * s.stride + 1 if size else 0
+    if size < 0 or reach > n:
+        raise ValueError(
+            f"ds: {s} is for dimensions of at least {reach} elements, not of {n}."
+            if size >= 0 else f"ds: size must not be negative; got {s}."
+        )
+    if is_array(s.start) and not isinstance(s.start, np.ndarray | np.generic):
+        return _traced(s, size, n, operands)
+    start = _known(s)
+    start = min(max(start + n if start < 0 else start, 0), n - reach)
+    if s.stride != 1:
+        return ("slice", start if size else 0, size, s.stride)
+    if size == n:
+        return "all"
+    if windows:
+        operands.append(start)
+        return ("window", size)
+    return ("slice", start, size, 1)
+
+
+def _known(s: Slice) -> int:
+    try:
+        return operator.index(s.start.item() if isinstance(s.start, np.ndarray) else s.start)
+    except (TypeError, ValueError):
+        raise TypeError(f"ds: start must be an integer; got {s.start!r}.") from None
+
+
+def _traced(s: Slice, size: int, n: int, operands: list[Any]) -> tuple[Any, ...]:
+    t = type_of(s.start)
+    if t.ndim or not is_integer(t.dtype):
+        raise TypeError(f"ds: start must be an integer; got {t.str_short(True)}.")
+    if s.stride != 1:
+        raise NotImplementedError(
+            "ds: a start that is an array goes with a stride of 1; got "
+            f"stride={s.stride}. Take the window and then every element of it that is wanted: "
+            "`x[ds(i, n)][::stride]`."
+        )
+    start = s.start
+    if not is_unsigned(t.dtype):
+        start = where(lt(start, lit(0, start)), add(start, lit(n, start)), start)
+        start = larger(start, lit(0, start))
+    operands.append(smaller(start, lit(n - size, start)))
+    return ("window", size)

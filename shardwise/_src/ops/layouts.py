@@ -1,0 +1,55 @@
+"""`layout_constraint`: its operand, in a layout that the compiler may not change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.layout import Layout
+
+
+def _type(op: Op, x: ArrayType, *, layout: Layout) -> ArrayType:
+    layout.for_rank(x.ndim)  # raises where it does not fit
+    return x
+
+
+def _dims(op: Op, x: ArrayType, *, layout: Layout) -> Dims:
+    names = letters(x.ndim)
+    return Dims((names,), (names,))
+
+
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, layout: Layout) -> str:
+    ty, ndim = e.ty(ins[0]), ins[0].ndim
+    orders = [*range(ndim)][::-1], [*layout.major_to_minor][::-1]
+    given, wanted = (
+        f"dense<{order if ndim else '[]'}> : tensor<{ndim}xindex>".replace("<[]>", "<>")
+        for order in orders
+    )
+    return e.let(
+        f'stablehlo.custom_call @LayoutConstraint({x}) {{backend_config = "", operand_layouts = '
+        f"[{given}], result_layouts = [{wanted}]}} : ({ty}) -> {ty}"
+    )
+
+
+def _batch(
+    op: Op, mapped: Any, args: Any, dims: Any, *, layout: Layout
+) -> tuple[Any, int]:
+    """The hidden dimension is the slowest."""
+    (x,), (d,) = args, dims
+    order = (d, *[a + (a >= d) for a in layout.major_to_minor])
+    return op(x, layout=Layout(order, layout.tiling)), d
+
+
+layout_constraint = Op(
+    "layout_constraint",
+    type_rule=_type,
+    dims=_dims,
+    lower=_lower,
+    jvp=lambda op, primals, tangents, **p: (op(*primals, **p), op(*tangents, **p)),
+    transpose=lambda op, ct, x, **p: [op(ct, **p)],
+    batch=_batch,
+    eager=lambda op, args, params: args[0],
+    elements=Elements.MOVED,
+)

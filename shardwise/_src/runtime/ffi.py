@@ -1,0 +1,117 @@
+"""Foreign functions: XLA's tables of them, and the views of buffers that Python callbacks get.
+
+A name stands for one function for as long as the process lives. jaxlib keeps what is registered
+for a platform whose client does not exist yet, and hands it to XLA with the client, which does not
+start if XLA refuses anything. So for the CPU all goes to XLA at once, and names that are taken are
+refused here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import jaxlib
+from jaxlib import _jax
+from jaxlib import xla_client as xc
+
+from shardwise._src.base.errors import did_you_mean
+
+Buffer = _jax.ffi.Buffer
+ExecutionContext = _jax.ffi.ExecutionContext
+ExecutionStage = _jax.ffi.ExecutionStage
+_PLATFORMS = {"cpu": "Host", "gpu": "CUDA", "cuda": "CUDA", "rocm": "ROCM", "tpu": "TPU"}
+_registered: dict[tuple[str, str], Any] = {}  # platform, name → addresses
+_batched: set[str] = set()
+
+
+def register_target(
+    name: str, functions: Any, platform: str, api_version: int, options: dict[str, Any]
+) -> None:
+    """Tells XLA of a function. Raises ValueError if the name is that of another one."""
+    where = _PLATFORMS.get(platform.lower(), platform)
+    if _is_new(where, name, _addresses(functions)):
+        with _undone(where, name):
+            xc.register_custom_call_target(name, functions, where, api_version, **options)
+
+
+def register_type(name: str, registration: Any, platform: str) -> None:
+    """Tells XLA of a type that functions keep states in."""
+    where = _PLATFORMS.get(platform.lower(), platform)
+    if _is_new(where, f"type {name}", _addresses(registration)):
+        with _undone(where, f"type {name}"):
+            xc.register_custom_type(name, registration, where)
+
+
+@contextmanager
+def _undone(where: str, name: str) -> Generator[None]:
+    """Forgets a name that XLA refuses."""
+    if where == "Host":
+        xc.register_custom_type_handler(where, _jax.register_custom_type)
+        xc.register_custom_call_handler(where, _jax.register_custom_call_target)
+    try:
+        yield
+    except BaseException:
+        del _registered[where, name]
+        raise
+
+
+def _is_new(where: str, name: str, addresses: Any) -> bool:
+    known = _registered.setdefault((where, name), addresses)
+    if known != addresses:
+        raise ValueError(
+            f"{name!r} is registered for {where} already, and as something else. A name stands for "
+            "one function as long as the process lives: choose another, such as one with a version."
+        )
+    return known is addresses
+
+
+def register_batch_partitionable(name: str) -> None:
+    """Tells XLA that parts of a batch may be given to a function."""
+    if name not in _batched:
+        _jax.register_custom_call_as_batch_partitionable(name)
+        _batched.add(name)
+
+
+def is_batch_partitionable(name: str) -> bool:
+    return name in _batched
+
+
+def _addresses(functions: Any) -> Any:
+    """What capsules hold."""
+    if isinstance(functions, dict):
+        stages = cast("dict[str, Any]", functions)
+        return {stage: _addresses(found) for stage, found in stages.items()}
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = (ctypes.py_object,)
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    return api.PyCapsule_GetPointer(functions, api.PyCapsule_GetName(functions))
+
+
+def capsule(address: Any) -> Any:
+    """A capsule without a name that holds the address of a function of ctypes."""
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return new(ctypes.cast(address, ctypes.c_void_p), None, None)
+
+
+def headers() -> Path:
+    """The folder of the headers that jaxlib ships."""
+    return Path(next(iter(jaxlib.__path__))).resolve() / "include"
+
+
+def unknown_target(name: str, platform: str) -> str:
+    """The message for a name that nobody registered."""
+    where = _PLATFORMS.get(platform.lower(), platform)
+    known = {n for w, n in _registered if w == where} | {*xc.custom_call_targets(where)}
+    return (
+        f"no foreign function is registered as {name!r} for the platform {platform}."
+        f"{did_you_mean(name, sorted(known))} Register it with "
+        "`shardwise.ffi.register_ffi_target`, before it is first called."
+    )

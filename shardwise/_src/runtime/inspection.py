@@ -1,0 +1,118 @@
+"""What XLA makes of a module, for reports: of the devices here, or of as many virtual ones.
+
+A client for CPU has at most 2,048 devices, by the way in which it numbers them: for more, the
+process has several clients, each of which takes itself for a process.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxlib import _jax
+from jaxlib import utils as _utils
+from jaxlib import xla_client as xc
+
+PER_CLIENT = 2048  # devices
+START = 60  # seconds in which all clients of a process have met
+SIZES = ("argument", "output", "alias", "temp", "generated_code")
+
+
+class Inspection(NamedTuple):
+    """A compiled module.
+
+    text: of the optimised program, for one device; sizes: bytes on one device by kind (`SIZES`).
+    buffers: XLA's `BufferAssignmentProto`; module: its `HloModuleProto`.
+    """
+
+    text: str
+    sizes: dict[str, int]
+    buffers: bytes
+    module: bytes
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """XLA warns of nothing, in a `with` block."""
+    set_level: Any = _utils.absl_set_min_log_level
+    set_level(2)
+    try:
+        yield
+    finally:
+        level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")
+        set_level(int(level) if level.isdigit() else 1)
+
+
+def inspected(raw: Any) -> Inspection:
+    """Of a loaded executable."""
+    stats = raw.get_compiled_memory_stats()
+    sizes = {name: int(getattr(stats, f"{name}_size_in_bytes")) for name in SIZES}
+    (module,) = raw.hlo_modules()
+    return Inspection(
+        raw.get_hlo_text(), sizes, stats.serialized_buffer_assignment_proto or b"",
+        module.as_serialized_hlo_module_proto(),
+    )  # fmt: skip
+
+
+def _clients(count: int) -> list[Any]:
+    """Clients that have as many devices together."""
+    if count <= PER_CLIENT:
+        return [xc.make_cpu_client(asynchronous=True, num_devices=count)]
+    nodes = -(-count // PER_CLIENT)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    service = _jax.get_distributed_runtime_service(address, nodes)
+    made: list[Any] = [None] * nodes
+
+    def make(node: int) -> None:
+        line = _jax.get_distributed_runtime_client(
+            address, node, init_timeout=START, shutdown_on_destruction=False
+        )
+        line.connect()
+        here = min(PER_CLIENT, count - node * PER_CLIENT)
+        made[node] = line, xc.make_cpu_client(
+            asynchronous=True, distributed_client=line, node_id=node, num_nodes=nodes,
+            collectives=_jax.make_gloo_tcp_collectives(line), num_devices=here,
+        )  # fmt: skip
+
+    threads = [threading.Thread(target=make, args=(n,), daemon=True) for n in range(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(START)
+    if None in made:
+        raise RuntimeError(f"{nodes} clients of virtual devices did not meet within {START} s")
+    _kept.append(service)
+    _kept.extend([line for line, _ in made])
+    return [client for _, client in made]
+
+
+_kept: list[Any] = []  # what clients need as long as the process lasts
+
+
+def inspected_of_virtual_devices(
+    text: str, count: int, free_outputs: Sequence[bool],
+    overrides: Sequence[tuple[str, Any]] = (),
+) -> Inspection:
+    """Compiles a module for as many devices, in a process that has no others and only does this."""
+    client = _clients(count)[0]
+    devices = sorted(client.devices(), key=lambda d: d.id)[:count]
+    options = xc.CompileOptions()
+    options.num_replicas, options.num_partitions = 1, count
+    ids = np.array([[d.id for d in devices]], np.int32)
+    options.device_assignment = xc.DeviceAssignment.create(ids)
+    build = options.executable_build_options
+    build.num_replicas, build.num_partitions = 1, count
+    build.use_spmd_partitioning = build.use_shardy_partitioner = count > 1
+    if count > 1:
+        build.allow_spmd_sharding_propagation_to_parameters = [False]
+        build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
+    if overrides:
+        options.env_option_overrides = list(overrides)
+    return inspected(client.compile_and_load(text, _jax.DeviceList(tuple(devices)), options))

@@ -1,0 +1,361 @@
+"""Arrays to TensorStore's files and back, shard by shard.
+
+    asyncio.run(async_serialize(x, spec))
+    x = asyncio.run(async_deserialize(sharding, spec))
+
+Each process writes and reads what its own devices hold, and of replicas the first is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib
+from collections.abc import Callable, Coroutine, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.making import make_array_from_callback
+from shardwise._src.api.placement import process_count, process_index
+from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.arrays.array import Array
+from shardwise._src.messages.words import shown
+from shardwise._src.saving.specs import Spec, has_metadata, metadata
+from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.layout import Format
+from shardwise._src.types.sharding import Sharding
+
+_DEFAULT: Any = object()  # a context, or layout of chunks, that is made when it is needed
+_RAM = 10_000_000_000  # bytes of TensorStore's pools of chunks
+_shared: dict[str, Any] = {}
+
+
+def tensorstore() -> ModuleType:
+    """The package, which may be missing."""
+    try:
+        return importlib.import_module("tensorstore")
+    except ImportError as error:
+        raise ImportError(
+            "Arrays are written to files and read with the package tensorstore, which is not "
+            "installed: pip install 'shardwise[tensorstore]'."
+        ) from error
+
+
+def shared_context() -> Any:
+    """TensorStore's context of all that is written and read here: its pools and their limits."""
+    if "context" not in _shared:
+        pool = {"total_bytes_limit": _RAM}
+        _shared["context"] = tensorstore().Context({
+            "file_io_concurrency": {"limit": 128}, "data_copy_concurrency": {"limit": 128},
+            "cache_pool": pool, "cache_pool#remote": pool,
+        })  # fmt: skip
+    return _shared["context"]
+
+
+def store_context() -> Any:
+    """That of checkpoints, which keeps nothing in memory that is in files."""
+    if "checkpoints" not in _shared:
+        _shared["checkpoints"] = tensorstore().Context({
+            "file_io_concurrency": {"limit": 16}, "cache_pool": {"total_bytes_limit": 0},
+        })  # fmt: skip
+    return _shared["checkpoints"]
+
+
+def _how(context: Any, chunk_layout: Any) -> dict[str, Any]:
+    ts = tensorstore()
+    if chunk_layout is _DEFAULT:
+        chunk_layout = ts.ChunkLayout(chunk=ts.ChunkLayout.Grid(elements=100_000_000))
+    context = shared_context() if context is _DEFAULT else context
+    return {"context": context, "chunk_layout": chunk_layout}
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that may end while TensorStore cancels what nobody waits for any more.
+
+    Where one of several reads fails, the others are cancelled, and say so when they are: maybe
+    later than the loop is there.
+    """
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        try:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        except RuntimeError:
+            if not self.is_closed():
+                raise
+            return asyncio.Handle(callback, args, self, context)  # never called
+
+
+def _run_alone(task: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        runner.run(task)
+
+
+def run(task: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a task, also where another event loop is running in this thread."""
+    results: list[Any] = []
+
+    async def kept() -> None:
+        # Not as its own result: Python 3.11 makes a text of that when it ends, and a text of an
+        # array takes all of it to the host.
+        results.append(await task)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        _run_alone(kept())
+        return results[0]
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        other.submit(_run_alone, kept()).result()
+    return results[0]
+
+
+class LimitInFlightBytes:
+    """A bound on bytes that are read into memory at a time. One read may have more for itself."""
+
+    def __init__(self, host_memory_bytes_limit: int):
+        self._most = self._left = host_memory_bytes_limit
+        self._changed = asyncio.Condition()
+
+    async def wait_for_bytes(self, requested_bytes: int) -> None:
+        """Waits until there is room for so many, and takes it."""
+        if requested_bytes > self._most:
+            self._left += requested_bytes - self._most
+            self._most = requested_bytes
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._left >= requested_bytes)
+            self._left -= requested_bytes
+
+    async def release_bytes(self, requested_bytes: int) -> None:
+        """Gives them back."""
+        async with self._changed:
+            self._left += requested_bytes
+            self._changed.notify_all()
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+async def async_serialize(
+    arr_inp: Any, tensorstore_spec: Spec, commit_future: list[Any] | None = None,
+    context: Any = _DEFAULT, chunk_layout: Any = _DEFAULT, primary_host: int | None = None,
+    replica_id: int = 0, transaction: Any = None,
+) -> None:
+    """Writes the shards of an array that this process has.
+
+    Args:
+      arr_inp: an array, or a NumPy array, which process 0 writes.
+      tensorstore_spec: where to. What it does not say about shape and dtype is added to it.
+      commit_future: a list to which TensorStore's futures are added; to wait for them is then up
+        to the caller, and the array's values have been taken when this ends. Without it, all is
+        written when this ends.
+      context, chunk_layout, transaction: TensorStore's.
+      primary_host: the process that makes the file; by default each does, if it is not there.
+      replica_id: of the shards that are written.
+
+    Raises:
+      ValueError: in a program of several processes, for an array that one of them has whole: all
+        would write it.
+      TypeError: for what is no array, and for arrays of keys.
+      ImportError: tensorstore is not installed.
+    """
+    ts = tensorstore()
+    _check_writable(arr_inp, tensorstore_spec)
+    if not has_metadata(tensorstore_spec):
+        tensorstore_spec["metadata"] = metadata(arr_inp, tensorstore_spec["driver"])
+    if tensorstore_spec["driver"] == "zarr" and "dtype" not in tensorstore_spec:
+        tensorstore_spec["dtype"] = arr_inp.dtype.name
+    how = {**_how(context, chunk_layout), "open": True, "transaction": transaction}
+    if primary_host is None or process_index() == primary_host:
+        opened = ts.open(ts.Spec(tensorstore_spec), create=True, **how)
+        if commit_future is None:
+            await opened
+        else:
+            commit_future.append(opened)
+    store = await ts.open(ts.Spec(tensorstore_spec), assume_metadata=True, **how)
+    fixed = isinstance(arr_inp, Array)
+
+    async def write(index: Any, data: Any) -> None:
+        await asyncio.sleep(0)  # copies to the host that are under way go on meanwhile
+        writing = store[index].write(
+            np.asarray(data), can_reference_source_data_indefinitely=fixed
+        )
+        if commit_future is None:
+            await writing.commit
+        else:
+            commit_future.append(writing.commit)
+            await writing.copy
+
+    await asyncio.gather(*[write(*part) for part in _own_parts(arr_inp, replica_id)])
+
+
+def _check_writable(x: Any, spec: Spec) -> None:
+    if not isinstance(x, Array | np.ndarray) or isinstance(x.dtype, ExtendedDType):
+        more = " Write `shardwise.random.key_data(keys)`." if hasattr(x, "dtype") else ""
+        raise TypeError(f"async_serialize takes arrays of numbers; got {shown(x)}.{more}")
+    if isinstance(x, Array) and process_count() > 1 and x.is_fully_addressable:
+        raise ValueError(
+            f"async_serialize: the array for {spec.get('kvstore')} is whole in this process, and "
+            f"the program has {process_count()}, which would all write it. Pass an array over the "
+            "devices of all processes, or call this in one of them for NumPy arrays."
+        )
+
+
+def _own_parts(x: Any, replica: int) -> list[tuple[Any, Any]]:
+    """Indices and values of what this process writes."""
+    if not isinstance(x, Array):
+        return [(..., x)] if process_index() == 0 else []
+    shards = [s for s in x.addressable_shards if s.replica_id == replica and s.data.size]
+    for s in shards:
+        s.data.copy_to_host_async()
+    return [(s.index, s.data) for s in shards]
+
+
+async def combine_kvstores(
+    combined_kvstore: Spec, kvstores: Sequence[Spec], context: Any = _DEFAULT
+) -> None:
+    """Makes one store of several, without copies: its entries refer to theirs."""
+    ts = tensorstore()
+    context = shared_context() if context is _DEFAULT else context
+    whole, *parts = await asyncio.gather(
+        *[ts.KvStore.open(s, context=context) for s in (combined_kvstore, *kvstores)]
+    )
+    transaction = ts.Transaction()
+    into = whole.with_transaction(transaction)
+    await asyncio.gather(*[part.experimental_copy_range_to(into) for part in parts])
+    await transaction.commit_async()
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+async def async_deserialize(
+    in_type: Any, tensorstore_spec: Any, global_shape: Sequence[int] | None = None,
+    dtype: Any = None, byte_limiter: LimitInFlightBytes | None = None, context: Any = _DEFAULT,
+    chunk_layout: Any = _DEFAULT, assume_metadata: bool = False,
+) -> Array:
+    """Reads an array onto devices: this process the shards that its devices are to hold.
+
+    Args:
+      in_type: a sharding, a `Format`, or a `ShapeDtypeStruct` with a sharding, whose dtype counts.
+      tensorstore_spec: where the array is.
+      global_shape: of the result, if it is to be another: what is more is zero, what is less is
+        not read.
+      dtype: of the result; by default as stored. It is converted on the host.
+      byte_limiter: bounds how much is read at a time.
+      context, chunk_layout, assume_metadata: TensorStore's.
+
+    Raises:
+      TypeError: `in_type` has no sharding.
+      ValueError: there is no such file, or it cannot be read.
+      ImportError: tensorstore is not installed.
+    """
+    ts = tensorstore()
+    sharding, place, wanted = _target(in_type)
+    dtype = wanted if dtype is None else dtype
+    store = await ts.open(
+        tensorstore_spec, open=True, assume_metadata=assume_metadata, **_how(context, chunk_layout)
+    )
+    shape = tuple(store.shape if global_shape is None else global_shape)
+    stored = store.dtype.numpy_dtype
+    final: Any = canonicalize(stored if dtype is None else dtype)
+    own: dict[Any, Any] = {}
+    for index in sharding.addressable_devices_indices_map(shape).values():
+        own.setdefault(_bounds(index, shape), None)
+    size = sum([estimate_read_memory_footprint(store, _overlap(ts, store, b)) for b in own])
+    if byte_limiter is not None:
+        await byte_limiter.wait_for_bytes(size)
+
+    async def read(bounds: Any) -> None:
+        part = np.zeros([stop - start for start, stop in bounds], stored)
+        domain = _overlap(ts, store, bounds)
+        into = tuple(
+            slice(o - start, o - start + n)
+            for o, n, (start, _) in zip(domain.origin, domain.shape, bounds, strict=True)
+        )
+        if domain.size:
+            await ts.array(part[into] if into else part).write(store[domain].translate_to[0])
+        own[bounds] = part.astype(final, copy=False)
+
+    await asyncio.gather(*map(read, own))
+    result = make_array_from_callback(shape, place, lambda i: own[_bounds(i, shape)], final)
+    if byte_limiter is not None:
+        await byte_limiter.release_bytes(size)
+    return result
+
+
+def _target(x: Any) -> tuple[Sharding, Any, Any]:
+    """The sharding, the whole placement and the dtype that are asked for."""
+    if isinstance(x, ShapeDtypeStruct):
+        sharding, place, dtype = x.sharding, x.sharding if x.layout is None else x.format, x.dtype
+    else:
+        sharding, place, dtype = (x.sharding if isinstance(x, Format) else x), x, None
+    if not isinstance(sharding, Sharding):
+        raise TypeError(
+            "async_deserialize: in_type must be a sharding, a Format or a ShapeDtypeStruct with a "
+            f"sharding, which says where the array goes; got {shown(x)}."
+        )
+    return sharding, place, dtype
+
+
+def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
+
+
+def _overlap(ts: ModuleType, store: Any, bounds: Sequence[tuple[int, int]]) -> Any:
+    """What is there of a part; of a part that is not there, nothing."""
+    have = zip(store.domain.origin, store.domain.shape, bounds, strict=True)
+    ranges = [(max(o, a), min(o + n, b)) for o, n, (a, b) in have]
+    return ts.IndexDomain(
+        inclusive_min=[a for a, _ in ranges], exclusive_max=[max(a, b) for a, b in ranges]
+    )
+
+
+def estimate_read_memory_footprint(t: Any, domain: Any) -> int:
+    """Bytes that reading a part of a store takes: those of all chunks that the part touches."""
+    size = t.dtype.numpy_dtype.itemsize
+    domain = t.domain if domain is None else domain
+    chunk = t.chunk_layout.read_chunk_template
+    if not all(chunk[i].finite for i in range(t.rank)):
+        return domain.size * size  # stores without chunks
+    if not domain.size:
+        return 0
+    rows = zip(domain.origin, domain.shape, chunk.origin, chunk.shape, strict=True)
+    for origin, length, first, step in rows:
+        size *= (-(-(origin + length - first) // step) - (origin - first) // step) * step
+    return size
+
+
+# -------------------------------------------------------------------------------------- lists
+
+
+def run_serialization(arrays: Sequence[Any], tensorstore_specs: Sequence[Spec]) -> None:
+    """Writes arrays, and waits until they are written."""
+
+    async def all_of_them() -> None:
+        pairs = zip(arrays, tensorstore_specs, strict=True)
+        await asyncio.gather(*[async_serialize(x, spec) for x, spec in pairs])
+
+    run(all_of_them())
+
+
+def run_deserialization(
+    shardings: Sequence[Any], tensorstore_specs: Sequence[Any],
+    global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
+    concurrent_gb: int = 32,
+) -> list[Array]:
+    """Reads arrays. concurrent_gb: bounds how much is read at a time."""
+    count = len(tensorstore_specs)
+
+    async def all_of_them() -> list[Array]:
+        limit = LimitInFlightBytes(concurrent_gb * 10**9)
+        shapes = [None] * count if global_shapes is None else global_shapes
+        kinds = [None] * count if dtypes is None else dtypes
+        rows = zip(shardings, tensorstore_specs, shapes, kinds, strict=True)
+        return await asyncio.gather(*[async_deserialize(*row, byte_limiter=limit) for row in rows])
+
+    return run(all_of_them())

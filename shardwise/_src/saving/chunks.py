@@ -1,0 +1,231 @@
+"""Arrays as files of Zarr's third version, a file for each chunk, with checksums.
+
+An array's chunks are its shards as they were when it was saved, or parts of them where these are
+large. So each file has one writer, who needs nothing of others. What is read, on any other
+division, comes from the files that it touches, which are checked as a whole.
+
+Files are written and read a few at a time: beside the arrays themselves only those few take memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import CheckpointError
+from shardwise._src.messages.words import counted
+from shardwise._src.saving.arrays import LimitInFlightBytes, store_context, tensorstore
+from shardwise._src.saving.manifest import Entry, canonicalize_name
+from shardwise._src.saving.places import Place
+from shardwise._src.types.dtypes import canonicalize, short_name
+
+CHUNK_BYTES = 32 << 20  # of a file, at most, if the shard can be divided
+IN_FLIGHT = 128 << 20  # bytes of files that are written or read at a time
+_CHECKSUM = 4  # bytes behind those of a chunk
+_DTYPES = (
+    "bool int4 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
+    "complex64 complex128 float8_e3m4 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz "
+    "float8_e5m2 float8_e5m2fnuz"
+).split()
+Bounds = tuple[tuple[int, int], ...]  # start and end along each dimension
+
+
+def stored_dtype(dtype: np.dtype[Any]) -> str:
+    """The name of the dtype in files; of dtypes that files have not, that of their bits."""
+    return dtype.name if dtype.name in _DTYPES else f"uint{8 * dtype.itemsize}"
+
+
+def chunk_shape(shard: Sequence[int], tiles: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """The shape of the chunks of an array.
+
+    shard: the shape of a shard; tiles: how many there are along each dimension. Along dimensions
+    that are divided, chunks divide the shards evenly, so that no two shards share a chunk.
+    """
+    found = [max(1, n) for n in shard]
+    for dim, n in enumerate(found):
+        too_many = math.ceil(math.prod(found) * itemsize / CHUNK_BYTES)
+        if too_many <= 1:
+            break
+        parts = min(n, too_many)
+        if tiles[dim] > 1:
+            divisors = [d for k in range(1, math.isqrt(n) + 1) if n % k == 0 for d in (k, n // k)]
+            parts = min([d for d in divisors if d >= parts])
+        found[dim] = -(-n // parts)
+    return tuple(found)
+
+
+def metadata(entry: Entry) -> dict[str, Any]:
+    """What Zarr's third version says of an array."""
+    return {
+        "shape": list(entry.physical), "data_type": entry.stored,
+        "chunk_grid": {
+            "name": "regular", "configuration": {"chunk_shape": list(entry.chunks)}
+        },
+        "chunk_key_encoding": {"name": "default"},
+        "codecs": [
+            {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}
+        ],
+        "fill_value": False if entry.stored == "bool" else
+        [0.0, 0.0] if entry.stored.startswith("complex") else
+        0 if entry.stored.startswith(("int", "uint")) else 0.0,
+    }  # fmt: skip
+
+
+async def opened(place: Place, entry: Entry, create: bool = False) -> Any:
+    """TensorStore's object of an array. create: whether to write what describes it."""
+    ts = tensorstore()
+    spec = {
+        "driver": "zarr3", "kvstore": (place / entry.folder).store, "metadata": metadata(entry),
+        "store_data_equal_to_fill_value": True, "fill_missing_data_reads": False,
+    }  # fmt: skip
+    how = {"create": True} if create else {"assume_metadata": True}
+    return await ts.open(spec, open=True, context=store_context(), **how)
+
+
+def pieces(bounds: Bounds, chunks: Sequence[int]) -> Iterator[tuple[tuple[int, ...], Bounds]]:
+    """The parts of a region that lie in one chunk each, with the chunk's number along each
+    dimension."""
+    along: list[list[tuple[int, tuple[int, int]]]] = []
+    for (start, stop), size in zip(bounds, chunks, strict=True):
+        numbers = range(start // size, -(-stop // size)) if stop > start else range(0)
+        along.append([(k, (max(start, k * size), min(stop, (k + 1) * size))) for k in numbers])
+    for row in itertools.product(*along):
+        yield tuple([k for k, _ in row]), tuple([part for _, part in row])
+
+
+def within(part: Bounds, bounds: Bounds) -> tuple[slice, ...]:
+    """Where a part of a region is in an array of the region."""
+    return tuple(
+        [slice(a - first, b - first) for (a, b), (first, _) in zip(part, bounds, strict=True)]
+    )
+
+
+def as_stored(value: np.ndarray, entry: Entry) -> np.ndarray:
+    """The value with the dtype in files: of dtypes that these have not, its bits."""
+    value = np.asarray(value)
+    return value if value.dtype.name == entry.stored else value.view(entry.stored)
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+async def write_part(
+    store: Any, entry: Entry, bounds: Bounds, value: np.ndarray, limit: LimitInFlightBytes,
+    progress: Callable[[int], None],
+) -> None:
+    """Writes a region of an array, which no other writer shares a chunk with."""
+    value = as_stored(value, entry)
+    size = math.prod(entry.chunks) * value.dtype.itemsize
+
+    async def write(part: Bounds) -> None:
+        data = value[within(part, bounds)]
+        target = store[tuple([slice(a, b) for a, b in part])] if part else store
+        try:
+            await target.write(data, can_reference_source_data_indefinitely=True).commit
+        except ValueError as error:
+            raise OSError(
+                f"save: tree{entry.path} could not be written: {_reason(error)}. What was there "
+                "before is there still."
+            ) from error
+        await limit.release_bytes(size)
+        progress(data.nbytes)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _, part in pieces(bounds, entry.chunks):
+            await limit.wait_for_bytes(size)
+            tasks.create_task(write(part))
+
+
+def _reason(error: Exception) -> str:
+    """What TensorStore says, without where in its source."""
+    return str(error).partition(" [source locations=")[0].rstrip(".")
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+async def read_part(
+    what: str, place: Place, store: Any, entry: Entry, bounds: Bounds, out: np.ndarray,
+    limit: LimitInFlightBytes,
+) -> None:
+    """Reads a region of an array into one of NumPy's, of its dtype or another."""
+    stored = canonicalize_name(entry.dtype)
+    size = math.prod(entry.chunks) * stored.itemsize
+    same = out.dtype == stored
+
+    async def read(number: tuple[int, ...], part: Bounds) -> None:
+        into = out[within(part, bounds)] if part else out
+        data = into if same else np.empty(into.shape, stored)
+        bits = data if data.dtype.name == entry.stored else data.view(entry.stored)
+        source = store[tuple([slice(a, b) for a, b in part])] if part else store
+        try:
+            ts = tensorstore()
+            await ts.array(bits).write(source.translate_to[0] if part else source)
+        except ValueError as error:
+            raise damaged(what, place, entry, number, size, error) from error
+        if not same:
+            into[...] = converted(what, f"tree{entry.path}", data, out.dtype)
+        await limit.release_bytes(size)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number, part in pieces(bounds, entry.chunks):
+            await limit.wait_for_bytes(size)
+            tasks.create_task(read(number, part))
+
+
+def on_devices(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that arrays of a dtype have on devices: 64 bits only if they are enabled."""
+    found = canonicalize(dtype)
+    assert isinstance(found, np.dtype)
+    return found
+
+
+def converted(what: str, path: str, x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """A value as another dtype, which integers must fit into.
+
+    path: of the array, for messages.
+
+    Raises:
+      CheckpointError: it is complex or an integer, and loses more than precision.
+    """
+    lost = x.dtype.kind == "c" and dtype.kind != "c"
+    with np.errstate(all="ignore"):
+        y = x if lost else x.astype(dtype)
+    if not lost and x.dtype.kind in "iu" and dtype.kind in "iu":
+        lost = bool((y.astype(x.dtype) != x).any() or ((y < 0) != (x < 0)).any())
+    if lost:
+        raise CheckpointError(
+            f"{what}: {path} was saved as {short_name(x.dtype)}, and has values that "
+            f"{short_name(dtype)} cannot hold. Restore it as it is, with a `like` of its dtype; "
+            "64-bit arrays on devices need the flag enable_x64."
+        )
+    return y
+
+
+def damaged(
+    what: str, place: Place, entry: Entry, number: Sequence[int], size: int, error: Exception
+) -> CheckpointError:
+    """What is wrong with the file of a chunk that could not be read."""
+    if not entry.folder:  # of another library
+        return CheckpointError(
+            f"{what}: {place.text} is damaged: tree{entry.path} cannot be read: {_reason(error)}."
+        )
+    file = "/".join([entry.folder, "c", *map(str, number)])
+    here, expected = place.size_of(file), size + _CHECKSUM
+    if (here is None and place.folder is not None) or "does not exist" in str(error):
+        why = "is missing"
+    elif here is not None and here != expected:
+        why = f"has {counted(here, 'byte')}, and {expected} were written"
+    elif "Digest mismatch" in str(error):
+        why = "has other bytes than were written: their checksum is another one"
+    else:
+        why = f"cannot be read: {_reason(error)}"
+    return CheckpointError(
+        f"{what}: {place.text} is damaged: of tree{entry.path}, the file {file} {why}. Restore "
+        "another checkpoint."
+    )

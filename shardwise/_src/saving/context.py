@@ -1,0 +1,14 @@
+"""TensorStore's context of what is written and read here, as a name that needs the package."""
+
+from typing import TYPE_CHECKING, Any
+
+from shardwise._src.saving.arrays import shared_context
+
+if TYPE_CHECKING:
+    TS_CONTEXT: Any
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TS_CONTEXT":
+        return shared_context()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.", name=name)

@@ -1,0 +1,296 @@
+"""Trees of arrays in a folder: `save`, `load`. The format is JAX's.
+
+    save({"w": w, "b": None}, "/ckpt/step_10")
+    params = load("/ckpt/step_10", sharding)
+
+A folder has `pytreedef.json`, the structure with a word for each leaf, and `array_store`, a
+database of TensorStore's with the arrays by the numbers of their leaves. All processes write into
+one folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.placement import process_count, process_index
+from shardwise._src.api.prefixes import broadcast_prefix
+from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.arrays.array import Array
+from shardwise._src.messages.trees import paths_in
+from shardwise._src.messages.words import shown
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.saving import specs
+from shardwise._src.saving.arrays import (
+    LimitInFlightBytes,
+    async_deserialize,
+    async_serialize,
+    combine_kvstores,
+    run,
+    tensorstore,
+)  # fmt: skip
+from shardwise._src.saving.manager import together
+from shardwise._src.saving.trees import (
+    LEAF_IDS,
+    PyTreeFuture,
+    deserialize_pytreedef,
+    serialize_pytreedef,
+)  # fmt: skip
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.layout import Format
+
+_TREE_FILE, _ARRAYS = "pytreedef.json", "array_store"
+_OWN = (_TREE_FILE, _ARRAYS, "archive.zip")  # what there may be in a folder that is written anew
+_WAIT = 300  # seconds that a process waits for the others
+_READ_AT_A_TIME = 10 << 30  # bytes
+_numbers = itertools.count()  # of calls of `save`, in the order of all processes
+_threads = ThreadPoolExecutor(32, "shardwise-checkpoint")
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _folder(what: str, directory: str | PathLike[str]) -> Path:
+    if re.match(r"(gs|s3):/", str(directory)):
+        raise NotImplementedError(
+            f"{what}: directory is {str(directory)!r}. Trees are written to folders of the file "
+            "system only; single arrays go to such an address by "
+            "`shardwise.experimental.array_serialization.serialization."
+            "GlobalAsyncCheckpointManager`."
+        )
+    return Path(directory).expanduser().resolve()
+
+
+# -------------------------------------------------------------------------------------- writing
+
+
+def save(
+    data: Any, directory: str | PathLike[str], *, overwrite: bool = True, ts_specs: Any = None
+) -> None:
+    """Writes a tree of arrays into a folder, and waits until all processes have.
+
+    Args:
+      data: a tree whose leaves are arrays, NumPy arrays, or None.
+      directory: the folder, the same for all processes. Folders above it must be there.
+      overwrite: whether a checkpoint that is there is removed first.
+      ts_specs: what TensorStore's specifications of arrays are to say besides, or instead: one for
+        all, or a tree of them that is a prefix of `data`.
+
+    Raises:
+      ValueError: a leaf is something else; the folder has files and `overwrite` is False; processes
+        name different folders; or `ts_specs` do not fit.
+      RuntimeError: the folder has files that are not of a checkpoint, or another process fails.
+      ImportError: tensorstore is not installed.
+    """
+    _save(f"shardwise/save/{next(_numbers)}", data, directory, overwrite, ts_specs)
+
+
+def nonblocking_save(
+    data: Any, directory: str | PathLike[str], *, overwrite: bool = True, ts_specs: Any = None
+) -> PyTreeFuture:
+    """`save` in a thread. Gives a future; its `pytree` has the types of `data`.
+
+    Arrays must not be deleted or donated, nor NumPy arrays changed, until it is done.
+    """
+    name = f"shardwise/save/{next(_numbers)}"
+    leaves, tree = flatten(data)
+    types = [ShapeDtypeStruct(x.shape, x.dtype) if _is_array(x) else x for x in leaves]
+    future = _threads.submit(_save, name, data, directory, overwrite, ts_specs)
+    return PyTreeFuture(future, tree.unflatten(types))
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Array | np.ndarray) and not isinstance(x.dtype, ExtendedDType)
+
+
+def _save(
+    name: str, data: Any, directory: str | PathLike[str], overwrite: bool, ts_specs: Any
+) -> None:
+    tensorstore()
+    leaves, tree = flatten(data, _is_none)
+    for path, x in zip(paths_in("data", tree), leaves, strict=True):
+        if x is not None and not _is_array(x):
+            raise ValueError(f"save: {path} must be an array or None; got {shown(x)}.")
+    root = _folder("save", directory)
+    about = serialize_pytreedef(tree)
+    about[LEAF_IDS] = [None if x is None else _word(x) for x in leaves]
+    rows = _rows(root, leaves, _broadcast_specs("save", ts_specs, data))
+
+    def prepare() -> None:
+        if process_index() == 0:
+            _make_empty(root, overwrite)
+
+    def finish() -> None:
+        if process_index() == 0:
+            if rows and process_count() > 1:
+                run(_combine(root))
+            (root / _TREE_FILE).write_text(json.dumps(about, indent=2))
+
+    places = _step(f"{name}/start", lambda: None, str(root))
+    if len({*places}) > 1:
+        raise ValueError(f"save: directory must be one folder for all processes; got {places}.")
+    _step(f"{name}/folder", prepare)
+    _step(f"{name}/arrays", lambda: run(_write(rows)))
+    _step(f"{name}/end", finish)
+
+
+def _step(name: str, step: Callable[[], None], text: str = "") -> list[str]:
+    """Does something, and waits until all processes have; an error of one is raised in all."""
+    problem = None
+    try:
+        step()
+    except Exception as error:
+        problem = error
+    return together(name, problem, _WAIT, text)
+
+
+def _word(x: Any) -> str:
+    return f"Array({x.dtype.name}[{', '.join(map(str, x.shape))}])"
+
+
+def _broadcast_specs(what: str, ts_specs: Any, tree: Any) -> list[Any]:
+    """A specification, or None, for each leaf of a tree in which None is a leaf."""
+    leaf = specs.is_tensorstore_spec_leaf
+    return broadcast_prefix(ts_specs, _numbered(tree), f"{what}: ts_specs", leaf, "data")
+
+
+def _numbered(tree: Any) -> Any:
+    """The tree with a number at each leaf, None among them."""
+    leaves, whole = flatten(tree, _is_none)
+    return whole.unflatten([*range(len(leaves))])
+
+
+def _rows(root: Path, leaves: Sequence[Any], given: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """The arrays among leaves, with where each goes."""
+    process = process_index() if process_count() > 1 else None
+    found: list[tuple[Any, Any]] = []
+    for i, (x, spec) in enumerate(zip(leaves, given, strict=True)):
+        if x is not None:
+            own = specs.get_tensorstore_spec(root / _ARRAYS / str(i), True, process, x)
+            whole = specs.merge_nested_ts_specs(own, spec)
+            at = own["kvstore"]["base"]["path"]
+            specs.verify_tensorstore_spec(whole, x, at, ocdbt=True)
+            found.append((x, whole))
+    return found
+
+
+def _make_empty(root: Path, overwrite: bool) -> None:
+    present = list(root.iterdir()) if root.exists() else []
+    if present and not overwrite:
+        raise ValueError(f"save: {root} has files, and overwrite is False.")
+    others = [path.name for path in present if path.name not in _OWN]
+    if others:
+        raise RuntimeError(
+            f"save: {root} has {', '.join(sorted(others))}, which is not of a checkpoint, and is "
+            "therefore not overwritten. Remove it, or name another folder."
+        )
+    if root.exists():
+        shutil.rmtree(root)
+    root.mkdir()
+
+
+async def _write(rows: Sequence[tuple[Any, Any]]) -> None:
+    await asyncio.gather(*[async_serialize(x, spec) for x, spec in rows])
+
+
+async def _combine(root: Path) -> None:
+    """Makes one database of those of the processes."""
+
+    def store(process: int | None) -> Any:
+        found = specs.get_tensorstore_spec(root / _ARRAYS / "any", True, process)["kvstore"]
+        return {k: v for k, v in found.items() if k != "path"}
+
+    await combine_kvstores(store(None), [store(i) for i in range(process_count())])
+
+
+# -------------------------------------------------------------------------------------- reading
+
+
+def load_pytreedef(directory: str | PathLike[str]) -> Any:
+    """The tree that was saved in a folder, with a `ShapeDtypeStruct` for each array.
+
+    Raises:
+      FileNotFoundError: there is no checkpoint.
+      ValueError: its file is damaged.
+    """
+    text = (_folder("load_pytreedef", directory) / _TREE_FILE).read_text()
+    about = json.loads(text)
+    return deserialize_pytreedef(about).unflatten([_from_word(w) for w in about[LEAF_IDS]])
+
+
+def _from_word(word: Any) -> Any:
+    found = re.fullmatch(r"Array\((\w+)\[([0-9, ]*)\]\)", word or "")
+    if found is None:
+        return word
+    shape = [int(n) for n in found[2].split(",") if n.strip()]
+    return ShapeDtypeStruct(shape, found[1])
+
+
+def load(
+    directory: str | PathLike[str], shardings: Any, *, mask: Any = None, ts_specs: Any = None
+) -> Any:
+    """Reads a tree of arrays that `save` has written, or JAX's.
+
+    Args:
+      directory: the folder.
+      shardings: where arrays go: a sharding for all, or a tree of them that is a prefix of what was
+        saved; or `ShapeDtypeStruct`s with shardings, whose dtype and layout count.
+      mask: a tree of bools that is a prefix: where it is False, the result has None.
+      ts_specs: what TensorStore's specifications are to say besides, as in `save`.
+
+    Raises:
+      FileNotFoundError: there is no checkpoint.
+      ValueError: something does not fit, or a file is damaged.
+      NotImplementedError: for a `Format`: use a `ShapeDtypeStruct` with it.
+      ImportError: tensorstore is not installed.
+    """
+    tensorstore()
+    root = _folder("load", directory)
+    tree = load_pytreedef(root)
+    numbered = _numbered(tree)
+    places = broadcast_prefix(shardings, numbered, "load: shardings", root="data")
+    if any(isinstance(p, Format) for p in places):
+        raise NotImplementedError(
+            "load: shardings has a Format, with a layout that would be for arrays of any shape. "
+            "Pass ShapeDtypeStruct(shape, dtype, sharding=format)."
+        )
+    given = _broadcast_specs("load", ts_specs, tree)
+    wanted = broadcast_prefix(True if mask is None else mask, numbered, "load: mask", root="data")
+    leaves, treedef = flatten(tree, _is_none)
+    numbers = [i for i, x in enumerate(leaves) if x is not None and wanted[i]]
+    rows = [(places[i], _stored(root, i, given[i])) for i in numbers]
+    arrays = dict(zip(numbers, run(_read(rows)), strict=True))
+    return treedef.unflatten([arrays.get(i) for i in range(len(leaves))])
+
+
+def _stored(root: Path, leaf: int, spec: Any) -> Any:
+    own = specs.get_tensorstore_spec(root / _ARRAYS / str(leaf))
+    whole = specs.merge_nested_ts_specs(own, spec)
+    at = own["kvstore"]["base"]["path"]
+    specs.verify_tensorstore_spec(whole, None, at, ocdbt=True, check_metadata=False)
+    return whole
+
+
+async def _read(rows: Sequence[tuple[Any, Any]]) -> list[Array]:
+    limit = LimitInFlightBytes(_READ_AT_A_TIME)
+    return await asyncio.gather(*[async_deserialize(*row, byte_limiter=limit) for row in rows])
+
+
+def nonblocking_load(
+    directory: str | PathLike[str], shardings: Any, *, mask: Any = None, ts_specs: Any = None
+) -> PyTreeFuture:
+    """`load` in a thread. Gives a future; its `pytree` has the types of what is read."""
+    types = load_pytreedef(directory)
+    future = _threads.submit(load, directory, shardings, mask=mask, ts_specs=ts_specs)
+    return PyTreeFuture(future, types)

@@ -1,0 +1,266 @@
+"""`CheckpointManager`: the checkpoints of a run, by step, of which some are kept.
+
+    manager = CheckpointManager("/run/ckpt", keep_last=3, keep_best=(1, "loss", "min"), every=100)
+    state, first = (manager.restore(like=state), manager.latest()) if manager.latest() else ...
+    for step in range(first, steps):
+        state, loss = train(state)
+        manager.save(step, state, metrics={"loss": float(loss)})   # goes on while it is written
+    manager.wait()
+
+Each checkpoint is a folder of its own (`step_00000100`), complete without the others. What a writer
+that was killed has left is ignored, and removed by the next manager of the folder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any
+
+from shardwise._src.api.placement import process_index
+from shardwise._src.messages.words import listed, shown
+from shardwise._src.saving import manifest, places, writing
+from shardwise._src.saving.manager import together
+from shardwise._src.saving.places import MANIFEST, Place
+from shardwise._src.saving.restoring import restored
+
+_NAME = re.compile(r"\.?step_(\d+)(\.before)?$")
+_numbers = itertools.count()  # of questions to process 0, in the order of all processes
+
+
+class CheckpointManager:
+    """The checkpoints of one run.
+
+    folder: where they are, or an address; it is made if it is not there.
+    keep_last: how many of the newest are kept; None for all.
+    keep_best: (how many, which metric, "min" or "max"): these are kept besides. The newest one
+      always is.
+    every: steps that it divides are saved.
+    wait: whether `save` waits until it is done.
+
+    All processes make one, and call its `save` and `restore` in the same order.
+    """
+
+    def __init__(
+        self, folder: str | PathLike[str], *, keep_last: int | None = None,
+        keep_best: tuple[int, str, str] | None = None, every: int = 1, wait: bool = False,
+    ):
+        self._place = Place.at("CheckpointManager", folder)
+        self._keep_last, self._best = _checked(keep_last, keep_best, every)
+        self._every, self._waits = every, wait
+        self._saving: writing.Saving | None = None
+        self._known: dict[int, Any] = {}  # metadata of steps
+        if process_index() == 0:
+            self._clean()
+
+    def save(
+        self, step: int, tree: Any, metrics: Mapping[str, float] | None = None, *,
+        metadata: Any = None, force: bool = False,
+    ) -> bool:
+        """Saves a tree as that of a step, if it is the step's turn, and removes what is no longer
+        kept. Waits for the one before.
+
+        Args:
+          step: 0 or more. One that is there is replaced.
+          tree: as for `save`.
+          metrics: numbers by name, for `keep_best` and `best`.
+          metadata: what JSON can hold.
+          force: whether to save also where `every` does not divide the step.
+
+        Returns:
+          Whether it is saved.
+
+        Raises:
+          as `save_async`; ValueError where `metrics` has not that of `keep_best`.
+        """
+        step = _step_number(step)
+        if step % self._every and not force:
+            return False
+        about = {"step": step, "metrics": self._metrics(metrics), "metadata": metadata}
+        self.wait()
+        self._known.pop(step, None)
+        job = writing.prepared(
+            "CheckpointManager.save", f"{self._place.text}/{_name(step)}", tree, True, about,
+            self._prune,
+        )  # fmt: skip
+        self._saving = writing.start(job)
+        if self._waits:
+            self.wait()
+        return True
+
+    def wait(self) -> None:
+        """Waits until the last one is there; raises what went wrong."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.wait()
+
+    def restore(self, step: int | None = None, shardings: Any = None, like: Any = None) -> Any:
+        """Reads the checkpoint of a step, by default of the newest: see `checkpoints.restore`.
+
+        Raises:
+          FileNotFoundError: there is none.
+          and as `checkpoints.restore`.
+        """
+        self.wait()
+        what = "CheckpointManager.restore"
+        asked = self._agreed_latest() if step is None else _step_number(step)
+        if asked is None or (step is not None and asked not in self.steps()):
+            which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
+            there = f", but of steps {listed(self.steps())}" if self.steps() else ""
+            raise FileNotFoundError(f"{what}: {self._place.text} has {which}{there}.")
+        found = manifest.read(what, self._place / _name(asked))
+        return restored(what, found, shardings, like)
+
+    def steps(self) -> list[int]:
+        """The steps of which there are whole checkpoints, in order; not one that is being saved."""
+        names = self._place.names()
+        if self._place.folder is None:
+            names = [n.removesuffix(f"/{MANIFEST}") for n in names if n.endswith(f"/{MANIFEST}")]
+        found = {int(m[1]) for m in map(_NAME.match, names) if m is not None}
+        return sorted([s for s in found if self._is_whole(s)])
+
+    def latest(self) -> int | None:
+        """The newest step that is there; None if there is none. The last `save` may not be done:
+        `wait` for it."""
+        return max(self.steps(), default=None)
+
+    def best(self, metric: str | None = None, mode: str = "min") -> int | None:
+        """The step with the best value of a metric, by default that of `keep_best`; of equal ones
+        the newest. None if no checkpoint has it."""
+        if metric is None:
+            if self._best is None:
+                raise ValueError(
+                    "CheckpointManager.best: metric must be named, as the manager has no keep_best."
+                )
+            _, metric, mode = self._best
+        _check_mode("CheckpointManager.best: mode", mode)
+        return next(iter(self._by_value(self.steps(), metric, mode)), None)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """The metrics that a step was saved with."""
+        return {name: float(value) for name, value in self._about(step)["metrics"].items()}
+
+    def metadata(self, step: int) -> Any:
+        """The metadata that a step was saved with."""
+        return self._about(step)["metadata"]
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.wait()
+
+    def __repr__(self) -> str:
+        return f"CheckpointManager({self._place.text!r}, steps={self.steps()})"
+
+    # -- what is kept --
+
+    def _prune(self) -> None:
+        """Removes what is not kept."""
+        steps = self.steps()
+        for step in set(steps) - self._kept(steps):
+            (self._place / _name(step)).remove()
+            self._known.pop(step, None)
+
+    def _kept(self, steps: list[int]) -> set[int]:
+        if self._keep_last is None and self._best is None:
+            return {*steps}
+        last = 1 if self._keep_last is None else self._keep_last
+        kept = {*steps[-last:]}
+        if self._best is not None:
+            count, metric, mode = self._best
+            kept |= {*self._by_value(steps, metric, mode)[:count]}
+        return kept
+
+    def _by_value(self, steps: list[int], metric: str, mode: str) -> list[int]:
+        """The steps that have a metric, the best first; NaN is worst."""
+        rows: list[tuple[bool, float, int]] = []
+        for step in steps:
+            value = self._about(step)["metrics"].get(metric)
+            if value is not None:
+                value = float(value)
+                rows.append((math.isnan(value), value if mode == "min" else -value, -step))
+        return [-step for *_, step in sorted(rows, key=lambda r: (r[0], r[0] or r[1], r[2]))]
+
+    def _about(self, step: int) -> Any:
+        if step not in self._known:
+            found = manifest.read("CheckpointManager", self._place / _name(step)).metadata
+            if not isinstance(found, dict) or "metrics" not in found:
+                found = {"metrics": {}, "metadata": found}
+            self._known[step] = found
+        return self._known[step]
+
+    def _is_whole(self, step: int) -> bool:
+        return places.found(self._place / _name(step)).get(MANIFEST) is not None
+
+    def _metrics(self, metrics: Mapping[str, float] | None) -> dict[str, str]:
+        found = {str(k): repr(float(v)) for k, v in (metrics or {}).items()}
+        if self._best is not None and self._best[1] not in found:
+            raise ValueError(
+                f"CheckpointManager.save: metrics must have {self._best[1]!r}, by which the best "
+                f"checkpoints are kept; got {shown(metrics)}."
+            )
+        return found
+
+    def _agreed_latest(self) -> int | None:
+        """The newest step as process 0 sees it, in all processes."""
+        name = f"shardwise/latest-step/{next(_numbers)}"
+        said = together(name, None, 600, str(self.latest()))[0]
+        return None if said == "None" else int(said)
+
+    def _clean(self) -> None:
+        """Removes what writers that are dead have left."""
+        folder = self._place.folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            places.clean(folder)
+            return
+        names = self._place.names()
+        steps = {n.split("/")[0] for n in names if _NAME.match(n.split("/")[0])}
+        for step in steps:
+            if f"{step}/{MANIFEST}" not in names:
+                (self._place / step).remove()
+
+
+def _name(step: int) -> str:
+    return f"step_{step:08}"
+
+
+def _step_number(step: int) -> int:
+    if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
+        raise ValueError(
+            f"CheckpointManager: step must be an integer from 0 on; got {shown(step)}."
+        )
+    return int(step)
+
+
+def _check_mode(what: str, mode: str) -> None:
+    if mode not in ("min", "max"):
+        raise ValueError(f"{what} must be 'min' or 'max'; got {mode!r}.")
+
+
+def _checked(
+    keep_last: int | None, keep_best: Any, every: int
+) -> tuple[int | None, tuple[int, str, str] | None]:
+    what = "CheckpointManager"
+    for name, value in (("keep_last", keep_last), ("every", every)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{what}: {name} must be an integer from 1 on; got {shown(value)}.")
+    if keep_best is None:
+        return keep_last, None
+    if not isinstance(keep_best, tuple | list) or len(keep_best) != 3 or not (
+        isinstance(keep_best[0], int) and keep_best[0] > 0 and isinstance(keep_best[1], str)
+    ):
+        raise ValueError(
+            f"{what}: keep_best must be (how many, which metric, 'min' or 'max'), such as "
+            f"(2, 'loss', 'min'); got {shown(keep_best)}."
+        )
+    _check_mode(f"{what}: the last entry of keep_best", keep_best[2])
+    return keep_last, (keep_best[0], keep_best[1], keep_best[2])

@@ -1,0 +1,271 @@
+"""What a checkpoint says of itself: `checkpoint.json`, read and written; `describe`.
+
+The file has a format name, a version, and a digest of all the rest, so that a changed byte in it is
+found. The bytes of arrays have checksums of their own, beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import CheckpointError
+from shardwise._src.messages.words import brief, counted
+from shardwise._src.saving.places import MANIFEST, Place, found
+from shardwise._src.saving.structure import Node, ends_of, from_json, to_json
+from shardwise._src.types.dtypes import canonicalize
+from shardwise._version import __version__
+
+FORMAT, VERSION = "shardwise.checkpoint", 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of one array.
+
+    path: its place in the tree, as text: `['w'][0].scale`.
+    folder: where its files are, below that of the checkpoint.
+    shape, dtype: of the array; of typed keys the dtype of their integers.
+    inner: the shape of the integers of one key.
+    stored: the dtype in the files, where those have no such dtype: its bits.
+    chunks: the shape of a file.
+    sharding: how it was divided when it was saved: `{"mesh": {"x": 4}, "spec": [["x"], []]}`; None
+        for an array of one device, or of the host.
+    key: the generator that typed keys are of.
+    scalar: whether it was a scalar of NumPy.
+    """
+
+    path: str
+    folder: str
+    shape: tuple[int, ...]
+    dtype: str
+    stored: str
+    chunks: tuple[int, ...]
+    sharding: dict[str, Any] | None = None
+    key: str | None = None
+    inner: tuple[int, ...] = ()
+    scalar: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.physical) * np.dtype(canonicalize_name(self.dtype)).itemsize
+
+    @property
+    def physical(self) -> tuple[int, ...]:
+        """The shape in the files."""
+        return (*self.shape, *self.inner)
+
+
+def canonicalize_name(name: str) -> np.dtype[Any]:
+    """The dtype of a name, also of one of ml_dtypes."""
+    found: Any = name if name in np.sctypeDict else canonicalize(name)
+    return np.dtype(found)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint has: `describe(path)`. Prints as a table.
+
+    path: where it is; tree: its structure; arrays: one entry for each; metadata: what the writer
+    gave with it; created: when, in UTC; library: who wrote it; processes: how many wrote it.
+    """
+
+    path: str
+    tree: Node
+    arrays: tuple[Entry, ...]
+    metadata: Any = None
+    created: str = ""
+    library: str = ""
+    processes: int = 1
+    place: Place | None = field(default=None, repr=False, compare=False)
+    opened: Callable[[Entry], Awaitable[Any]] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum([entry.nbytes for entry in self.arrays])
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What is not an array, by its path."""
+        ends = [(p, n) for _, p, n in ends_of(self.tree) if n.kind not in ("array", "none")]
+        return {path: node.value for path, node in ends}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as data that JSON can hold."""
+        return {
+            "path": self.path, "format": FORMAT, "version": VERSION, "created": self.created,
+            "library": self.library, "processes": self.processes, "bytes": self.nbytes,
+            "arrays": [{**_entry_json(e), "bytes": e.nbytes} for e in self.arrays],
+            "values": {p: v if _is_json(v) else repr(v) for p, v in self.values.items()},
+            "metadata": self.metadata, "tree": to_json(self.tree),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        rows = [("array", "shape", "dtype", "bytes", "sharding")]
+        for e in self.arrays:
+            shape = "×".join(map(str, e.shape)) or "scalar"
+            kind = e.dtype if e.key is None else f"key of {e.key}"
+            rows.append((e.path or "(the tree)", shape, kind, in_bytes(e.nbytes), _divided(e)))
+        rows += [(p, "", type(v).__name__, "", brief(v)) for p, v in self.values.items()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        by = f"written {self.created} by {self.library}"
+        if self.processes > 1:
+            by += f" in {self.processes} processes"
+        head = f"{self.path}: {counted(len(self.arrays), 'array')}, {in_bytes(self.nbytes)}, {by}"
+        meta = [f"metadata: {json.dumps(self.metadata)}"] if self.metadata is not None else []
+        return "\n".join([head, *meta, *lines])
+
+
+def _is_json(x: Any) -> bool:
+    return type(x) in (str, int, bool) or (type(x) is float and math.isfinite(x))
+
+
+def in_bytes(n: float) -> str:
+    """`1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"
+
+
+def _divided(e: Entry) -> str:
+    if e.sharding is None:
+        return ""
+    if "spec" not in e.sharding:
+        return f"in shards of {tuple(e.sharding['shards'])}"
+    names = [" ".join(axes) if axes else "-" for axes in e.sharding["spec"]]
+    mesh = ", ".join([f"{n}={size}" for n, size in e.sharding["mesh"].items()])
+    return f"[{', '.join(names)}] over {mesh}"
+
+
+# --------------------------------------------------------------------------------------- files
+
+
+def written(tree: Node, arrays: Sequence[Entry], metadata: Any, processes: int) -> bytes:
+    """The text of a manifest."""
+    content = {
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        "library": f"shardwise {__version__}", "processes": processes, "metadata": metadata,
+        "tree": to_json(tree), "arrays": [_entry_json(entry) for entry in arrays],
+    }  # fmt: skip
+    about = {"format": FORMAT, "version": VERSION, "sha256": _digest(content), "content": content}
+    return json.dumps(about, indent=1).encode()
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(entry).items()}
+
+
+def _digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read(what: str, place: Place) -> Checkpoint:
+    """The manifest of the checkpoint at a place.
+
+    Raises:
+      FileNotFoundError: there is nothing.
+      CheckpointError: it is no checkpoint, of a newer version, or damaged.
+    """
+    there = found(place)
+    data = there.get(MANIFEST)
+    if data is None:
+        raise _none(what, there)
+    try:
+        about = json.loads(data)
+        kind, version = about["format"], about["version"]
+        content, digest = about["content"], about["sha256"]
+    except (ValueError, LookupError, TypeError):
+        kind, version, content, digest = FORMAT, VERSION, None, ""
+    if kind != FORMAT:
+        raise CheckpointError(
+            f"{what}: {place.text}/{MANIFEST} is of the format {brief(kind)}, and not of "
+            f"{FORMAT!r}. Another program wrote it: read it with that one."
+        )
+    if version != VERSION:
+        raise CheckpointError(
+            f"{what}: {place.text} is a checkpoint of version {brief(version)}, and this release "
+            f"(shardwise {__version__}) reads version {VERSION}. Read it with a newer release."
+        )
+    if content is None or _digest(content) != digest:
+        raise CheckpointError(
+            f"{what}: {place.text}/{MANIFEST} is damaged: its text is not the one that was "
+            "written. Restore another checkpoint."
+        )
+    return _checkpoint(what, place, there, content)
+
+
+def _checkpoint(what: str, place: Place, there: Place, content: dict[str, Any]) -> Checkpoint:
+    try:
+        arrays = tuple([_entry(row) for row in content["arrays"]])
+        tree = from_json(content["tree"], len(arrays))
+        return Checkpoint(
+            place.text, tree, arrays, content["metadata"], content["created"],
+            content["library"], content["processes"], there,
+        )
+    except (ValueError, LookupError, TypeError) as error:
+        raise CheckpointError(
+            f"{what}: {place.text}/{MANIFEST} is not as this library writes it: {error}."
+        ) from error
+
+
+def _entry(row: dict[str, Any]) -> Entry:
+    known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    entry = Entry(**known)
+    if any(part in ("", ".", "..") for part in entry.folder.split("/")):
+        raise ValueError(f"{entry.folder!r} is no folder below it")
+    canonicalize_name(entry.dtype)
+    return entry
+
+
+def _none(what: str, place: Place) -> Exception:
+    there = place.names()
+    if not there:
+        return FileNotFoundError(f"{what}: there is no checkpoint at {place.text}.")
+    if any(name.endswith(".distcp") for name in there):
+        return CheckpointError(
+            f"{what}: {place.text} is a distributed checkpoint of PyTorch, whose .metadata is a "
+            "pickle: to read it is to execute what is in it, which is not done here. Convert it "
+            "there: torch.distributed.checkpoint.format_utils.dcp_to_torch_save, then "
+            "safetensors.torch.save_file, and read that by load_safetensors."
+        )
+    if "_METADATA" in there or "_CHECKPOINT_METADATA" in there:
+        return CheckpointError(
+            f"{what}: {place.text} is a checkpoint of Orbax: read it by load_orbax."
+        )
+    some = ", ".join([*there[:3], "..."] if len(there) > 3 else there)
+    return CheckpointError(
+        f"{what}: {place.text} has no {MANIFEST}, but {some}: it is no checkpoint, or its writer "
+        "was ended before it was done."
+    )
+
+
+def describe(path: Any) -> Checkpoint:
+    """What the checkpoint at a path has: its arrays with shapes, dtypes and shardings, its other
+    values, when it was written and with which metadata. Nothing of the arrays is read.
+
+    Args:
+      path: a folder, or an address such as gs://bucket/folder.
+
+    Returns:
+      A record that prints as a table; `to_dict()` gives it as data.
+
+    Raises:
+      FileNotFoundError: there is nothing.
+      CheckpointError: it is no checkpoint, of a newer version, or damaged.
+    """
+    return read("describe", Place.at("describe", path))

@@ -1,0 +1,320 @@
+"""`restore`: a checkpoint as a tree, on the host or on any devices.
+
+    restore("/ckpt/step_10")                                  # NumPy arrays in plain containers
+    restore("/ckpt/step_10", shardings=NamedSharding(mesh, P("data")))
+    restore("/ckpt/step_10", like=state)                      # types, dtypes and shardings of state
+
+A process reads what its own devices are to hold, each part once, and directly into the memory of
+the array where the device's memory is the host's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.prefixes import broadcast_prefix
+from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.arrays.array import Array
+from shardwise._src.base.errors import CheckpointError
+from shardwise._src.base.progress import progress
+from shardwise._src.core.ground import untraced
+from shardwise._src.lowering.storage import bare, stated_kind
+from shardwise._src.messages.words import shown, to_register
+from shardwise._src.moving import parts, transfer
+from shardwise._src.moving.targets import as_placement, is_sharding_leaf
+from shardwise._src.ops.placement import placed_over
+from shardwise._src.random.keys import wrap_key_data
+from shardwise._src.runtime import memory
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.saving.arrays import LimitInFlightBytes
+from shardwise._src.saving.chunks import IN_FLIGHT, converted, on_devices, opened, read_part
+from shardwise._src.saving.manifest import Checkpoint, Entry, canonicalize_name, read
+from shardwise._src.saving.places import Place
+from shardwise._src.saving.structure import Node, matched, plain
+from shardwise._src.saving.writing import run_all
+from shardwise._src.types.dtypes import short_name
+from shardwise._src.types.extended import KeyDType
+from shardwise._src.types.layout import Format
+from shardwise._src.types.sharding import SingleDeviceSharding
+
+_PARTS = 256 << 20  # bytes of parts of arrays that are read at a time
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """How an array is wanted. place: None for NumPy; dtype: None for the one that is stored;
+    free: whether it is to be uncommitted, on the default device."""
+
+    place: Any = None
+    dtype: Any = None
+    free: bool = False
+
+
+def restore(path: str | PathLike[str], shardings: Any = None, like: Any = None) -> Any:
+    """Reads a checkpoint.
+
+    Args:
+      path: a folder, or an address such as gs://bucket/folder.
+      shardings: where arrays go: a sharding for all, or a tree of them that is a prefix of what was
+        saved (of `like`, if there is one); None for NumPy arrays. Any mesh will do, whatever the
+        one that the arrays were on.
+      like: a tree with the same names: its containers are those of the result, and its arrays or
+        `ShapeDtypeStruct`s say shapes, which are checked, dtypes, to which values are converted,
+        and shardings, where `shardings` does not. Those without go to the default device.
+
+    Returns:
+      The tree. Without `like`, it has dicts for named tuples, dataclasses and other classes. Python
+      numbers and texts come back as they were, typed keys as arrays of keys.
+
+    Raises:
+      FileNotFoundError: there is nothing.
+      CheckpointError: it is no checkpoint, of a newer version, or damaged; or it does not fit
+        `like`.
+      ImportError: tensorstore is not installed.
+    """
+    checkpoint = read("restore", Place.at("restore", path))
+    return restored("restore", checkpoint, shardings, like)
+
+
+def restored(what: str, checkpoint: Checkpoint, shardings: Any, like: Any) -> Any:
+    """`restore` of a checkpoint whose manifest has been read."""
+    count = len(checkpoint.arrays)
+    wanted = [_Wanted()] * count
+    if like is not None:
+        ends: list[Any] = [None] * count
+        matched(what, checkpoint.tree, like, lambda *row: _note(what, checkpoint, ends, *row))
+        wanted = [_like(what, e, x) for e, x in zip(checkpoint.arrays, ends, strict=True)]
+    if shardings is not None:
+        wanted = _placed(what, checkpoint, shardings, like, wanted)
+    arrays = run_all(_read(what, checkpoint, wanted))
+    if like is None:
+        return plain(checkpoint.tree, arrays)
+    return matched(what, checkpoint.tree, like, lambda *row: _end(what, arrays, *row))
+
+
+# -------------------------------------------------------------------------------- what is wanted
+
+
+def _note(
+    what: str, checkpoint: Checkpoint, ends: list[Any], node: Node, path: str, x: Any
+) -> Any:
+    if node.kind == "array":
+        if x is None or isinstance(x, str | bytes):
+            raise _other(what, path, f"an array, {_type(checkpoint.arrays[node.value])}", x)
+        ends[node.value] = (path, x)
+    elif (node.kind == "none") != (x is None):
+        raise _other(what, path, repr(node.value), x)
+    return x
+
+
+def _other(what: str, path: str, saved: str, x: Any) -> CheckpointError:
+    return CheckpointError(f"{what}: {path} is {shown(x)}, and {saved} was saved there.")
+
+
+def _type(entry: Entry) -> str:
+    kind = short_name(canonicalize_name(entry.dtype))
+    return f"{kind if entry.key is None else 'keys'}[{','.join(map(str, entry.shape))}]"
+
+
+def _like(what: str, entry: Entry, row: tuple[str, Any]) -> _Wanted:
+    path, x = row
+    shape = np.shape(x) if not hasattr(x, "shape") else tuple(x.shape)
+    if shape != entry.shape:
+        raise CheckpointError(
+            f"{what}: {path} has shape {shape}, and {_type(entry)} was saved there."
+        )
+    keys = isinstance(getattr(x, "dtype", None), KeyDType)
+    if keys != (entry.key is not None) or (keys and x.dtype.impl_name != entry.key):
+        raise CheckpointError(
+            f"{what}: {path} is of dtype {x.dtype}, and {_type(entry)} was saved there"
+            f"{f', of the generator {entry.key!r}' if keys and entry.key else ''}. Keys are no "
+            "numbers, and those of one generator none of another."
+        )
+    dtype = None if keys else getattr(x, "dtype", None)
+    if isinstance(x, Array):
+        if not x.committed:
+            return _Wanted(transfer.default_place(), dtype, True)
+        return _Wanted(x.sharding if x._sig.layout is None else x.format, dtype)
+    if isinstance(x, ShapeDtypeStruct):
+        if x.sharding is None:
+            return _Wanted(transfer.default_place(), dtype, True)
+        return _Wanted(x.sharding if x.layout is None else x.format, dtype)
+    return _Wanted(None, dtype)
+
+
+def _placed(
+    what: str, checkpoint: Checkpoint, shardings: Any, like: Any, wanted: Sequence[_Wanted]
+) -> list[_Wanted]:
+    """With what `shardings` says of places. In the tree that it is a prefix of, only arrays are
+    leaves."""
+    numbers = range(len(checkpoint.arrays))
+    if like is None:
+        tree = _arrays_only(plain(checkpoint.tree, [_Number(i) for i in numbers]))
+    else:
+        tree = matched(
+            what, checkpoint.tree, like,
+            lambda node, path, x: _Number(node.value) if node.kind == "array" else None,
+        )
+    name = "tree" if like is None else "like"
+    places: dict[int, Any] = dict.fromkeys(numbers, shardings)
+    if not is_sharding_leaf(shardings):
+        found = broadcast_prefix(shardings, tree, f"{what}: shardings", is_sharding_leaf, name)
+        leaves, _ = flatten(tree)
+        _check_leaves(what, leaves)
+        places = dict(zip([n.value for n in leaves], found, strict=True))
+    out: list[_Wanted] = []
+    for i, before in enumerate(wanted):
+        place = as_placement(places[i], f"{what}: shardings")
+        place = None if place is None else placed_over(place, None)
+        out.append(_Wanted(place, before.dtype))
+    return out
+
+
+def _check_leaves(what: str, leaves: Sequence[Any]) -> None:
+    for x in leaves:
+        if not isinstance(x, _Number):
+            raise TypeError(
+                f"{what}: shardings is a tree, and `like` has a {type(x).__name__}, which is no "
+                f"container of trees.{to_register(x)} Or say the shardings in `like`."
+            )
+
+
+@dataclass(frozen=True)
+class _Number:
+    """An array's number, as a leaf of a tree."""
+
+    value: int
+
+
+def _arrays_only(x: Any) -> Any:
+    if isinstance(x, dict):
+        return {k: _arrays_only(v) for k, v in x.items()}
+    if isinstance(x, list | tuple):
+        return type(x)([_arrays_only(v) for v in x])
+    return x if isinstance(x, _Number) else None
+
+
+def _end(what: str, arrays: Sequence[Any], node: Node, path: str, x: Any) -> Any:
+    """What is to be at an end of a tree like another one."""
+    if node.kind == "array":
+        value = arrays[node.value]
+        return type(x)(value.item()) if isinstance(x, bool | int | float | complex) else value
+    if not isinstance(x, Array | np.ndarray | ShapeDtypeStruct):
+        return node.value
+    number = np.asarray(node.value)
+    if tuple(x.shape) or number.dtype.kind not in "biufc":
+        raise _other(what, path, f"{node.value!r}", x)
+    if isinstance(x, np.ndarray):
+        return number.astype(x.dtype)
+    place, free = (x.sharding, False) if x.sharding is not None else (None, True)
+    if isinstance(x, Array):
+        free = not x.committed
+    place = transfer.default_place() if free else place
+    return transfer.put_host(number.astype(x.dtype), place, not free)
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+async def _read(what: str, checkpoint: Checkpoint, wanted: Sequence[_Wanted]) -> list[Any]:
+    files, shards = LimitInFlightBytes(IN_FLIGHT), LimitInFlightBytes(_PARTS)
+    out: list[Any] = [None] * len(wanted)
+
+    total = sum(map(_bytes_here, checkpoint.arrays, wanted))
+    bar = progress(f"restoring {checkpoint.path}", total)
+
+    async def one(i: int) -> None:
+        reader = _Reader(what, checkpoint, checkpoint.arrays[i], files, shards, bar)
+        out[i] = await reader.read(wanted[i])
+
+    with bar:
+        async with asyncio.TaskGroup() as tasks:
+            for i in range(len(wanted)):
+                tasks.create_task(one(i))
+    return out
+
+
+def _on_host(entry: Entry, wanted: _Wanted) -> bool:
+    """Whether an array is read as a whole."""
+    return wanted.place is None or wanted.free or entry.key is not None
+
+
+def _bytes_here(entry: Entry, wanted: _Wanted) -> int:
+    """What this process reads of an array, as it is stored."""
+    shape = entry.physical
+    found = [shape]
+    if not _on_host(entry, wanted):
+        found = [part.shape for part in parts.distinct_parts(bare(wanted.place), shape)]
+    width = canonicalize_name(entry.dtype).itemsize
+    return sum([math.prod(one) * width for one in found])
+
+
+class _Reader:
+    """Reads one array."""
+
+    def __init__(
+        self, what: str, checkpoint: Checkpoint, entry: Entry, files: LimitInFlightBytes,
+        shards: LimitInFlightBytes, bar: progress,
+    ):
+        assert checkpoint.place is not None
+        self._what, self._place, self._entry = what, checkpoint.place, entry
+        self._files, self._shards, self._bar = files, shards, bar
+        self._opened = checkpoint.opened
+
+    async def read(self, wanted: _Wanted) -> Any:
+        entry, stored = self._entry, canonicalize_name(self._entry.dtype)
+        dtype = stored if wanted.dtype is None else np.dtype(wanted.dtype)
+        if wanted.place is not None and entry.key is None:
+            dtype = on_devices(dtype)
+        store = await (
+            opened(self._place, entry) if self._opened is None else self._opened(entry)
+        )
+        shape = entry.physical
+        nothing = np.empty(0, stored)
+        converted(self._what, f"tree{entry.path}", nothing, dtype)  # raises if it never fits
+        if _on_host(entry, wanted):
+            out = np.empty(shape, dtype)
+            await self._part(store, tuple([(0, n) for n in shape]), out)
+            return self._from_host(out, wanted)
+        sharding = bare(wanted.place)
+        on: list[Array] = []
+        for part in parts.distinct_parts(sharding, shape):
+            bounds = tuple([s.indices(n)[:2] for s, n in zip(part.index, shape, strict=True)])
+            (block,) = memory.blocks(1, part.shape, dtype)
+            await self._part(store, bounds, block)
+            on += [_on(device, sharding, block) for device in part.devices]
+        array = parts.assemble(shape, sharding, on, dtype, self._what)
+        layout = wanted.place.layout if isinstance(wanted.place, Format) else None
+        return array if layout is None else transfer.relayout(array, layout)
+
+    async def _part(self, store: Any, bounds: Any, out: np.ndarray) -> None:
+        await self._shards.wait_for_bytes(out.nbytes)
+        where = self._place, store, self._entry, bounds, out
+        await read_part(self._what, *where, self._files)
+        await self._shards.release_bytes(out.nbytes)
+        self._bar.add(out.size * canonicalize_name(self._entry.dtype).itemsize)
+
+    def _from_host(self, value: np.ndarray, wanted: _Wanted) -> Any:
+        if self._entry.key is not None:
+            with untraced():
+                keys = wrap_key_data(value, impl=self._entry.key)
+                return keys if wanted.place is None or wanted.free else (
+                    transfer.move(keys, bare(wanted.place))
+                )
+        if wanted.place is None:
+            return value[()] if self._entry.scalar else value
+        return transfer.put_host(value, wanted.place, False)
+
+
+def _on(device: Any, sharding: Any, block: np.ndarray) -> Array:
+    there = SingleDeviceSharding(device, sharding.memory_kind)
+    if device.platform == "cpu" and stated_kind(sharding) is None:
+        return parts.aliased(block, there, True)
+    return transfer.put_host(block, there, True)

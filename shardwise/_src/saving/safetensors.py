@@ -1,0 +1,286 @@
+"""Files in the format of safetensors: `save_safetensors`, `load_safetensors`.
+
+    save_safetensors("model.safetensors", {"layer": {"w": w, "b": b}})
+    load_safetensors("model.safetensors")             # {"layer.w": ..., "layer.b": ...}
+
+The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a header; the
+header, JSON, with dtype, shape and place of each array by its name; the arrays, one after another,
+little-endian, in row-major order. It has no checksums, and names instead of trees.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise._src.api.making import make_array_from_callback
+from shardwise._src.api.placement import process_index
+from shardwise._src.api.prefixes import broadcast_prefix
+from shardwise._src.base.errors import CheckpointError
+from shardwise._src.messages.words import brief, listed, shown
+from shardwise._src.moving.targets import as_placement, is_sharding_leaf
+from shardwise._src.ops.placement import placed_over
+from shardwise._src.saving.chunks import Bounds, converted, on_devices
+from shardwise._src.saving.manager import together
+from shardwise._src.saving.manifest import canonicalize_name
+from shardwise._src.saving.places import sync
+from shardwise._src.saving.sources import Source, sources
+from shardwise._src.saving.structure import ends_of, take_apart
+
+_DTYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32",
+    "I32": "int32", "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16",
+    "F32": "float32", "F64": "float64", "C64": "complex64", "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn", "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
+_CODES = {name: code for code, name in _DTYPES.items()}
+_LONGEST = 100_000_000  # bytes of a header
+_WAIT = 3600.0  # seconds that a process waits for the others
+_numbers = itertools.count()  # of saves, in the order of all processes
+
+
+class _Tensor(NamedTuple):
+    """One array in a file. start: of its bytes, in the file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+def save_safetensors(
+    path: str | PathLike[str], tree: Any, *, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Writes the arrays of a tree into one file, under names: their steps, joined by dots.
+
+    Args:
+      path: of the file, which is replaced once the new one is complete. All processes write into
+        it, each what its devices hold, so that it must be on a file system that they share.
+      tree: arrays in containers; scalars of NumPy count as arrays.
+      metadata: texts by name, for the header.
+
+    Raises:
+      TypeError: the tree has something else than arrays; the format has not an array's dtype; or
+        metadata are no texts.
+      ValueError: two arrays would have the same name.
+      RuntimeError: another process failed.
+    """
+    what = "save_safetensors"
+    node, ends = take_apart(what, "tree", tree)
+    for _, where, end in ends_of(node, path="tree"):
+        if end.kind not in ("array", "none"):
+            raise TypeError(
+                f"{what}: {where} is {shown(end.value)}, and the format has arrays only. Leave it "
+                "out, or make it metadata or an array."
+            )
+    own = sources(what, ends)
+    names = [".".join(end.steps) or "value" for end in ends]
+    _check_sources(what, names, own)
+    head, starts = _header(what, names, own, metadata)
+    target = Path(path).absolute()
+    beside = target.with_name(f".{target.name}.saving")
+    number = next(_numbers)
+
+    def prepare() -> None:
+        if process_index() == 0:
+            with open(beside, "wb") as file:
+                file.write(head)
+                file.truncate(len(head) + sum([s.entry.nbytes for s in own]))
+
+    def finish() -> None:
+        if process_index() == 0:
+            os.replace(beside, target)
+            sync(target.parent)
+
+    steps = [prepare, lambda: _write(beside, own, starts), finish]
+    for i, step in enumerate(steps):
+        _together(f"shardwise/safetensors/{number}/{i}", step)
+
+
+def _together(name: str, step: Callable[[], None]) -> None:
+    problem = None
+    try:
+        step()
+    except Exception as error:
+        problem = error
+    together(name, problem, _WAIT)
+
+
+def _check_sources(what: str, names: Sequence[str], own: Sequence[Source]) -> None:
+    twice = sorted({n for n in names if names.count(n) > 1}) if len({*names}) < len(names) else []
+    if twice:
+        raise ValueError(
+            f"{what}: two arrays would have the name {twice[0]!r}: names are steps in the tree, "
+            "joined by dots. Rename one of them."
+        )
+    for source in own:
+        entry = source.entry
+        if entry.key is not None or entry.dtype not in _CODES:
+            kind = "typed keys" if entry.key is not None else f"of dtype {entry.dtype}"
+            raise TypeError(
+                f"{what}: tree{entry.path} is {kind}, which the format has not. "
+                + ("Save `shardwise.random.key_data(keys)`." if entry.key is not None
+                   else f"It has {listed(_CODES)}.")
+            )  # fmt: skip
+
+
+def _header(
+    what: str, names: Sequence[str], own: Sequence[Source], metadata: Mapping[str, str] | None
+) -> tuple[bytes, list[int]]:
+    """The file up to the arrays; and where each begins: wide dtypes first, so all are aligned."""
+    about: dict[str, Any] = {}
+    if metadata is not None:
+        if not all(isinstance(x, str) for row in metadata.items() for x in row):
+            raise TypeError(f"{what}: metadata must be texts by name; got {shown(metadata)}.")
+        about["__metadata__"] = dict(metadata)
+    sizes = [canonicalize_name(s.entry.dtype).itemsize for s in own]
+    at, starts = 0, [0] * len(own)
+    for i in sorted(range(len(own)), key=lambda i: (-sizes[i], names[i])):
+        entry, starts[i] = own[i].entry, at
+        at += entry.nbytes
+        about[names[i]] = {
+            "dtype": _CODES[entry.dtype], "shape": list(entry.shape),
+            "data_offsets": [starts[i], at],
+        }  # fmt: skip
+    text = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    head = len(text).to_bytes(8, "little") + text
+    return head, [len(head) + start for start in starts]
+
+
+def _write(path: Path, own: Sequence[Source], starts: Sequence[int]) -> None:
+    """Writes what this process has of arrays into a file that is large enough."""
+    for source, start in zip(own, starts, strict=True):
+        entry = source.entry
+        dtype = np.dtype(f"u{canonicalize_name(entry.dtype).itemsize}")
+        if entry.dtype == "complex64":
+            dtype = np.dtype("u8")
+        if not entry.nbytes or not source.parts:
+            continue
+        whole = np.memmap(path, dtype.newbyteorder("<"), "r+", start, entry.shape)
+        for bounds, value in source.parts:
+            whole[_slices(bounds)] = np.asarray(value()).view(dtype)
+        whole.flush()
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _slices(bounds: Bounds) -> tuple[Any, ...]:
+    return tuple([slice(a, b) for a, b in bounds]) or (...,)
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+def load_safetensors(path: str | PathLike[str], shardings: Any = None) -> dict[str, Any]:
+    """Reads the arrays of a file, by their names.
+
+    Args:
+      path: of the file, such as those of models that others publish.
+      shardings: where arrays go: a sharding for all, or a dict of them by name, with an entry for
+        each array; None for NumPy arrays. Devices get their parts only.
+
+    Returns:
+      A dict with the names of the file. Nothing in it is executed.
+
+    Raises:
+      FileNotFoundError: there is no file.
+      CheckpointError: it is no such file, damaged, or has a dtype that is not known here.
+    """
+    what = "load_safetensors"
+    tensors, _ = _read_header(what, Path(path))
+    places: Sequence[Any] = [None] * len(tensors)
+    if shardings is not None:
+        tree = dict.fromkeys(tensors, 0)
+        by_name = dict(zip(sorted(tensors), broadcast_prefix(
+            shardings, tree, f"{what}: shardings", is_sharding_leaf, "arrays"
+        ), strict=True))  # fmt: skip
+        places = [by_name[name] for name in tensors]
+    rows = zip(tensors.items(), places, strict=True)
+    return {name: _load(what, Path(path), name, t, place) for (name, t), place in rows}
+
+
+def safetensors_metadata(path: str | PathLike[str]) -> dict[str, str]:
+    """The texts in the header of a file, by name."""
+    return _read_header("safetensors_metadata", Path(path))[1]
+
+
+def _load(what: str, path: Path, name: str, t: _Tensor, place: Any) -> Any:
+    stored = t.dtype.newbyteorder("<") if t.dtype.kind in "iufc" else t.dtype
+    if place is None:
+        value = np.fromfile(path, stored, math.prod(t.shape), offset=t.start)
+        return value.reshape(t.shape).astype(t.dtype, copy=False)
+    target = placed_over(as_placement(place, f"{what}: shardings"), None)
+    dtype = on_devices(t.dtype)
+    if not math.prod(t.shape):
+        return make_array_from_callback(t.shape, target, lambda i: np.zeros(t.shape, dtype)[i])
+    whole = np.memmap(path, stored, "r", t.start, t.shape)
+    path_text = f"arrays[{name!r}]"
+    return make_array_from_callback(
+        t.shape, target, lambda i: converted(what, path_text, np.asarray(whole[i]), dtype), dtype
+    )
+
+
+def _read_header(what: str, path: Path) -> tuple[dict[str, _Tensor], dict[str, str]]:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{what}: there is no file {path}.") from None
+    with open(path, "rb") as file:
+        first = file.read(8)
+        length = int.from_bytes(first, "little")
+        if first[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
+            raise CheckpointError(
+                f"{what}: {path} is a file of pickles, such as torch.save writes. To read it is to "
+                "execute what is in it, which is not done here: convert it where it is from, with "
+                "safetensors.torch.save_file."
+            )
+        if len(first) < 8 or length > min(_LONGEST, size - 8):
+            raise _damaged(what, path, "its header does not fit into it")
+        text = file.read(length)
+    try:
+        about = json.loads(text, object_pairs_hook=_once)
+        meta = about.pop("__metadata__", {})
+        tensors = {str(name): _tensor(row, 8 + length) for name, row in about.items()}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _damaged(what, path, f"its header is not as the format has it: {error}") from error
+    at = 8 + length
+    for name, t in sorted(tensors.items(), key=lambda row: (row[1].start, math.prod(row[1].shape))):
+        if t.start != at:
+            raise _damaged(what, path, f"{name!r} does not begin where the one before it ends")
+        at += math.prod(t.shape) * t.dtype.itemsize
+    if at != size:
+        raise _damaged(what, path, f"it has {size} bytes, and its header speaks of {at}")
+    return tensors, meta
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name is there twice")
+    return dict(pairs)
+
+
+def _tensor(row: dict[str, Any], data: int) -> _Tensor:
+    code, shape, (start, end) = row["dtype"], row["shape"], row["data_offsets"]
+    if code not in _DTYPES:
+        raise ValueError(f"the dtype {brief(code)} is not known here")
+    dtype = canonicalize_name(_DTYPES[code])
+    if not all(type(n) is int and n >= 0 for n in (*shape, start, end)):
+        raise ValueError("sizes must be integers from 0 on")
+    if end - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{code}{shape} has not {end - start} bytes")
+    return _Tensor(dtype, tuple(shape), data + start)
+
+
+def _damaged(what: str, path: Path, why: str) -> CheckpointError:
+    return CheckpointError(f"{what}: {path} is no file of safetensors, or damaged: {why}.")

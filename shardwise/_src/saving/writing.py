@@ -1,0 +1,303 @@
+"""`save`: a tree into a checkpoint, by all processes, each shard once by who has it.
+
+    save("/ckpt/step_10", {"params": params, "step": 10})
+    saving = save_async("/ckpt/step_20", state)     # values are taken now; training goes on
+    saving.wait()
+
+All processes write into one place. The first one makes it, and has the checkpoint appear when all
+are done; an error of one is an error of all, and leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.placement import process_count, process_index
+from shardwise._src.base.progress import progress
+from shardwise._src.base.warn import warn
+from shardwise._src.messages.words import shown
+from shardwise._src.saving import manifest
+from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
+from shardwise._src.saving.chunks import IN_FLIGHT, opened, write_part
+from shardwise._src.saving.manager import together
+from shardwise._src.saving.places import Place, Writing, begin, meanwhile
+from shardwise._src.saving.sources import Source, sources
+from shardwise._src.saving.structure import Node, take_apart
+
+_WAIT = 3600.0  # seconds that a process waits for the others
+_FETCHED = 256 << 20  # bytes of shards that are fetched from devices at a time
+_numbers = itertools.count()  # of saves, in the order of all processes
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checkpoint to be written: all that is known before it begins.
+
+    then: what process 0 does once it is there.
+    """
+
+    number: int
+    place: Place
+    overwrite: bool
+    metadata: Any
+    tree: Node
+    sources: tuple[Source, ...]
+    then: Callable[[], None] = lambda: None
+
+    @property
+    def nbytes(self) -> int:
+        return sum([source.nbytes for source in self.sources])
+
+
+def save(
+    path: str | PathLike[str], tree: Any, *, overwrite: bool = True, metadata: Any = None
+) -> None:
+    """Writes a tree into a checkpoint, which is there whole when this returns.
+
+    Args:
+      path: a folder, or an address such as gs://bucket/folder. Called by all processes, with the
+        same path.
+      tree: arrays, of ours over any devices and NumPy's, typed keys, numbers, texts, bytes and
+        None, in dicts, lists, tuples, named tuples, dataclasses and registered containers. Values
+        that each process has for itself are those of process 0.
+      overwrite: whether a checkpoint that is there is replaced; on the file system it stays until
+        the new one is whole. What is no checkpoint is never replaced.
+      metadata: what JSON can hold, for `describe(path).metadata`.
+
+    Raises:
+      TypeError: something in the tree cannot be saved.
+      CheckpointError: something else is at the path, or another writer writes there.
+      RuntimeError: another process failed.
+      OSError, ValueError: it cannot be written; what was there before is still there.
+      ImportError: tensorstore is not installed.
+    """
+    write(prepared("save", path, tree, overwrite, metadata), lambda _: None)
+
+
+def save_async(
+    path: str | PathLike[str], tree: Any, *, overwrite: bool = True, metadata: Any = None
+) -> Saving:
+    """`save` in a thread. All values have been copied to the host when this returns, so that
+    arrays may be changed, deleted and donated.
+
+    Waits first for the one before, and raises its error if nobody has seen it.
+    """
+    return start(prepared("save_async", path, tree, overwrite, metadata))
+
+
+class Saving:
+    """A checkpoint that is being written: what `save_async` gives."""
+
+    def __init__(self, job: Job):
+        self._path, self._total, self._written = job.place.text, job.nbytes, 0
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(job,), name="shardwise-save")
+        self._thread.start()
+
+    def _run(self, job: Job) -> None:
+        try:
+            write(job, self._add)
+        except BaseException as error:
+            self._error = error
+
+    def _add(self, size: int) -> None:
+        self._written += size
+
+    def done(self) -> bool:
+        """Whether it is over, well or not."""
+        return not self._thread.is_alive()
+
+    def progress(self) -> float:
+        """The part of this process's bytes that is written: from 0 to 1."""
+        if self.done() and self._error is None:
+            return 1.0
+        return min(1.0, self._written / self._total) if self._total else 0.0
+
+    def wait(self) -> None:
+        """Waits until the checkpoint is there. Raises, once, what `save` would have raised."""
+        self._thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def __repr__(self) -> str:
+        state = f"{self.progress():.0%} written" if not self.done() else (
+            "done" if self._error is None else f"failed: {self._error}"
+        )
+        return f"Saving({self._path!r}, {state})"
+
+    def __del__(self) -> None:
+        error = getattr(self, "_error", None)
+        if error is not None:
+            warn(
+                f"The checkpoint {self._path} could not be written, which nobody has asked: "
+                f"{error}. Call wait() on what save_async gives.", ResourceWarning,
+            )  # fmt: skip
+
+
+class _Current:
+    """The checkpoint that is under way, if any: one at a time."""
+
+    saving: Saving | None = None
+
+
+def start(job: Job) -> Saving:
+    """Begins to write in a thread, once the one before is done, whose error this raises."""
+    if _Current.saving is not None:
+        before, _Current.saving = _Current.saving, None
+        before.wait()
+    taken = replace(job, sources=tuple([source.taken() for source in job.sources]))
+    _Current.saving = Saving(taken)
+    return _Current.saving
+
+
+def prepared(
+    what: str, path: str | PathLike[str], tree: Any, overwrite: bool, metadata: Any,
+    then: Callable[[], None] = lambda: None,
+) -> Job:
+    """What is to be written, checked."""
+    tensorstore()
+    try:
+        metadata = json.loads(json.dumps(metadata, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{what}: metadata must be what JSON can hold; got {shown(metadata)}: {error}."
+        ) from None
+    node, ends = take_apart(what, "tree", tree)
+    place = Place.at(what, path)
+    own = tuple(sources(what, ends))
+    return Job(next(_numbers), place, overwrite, metadata, node, own, then)
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+def write(job: Job, told: Callable[[int], None]) -> None:
+    """Writes a checkpoint. told: called with bytes of this process that are written."""
+    with progress(f"saving {job.place.text}", job.nbytes) as bar:
+
+        def written(size: int) -> None:
+            told(size)
+            bar.add(size)
+
+        _write(job, written)
+
+
+def _write(job: Job, written: Callable[[int], None]) -> None:
+    writings: list[Writing] = []
+
+    def prepare() -> None:
+        if process_index() == 0:
+            writings.append(begin("save", job.place, job.overwrite))
+            run(_described(writings[0].place, [source.entry for source in job.sources]))
+
+    def commit() -> None:
+        for writing in writings:
+            entries = [source.entry for source in job.sources]
+            writing.commit(
+                manifest.written(job.tree, entries, job.metadata, process_count())
+            )
+            job.then()
+
+    name = f"shardwise/save-tree/{job.number}"
+    try:
+        _check_same(name, job)
+        _step(f"{name}/begin", prepare)
+        where = meanwhile(job.place)
+        _step(f"{name}/arrays", lambda: run_all(_arrays(where, job.sources, written)))
+        _step(f"{name}/end", commit)
+    except BaseException:
+        for writing in writings:
+            writing.abandon()
+        raise
+
+
+def _step(name: str, step: Callable[[], None], text: str = "") -> list[str]:
+    """Does something, and waits until all processes have; an error of one is raised in all."""
+    problem = None
+    try:
+        step()
+    except Exception as error:
+        problem = error
+    return together(name, problem, _WAIT, text)
+
+
+def _check_same(name: str, job: Job) -> None:
+    """Raises where processes save different trees, or to different places."""
+    if process_count() == 1:
+        return
+    text = manifest.written(job.tree, [s.entry for s in job.sources], None, 1)
+    about = json.loads(text)["content"]
+    values = json.dumps([about["arrays"], _without_values(about["tree"])], sort_keys=True)
+    digest = hashlib.sha256(values.encode()).hexdigest()
+    said = _step(f"{name}/same", lambda: None, f"{digest} {job.place.text}")
+    digests, places = zip(*[row.split(" ", 1) for row in said], strict=True)
+    if len({*places}) > 1:
+        raise ValueError(f"save: path must be the same in all processes; got {list(places)}.")
+    if len({*digests}) > 1:
+        other = next(i for i, d in enumerate(digests) if d != digests[0])
+        raise ValueError(
+            f"save: the tree of process {other} is not that of process 0: names, shapes, dtypes "
+            "and shardings must be the same in all processes."
+        )
+
+
+def _without_values(tree: dict[str, Any]) -> dict[str, Any]:
+    if "items" not in tree:
+        return {"kind": tree["kind"]}
+    return {**tree, "items": [_without_values(item) for item in tree["items"]], "static": None}
+
+
+async def _described(place: Place, entries: Sequence[manifest.Entry]) -> None:
+    """Writes what Zarr has beside the values: of each array, and of the folders above them."""
+    group = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
+    folders = {""}
+    for entry in entries:
+        parts = entry.folder.split("/")
+        folders |= {"/".join(parts[:i]) + "/" for i in range(1, len(parts))}
+    for folder in sorted(folders):
+        place.put(f"{folder}zarr.json", group)
+    await asyncio.gather(*[opened(place, entry, create=True) for entry in entries])
+
+
+async def _arrays(
+    place: Place, own: Sequence[Source], written: Callable[[int], None]
+) -> None:
+    """Writes what this process has of arrays; a few shards are on the host at a time."""
+    files, shards = LimitInFlightBytes(IN_FLIGHT), LimitInFlightBytes(_FETCHED)
+
+    async def write(source: Source) -> None:
+        store = await opened(place, source.entry)
+        for bounds, value in source.parts:
+            size = source.nbytes // len(source.parts)
+            await shards.wait_for_bytes(size)
+            host: np.ndarray = value()
+            await write_part(store, source.entry, bounds, host, files, written)
+            del host
+            await shards.release_bytes(size)
+
+    async with asyncio.TaskGroup() as tasks:
+        for source in own:
+            if source.parts:
+                tasks.create_task(write(source))
+
+
+def run_all(task: Any) -> Any:
+    """`run` of tasks in groups: of several errors the first is raised."""
+    try:
+        return run(task)
+    except BaseExceptionGroup as group:
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from first.__cause__

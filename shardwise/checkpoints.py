@@ -1,0 +1,27 @@
+"""Trees of arrays in files, and back onto any devices: checkpoints that are whole or absent.
+
+    checkpoints.save("/ckpt/step_10", {"params": params, "step": 10})
+    state = checkpoints.restore("/ckpt/step_10", shardings)
+
+Arrays are written as Zarr's third version, which other tools read. Needs the package tensorstore
+(`pip install 'shardwise[tensorstore]'`). `shardwise.checkpoint` is another thing: recomputation.
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.saving.keeping import CheckpointManager as CheckpointManager
+    from shardwise._src.saving.manifest import Checkpoint as Checkpoint
+    from shardwise._src.saving.manifest import describe as describe
+    from shardwise._src.saving.orbax import load_orbax as load_orbax
+    from shardwise._src.saving.restoring import restore as restore
+    from shardwise._src.saving.safetensors import load_safetensors as load_safetensors
+    from shardwise._src.saving.safetensors import safetensors_metadata as safetensors_metadata
+    from shardwise._src.saving.safetensors import save_safetensors as save_safetensors
+    from shardwise._src.saving.writing import Saving as Saving
+    from shardwise._src.saving.writing import save as save
+    from shardwise._src.saving.writing import save_async as save_async
+
+lazy_names(__name__)

@@ -1,0 +1,10 @@
+"""Values that are divided alike."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.api.alike import shard_alike as shard_alike
+
+lazy_names(__name__)

@@ -1,0 +1,10 @@
+"""Attributes for instructions of XLA's."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.api.metadata import set_xla_metadata as set_xla_metadata
+
+lazy_names(__name__)

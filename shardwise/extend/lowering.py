@@ -1,0 +1,12 @@
+"""What lowering rules are told, and a context for MLIR's bindings."""
+
+from typing import TYPE_CHECKING
+
+from shardwise._src.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardwise._src.extend.building import LoweringRuleContext as LoweringRuleContext
+    from shardwise._src.runtime.mlir import JaxIrContext as JaxIrContext
+    from shardwise._src.runtime.mlir import upstream_dialects as upstream_dialects
+
+lazy_names(__name__)

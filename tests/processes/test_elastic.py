@@ -1,0 +1,148 @@
+"""Programs that go on from their last checkpoint: after kills, before an end, on fewer processes.
+
+The program is that of docs/processes.md. Its values are exact: what comes out at the end does not
+depend on where it was stopped, or on how many processes it ran.
+"""
+
+import itertools
+import random
+import re
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from shardwise import checkpoints
+from tests.helpers.launching import Launch
+from tests.helpers.sampling import Choice, sampled
+
+pytest.importorskip("tensorstore")
+pytestmark = pytest.mark.processes
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "processes.md"
+EVERY = 10
+
+
+def program(steps, pause=0.0):
+    """The page's, with so many steps; it prints each of them."""
+    source = re.findall(r"^```python train\.py\n(.*?)^```$", PAGE.read_text(), re.M | re.S)[0]
+    for old, new in (
+        ("400, 10", f"{steps}, {EVERY}"),
+        ("    report_progress(step + 1)\n",
+         f"    print('at step', step + 1, flush=True); time.sleep({pause})\n"),
+        ("import sys\n", "import sys, time\n"),
+    ):
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    return source
+
+
+def expected(steps):
+    w = np.arange(24, dtype=np.int32)
+    for step in range(steps):
+        w = (5 * w + step) % 1009
+    return w
+
+
+def numbers(lines, text, rank=0):
+    return [int(m[1]) for x in lines if (m := re.fullmatch(rf"\[{rank}\] {text} (\d+)", x))]
+
+
+def final(path, steps):
+    """What is in the checkpoint once the program is through, in one process."""
+    with Launch("-n", "1", "{}", str(path), source=program(steps)) as running:
+        done = running.done(60)
+    assert (done.status, done.err) == (0, [])
+    state = checkpoints.restore(path)
+    assert state["step"] == steps
+    np.testing.assert_array_equal(state["w"], expected(steps))
+    return numbers(done.out, "from step")[0]
+
+
+def generations(lines):
+    """Of rank 0: for each, the step that it went on from, the last one done, the last one saved."""
+    rows = []
+    for line in lines:
+        if m := re.fullmatch(r"\[0\] (from|at|saved) step (\d+)", line):
+            if m[1] == "from":
+                rows.append({"from": int(m[2]), "at": int(m[2]), "saved": int(m[2])})
+            elif rows:
+                rows[-1][m[1]] = int(m[2])
+    return rows
+
+
+def so_far(running):
+    return generations((running.path / "out").read_text().splitlines())
+
+
+def nothing_is_lost(rows):
+    """But what came after the last checkpoint."""
+    for before, after in itertools.pairwise(rows):
+        assert before["saved"] <= after["from"] <= before["at"] + 1, rows
+        assert before["at"] - after["from"] <= EVERY, rows
+
+
+def test_a_killed_worker(tmp_path):
+    path = tmp_path / "run"
+    with Launch("-n", "2", "--restarts", "2", "{}", str(path), source=program(60, 0.01)) as running:
+        running.said("[0] at step 24")
+        psutil.Process(running.pid(1)).kill()
+        done = running.done()
+    assert (done.status, done.left) == (0, [])
+    rows = generations(done.out)
+    assert rows[0]["from"] == 0 and rows[-1]["saved"] == 60
+    assert len(rows) == 2 and rows[1]["from"] >= 20
+    nothing_is_lost(rows)
+    state = checkpoints.restore(path)
+    np.testing.assert_array_equal(state["w"], expected(60))
+
+
+def test_sigterm_saves_first_and_fewer_processes_go_on(tmp_path):
+    path = tmp_path / "run"
+    words = ["-n", "2", "--grace", "30", "--restarts", "2", "{}", str(path)]
+    with Launch(*words, source=program(10_000, 0.02)) as running:
+        running.said("[1] at step 13")
+        running.signal(signal.SIGTERM)
+        done = running.done()
+    assert (done.status, done.left) == (143, [])
+    (row,) = generations(done.out)
+    assert row["saved"] >= row["at"] > 12  # the very last step, in an interval or not
+    assert numbers(done.out, "saved step")[-1] == numbers(done.out, "saved step", 1)[-1]
+    assert "shardwise launch: stopped by SIGTERM" in done.err
+    assert final(path, row["saved"] + 7) == row["saved"]
+
+
+def run_for(seconds, path, seed):
+    """Goes on for a while, with a failure every few seconds; gives what rank 0 said."""
+    dice = random.Random(seed)
+    words = ["-n", "2", "--grace", "30", "--restarts", "1000", "{}", str(path)]
+    failures = 0
+    with Launch(*words, source=program(10**6, 0.02)) as running:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or not failures:
+            running.until(lambda failures=failures: so_far(running)[failures:], 60)
+            time.sleep(dice.uniform(0.0, 2.0))
+            number = dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
+            with suppress(psutil.Error):
+                psutil.Process(running.pid(dice.randrange(2))).send_signal(number)
+                failures += 1
+        running.until(lambda: so_far(running)[failures:], 60)
+        running.signal(signal.SIGTERM)
+        done = running.done()
+    assert (done.status, done.left) == (143, [])
+    return generations(done.out), failures
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", sampled([7, 11], 1))
+def test_a_day_with_a_failure_every_few_seconds(seed, tmp_path, record_property):
+    path = tmp_path / "run"
+    rows, failures = run_for(30.0 if Choice.sweep else 4.0, path, seed)
+    assert len(rows) >= failures + 1
+    nothing_is_lost(rows)
+    record_property("failures that a program went on after", failures)
+    assert final(path, rows[-1]["saved"] + 3) == rows[-1]["saved"]

@@ -1,0 +1,363 @@
+"""What checkpoints survive: kills at any moment, full disks, second writers, damaged files."""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import checkpoints
+from shardwise._src.saving import places
+from shardwise.errors import CheckpointError
+from tests.helpers.sampling import sampled
+
+pytest.importorskip("tensorstore")
+
+
+def says(kind, text, call, *args, **more):
+    with pytest.raises(kind) as error:
+        call(*args, **more)
+    assert str(error.value) == text
+
+
+def values():
+    return {"w": np.arange(60.0).reshape(3, 20), "b": [np.arange(6, dtype=np.int32)], "n": 3}
+
+
+# Each turn forks a process that saves one checkpoint after another at the same place, until it is
+# killed, and another one that looks what is there.
+KILLS = """
+import os, random, signal, sys, time
+import numpy as np
+import tensorstore
+from shardwise._src.saving import chunks, restoring, writing
+from shardwise._src.running import eager
+chunks.CHUNK_BYTES = 1 << 10
+folder, seed, turns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+said = folder + ".said"
+parent = os.getpid()
+
+def save_all(first):
+    file = os.open(said, os.O_WRONLY | os.O_CREAT)
+    for step in range(first, 10**6):
+        if os.getppid() != parent:
+            os._exit(1)
+        tree = {"w": [np.full((20, 20 + i), step) for i in range(3)], "step": step}
+        begin = time.monotonic()
+        writing.save(folder, tree)
+        os.pwrite(file, f"{step:10} {time.monotonic() - begin:.6f}".encode(), 0)
+
+def look(last):
+    back = restoring.restore(folder)
+    step = back["step"]
+    assert step in (last, last + 1), (step, last)
+    for i, w in enumerate(back["w"]):
+        assert w.shape == (20, 20 + i) and (w == step).all(), (step, w)
+
+def child(run, *args):
+    pid = os.fork()
+    if not pid:
+        try:
+            run(*args)
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), flush=True)
+            os._exit(1)
+    return pid
+
+def heard():
+    found = open(said).read().split() if os.path.exists(said) else []
+    return (int(found[0]), float(found[1])) if found else (-1, 0.0)
+
+rng = random.Random(seed)
+seen = set()
+for turn in range(turns):
+    first, _ = heard()
+    pid = child(save_all, first + 1)
+    while heard()[0] == first:
+        time.sleep(0.002)
+    time.sleep(rng.random() * 2 * heard()[1])
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    beside = set(os.listdir(os.path.dirname(folder)))
+    seen |= {name.partition(".saving")[0] for name in beside if name.endswith("saving")}
+    last, _ = heard()
+    _, status = os.waitpid(child(look, last), 0)
+    assert status == 0, (turn, last, beside)
+print("survived", len(seen))
+"""
+
+
+@pytest.mark.parametrize("seed", sampled(range(50), 1))
+def test_a_writer_is_killed_at_any_moment(tmp_path, seed):
+    """50 groups of 4 kills."""
+    run = subprocess.run(
+        [sys.executable, "-c", KILLS, str(tmp_path / "ckpt"), str(seed), "4"],
+        capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.startswith("survived")
+    # What a dead writer has left does not hinder the next one.
+    checkpoints.save(tmp_path / "ckpt", {"w": 1})
+    assert checkpoints.restore(tmp_path / "ckpt") == {"w": 1}
+    assert {p.name for p in tmp_path.iterdir()} == {"ckpt", "ckpt.said"}
+
+
+def test_between_two_renames_the_one_before_is_there(tmp_path, monkeypatch):
+    at = tmp_path / "t"
+    checkpoints.save(at, {"n": 1})
+    rename = os.rename
+
+    def fail(source, target):
+        if str(source).endswith(".saving"):
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(at, {"n": 2})
+    monkeypatch.undo()
+    assert not at.exists()
+    assert checkpoints.restore(at) == {"n": 1} and checkpoints.describe(at).path == str(at)
+    checkpoints.save(at, {"n": 3})
+    assert checkpoints.restore(at) == {"n": 3} and os.listdir(tmp_path) == ["t"]
+
+
+@contextmanager
+def full_disk():
+    """No file may be longer than 4 KiB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk(tmp_path):
+    at = tmp_path / "t"
+    checkpoints.save(at, values())
+    failed = r"^save: tree\['w'\] could not be written: "
+    with full_disk(), pytest.raises(OSError, match=failed) as error:
+        checkpoints.save(at, {"w": np.ones((100, 100)), "n": 4})
+    assert str(error.value).endswith(" What was there before is there still.")
+    assert "File too large" in str(error.value)
+    assert checkpoints.restore(at)["n"] == 3 and os.listdir(tmp_path) == ["t"]
+    with full_disk():
+        saving = checkpoints.save_async(at, {"w": np.ones((100, 100)), "n": 4})
+        with pytest.raises(OSError, match=failed):
+            saving.wait()
+    assert saving.done() and saving.wait() is None
+    assert checkpoints.restore(at)["n"] == 3
+
+
+def test_two_writers(tmp_path, monkeypatch):
+    inside, go = threading.Event(), threading.Event()
+    commit = places.Writing.commit
+
+    def slow(self, manifest):
+        inside.set()
+        assert go.wait(30)
+        commit(self, manifest)
+
+    for at in (str(tmp_path / "t"), "memory://two/t"):
+        monkeypatch.setattr(places.Writing, "commit", slow)
+        inside.clear()
+        go.clear()
+        saving = checkpoints.save_async(at, {"n": 1})
+        assert inside.wait(30) and not saving.done()
+        with pytest.raises(CheckpointError) as error:
+            checkpoints.save(at, {"n": 2})
+        monkeypatch.undo()
+        if at.startswith("memory"):
+            assert str(error.value).startswith(
+                f"save: another writer is writing to {at}, since 20"
+            )
+            assert str(error.value).endswith(f". If that one is dead, remove what is at {at}.")
+        else:
+            assert str(error.value) == (
+                f"save: another writer is writing to {at}. Wait until it is done, or name another "
+                "folder."
+            )
+        go.set()
+        saving.wait()
+        assert checkpoints.restore(at) == {"n": 1}
+
+
+def damage(at, file, change):
+    path = at / file
+    data = change(path.read_bytes())
+    if data is None:
+        path.unlink()
+    else:
+        path.write_bytes(data)
+
+
+def flipped(data, i):
+    return data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :]
+
+
+DAMAGES = [
+    ("is missing", lambda data: None),
+    ("has 0 bytes, and 484 were written", lambda data: b""),
+    ("has 483 bytes, and 484 were written", lambda data: data[:-1]),
+    ("has other bytes than were written: their checksum is another one", lambda d: flipped(d, 0)),
+    ("has other bytes than were written: their checksum is another one", lambda d: flipped(d, 483)),
+    ("has other bytes than were written: their checksum is another one", lambda d: bytes(484)),
+]
+
+
+@pytest.mark.parametrize("why, change", DAMAGES)
+def test_damaged_files_are_named(tmp_path, why, change):
+    at = tmp_path / "t"
+    checkpoints.save(at, values())
+    damage(at, "w/c/0/0", change)
+    for sharding in (None, sw.sharding.SingleDeviceSharding(sw.devices()[1])):
+        says(CheckpointError, f"restore: {at} is damaged: of tree['w'], the file w/c/0/0 {why}. "
+             "Restore another checkpoint.", checkpoints.restore, at, sharding)  # fmt: skip
+
+
+def test_no_byte_can_be_changed_unseen(tmp_path):
+    """In any file: either it is found, or the values are the same."""
+    at = tmp_path / "t"
+    checkpoints.save(at, values())
+    expected = checkpoints.restore(at)
+    files = sorted(p.relative_to(at) for p in at.rglob("*") if p.is_file())
+    assert len(files) == 7
+    rng = np.random.default_rng(0)
+    found = 0
+    for file in files:
+        whole = (at / file).read_bytes()
+        for i in {0, len(whole) - 1, *rng.integers(0, len(whole), 6).tolist()}:
+            damage(at, file, lambda data, i=i: flipped(data, i))
+            try:
+                back = checkpoints.restore(at)
+                sw.tree.map(np.testing.assert_array_equal, back, expected)
+            except CheckpointError:
+                found += 1
+            (at / file).write_bytes(whole)
+    assert found >= 20
+
+
+def test_manifests_of_others(tmp_path):
+    at = tmp_path / "t"
+    checkpoints.save(at, values())
+    text = (at / "checkpoint.json").read_text()
+
+    def restored(new):
+        (at / "checkpoint.json").write_text(new)
+        return checkpoints.restore(at)
+
+    damaged = (f"restore: {at}/checkpoint.json is damaged: its text is not the one that was "
+               "written. Restore another checkpoint.")  # fmt: skip
+    for new in ("", "[]", text[:-3], text.replace('"value": 3', '"value": 4')):
+        says(CheckpointError, damaged, restored, new)
+    about = json.loads(text)
+    newer = json.dumps({**about, "version": 2})
+    says(CheckpointError, f"restore: {at} is a checkpoint of version 2, and this release "
+         f"(shardwise {sw.__version__}) reads version 1. Read it with a newer release.",
+         restored, newer)  # fmt: skip
+    other = json.dumps({**about, "format": "theirs"})
+    says(CheckpointError, f"restore: {at}/checkpoint.json is of the format 'theirs', and not of "
+         "'shardwise.checkpoint'. Another program wrote it: read it with that one.",
+         restored, other)  # fmt: skip
+    (at / "checkpoint.json").unlink()
+    says(CheckpointError, f"restore: {at} has no checkpoint.json, but b, w, zarr.json: it is no "
+         "checkpoint, or its writer was ended before it was done.",
+         checkpoints.restore, at)  # fmt: skip
+
+
+def test_a_folder_within_is_not_left(tmp_path):
+    """A manifest that names files elsewhere is refused, also with the right digest."""
+    from shardwise._src.saving import manifest
+
+    at = tmp_path / "t"
+    checkpoints.save(at, {"w": np.ones(3)})
+    about = json.loads((at / "checkpoint.json").read_text())
+    about["content"]["arrays"][0]["folder"] = "../other/w"
+    about["sha256"] = manifest._digest(about["content"])
+    (at / "checkpoint.json").write_text(json.dumps(about))
+    says(CheckpointError, f"restore: {at}/checkpoint.json is not as this library writes it: "
+         "'../other/w' is no folder below it.", checkpoints.restore, at)  # fmt: skip
+
+
+def test_values_are_those_of_the_call(tmp_path):
+    x = sw.numpy.arange(1000.0) * 2
+    host = np.arange(10.0)
+    expected = np.asarray(x).copy()
+    saving = checkpoints.save_async(tmp_path / "t", {"x": x, "host": host})
+    host[:] = -1
+    y = sw.jit(lambda x: x * 0 - 1, donate_argnums=0)(x)
+    y.block_until_ready()
+    saving.wait()
+    assert saving.done() and saving.progress() == 1.0
+    assert repr(saving) == f"Saving('{tmp_path}/t', done)"
+    back = checkpoints.restore(tmp_path / "t")
+    assert np.array_equal(back["x"], expected) and np.array_equal(back["host"], np.arange(10.0))
+
+
+def test_memory_is_not_used_again_while_it_is_written(tmp_path, monkeypatch):
+    """Of large arrays, whose memory the library keeps for the next ones."""
+    go = threading.Event()
+    begin = places.begin
+
+    def late(*args):
+        assert go.wait(30)
+        return begin(*args)
+
+    monkeypatch.setattr(sw._src.saving.writing, "begin", late)
+    x = sw.device_put(np.arange(1 << 20, dtype=np.float32), sw.devices()[0])
+    saving = checkpoints.save_async(tmp_path / "t", x)
+    x.delete()
+    del x
+    others = [sw.device_put(np.zeros(1 << 20, np.float32), sw.devices()[0]) for _ in range(4)]
+    assert not saving.done()
+    go.set()
+    saving.wait()
+    assert np.array_equal(checkpoints.restore(tmp_path / "t"), np.arange(1 << 20)) and others
+
+
+def test_an_error_is_raised_at_the_next_save(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    saving = checkpoints.save_async(tmp_path / "other", 1)
+    with pytest.raises(CheckpointError, match=r"has thesis\.tex"):
+        checkpoints.save_async(tmp_path / "t", 1)
+    assert saving.wait() is None
+    saving = checkpoints.save_async(tmp_path / "other", 1)
+    while not saving.done():
+        pass
+    assert repr(saving).startswith(f"Saving('{tmp_path}/other', failed: save: ")
+    assert saving.progress() == 0.0
+    with pytest.raises(CheckpointError, match=r"has thesis\.tex"):
+        saving.wait()
+    checkpoints.save_async(tmp_path / "t", 1).wait()
+    assert checkpoints.restore(tmp_path / "t") == 1
+
+
+def test_without_the_package(tmp_path):
+    program = f"""
+    import sys
+    sys.modules["tensorstore"] = None
+    from shardwise import checkpoints
+    for call in (checkpoints.save, checkpoints.save_async):
+        try:
+            call({str(tmp_path)!r}, 1)
+        except ImportError as error:
+            print(error)
+    """
+    out = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    ).stdout
+    why = ("Arrays are written to files and read with the package tensorstore, which is not "
+           "installed: pip install 'shardwise[tensorstore]'.")  # fmt: skip
+    assert out.splitlines() == [why, why]
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,143 @@
+"""`CheckpointManager`: which checkpoints stay, and how a run goes on from them."""
+
+import os
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import checkpoints
+from shardwise.checkpoints import CheckpointManager
+from shardwise.errors import CheckpointError
+
+pytest.importorskip("tensorstore")
+
+
+def says(kind, text, call, *args, **more):
+    with pytest.raises(kind) as error:
+        call(*args, **more)
+    assert str(error.value) == text
+
+
+def folders(tmp_path):
+    return {"local": tmp_path / "run", "memory": f"memory://{tmp_path.name}/run"}
+
+
+@pytest.mark.parametrize("where", ["local", "memory"])
+def test_the_last_and_the_best_are_kept(tmp_path, where):
+    at = folders(tmp_path)[where]
+    losses = {0: 5.0, 10: 1.0, 20: float("nan"), 30: 3.0, 40: 2.0, 50: 4.0}
+    with CheckpointManager(at, keep_last=2, keep_best=(2, "loss", "min"), every=10) as manager:
+        assert manager.latest() is None and manager.best() is None and manager.steps() == []
+        for step in range(55):
+            saved = manager.save(step, {"x": np.full(3, step)}, {"loss": losses.get(step, 0)},
+                                 metadata={"epoch": step // 20})  # fmt: skip
+            assert saved == (step % 10 == 0)
+    assert manager.steps() == [10, 40, 50]
+    assert manager.latest() == 50 and manager.best() == 10 and manager.best("loss", "max") == 50
+    assert manager.metrics(10) == {"loss": 1.0} and manager.metadata(40) == {"epoch": 2}
+    assert repr(manager).endswith("run', steps=[10, 40, 50])")
+    again = CheckpointManager(at, keep_last=1)
+    assert again.latest() == 50 and again.best("loss") == 10 and again.best("speed") is None
+    assert np.array_equal(again.restore()["x"], [50] * 3)
+    assert np.array_equal(again.restore(10)["x"], [10] * 3)
+    place = sw.sharding.SingleDeviceSharding(sw.devices()[1])
+    assert again.restore(40, place)["x"].sharding == place
+    assert again.restore(40, like={"x": np.ones(3, np.float16)})["x"].dtype == np.float16
+    assert again.save(51, {"x": 1})
+    again.wait()
+    assert again.steps() == [51] and again.restore() == {"x": 1}
+    says(FileNotFoundError, f"CheckpointManager.restore: {at} has no checkpoint of step 10, but of "
+         "steps 51.", again.restore, 10)  # fmt: skip
+
+
+def test_all_are_kept_unless_told(tmp_path):
+    manager = CheckpointManager(tmp_path, wait=True)
+    for step in (3, 1, 2):
+        manager.save(step, step)
+    assert manager.steps() == [1, 2, 3] and sorted(os.listdir(tmp_path)) == [
+        "step_00000001", "step_00000002", "step_00000003"
+    ]  # fmt: skip
+    manager.save(2, "again")
+    assert manager.restore(2) == "again"
+    every = CheckpointManager(tmp_path, every=7, wait=True)
+    assert not every.save(8, 8) and every.save(8, 8, force=True) and every.latest() == 8
+    best = CheckpointManager(tmp_path, keep_best=(1, "score", "max"), wait=True)
+    best.save(9, 9, {"score": 1})
+    best.save(10, 10, {"score": 0})
+    assert best.steps() == [9, 10]  # the newest one always
+
+
+def test_half_written_ones_are_ignored_and_removed(tmp_path):
+    manager = CheckpointManager(tmp_path, wait=True)
+    manager.save(1, 1)
+    manager.save(2, 2)
+    (tmp_path / ".step_00000003.saving" / "w").mkdir(parents=True)
+    (tmp_path / ".step_00000001.removed").mkdir()
+    (tmp_path / "step_00000004").mkdir()
+    (tmp_path / "notes").mkdir()
+    os.rename(tmp_path / "step_00000002", tmp_path / ".step_00000002.before")
+    assert manager.steps() == [1, 2] and manager.restore() == 2
+    again = CheckpointManager(tmp_path, keep_last=1, wait=True)
+    assert again.steps() == [1, 2]
+    assert sorted(os.listdir(tmp_path)) == [
+        ".step_00000002.before", "notes", "step_00000001", "step_00000004"
+    ]  # fmt: skip
+    again.save(4, 4)
+    assert sorted(os.listdir(tmp_path)) == ["notes", "step_00000004"]
+    at = f"memory://half/{tmp_path.name}"
+    checkpoints.save(f"{at}/step_00000001", {"x": np.ones(2)})
+    checkpoints.save(f"{at}/step_00000002", {"x": np.ones(2)})
+    from shardwise._src.saving.places import Place, _named
+
+    Place.at("", f"{at}/step_00000002")._opened().delete_range(_named("checkpoint.json")).result()
+    assert CheckpointManager(at).steps() == [1]
+    assert {n.split("/")[0] for n in Place.at("", at).names()} == {"step_00000001"}
+
+
+def test_what_a_live_writer_has_is_not_removed(tmp_path):
+    from shardwise._src.saving.places import Place, begin
+
+    CheckpointManager(tmp_path, wait=True).save(1, 1)
+    writing = begin("save", Place.at("save", tmp_path / "step_00000002"), True)
+    writing.place.put("w/c/0", b"x")
+    manager = CheckpointManager(tmp_path)
+    assert manager.steps() == [1] and (tmp_path / ".step_00000002.saving/w/c/0").exists()
+    writing.abandon()
+    assert os.listdir(tmp_path) == ["step_00000001"]
+
+
+def test_errors_come_at_the_next_save(tmp_path):
+    manager = CheckpointManager(tmp_path)
+    (tmp_path / "step_00000001").mkdir()
+    (tmp_path / "step_00000001" / "thesis.tex").touch()
+    manager.save(1, 1)
+    with pytest.raises(CheckpointError, match=r"has thesis\.tex"):
+        manager.save(2, 2)
+    manager.save(2, 2)
+    manager.wait()
+    assert manager.steps() == [2]
+
+
+def test_mistakes(tmp_path):
+    def manager(**how):
+        return CheckpointManager(tmp_path, **how)
+
+    what = "CheckpointManager"
+    says(ValueError, f"{what}: keep_last must be an integer from 1 on; got 0 of type int.",
+         manager, keep_last=0)  # fmt: skip
+    says(ValueError, f"{what}: every must be an integer from 1 on; got 0.5 of type float.",
+         manager, every=0.5)  # fmt: skip
+    says(ValueError, f"{what}: keep_best must be (how many, which metric, 'min' or 'max'), such as "
+         "(2, 'loss', 'min'); got 'loss' of type str.", manager, keep_best="loss")  # fmt: skip
+    says(ValueError, f"{what}: the last entry of keep_best must be 'min' or 'max'; got 'least'.",
+         manager, keep_best=(1, "loss", "least"))  # fmt: skip
+    says(ValueError, f"{what}: step must be an integer from 0 on; got -1 of type int.",
+         manager().save, -1, 1)  # fmt: skip
+    says(ValueError, f"{what}.save: metrics must have 'loss', by which the best checkpoints are "
+         "kept; got None of type NoneType.",
+         manager(keep_best=(1, "loss", "min")).save, 1, 1)  # fmt: skip
+    says(ValueError, f"{what}.best: metric must be named, as the manager has no keep_best.",
+         manager().best)  # fmt: skip
+    says(FileNotFoundError, f"{what}.restore: {tmp_path} has no checkpoint.",
+         manager().restore)  # fmt: skip

@@ -1,0 +1,136 @@
+"""Checkpoints of many processes: each writes what it has, and any number of them reads."""
+
+import numpy as np
+import pytest
+
+from shardwise import checkpoints
+from shardwise.testing import run_processes
+from tests.helpers.sampling import sampled
+
+pytest.importorskip("tensorstore")
+
+WRITE = """
+import sys
+import numpy as np
+import shardwise as sw
+from shardwise import checkpoints
+from shardwise.sharding import NamedSharding, PartitionSpec as P
+from shardwise._src.saving import chunks
+
+folder = sys.argv[1]
+mesh = sw.make_mesh((len(sw.devices()),), ("x",))
+on = lambda *spec: NamedSharding(mesh, P(*spec))
+w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
+written = []
+write = chunks.write_part
+def noted(store, entry, bounds, *rest):
+    written.append((entry.path, bounds))
+    return write(store, entry, bounds, *rest)
+from shardwise._src.saving import writing
+writing.write_part = noted
+state = {
+    "rows": sw.device_put(w, on("x")), "columns": sw.device_put(w, on(None, "x")),
+    "same": sw.device_put(w, on()), "host": w + 1, "own": sw.numpy.float32(3),
+    "keys": sw.device_put(sw.random.split(sw.random.key(0), 8), on("x")), "step": 5,
+}
+checkpoints.save(folder + "/a", state)
+print(sorted({path for path, _ in written}), len(written), len({*written}) == len(written))
+"""
+
+READ = """
+import sys
+import numpy as np
+import shardwise as sw
+from shardwise import checkpoints
+from shardwise.sharding import NamedSharding, PartitionSpec as P
+
+folder = sys.argv[1]
+mesh = sw.make_mesh((len(sw.devices()),), ("x",))
+on = lambda *spec: NamedSharding(mesh, P(*spec))
+w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
+places = {"rows": on(None, "x"), "columns": on("x"), "same": on("x"), "host": on(), "own": on(),
+          "keys": on("x"), "step": None}
+back = checkpoints.restore(folder + "/a", places)
+own = lambda x, v: all(np.array_equal(s.data, v[s.index]) for s in x.addressable_shards)
+print(*[own(back[k], w) for k in ("rows", "columns", "same")], own(back["host"], w + 1))
+keys = sw.random.key_data(sw.random.split(sw.random.key(0), 8))
+print(own(sw.random.key_data(back["keys"]), np.asarray(keys)), back["step"])
+again = checkpoints.restore(folder + "/a")
+print(np.array_equal(again["rows"], w), again["own"], type(again["host"]).__name__)
+"""
+
+
+TOGETHER = """
+import sys
+import numpy as np
+import shardwise as sw
+from shardwise import checkpoints
+from shardwise.sharding import NamedSharding, PartitionSpec as P
+
+folder = sys.argv[1]
+mesh = sw.make_mesh((4,), ("x",))
+on = lambda *spec: NamedSharding(mesh, P(*spec))
+w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
+state = {"rows": sw.device_put(w, on("x"))}
+saving = checkpoints.save_async(folder + "/b", {"rows": state["rows"]})
+total = float((state["rows"] * 2).sum())
+saving.wait()
+back = checkpoints.restore(folder + "/b", on(None, "x"))["rows"]
+print(total, all(np.array_equal(s.data, w[s.index]) for s in back.addressable_shards))
+manager = checkpoints.CheckpointManager(folder + "/run", keep_last=2)
+for step in range(4):
+    manager.save(step, {"x": state["rows"] + step})
+x = manager.restore(like={"x": state["rows"]})["x"]
+print(all(np.array_equal(s.data, w[s.index] + 3) for s in x.addressable_shards), manager.steps())
+for call in (
+    lambda: checkpoints.save(f"{folder}/{sw.process_index()}", 1),
+    lambda: checkpoints.save(folder + "/c", {"x": np.ones(2 + sw.process_index())}),
+    lambda: checkpoints.save(folder, 1),
+):
+    try:
+        call()
+    except (ValueError, RuntimeError) as error:
+        print(str(error).replace(folder, "FOLDER"))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("writers, devices, readers", sampled([(2, 2, 1), (1, 3, 4), (4, 1, 2)], 1))
+def test_any_number_of_processes_reads_what_others_wrote(tmp_path, writers, devices, readers):
+    runs = run_processes(WRITE, writers, devices=devices, args=[str(tmp_path)], timeout=60)
+    count = 0
+    for rank, run in enumerate(runs):
+        paths, number, distinct = run.out.strip().rsplit(" ", 2)
+        count += int(number)
+        assert distinct == "True"
+        assert ("['host']" in paths) == ("['own']" in paths) == ("['same']" in paths) == (rank == 0)
+    shards = writers * devices
+    keys = 8 // -(-8 // shards) + (8 % -(-8 // shards) > 0)
+    assert count == shards + shards + 1 + 2 + keys
+    assert checkpoints.describe(tmp_path / "a").processes == writers
+    w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
+    assert np.array_equal(checkpoints.restore(tmp_path / "a")["columns"], w)
+    runs = run_processes(READ, readers, devices=2, args=[str(tmp_path)], timeout=60)
+    for run in runs:
+        assert run.out.splitlines() == [
+            "True True True True", "True 5", "True 3.0 ndarray"
+        ], run.out  # fmt: skip
+
+
+@pytest.mark.processes
+def test_processes_save_together(tmp_path):
+    runs = run_processes(TOGETHER, 2, devices=2, args=[str(tmp_path)], timeout=60)
+    for rank, out in enumerate([r.out.splitlines() for r in runs]):
+        assert out[:2] == ["5852.0 True", "True [2, 3]"]
+        places = ["FOLDER/0", "FOLDER/1"]
+        assert out[2] == f"save: path must be the same in all processes; got {places}."
+        assert out[3] == (
+            "save: the tree of process 1 is not that of process 0: names, shapes, dtypes and "
+            "shardings must be the same in all processes."
+        )
+        before = "Process 0 could not write its part of a checkpoint: CheckpointError: "
+        assert out[4].startswith(before if rank else "")
+        assert out[4].removeprefix(before) == (
+            "save: FOLDER has b, run, and no checkpoint.json: it is no checkpoint, and is "
+            "therefore not overwritten. Remove it, or name another folder."
+        )

@@ -1,0 +1,159 @@
+"""Files of safetensors, against the package where it is installed, and damaged ones."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise.checkpoints import load_safetensors, safetensors_metadata, save_safetensors
+from shardwise.errors import CheckpointError
+from shardwise.sharding import NamedSharding, SingleDeviceSharding
+from shardwise.sharding import PartitionSpec as P
+from shardwise.testing import run_processes
+
+
+def says(kind, text, call, *args, **more):
+    with pytest.raises(kind) as error:
+        call(*args, **more)
+    assert str(error.value) == text
+
+
+def on(*spec):
+    return NamedSharding(sw.make_mesh((4, 2), ("x", "y")), P(*spec))
+
+
+def values():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(7, 6)) * 50
+    kinds = ["float64", "float32", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16",
+             "uint32", "uint64", "bool", "complex64", "bfloat16", "float8_e5m2", "float8_e4m3fn",
+             "float8_e8m0fnu"]  # fmt: skip
+    out = {k: np.abs(x).astype(getattr(ml_dtypes, k, k)) for k in kinds}
+    return {**out, "scalar": np.float32(2.5), "empty": np.zeros((0, 3), np.int32)}
+
+
+def test_all_dtypes_come_back(tmp_path):
+    data = values()
+    save_safetensors(tmp_path / "t", data, metadata={"format": "np ✓"})
+    back = load_safetensors(tmp_path / "t")
+    assert set(back) == set(data) and safetensors_metadata(tmp_path / "t") == {"format": "np ✓"}
+    for name, x in data.items():
+        assert type(back[name]) is np.ndarray and back[name].dtype == x.dtype
+        assert back[name].shape == x.shape and back[name].tobytes() == x.tobytes()
+    assert [p.name for p in tmp_path.iterdir()] == ["t"]
+
+
+def test_trees_of_divided_arrays(tmp_path):
+    w = np.arange(42, dtype=np.float32).reshape(7, 6)
+    tree = {"layers": [{"w": sw.device_put(w, on("x", "y")), "b": None}], "v": w[0]}
+    save_safetensors(tmp_path / "t", tree)
+    back = load_safetensors(tmp_path / "t", on())
+    assert list(back) == ["layers.0.w", "v"]
+    for place in (on("y", "x"), on(("x", "y")), SingleDeviceSharding(sw.devices()[1])):
+        found = load_safetensors(tmp_path / "t", {"layers.0.w": place, "v": None})
+        assert found["layers.0.w"].sharding == place and type(found["v"]) is np.ndarray
+        assert np.array_equal(found["layers.0.w"], w) and np.array_equal(found["v"], w[0])
+    wide = {"x": np.arange(3.0), "n": np.array([2**40]), "e": np.zeros((0, 4))}
+    save_safetensors(tmp_path / "w", wide)
+    assert load_safetensors(tmp_path / "w", {"x": on(), "n": None, "e": on("x")})["x"].dtype == "f4"
+    says(CheckpointError, "load_safetensors: arrays['n'] was saved as i64, and has values that i32 "
+         "cannot hold. Restore it as it is, with a `like` of its dtype; 64-bit arrays on devices "
+         "need the flag enable_x64.", load_safetensors, tmp_path / "w", on())  # fmt: skip
+
+
+def test_the_package_reads_and_writes_the_same(tmp_path):
+    theirs = pytest.importorskip("safetensors.numpy")
+    known = "float64 float32 float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
+    data = {k: x for k, x in values().items() if k in (*known, "empty", "complex64", "bfloat16")}
+    save_safetensors(tmp_path / "ours", data)
+    found = theirs.load_file(tmp_path / "ours")
+    theirs.save_file(data, tmp_path / "theirs", metadata={"a": "b"})
+    back = load_safetensors(tmp_path / "theirs")
+    assert set(found) == set(back) == set(data)
+    for name, x in data.items():
+        assert found[name].dtype == back[name].dtype == x.dtype
+        assert found[name].tobytes() == back[name].tobytes() == x.tobytes()
+    assert safetensors_metadata(tmp_path / "theirs") == {"a": "b"}
+
+
+def file(head, data=b""):
+    text = head if isinstance(head, bytes) else json.dumps(head).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+HEAD = "its header is not as the format has it: "
+
+
+@pytest.mark.parametrize("data, why", [
+    (b"", "its header does not fit into it"),
+    (b"\xff" * 8 + b"{}", "its header does not fit into it"),
+    (file(b"{}")[:-1], "its header does not fit into it"),
+    (file(b"no"), HEAD + "Expecting value: line 1 column 1 (char 0)"),
+    (file([1]), HEAD + "pop expected at most 1 argument, got 2"),
+    (file({"w": F32}, bytes(7)), "it has 76 bytes, and its header speaks of 77"),
+    (file({"w": F32}, bytes(9)), "it has 78 bytes, and its header speaks of 77"),
+    (file({"w": F32, "v": F32}, bytes(8)), "'v' does not begin where the one before it ends"),
+    (file({"w": {**F32, "data_offsets": [4, 12]}}, bytes(12)),
+     "'w' does not begin where the one before it ends"),
+    (file({"w": {**F32, "shape": [3]}}, bytes(8)), HEAD + "F32[3] has not 8 bytes"),
+    (file({"w": {**F32, "shape": [-2]}}, bytes(8)), HEAD + "sizes must be integers from 0 on"),
+    (file({"w": {**F32, "shape": [2.0]}}, bytes(8)), HEAD + "sizes must be integers from 0 on"),
+    (file({"w": {**F32, "dtype": "F128"}}, bytes(8)), HEAD + "the dtype 'F128' is not known here"),
+    (file({"w": {}}, bytes(8)), HEAD + "'dtype'"),
+    (file(b'{"w":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"w":1}', b"x"),
+     HEAD + "a name is there twice"),
+])  # fmt: skip
+def test_damaged_files(tmp_path, data, why):
+    path = tmp_path / "t"
+    path.write_bytes(data)
+    says(CheckpointError, f"load_safetensors: {path} is no file of safetensors, or damaged: {why}.",
+         load_safetensors, path)  # fmt: skip
+
+
+def test_mistakes(tmp_path):
+    path = tmp_path / "t"
+    says(FileNotFoundError, f"load_safetensors: there is no file {path}.", load_safetensors, path)
+    path.write_bytes(b"PK\x03\x04 and so on, as torch.save writes it")
+    says(CheckpointError, f"load_safetensors: {path} is a file of pickles, such as torch.save "
+         "writes. To read it is to execute what is in it, which is not done here: convert it where "
+         "it is from, with safetensors.torch.save_file.", load_safetensors, path)  # fmt: skip
+    says(TypeError, "save_safetensors: tree['n'] is 3 of type int, and the format has arrays only. "
+         "Leave it out, or make it metadata or an array.",
+         save_safetensors, path, {"n": 3})  # fmt: skip
+    says(TypeError, "save_safetensors: tree is typed keys, which the format has not. Save "
+         "`shardwise.random.key_data(keys)`.",
+         save_safetensors, path, sw.random.key(0))  # fmt: skip
+    with pytest.raises(TypeError, match=r"^save_safetensors: tree is of dtype complex128, which "):
+        save_safetensors(path, np.ones(2, complex))
+    says(ValueError, "save_safetensors: two arrays would have the name 'a.b': names are steps in "
+         "the tree, joined by dots. Rename one of them.",
+         save_safetensors, path, {"a": {"b": np.ones(1)}, "a.b": np.ones(1)})  # fmt: skip
+    says(TypeError, "save_safetensors: metadata must be texts by name; got {'a': 1} of type dict.",
+         save_safetensors, path, np.ones(1), metadata={"a": 1})  # fmt: skip
+
+
+PROGRAM = """
+import sys
+import numpy as np
+import shardwise as sw
+from shardwise.checkpoints import load_safetensors, save_safetensors
+from shardwise.sharding import NamedSharding, PartitionSpec as P
+mesh = sw.make_mesh((4,), ("x",))
+w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
+x, y = (sw.device_put(w, NamedSharding(mesh, s)) for s in (P("x"), P(None, "x")))
+save_safetensors(sys.argv[1], {"x": x, "y": y, "host": w})
+back = load_safetensors(sys.argv[1], NamedSharding(mesh, P(None, "x")))
+print(all(np.array_equal(s.data, w[s.index]) for a in back.values() for s in a.addressable_shards))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.turns(3)
+def test_processes_write_into_one_file(tmp_path):
+    runs = run_processes(PROGRAM, 2, devices=2, args=[str(tmp_path / "t")], timeout=60)
+    assert [r.out for r in runs] == ["True\n", "True\n"]
+    w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
+    assert all(np.array_equal(x, w) for x in load_safetensors(tmp_path / "t").values())
