@@ -13,22 +13,28 @@ PAUSED = """
     import subprocess
     import sys
     import time
+    from pathlib import Path
 
     import numpy as np
 
     import shardwise as sw
+    from shardwise.experimental import multihost_utils
     from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
 
     x = sw.device_put(np.arange(8.0, dtype="f"), NamedSharding(Mesh(sw.devices(), "x"), P("x")))
     double = sw.jit(lambda x: (x * 2).sum())
     print(float(double(x)))
+    other = int(multihost_utils.process_allgather(np.int32(os.getpid()))[1])
     if sw.process_index() == 1:
         if sys.argv[1] == "paused":
-            subprocess.Popen(["sh", "-c", f"sleep 2; kill -CONT {os.getpid()}"])
             os.kill(os.getpid(), signal.SIGSTOP)
         else:
             time.sleep(1)
             os.kill(os.getpid(), signal.SIGKILL)
+    elif sys.argv[1] == "paused":
+        while Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.01)
+        subprocess.Popen(["sh", "-c", f"sleep 2; kill -CONT {other}"])
     print(time.time())
     sw.distributed.shutdown()
     print(time.time())

@@ -25,7 +25,7 @@ from shardwise._src.distributed.stacks import line_raised, users_frames
 from shardwise._src.distributed.tls import Tls, tls_context, tls_files
 from shardwise._src.distributed.watch import Watch
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.runtime import backend, processes
+from shardwise._src.runtime import backend, ending, processes
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._version import __version__
 
@@ -435,6 +435,8 @@ def _at_exit() -> None:
         state, _State.here = _State.here, None
         if state is not None:
             _leave(state, bool(failure), for_good=True)
+            if not (failure or state.watch.failures):
+                ending.settle_all()
 
 
 def _is_consequence(error: BaseException | None) -> bool:

@@ -23,7 +23,7 @@ from jaxlib import xla_client as xc
 
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.runtime import cuda, forks, guards, host, processes
+from shardwise._src.runtime import cuda, ending, forks, guards, host, processes
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 
 JAXLIB_VERSION: str = _version.__version__
@@ -45,6 +45,7 @@ def _make_cpu() -> Any:
         asynchronous=True, num_devices=count if count > 0 else None, **processes.cpu_options()
     )
     processes.cpu_started()
+    ending.waits_for(made)
     return made
 
 

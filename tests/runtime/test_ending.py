@@ -1,0 +1,83 @@
+"""The end of a process waits for programs in flight, whose results may have been dropped."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardwise.testing import run_processes
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+START = """
+import atexit, os, threading, time
+import numpy as np, shardwise as sw
+import shardwise.numpy as jnp
+
+@atexit.register  # what is registered last comes first: the library's has run when this does
+def end():
+    print(time.monotonic() - launched >= 0.5 * took, flush=True)
+
+@sw.jit
+def long(x):
+    return sw.lax.fori_loop(0, 20_000, lambda i, x: jnp.sin(x @ x) + i, x)
+
+x = np.ones((64, 64), np.float32)
+on = [sw.device_put(x, d) for d in (sw.local_devices()[0], sw.local_devices()[-1])]
+took = []
+for a in on * 2:
+    begun = time.monotonic()
+    long(a).block_until_ready()
+    took.append(time.monotonic() - begun)
+took = min(took)
+launched = time.monotonic()
+"""
+
+
+def run(program, devices=1):
+    env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    return subprocess.run(
+        [sys.executable, "-c", START + program], capture_output=True, text=True, timeout=60,
+        cwd=ROOT, env=env,
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "devices"),
+    [
+        ("y = long(on[0])", 1),
+        ("long(on[0])", 1),
+        ("long(on[0]); del long; sw.clear_caches()", 1),
+        ("long(on[1])", 8),
+        ("kept = []; threading.Thread(target=lambda: kept.append(long(on[1]))).start()", 8),
+    ],
+)
+def test_the_end_waits(program, devices):
+    done = run(program, devices)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+def test_a_program_that_raised_ends_with_its_error():
+    done = run("long(on[0])\nraise SystemExit(3)")
+    assert (done.returncode, done.stdout) == (3, "True\n"), done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
+def test_a_child_by_fork_waits_for_nothing():
+    done = run("""
+import sys, warnings
+warnings.simplefilter("ignore")
+atexit.unregister(end)
+y = long(on[0])
+child = os.fork()
+if not child:
+    sys.exit(5)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""")
+    assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
+
+
+def test_one_of_several_processes_waits_too():
+    for result in run_processes(START + "long(on[1])", 2, devices=2, timeout=60):
+        assert (result.out, result.err) == ("True\n", "")
