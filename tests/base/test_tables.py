@@ -26,6 +26,7 @@ FINITE = {f"_src.{name}" for name in (
     "types.dtypes._info", "types.dtypes._limits", "types.dtypes.has_infinity", "base.lazy._table",
     "runtime.cuda._plugin_path", "runtime.backend._default_client", "runtime.shardy._context",
     "runtime.fingerprint._machine", "runtime.fingerprint._environment",
+    "saving.files._threads", "saving.files._checksum",
 )}
 
 

@@ -361,3 +361,21 @@ def test_without_the_package(tmp_path):
            "installed: pip install 'shardwise[tensorstore]'.")  # fmt: skip
     assert out.splitlines() == [why, why]
     shutil.rmtree(tmp_path)
+
+
+def test_without_the_package_of_checksums(tmp_path):
+    checkpoints.save(tmp_path / "t", np.ones(3))
+    program = f"""
+    import sys
+    sys.modules["crc32c"] = None
+    from shardwise import checkpoints
+    try:
+        checkpoints.restore({str(tmp_path / "t")!r})
+    except ImportError as error:
+        print(error)
+    """
+    out = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    ).stdout
+    assert out == ("Checkpoints are read with the package crc32c, which is not installed: "
+                   "pip install 'shardwise[tensorstore]'.\n")  # fmt: skip

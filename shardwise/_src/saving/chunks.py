@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,13 @@ import numpy as np
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.words import counted
 from shardwise._src.saving.arrays import LimitInFlightBytes, store_context, tensorstore
+from shardwise._src.saving.files import CHECKSUM, MISMATCH, read_chunk
 from shardwise._src.saving.manifest import Entry, canonicalize_name
 from shardwise._src.saving.places import Place
 from shardwise._src.types.dtypes import canonicalize, short_name
 
 CHUNK_BYTES = 32 << 20  # of a file, at most, if the shard can be divided
 IN_FLIGHT = 128 << 20  # bytes of files that are written or read at a time
-_CHECKSUM = 4  # bytes behind those of a chunk
 _DTYPES = (
     "bool int4 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
     "complex64 complex128 float8_e3m4 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz "
@@ -162,11 +163,14 @@ async def read_part(
         into = out[within(part, bounds)] if part else out
         data = into if same else np.empty(into.shape, stored)
         bits = data if data.dtype.name == entry.stored else data.view(entry.stored)
-        source = store[tuple([slice(a, b) for a, b in part])] if part else store
         try:
-            ts = tensorstore()
-            await ts.array(bits).write(source.translate_to[0] if part else source)
-        except ValueError as error:
+            if place.folder is not None and entry.folder:
+                await _from_file(place.folder / _file(entry, number), entry, part, bits)
+            else:
+                source = store[tuple([slice(a, b) for a, b in part])] if part else store
+                into_it = tensorstore().array(bits)
+                await into_it.write(source.translate_to[0] if part else source)
+        except (ValueError, OSError) as error:
             raise damaged(what, place, entry, number, size, error) from error
         if not same:
             into[...] = converted(what, f"tree{entry.path}", data, out.dtype)
@@ -176,6 +180,21 @@ async def read_part(
         for number, part in pieces(bounds, entry.chunks):
             await limit.wait_for_bytes(size)
             tasks.create_task(read(number, part))
+
+
+async def _from_file(path: Path, entry: Entry, part: Bounds, into: np.ndarray) -> None:
+    """Reads a part of a chunk; all of it directly into its place, if that is contiguous."""
+    if into.shape == entry.chunks and into.flags.c_contiguous:
+        await read_chunk(path, into)
+        return
+    chunk = np.empty(entry.chunks, entry.stored)
+    await read_chunk(path, chunk)
+    first = [start // n * n for (start, _), n in zip(part, entry.chunks, strict=True)]
+    into[...] = chunk[within(part, tuple([(n, 0) for n in first]))]
+
+
+def _file(entry: Entry, number: Sequence[int]) -> str:
+    return "/".join([entry.folder, "c", *map(str, number)])
 
 
 def on_devices(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -215,13 +234,13 @@ def damaged(
         return CheckpointError(
             f"{what}: {place.text} is damaged: tree{entry.path} cannot be read: {_reason(error)}."
         )
-    file = "/".join([entry.folder, "c", *map(str, number)])
-    here, expected = place.size_of(file), size + _CHECKSUM
+    file = _file(entry, number)
+    here, expected = place.size_of(file), size + CHECKSUM
     if (here is None and place.folder is not None) or "does not exist" in str(error):
         why = "is missing"
     elif here is not None and here != expected:
         why = f"has {counted(here, 'byte')}, and {expected} were written"
-    elif "Digest mismatch" in str(error):
+    elif MISMATCH in str(error):
         why = "has other bytes than were written: their checksum is another one"
     else:
         why = f"cannot be read: {_reason(error)}"

@@ -44,7 +44,7 @@ from shardwise._src.types.extended import KeyDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import SingleDeviceSharding
 
-_PARTS = 256 << 20  # bytes of parts of arrays that are read at a time
+_PARTS = 64 << 20  # bytes of parts that are read at a time, on their way to devices
 
 
 @dataclass(frozen=True)
@@ -284,21 +284,33 @@ class _Reader:
             await self._part(store, tuple([(0, n) for n in shape]), out)
             return self._from_host(out, wanted)
         sharding = bare(wanted.place)
-        on: list[Array] = []
-        for part in parts.distinct_parts(sharding, shape):
+        found = parts.distinct_parts(sharding, shape)
+        on: list[list[Array]] = [[] for _ in found]
+        taken = _taken_over(sharding)
+        blocks: Sequence[np.ndarray | None] = [None] * len(found)
+        if taken and len({part.shape for part in found}) == 1:
+            blocks = memory.blocks(len(found), found[0].shape, dtype)
+
+        async def read(i: int, part: parts.Part, block: np.ndarray | None) -> None:
             bounds = tuple([s.indices(n)[:2] for s, n in zip(part.index, shape, strict=True)])
-            (block,) = memory.blocks(1, part.shape, dtype)
+            size = 0 if taken else math.prod(part.shape) * dtype.itemsize
+            await self._shards.wait_for_bytes(size)
+            if block is None:
+                (block,) = memory.blocks(1, part.shape, dtype)
             await self._part(store, bounds, block)
-            on += [_on(device, sharding, block) for device in part.devices]
-        array = parts.assemble(shape, sharding, on, dtype, self._what)
+            on[i] = [_on(device, sharding, block, taken) for device in part.devices]
+            await self._shards.release_bytes(size)
+
+        async with asyncio.TaskGroup() as tasks:
+            for i, (part, block) in enumerate(zip(found, blocks, strict=True)):
+                tasks.create_task(read(i, part, block))
+        array = parts.assemble(shape, sharding, [x for one in on for x in one], dtype, self._what)
         layout = wanted.place.layout if isinstance(wanted.place, Format) else None
         return array if layout is None else transfer.relayout(array, layout)
 
     async def _part(self, store: Any, bounds: Any, out: np.ndarray) -> None:
-        await self._shards.wait_for_bytes(out.nbytes)
         where = self._place, store, self._entry, bounds, out
         await read_part(self._what, *where, self._files)
-        await self._shards.release_bytes(out.nbytes)
         self._bar.add(out.size * canonicalize_name(self._entry.dtype).itemsize)
 
     def _from_host(self, value: np.ndarray, wanted: _Wanted) -> Any:
@@ -313,8 +325,14 @@ class _Reader:
         return transfer.put_host(value, wanted.place, False)
 
 
-def _on(device: Any, sharding: Any, block: np.ndarray) -> Array:
+def _taken_over(sharding: Any) -> bool:
+    """Whether devices take over the memory that values are read into."""
+    on_cpu = all(device.platform == "cpu" for device in parts.local_devices(sharding))
+    return on_cpu and stated_kind(sharding) is None
+
+
+def _on(device: Any, sharding: Any, block: np.ndarray, taken: bool) -> Array:
     there = SingleDeviceSharding(device, sharding.memory_kind)
-    if device.platform == "cpu" and stated_kind(sharding) is None:
+    if taken:
         return parts.aliased(block, there, True)
     return transfer.put_host(block, there, True)
