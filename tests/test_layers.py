@@ -35,7 +35,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 ON_FIRST_USE = {
     *("absl", "click", "difflib", "hashlib", "hypothesis", "IPython", "jaxlib", "matplotlib"),
     *("ml_dtypes", "pkgutil", "socket"),
-    "mpi4py",
+    *("crc32c", "mpi4py"),
     "opt_einsum",
     *("polars", "pyarrow"),
     *("psutil", "pytest", "resource", "rich", "scipy", "ssl", "tensorstore", "typer", "zarr"),

@@ -25,6 +25,7 @@ from shardwise._src.control.bodies import staged
 from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
+from shardwise._src.custom.common import by_position
 from shardwise._src.custom.partitioning import custom_partitioning_call
 from shardwise._src.custom.sharding_rules import SdyShardingRule, rule_of
 from shardwise._src.messages.arguments import name_of
@@ -174,30 +175,13 @@ class custom_partitioning:
                 f"{WHO} {self.name} has no partition: define it with "
                 f"{self.name}.def_partition(partition, sharding_rule=...)."
             )
-        args = self._positional(args, kwargs)
+        args = by_position(self._signature, f"{WHO} {self.name}", "`partition`", args, kwargs)
         static, given = self._separated(args)
         leaves, tree = flatten(tuple(given))
         self._check_leaves(leaves, tree)
         rule, program = self._staged(static, args, leaves, tree)
         outs = custom_partitioning_call(*leaves, program=program, rule=rule)
         return rule.out_tree.unflatten(outs)
-
-    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The arguments by position, with the defaults of those that are missing."""
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(
-                f"{WHO} {self.name}{self._signature} cannot be called with these arguments: "
-                f"{error}."
-            ) from None
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise TypeError(
-                f"{WHO} {self.name}: `partition` gets shapes by position, so that "
-                f"{', '.join(bound.kwargs)} cannot be given by name."
-            )
-        return bound.args
 
     def _separated(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
         """Static arguments, in the order of `static_argnums`, and the others."""

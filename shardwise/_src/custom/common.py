@@ -49,6 +49,28 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
 
 
+def by_position(
+    signature: inspect.Signature, called: str, rule: str, args: tuple, kwargs: dict
+) -> tuple:
+    """The arguments of a call by position, with the defaults of those that are missing.
+
+    called: what is called, and rule: what takes the arguments by position, for messages.
+    """
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(
+            f"{called}{signature} cannot be called with these arguments: {error}."
+        ) from None
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(
+            f"{called}: {rule} takes arguments by position, so {', '.join(bound.kwargs)} cannot be "
+            "keyword-only."
+        )
+    return bound.args
+
+
 class SymbolicZero:
     """A tangent or cotangent that is known to be zero, for rules with `symbolic_zeros=True`."""
 
@@ -171,20 +193,9 @@ class CustomFunction(Generic[P, T]):
         """The arguments by position, with the defaults of those that are missing."""
         if not kwargs and self.plain:
             return args
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(
-                f"{self.kind} function {self.name}{self.signature} cannot be called with these "
-                f"arguments: {error}."
-            ) from None
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise TypeError(
-                f"{self.kind} function {self.name}: the derivative rule takes arguments by "
-                f"position, so {', '.join(bound.kwargs)} cannot be keyword-only."
-            )
-        return bound.args
+        return by_position(
+            self.signature, f"{self.kind} function {self.name}", "the derivative rule", args, kwargs
+        )
 
     def separated(self, args: tuple) -> tuple[tuple, list[Any]]:
         """Non-differentiable arguments, and the others."""
