@@ -21,7 +21,7 @@ def end():
 
 @sw.jit
 def long(x):
-    return sw.lax.fori_loop(0, 20_000, lambda i, x: jnp.sin(x @ x) + i, x)
+    return sw.lax.fori_loop(0, 8_000, lambda i, x: jnp.sin(x @ x) + i, x)
 
 x = np.ones((64, 64), np.float32)
 on = [sw.device_put(x, d) for d in (sw.local_devices()[0], sw.local_devices()[-1])]

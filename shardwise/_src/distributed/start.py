@@ -387,7 +387,7 @@ def _leave(state: Here, failed: bool, for_good: bool = False) -> ProcessFailureE
 
     for_good: this process ends, and says so by its status if there is such an error.
     """
-    error, patience = None, 0.0
+    error, patience, ended = None, 0.0, False
     if not failed:
         ended, error = _finish_launches(_State.patience)
         patience = _State.patience if ended else 0.0
@@ -396,6 +396,8 @@ def _leave(state: Here, failed: bool, for_good: bool = False) -> ProcessFailureE
     processes.part()
     if state.coordinator is not None:
         state.coordinator.release()
+    if for_good and ended and error is None and not state.watch.failures:
+        ending.settle_all()
     return error
 
 
@@ -435,8 +437,6 @@ def _at_exit() -> None:
         state, _State.here = _State.here, None
         if state is not None:
             _leave(state, bool(failure), for_good=True)
-            if not (failure or state.watch.failures):
-                ending.settle_all()
 
 
 def _is_consequence(error: BaseException | None) -> bool:
