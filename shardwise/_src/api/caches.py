@@ -43,8 +43,8 @@ def clear_caches() -> None:
     ):
         table.clear()
     for function in (
-        fused.equal_form, emitter.tensor_text, families._literal, transfer._plan, batch.without_dim,
-        modules.result_handler,
+        fused.equal_form, emitter.tensor_text, families._literal, transfer._plan,
+        transfer._default_plan, batch.without_dim, modules.result_handler,
     ):
         function.cache_clear()
     for clear in also_cleared:

@@ -92,6 +92,23 @@ def put_host(
     return agreed(put_parts(sig, parts, list(indices), apart), what)
 
 
+def put_by_default(value: np.ndarray, key: Any) -> Array:
+    """`put_host` of an operand that nobody placed.
+
+    key: that of the context, which decides where.
+    """
+    sig, indices, _ = _default_plan(value.shape, value.dtype, key)
+    if indices is not None:
+        return put_host(value, default_place(), False)
+    host = np.asarray(value, sig.physical.dtype, order="C")
+    return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
+
+
+@functools.lru_cache(4096)
+def _default_plan(shape: tuple, dtype: Any, key: Any) -> tuple:
+    return _plan_of(array_type(shape, canonicalize(dtype)), default_place(), False)
+
+
 @functools.lru_cache(4096)
 def _plan(shape: tuple, dtype: Any, sharding: Any, committed: bool, key: Any) -> tuple:
     """`_plan_of` a NumPy array's type, which flags in the context's key decide."""

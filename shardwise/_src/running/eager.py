@@ -24,6 +24,7 @@ from shardwise._src.moving.targets import as_sharding
 from shardwise._src.moving.transfer import (
     default_place,
     move,
+    put_by_default,
     put_host,
     scalar,
     scalars,
@@ -156,7 +157,7 @@ class Eager(Interpreter, Indexing):
             for a in args:
                 kind = a.__class__
                 if kind is np.ndarray and a.ndim:
-                    a = put_host(a, default_place(), False)
+                    a = put_by_default(a, here)
                 elif kind is not Array:
                     a = held[a, kind if a else exact(a), here]
                 arrays.append(a)
