@@ -7,6 +7,7 @@ DIFFERENT = {
     "any order is one": ["numpy.*partition *"],
     "jax does not end": ["lax.igamma special", "scipy.special.gammainc special"],
     "jax's overflows": ["scipy.special.bessel_jn *"],
+    "jax's derivative is NaN for small and for large means": ["scipy.stats.poisson.entropy grad"],
     "jax's results, or scalars, are weakly typed in some places": [
         "lax.linalg.qdwh *", "lax.scan *", "lax.custom_root *",
         *(f"scipy.stats.multivariate_normal.pdf {way}" for way in ("bytes", "truths", "whole")),

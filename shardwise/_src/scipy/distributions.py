@@ -341,12 +341,17 @@ def _pareto_logpdf(y: Any, b: Any) -> Any:
     return within(y >= 1.0, ew.log(b) - (b + 1.0) * _logarithm(y))
 
 
+def _pareto_logcdf(y: Any, b: Any) -> Any:
+    inside = ~(y < 1.0)
+    return within(inside, log1mexp(b * ew.log(where(inside, y, 2.0))))
+
+
 _pareto = Family("pareto", "the Pareto distribution with shape b", lambda b: b > 0.0)
 pareto_logpdf = _pareto.made(at_x_b, "logpdf", _pareto_logpdf)
 pareto_pdf = _pareto.made(at_x_b, "pdf", exp_of(_pareto_logpdf))
 pareto_cdf = _pareto.made(at_x_b, "cdf", lambda y, b: -ew.expm1(-b * _logarithm(y)))
 pareto_sf = _pareto.made(at_x_b, "sf", lambda y, b: ew.exp(-b * _logarithm(y)))
-pareto_logcdf = _pareto.made(at_x_b, "logcdf", lambda y, b: log1mexp(b * _logarithm(y)))
+pareto_logcdf = _pareto.made(at_x_b, "logcdf", _pareto_logcdf)
 pareto_logsf = _pareto.made(at_x_b, "logsf", lambda y, b: -b * _logarithm(y))
 pareto_ppf = _pareto.made(at_q_b, "ppf", lambda q, b: ew.exp(-ew.log1p(-q) / b))
 
