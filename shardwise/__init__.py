@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from shardwise import errors as errors
     from shardwise import example_libraries as example_libraries
     from shardwise import experimental as experimental
-    from shardwise import explain as explain
     from shardwise import export as export
     from shardwise import extend as extend
     from shardwise import ffi as ffi
@@ -154,6 +153,7 @@ if TYPE_CHECKING:
     from shardwise._src.base.flags import make_user_context as make_user_context
     from shardwise._src.custom.jvp import custom_jvp as custom_jvp
     from shardwise._src.custom.vjp import custom_vjp as custom_vjp
+    from shardwise._src.explain.called import explain as explain
     from shardwise._src.explain.plan import plan as plan
     from shardwise._src.numpy.dslice import ds as ds
     from shardwise._src.refs.functions import typeof as typeof

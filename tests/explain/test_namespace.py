@@ -1,10 +1,13 @@
 """The names of `shardwise.explain` and `shardwise.debug`, some of which are loaded on first use."""
 
+import inspect
+
 import numpy as np
 import pytest
 
 import shardwise as sw
 from shardwise import explain
+from shardwise._src.explain import called
 
 PICTURE = """\
      0:4     4:8
@@ -52,3 +55,14 @@ def test_inspecting_shardings():
     seen = []
     assert sw.debug.inspect_array_sharding({"a": x, "b": [x[0]]}, callback=seen.append) is None
     assert seen == [x.sharding, x[0].sharding]
+
+
+def test_type_checkers_see_all_names():
+    seen = {n: x for n, x in vars(called.explain).items() if not n.startswith("_")}
+    there = {n: getattr(explain, n) for n in dir(explain) if not n.startswith("_")}
+    assert {n: getattr(called.explain, n) for n in seen} == there
+    asked = inspect.signature(called.explain).parameters.values()
+    given = inspect.signature(explain.explain).parameters.values()
+    assert [(p.name, p.kind, p.default) for p in asked] == [
+        (p.name, p.kind, p.default) for p in given
+    ]

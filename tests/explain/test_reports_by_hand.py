@@ -57,6 +57,16 @@ CAUSES = {
           "adds over dimension 1 of operand 0, which 'y' splits"),
          ("all-reduce", ("x",), 1, 4, "psum(f32[]) → f32[]", "psum asks for it")],
     ),
+    "an operand of a map": (
+        lambda a: sw.shard_map(jnp.sin, mesh=MESH, in_specs=P("x"), out_specs=P("x"))(a),
+        [struct((8, 8), None, "x")],
+        [("all-to-all", ("x",), 1, 64, "shard_map", "shard_map asks for another sharding")],
+    ),
+    "axes of one dimension in another order than the mesh's": (
+        lambda a: a.sum(0), [struct((8, 8), ("y", "x"))],
+        [("all-reduce", ("x", "y"), 1, 32, "reduce_sum(f32[8@y+x,8]) → f32[8]",
+          "adds over dimension 0 of operand 0, which 'y' and 'x' split")],
+    ),
     "behind a function of each element": (
         lambda a: sw.scipy.special.erfinv(a).sum(0), [struct((8, 8), "x")],
         [("all-reduce", ("x",), 1, 32, "reduce_sum(f32[8@x,8]) → f32[8]",
@@ -98,7 +108,7 @@ def test_an_operand_that_is_taken_twice():
     ]  # fmt: skip
 
 
-def test_axes_of_another_mesh_give_no_cause():
+def test_axes_are_those_of_the_mesh_that_a_line_is_about():
     renamed = NamedSharding(Mesh(MESH.devices, ("y", "x")), P("y", "x"))
 
     def rows(a, b):
@@ -107,8 +117,94 @@ def test_axes_of_another_mesh_give_no_cause():
     report = explain(rows)(struct((8, 6), "x", "y"), struct((8, 6)))
     assert sorted((c.axes, c.bytes, c.why) for c in report.communication) == [
         (("x",), 12, "adds over dimension 0 of operand 0, which 'x' splits"),
-        (("x",), 12, "the partitioner moves parts of it between devices"),
+        (("y",), 12, "adds over dimension 0 of operand 0, which 'y' splits"),
     ]
+    assert (report.mesh, report.others) == ({"x": 4, "y": 2}, ({"y": 4, "x": 2},))
+    assert {c.axes: c.mesh for c in report.communication} == {("x",): 0, ("y",): 1}
+
+
+def test_meshes_of_other_names_sizes_and_orders_of_devices():
+    turned = Mesh(MESH.devices.ravel()[::-1].reshape(2, 4), ("a", "b"))
+
+    def both(a, b):
+        u = sw.shard_map(lambda v: lax.psum(v, "x"), mesh=MESH, in_specs=P("x"), out_specs=P())(a)
+        w = lax.with_sharding_constraint(b * 2, NamedSharding(turned, P("a", "b"))).max(0)
+        return u, sw.shard_map(
+            lambda v: lax.psum(v, "b"), mesh=turned, in_specs=P("a", "b"), out_specs=P("a")
+        )(b), w  # fmt: skip
+
+    report = explain(both)(struct((8, 6), "x"), struct((8, 8)))
+    assert sorted((c.op, c.axes, c.groups, c.mesh, c.bytes) for c in report.communication) == [
+        ("psum", ("b",), 4, 1, 4 * 2 * 4), ("psum", ("x",), 4, 0, 2 * 6 * 4),
+        ("reduce_max", ("a",), 2, 1, 2 * 4),
+    ]  # fmt: skip
+    assert report.count("all-reduce", "b") == report.count("all-reduce", "x") == 1
+    assert str(report).startswith(
+        "both: 8 devices, meshes (x=4, y=2) and (a=2, b=4), estimated for machine 'cpu'\n"
+    )
+    assert " of mesh 2 " in str(report)
+    assert report.to_dict()["others"] == [{"a": 2, "b": 4}]
+    with pytest.raises(ValueError) as caught:
+        report.count("all-reduce", "c")
+    assert str(caught.value) == "the meshes have no axis 'c'; they have 'x', 'y', 'a' and 'b'."
+
+
+def test_axes_that_are_numbers():
+    mesh = Mesh(MESH.devices, (0, 1))
+    report = explain(lambda a: jnp.sin(a).sum(0))(struct((8, 8), 0, 1, mesh=mesh))
+    assert told(report) == [
+        ("all-reduce", (0,), 1, 16, "reduce_sum(f32[8@0,8@1]) → f32[8@1]",
+         "adds over dimension 0 of operand 0, which 0 splits")
+    ]  # fmt: skip
+    assert report.count("all-reduce", [0]) == 1
+
+
+# ---- lines ---------------------------------------------------------------------------------------
+
+
+def in_a_map(a):
+    return mapped(lambda v: lax.psum(v, "x"), P("x"), P())(a)
+
+
+def in_another_map(a):
+    return mapped(lambda v: lax.psum(v, "x"), P("x"), P())(a)
+
+
+def in_a_loop(a):
+    return lax.fori_loop(0, 3, lambda i, v: v + v.sum(), a)
+
+
+def in_another_loop(a):
+    return lax.fori_loop(0, 3, lambda i, v: v + v.sum(), a)
+
+
+@pytest.mark.parametrize(
+    "pair", [(in_a_map, in_another_map), (in_a_loop, in_another_loop)], ids=["map", "loop"]
+)
+def test_the_same_on_another_line_is_of_that_line(pair):
+    for f in pair:
+        report = explain(f)(struct((8, 6), "x"))
+        assert [c.line for c in report.communication] == [
+            f"{__file__}:{f.__code__.co_firstlineno + 1}"
+        ]
+
+
+def test_joined_collectives_are_of_their_own_lines():
+    def each(a, b, c):
+        first = sw.jit(lambda v: lax.psum(v * 2, "x"))
+        return (
+            first(a),
+            lax.psum(b, "x"),
+            lax.psum(c, "x"),
+        )
+
+    f = mapped(each, P("x"), P())
+    report = explain(f)(struct((8, 6), "x"), struct((8, 7), "x"), struct((8, 5), "x"))
+    start = each.__code__.co_firstlineno
+    assert sorted((c.line, c.bytes, c.count) for c in report.communication) == [
+        (f"{__file__}:{start + line}", 2 * size * 4, 1) for line, size in ((1, 6), (4, 7), (5, 5))
+    ]
+    assert report.count("all-reduce") == 1
 
 
 FACTORS = {

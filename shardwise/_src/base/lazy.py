@@ -108,7 +108,8 @@ class CalledModule(ModuleType):
 def lazy_names(package: str) -> None:
     """Gives `__getattr__` and `__dir__` to a package that states its names under TYPE_CHECKING.
 
-    One that states a function of its own name is called as that is.
+    One that states a function of its own name is called as that is. What a package states to be
+    from a room's `called` is its module of that name, and what type checkers see of that.
     """
 
     def find(name: str) -> Any:
@@ -121,7 +122,7 @@ def lazy_names(package: str) -> None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}", name=name)
         home, inner = table[name]
         with _IMPORTING:
-            if home == package:  # a module of the package itself
+            if home == package or home.endswith(".called"):  # a module of the package itself
                 return import_module(f"{package}.{inner}")
             import_module(_GROUND)
             value = getattr(import_module(home), inner)

@@ -15,10 +15,11 @@ from shardwise._src.core.program import Atom, Literal, Program
 from shardwise._src.messages import source
 
 
-def structure_of(program: Program) -> tuple[Any, ...] | None:
+def structure_of(program: Program, lines: bool = False) -> tuple[Any, ...] | None:
     """A key that is equal for equal programs; None where a parameter cannot be hashed.
 
-    Programs in parameters, and constants, count by identity.
+    Programs in parameters, and constants, count by identity. lines: whether equations are equal
+    only if they are of the same place in the source.
     """
     number: dict[Any, int] = {v: i for i, v in enumerate(program.inputs)}
     key: list[Any] = [v.aval for v in program.inputs]
@@ -28,6 +29,8 @@ def structure_of(program: Program) -> tuple[Any, ...] | None:
         key.append(eqn.op)
         if named:
             key.append(source.scope_of(eqn.site))
+        if lines:
+            key.append(source.place_of(eqn.site))
         for name, value in eqn.params.items():
             # A NaN equals no other.
             key += (name, repr(value) if value.__class__ is float else value, exact(value))
@@ -53,10 +56,11 @@ def shared(program: Program) -> Program:
     """The one program that stands for all that have the same equations, in one context.
 
     Caches compare programs by identity. A body that is staged anew, because its function is a new
-    closure each time, finds what was derived from an equal one. Rules of users that equations hold
+    closure each time, finds what was derived from an equal one. One that says the same on another
+    line does not: reports and errors would name the first's. Rules of users that equations hold
     count as equal by function, though they may do something else in another context.
     """
-    structure = structure_of(program)
+    structure = structure_of(program, lines=True)
     if structure is None:
         return program
     return _shared.setdefault((current().trace_key, program.name, structure), program)

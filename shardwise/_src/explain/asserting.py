@@ -15,6 +15,7 @@ from shardwise._src.explain.communication import KINDS
 from shardwise._src.explain.explaining import TIMEOUT, explain
 from shardwise._src.explain.machines import Machine
 from shardwise._src.explain.report import Communication, Report
+from shardwise._src.explain.report_words import over
 from shardwise._src.messages.words import listed
 
 Limit = int | str
@@ -114,5 +115,4 @@ def _broken(report: Report, name: str, limit: Limit) -> str:
 
 
 def _row(c: Communication) -> str:
-    over = f"{c.groups} devices" if c.axes is None else ", ".join(map(str, c.axes))
-    return f"{c.line}: {c.kind} over {over}, {c.count} x, {c.bytes} B: {c.call}: {c.why}"
+    return f"{c.line}: {c.kind} over {over(c)}, {c.count} x, {c.bytes} B: {c.call}: {c.why}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shardwise._src.control.shard_map import shard_map
 from shardwise._src.core.program import Equation
 from shardwise._src.messages.words import listed
 from shardwise._src.ops import collective
@@ -94,7 +95,7 @@ def cause(
         return f"{eqn.op.name} asks for it"
     ins, outs = operand_specs(eqn, flow), result_specs(eqn, flow)
     here = set(axes or ())
-    if eqn.op in (sharding_constraint, reshard):
+    if eqn.op in (sharding_constraint, reshard, shard_map):
         return f"{eqn.op.name} asks for another sharding"
     if not here or flow is None:
         return "the partitioner moves parts of it between devices"

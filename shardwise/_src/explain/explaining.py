@@ -11,7 +11,7 @@ import functools
 import linecache
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,14 @@ import numpy as np
 from shardwise._src.api.jit import jit
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.api.stages import Lowered, Wrapped
-from shardwise._src.core.program import Equation
+from shardwise._src.core.program import Equation, Program
 from shardwise._src.explain.buffers import Place, places
 from shardwise._src.explain.causes import Spec, call_text, cause
-from shardwise._src.explain.communication import Collective, collectives, mesh_axes
+from shardwise._src.explain.communication import Collective, collectives
 from shardwise._src.explain.elsewhere import inspected_elsewhere
-from shardwise._src.explain.hlo import Instruction, Module, read
+from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, read
 from shardwise._src.explain.machines import Machine, machine_of
+from shardwise._src.explain.meshes import Frame, Frames
 from shardwise._src.explain.report import (
     Buffer,
     Communication,
@@ -39,8 +40,9 @@ from shardwise._src.explain.widened import as_sent, product_dtype
 from shardwise._src.explain.work import work_of
 from shardwise._src.lowering.emitter import NUMBERED
 from shardwise._src.messages.source import line_of, names_of, scope_of
+from shardwise._src.running.places import constraint_shardings
 from shardwise._src.running.plan import ModulePlan
-from shardwise._src.runtime.inspection import Inspection, inspected
+from shardwise._src.runtime.inspection import Inspection, inspected, quiet
 from shardwise._src.runtime.shardy import Flow, propagated_flows
 from shardwise._src.tree.functions import map as tree_map
 from shardwise._src.types.devices import DescribedDevice, is_described
@@ -48,8 +50,8 @@ from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.sharding import NamedSharding
 
 TIMEOUT = 300.0  # seconds for compiling a program for devices that are not there
-_MESH = re.compile(r"sdy\.mesh @(\w+) = <\[(.*)\]>")  # in the program's order of devices
 _EQUATION = re.compile(rf"{NUMBERED}(\d+)(?=[/:)\"]|$)")
+_JOINED = re.compile(r"(?:^|(?<=/))\(")  # a parenthesis that begins a part of a path
 
 
 def explain(
@@ -143,7 +145,32 @@ def _inspected(plan: ModulePlan, text: str, overrides: tuple, timeout: float) ->
     if is_described(devices):
         free = [s is None for s in plan.places.results]
         return inspected_elsewhere(text, len(devices), free, timeout, overrides)
-    return inspected(plan._replace(text=text).compiled(overrides).raw)
+    with quiet():  # the report says what XLA would warn of
+        return inspected(plan._replace(text=text).compiled(overrides).raw)
+
+
+def paths_of(op_name: str) -> list[list[int]]:
+    """The equations around an instruction, and its own; of each that it was joined from."""
+    found = [[int(n) for n in _EQUATION.findall(name)] for name in _alone(op_name)]
+    return [numbers for numbers in found if numbers]
+
+
+def _alone(op_name: str) -> list[str]:
+    """What a joined name stands for: `a/(b:c/(d:e))` is `a/b`, `a/c/d` and `a/c/e`."""
+    begin = _JOINED.search(op_name)
+    if begin is None:
+        return [op_name]
+    parts, depth, at = [""], 1, begin.end()
+    while at < len(op_name) and depth:
+        letter = op_name[at]
+        depth += (letter == "(") - (letter == ")")
+        at += 1
+        if letter == ":" and depth == 1:
+            parts.append("")
+        elif depth:
+            parts[-1] += letter
+    around = op_name[: begin.start()], op_name[at:]
+    return [name for part in parts for name in _alone(around[0] + part + around[1])]
 
 
 class _Compiled:
@@ -157,15 +184,19 @@ class _Compiled:
         ]
         self.work = work_of(hlo, self.product_dtype)
 
+    def paths(self, c: Collective) -> list[list[int]]:
+        """Of the equations that a collective is for: one, or one of each array as far as known."""
+        return paths_of(c.op_name) or self.nearest(c.name)
+
     def numbers(self, c: Collective) -> list[int]:
-        """The numbers of the equations that a collective is for."""
-        return self.equations_of(c.op_name) or self.nearest(c.name)
+        """The numbers of these."""
+        return [self.known(path) for path in self.paths(c)]
 
     def product_dtype(self, i: Instruction) -> str:
-        found, dtype = self.equations_of(i.op_name), i.arrays[0].dtype
+        found, dtype = paths_of(i.op_name), i.arrays[0].dtype
         if not found:
             return dtype
-        return product_dtype(dtype, self.equations[found[0]], self.machine)
+        return product_dtype(dtype, self.equations[self.known(found[0])], self.machine)
 
     def seconds(self) -> Seconds:
         work, machine, talking = self.work, self.machine, 0.0
@@ -175,22 +206,16 @@ class _Compiled:
         compute = sum([n / machine.flop_rate(dtype) for dtype, n in work.flops.items()])
         return Seconds(compute, work.bytes / machine.memory_bandwidth, talking)
 
-    def equations_of(self, op_name: str) -> list[int]:
-        """The numbers of the equations that an instruction comes from: several if it was joined.
+    def known(self, path: Sequence[int]) -> int:
+        """The equation of a path that stands for it: the last of these that comes from a line.
 
         In `a/b`, b is what a calls; where b is of no line, it is a that the user knows.
         """
-        joined = op_name.strip("()").split(":") if op_name.startswith("(") else [op_name]
-        found = [[int(n) for n in _EQUATION.findall(name)] for name in joined]
-        return list(dict.fromkeys([self._known(numbers) for numbers in found if numbers]))
+        placed = [n for n in path if self.equations[n].site is not None]
+        return (placed or path)[-1]
 
-    def _known(self, numbers: list[int]) -> int:
-        """The last of these that comes from a line."""
-        placed = [n for n in numbers if self.equations[n].site is not None]
-        return (placed or numbers)[-1]
-
-    def nearest(self, name: str) -> list[int]:
-        """The equation of what an instruction without one is for, or else of what it takes."""
+    def nearest(self, name: str) -> list[list[int]]:
+        """The path of what an instruction without one is for, or else of what it takes."""
         users: dict[str, list[str]] = defaultdict(list)
         for _, instruction in self.hlo:
             for operand in instruction.operands:
@@ -202,7 +227,7 @@ class _Compiled:
                 front = [n for here in front for n in steps.get(here, []) if n not in seen]
                 seen.update(front)
                 for near in front:
-                    found = self.equations_of(getattr(self.instructions.get(near), "op_name", ""))
+                    found = paths_of(getattr(self.instructions.get(near), "op_name", ""))
                     if found:
                         return found[:1]
         return []
@@ -212,24 +237,24 @@ class _Making(_Compiled):
     """A report in the making."""
 
     def __init__(
-        self, plan: ModulePlan, program: Any, text: str, equations: Sequence[Equation],
+        self, plan: ModulePlan, program: Program, text: str, equations: Sequence[Equation],
         flows: dict[int, Flow], found: Inspection, machine: Machine,
     ):
         super().__init__(read(found.text, "explain"), equations, machine)
         self.plan, self.program, self.found, self.flows = plan, program, found, flows
-        self.mesh = next((m for m in plan.places.meshes if m is not None), None)
         self.count = len(plan.places.devices)
-        self.symbols = _symbols(text, self.mesh)
+        self.frames = Frames(text, _meshes(plan, program), plan.places.devices)
         pairs = zip(plan.program.outputs, plan.places.results, strict=True)
-        self.given = {id(v): _dims_of(s, v.aval.ndim) for v, s in pairs}
+        self.given = {id(v): (s, v.aval.ndim) for v, s in pairs}
 
     def report(self) -> Report:
         rows = merged([r for c in self.collectives for r in self.communication(c)])
         buffers, work = self.buffers(), self.work
         lines = {row.line for row in (*rows, *buffers)} - {""}
+        meshes = [dict(frame.mesh.shape) for frame in self.frames.all]
         return Report(
             name=self.program.name, devices=self.count,
-            mesh={} if self.mesh is None else self.mesh.shape, machine=self.machine,
+            mesh=meshes[0] if meshes else {}, others=tuple(meshes[1:]), machine=self.machine,
             communication=rows, memory=_memory(self.found), buffers=buffers,
             computation=Computation(
                 work.flops, work.elementwise, work.bytes, work.uncounted, work.known
@@ -241,47 +266,93 @@ class _Making(_Compiled):
 
     def communication(self, c: Collective) -> list[Communication]:
         """A row for each equation that takes part; of several, with its part of the payload."""
-        axes = None if self.mesh is None else mesh_axes(c, self.mesh)
         link = self.machine.link(c.groups or c.pairs, self.count)
-        numbers: list[int | None] = [*self.numbers(c)]
-        arrays = [[a] for a in c.arrays]
-        if len(numbers) != len(arrays) or len(numbers) < 2:
-            numbers, arrays = [*(numbers[:1] or [None])], [list(c.arrays)]
         seconds = self.machine.collective_seconds(c.kind, c.bytes, c.group_size, link)
-        rows = []
-        for i, (number, part) in enumerate(zip(numbers, arrays, strict=True)):
+        parts, rows = self.parts(c), []
+        for i, (path, part) in enumerate(parts):
             size = sum([a.bytes for a in part])
-            share = size / c.bytes if c.bytes else 1 / len(numbers)
+            share = size / c.bytes if c.bytes else 1 / len(parts)
             rows.append(Communication(
-                kind=c.kind, axes=axes, groups=c.group_size, count=c.runs, known=c.runs_known,
+                kind=c.kind, groups=c.group_size, count=c.runs, known=c.runs_known,
                 bytes=size * c.runs, dtypes=tuple(sorted({a.dtype for a in part})),
                 seconds=seconds * c.runs * share, shared=c.runs if i else 0,
-                **self.origin(number, axes, c.kind),
+                **self.origin(path, c),
             ))  # fmt: skip
         return rows
 
-    def origin(self, number: int | None, axes: Any, kind: str) -> dict[str, Any]:
-        if number is None:
-            return {"op": "", "call": "", "line": "", "function": "",
-                    "why": "the partitioner moves parts of it between devices"}  # fmt: skip
+    def parts(self, c: Collective) -> list[tuple[list[int], list[ArrayShape]]]:
+        """The arrays of a collective, by the paths of what they are for; [] where none is known."""
+        paths = self.paths(c)
+        if len({self.known(path) for path in paths}) < 2:
+            return [(paths[0] if paths else [], list(c.arrays))]
+        if len(paths) == len(c.arrays):
+            return [(path, [a]) for path, a in zip(paths, c.arrays, strict=True)]
+        return [([], list(c.arrays))]  # of joined ones, whose each is not known
+
+    def origin(self, path: Sequence[int], c: Collective) -> dict[str, Any]:
+        frame, axes = self.along(path, c)
+        found = {"axes": axes, "mesh": 0 if frame is None else frame.number}
+        if not path:
+            return found | {"op": "", "call": "", "line": "", "function": "",
+                            "why": "the partitioner moves parts of it between devices"}  # fmt: skip
+        number = self.known(path)
         eqn, flow = self.equations[number], self.flows.get(number)
         line, function = _line(eqn)
-        given = [self.given.get(id(v)) for v in eqn.outputs]
-        why = cause(eqn, self.over_mesh(flow), axes, kind, given)
-        return {
-            "op": eqn.op.name, "call": call_text(eqn, flow), "why": why,
-            "line": line, "function": function, "scope": "/".join(names_of(scope_of(eqn.site))),
+        given = [self.given_over(frame, v) for v in eqn.outputs]
+        return found | {
+            "op": eqn.op.name, "call": self.call(number), "line": line, "function": function,
+            "why": cause(eqn, self.over(flow, frame), axes, c.kind, given),
+            "scope": "/".join(names_of(scope_of(eqn.site))),
         }
 
-    def over_mesh(self, flow: Flow | None) -> Flow | None:
-        """What is split over the report's mesh: axes of others may have the same names."""
+    def along(self, path: Sequence[int], c: Collective) -> tuple[Frame | None, Any]:
+        """The mesh and its axes that a collective goes along: of what it is for, or of others."""
+        for frame in dict.fromkeys([*self.nearby(path), *self.frames.all]):
+            axes = frame.axes(c)
+            if axes is not None:
+                return frame, axes
+        return None, None
+
+    def nearby(self, path: Sequence[int]) -> Iterator[Frame]:
+        """The meshes that an equation is about: of what it takes and gives, or of its map."""
+        flow = self.flows.get(self.known(path)) if path else None
+        for _, place in (*flow.operands, *flow.results) if flow is not None else ():
+            frame = None if place is None or not any(place[1]) else self.frames.named(place)[0]
+            if frame is not None:
+                yield frame
+        for eqn in [self.equations[n] for n in reversed(path)]:
+            for sharding in [eqn.params[name] for name in eqn.op.shardings]:
+                frame = self.frames.of(sharding)
+                if frame is not None:
+                    yield frame
+
+    def given_over(self, frame: Frame | None, value: Any) -> Spec | None:
+        """The mesh axes of each dimension as the program returns it, if they are of this mesh."""
+        sharding, ndim = self.given.get(id(value), (None, 0))
+        of_it = isinstance(sharding, NamedSharding) and self.frames.of(sharding) == frame
+        return sharding.spec.dims(ndim) if of_it else None
+
+    def over(self, flow: Flow | None, frame: Frame | None) -> Flow | None:
+        """What is split over one mesh, by its names: axes of others may have the same ones."""
+        return self._renamed(flow, lambda found: found is frame)
+
+    def call(self, number: int) -> str:
+        """An operation with the types of what it takes and gives."""
+        return call_text(
+            self.equations[number], self._renamed(self.flows.get(number), lambda _: True)
+        )
+
+    def _renamed(self, flow: Flow | None, kept: Callable[[Frame | None], bool]) -> Flow | None:
         if flow is None:
             return None
         operands, results = [
-            [(shape, at if at is None or at[0] in self.symbols else None) for shape, at in rows]
-            for rows in flow
+            [(shape, self._place(place, kept)) for shape, place in rows] for rows in flow
         ]
         return Flow(operands, results)
+
+    def _place(self, place: Any, kept: Callable[[Frame | None], bool]) -> Any:
+        frame, dims = (None, ()) if place is None else self.frames.named(place)
+        return None if place is None or not kept(frame) else (place[0], dims)
 
     def buffers(self) -> tuple[Buffer, ...]:
         return tuple([self.buffer(p) for p in places(self.found.buffers, self.found.module)])
@@ -295,13 +366,13 @@ class _Making(_Compiled):
             name = self.plan.names[number] if number < len(self.plan.names) else f"args[{number}]"
             return Buffer(place.bytes, place.kind, name, "")
         instruction: Instruction | None = self.instructions.get(place.instruction)
-        numbers = self.equations_of(instruction.op_name) if instruction is not None else []
-        if not numbers:
+        paths = paths_of(instruction.op_name) if instruction is not None else []
+        if not paths:
             made = instruction.opcode if instruction is not None else "?"
             return Buffer(place.bytes, place.kind, made, "")
-        eqn = self.equations[numbers[0]]
+        number = self.known(paths[0])
         return Buffer(
-            place.bytes, place.kind, call_text(eqn, self.flows.get(numbers[0])), _line(eqn)[0]
+            place.bytes, place.kind, self.call(number), _line(self.equations[number])[0]
         )
 
 
@@ -311,19 +382,12 @@ def _memory(found: Inspection) -> Memory:
     return Memory(s["argument"], s["output"], s["alias"], s["temp"], peak)
 
 
-def _symbols(text: str, mesh: Mesh | None) -> set[str]:
-    """What a module calls the mesh."""
-    if mesh is None:
-        return set()
-    axes = ", ".join([f'"{name}"={size}' for name, size in mesh.shape.items()])
-    return {symbol for symbol, of in _MESH.findall(text) if of == axes}
-
-
-def _dims_of(sharding: Any, ndim: int) -> Spec | None:
-    """The mesh axes of each dimension; None where no axes say it."""
-    if not isinstance(sharding, NamedSharding):
-        return None
-    return tuple([tuple(map(str, names)) for names in sharding.spec.dims(ndim)])
+def _meshes(plan: ModulePlan, program: Program) -> list[Any]:
+    """All meshes that a program may meet, the leading one first."""
+    places = plan.places
+    held = [*places.arguments, *places.constants, *places.results, *constraint_shardings(program)]
+    met = [*places.meshes, *[getattr(sharding, "mesh", None) for sharding in held]]
+    return [mesh for mesh in met if mesh is not None]
 
 
 def _line(eqn: Equation) -> tuple[str, str]:

@@ -27,7 +27,9 @@ FORMAT = 1  # of `to_dict`
 class Communication:
     """Collectives of one kind, along the same mesh axes, that one line of the program causes.
 
-    axes:   of the mesh; None where groups are not those of axes. groups: how many devices each has.
+    axes:   of a mesh; None where groups are not those of axes. groups: how many devices each has.
+    mesh:   which one, of a program that meets several: 0 is the report's `mesh`, 1 the first of its
+            `others`.
     count:  how often they run in one execution; at least, where `known` is false: in a loop whose
             length is known when it runs. Those in branches of `cond` and `switch` count as if all
             branches ran. shared: how many of these are parts of collectives that another row
@@ -55,6 +57,7 @@ class Communication:
     function: str
     scope: str = ""
     shared: int = 0
+    mesh: int = 0
 
 
 @public("shardwise.explain")
@@ -139,6 +142,7 @@ class Report:
     """What a program does, before it runs.
 
     name:     of the function. devices: how many. mesh: sizes of axes by name; {} for one device.
+    others:   further meshes over these devices that it meets, likewise.
     communication: the most bytes first. buffers: the largest first. lines: texts of the user's
     source, by `file:line`, of all that is named. program: as text, with lines. hlo: as compiled.
     """
@@ -155,14 +159,15 @@ class Report:
     lines: Mapping[str, str] = field(repr=False, default_factory=dict)
     program: str = field(repr=False, default="")
     hlo: str = field(repr=False, default="")
+    others: tuple[Mapping[Any, int], ...] = ()
 
     def count(self, kind: str, axes: Sequence[Any] | str | None = None) -> int:
         """How many collectives of a kind one execution runs, along these axes if given.
 
-        kind: as in HLO, "all-reduce", or with underscores. axes: in any order.
+        kind: as in HLO, "all-reduce", or with underscores. axes: in any order, of any mesh.
 
         Raises:
-          ValueError: for a kind that there is not, or an axis that the mesh has not.
+          ValueError: for a kind that there is not, or an axis that no mesh of the program has.
         """
         return sum([c.count - c.shared for c in self._of(kind, axes)])
 
@@ -182,11 +187,12 @@ class Report:
                 f"{did_you_mean(str(wanted), KINDS)}"
             )
         along = None if axes is None else {axes} if isinstance(axes, str) else set(axes)
+        names = list(dict.fromkeys([name for m in (self.mesh, *self.others) for name in m]))
         for axis in along or ():
-            if axis not in self.mesh:
-                raise ValueError(
-                    f"the mesh has no axis {axis!r}; it has {listed(self.mesh) or 'none'}."
-                )
+            if axis not in names:
+                who = "meshes have no axis {!r}; they have" if self.others else (
+                    "mesh has no axis {!r}; it has")  # fmt: skip
+                raise ValueError(f"the {who.format(axis)} {listed(names) or 'none'}.")
         return [
             c for c in self.communication
             if wanted in (None, c.kind)
@@ -198,7 +204,9 @@ class Report:
         found = asdict(self)
         for name in ("program", "hlo"):
             del found[name]
-        found["mesh"] = {str(name): size for name, size in self.mesh.items()}
+        found["mesh"], *found["others"] = [
+            {str(name): size for name, size in mesh.items()} for mesh in (self.mesh, *self.others)
+        ]
         for row in found["communication"]:
             row["axes"] = None if row["axes"] is None else [str(a) for a in row["axes"]]
             row["dtypes"] = list(row["dtypes"])
@@ -236,8 +244,8 @@ def merged(rows: Sequence[Communication]) -> tuple[Communication, ...]:
     """Rows that differ in counts, bytes and dtypes only are one; the most bytes first."""
     alike: dict[Any, list[Communication]] = defaultdict(list)
     for row in rows:
-        key = row.kind, row.axes, row.groups, row.op, row.call, row.why, row.line, row.scope
-        alike[key].append(row)
+        where = row.axes, row.mesh, row.groups, row.line, row.scope
+        alike[row.kind, row.op, row.call, row.why, *where].append(row)
     found = [
         Communication(
             kind=same[0].kind, axes=same[0].axes, groups=same[0].groups,
@@ -246,7 +254,7 @@ def merged(rows: Sequence[Communication]) -> tuple[Communication, ...]:
             dtypes=tuple(sorted({d for r in same for d in r.dtypes})),
             seconds=math.fsum([r.seconds for r in same]), op=same[0].op, call=same[0].call,
             why=same[0].why, line=same[0].line, function=same[0].function, scope=same[0].scope,
-            shared=sum([r.shared for r in same]),
+            shared=sum([r.shared for r in same]), mesh=same[0].mesh,
         )
         for same in alike.values()
     ]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardwise._src.explain.communication import format_bytes
-from shardwise._src.messages.words import counted, listed
+from shardwise._src.messages.words import counted, joined, listed
 
 if TYPE_CHECKING:
     from shardwise._src.explain.report import Communication, Report
@@ -102,8 +102,11 @@ def tail(path: str, most: int) -> str:
 
 def head(report: Report) -> str:
     """`step: 8 devices, mesh (data=4, model=2), estimated for machine 'cpu'`"""
-    axes = ", ".join([f"{name}={size}" for name, size in report.mesh.items()])
-    mesh = f", mesh ({axes})" if report.mesh else ""
+    meshes = [
+        f"({', '.join([f'{name}={size}' for name, size in mesh.items()])})"
+        for mesh in (report.mesh, *report.others)
+    ]
+    mesh = f", mesh{'es' * bool(report.others)} {joined(meshes)}" if report.mesh else ""
     devices = counted(report.devices, "device")
     return f"{report.name}: {devices}{mesh}, estimated for machine {report.machine.name!r}"
 
@@ -112,7 +115,8 @@ def over(row: Communication) -> str:
     """Along which axes."""
     if row.axes is None:
         return f"{row.groups} devices"
-    return ", ".join(map(str, row.axes)) or "-"
+    which = f" of mesh {row.mesh + 1}" if row.mesh else ""
+    return (", ".join(map(str, row.axes)) or "-") + which
 
 
 def count_text(row: Communication) -> str:

@@ -26,7 +26,6 @@ from shardwise._src.explain.explaining import TIMEOUT, described_mesh, estimate_
 from shardwise._src.explain.machines import Machine, machine_of
 from shardwise._src.explain.report import Report
 from shardwise._src.messages.trees import path_text
-from shardwise._src.runtime.inspection import quiet
 from shardwise._src.runtime.pytree import flatten_with_path
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.mesh import AbstractMesh, Mesh
@@ -234,10 +233,7 @@ class _Search:
     def _cost(self, choice: Choice) -> tuple[float, int]:
         """The estimate in seconds, much more where memory is short; then memory."""
         if choice not in self.costs:
-            with quiet():
-                seconds, memory = estimate_of(
-                    self._lowered(choice), self.machine, TIMEOUT, _QUICK
-                )
+            seconds, memory = estimate_of(self._lowered(choice), self.machine, TIMEOUT, _QUICK)
             limit = _FULL * self.machine.memory_bytes
             short = memory.peak / limit if memory.peak > limit else 0.0
             self.costs[choice] = seconds.total + 1e6 * short, memory.peak

@@ -1,0 +1,133 @@
+"""The meshes that a program meets, as its text writes them and as its collectives go along them.
+
+A program may meet several: of its arguments, of constraints, of maps. All are over its devices,
+perhaps in another order. Reports name the axes of the mesh that the line in question is about.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.explain.causes import Spec
+from shardwise._src.explain.communication import Collective, mesh_axes
+from shardwise._src.runtime.shardy import ValueSharding
+from shardwise._src.types.mesh import AbstractMesh, Mesh
+
+Names = dict[str, tuple[Any, ...]]  # of a mesh, by those that a text has for them
+_SYMBOL = re.compile(
+    r"sdy\.mesh @(\w+) = <\[(.*?)\](?:, device_ids=\[([\d, ]*)\])?>$", re.MULTILINE
+)
+_AXIS = re.compile(r'"(.*?)"=(\d+)(?=, "|$)')
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A mesh of a program.
+
+    number: among its meshes, the leading one 0; order: the number of each of its devices in the
+    program; () if they are in the program's order.
+    """
+
+    number: int
+    mesh: Any
+    order: tuple[int, ...] = ()
+
+    def axes(self, c: Collective) -> tuple[Any, ...] | None:
+        """The axes along which a collective goes; None if it is not along axes."""
+        if not self.order:
+            return mesh_axes(c, self.mesh)
+        place = {device: i for i, device in enumerate(self.order)}
+        groups, pairs = [
+            tuple([tuple([place.get(p, len(place)) for p in group]) for group in groups])
+            for groups in (c.groups, c.pairs)
+        ]
+        return mesh_axes(replace(c, groups=groups, pairs=pairs), self.mesh)
+
+
+class Frames:
+    """All meshes of a program, and the symbols that its text has for them.
+
+    meshes: that it may meet, the leading one first; without one, nothing has a frame.
+    """
+
+    def __init__(self, text: str, meshes: Iterable[Any], devices: Sequence[Any]):
+        self.devices = devices
+        met: dict[Any, tuple[Any, tuple[int, ...]]] = {}
+        for mesh in meshes:
+            order = _order(mesh, devices)
+            if order is not None:
+                met.setdefault((mesh.shape_tuple, order), (mesh, order))
+        self.all = [Frame(0, *pair) for pair in list(met.values())[:1]]
+        self.symbols: dict[str, tuple[Frame, Names]] = {}
+        for symbol, axes, ids in _SYMBOL.findall(text):
+            sizes = [(name, int(size)) for name, size in _AXIS.findall(axes)]
+            order = tuple([int(i) for i in ids.split(",")]) if ids else ()
+            for pair in met.values():
+                names = _names(*pair, sizes, order)
+                if names is not None:
+                    self.symbols[symbol] = self._frame(*pair), names
+                    break
+
+    def _frame(self, mesh: Any, order: tuple[int, ...]) -> Frame:
+        for frame in self.all:
+            if (frame.mesh, frame.order) == (mesh, order):
+                return frame
+        self.all.append(Frame(len(self.all), mesh, order))
+        return self.all[-1]
+
+    def of(self, sharding: Any) -> Frame | None:
+        """The mesh of a sharding."""
+        mesh = getattr(sharding, "mesh", None)
+        if mesh is None:
+            return None
+        key = mesh.shape_tuple, _order(mesh, self.devices)
+        return next((f for f in self.all if (f.mesh.shape_tuple, f.order) == key), None)
+
+    def named(self, place: ValueSharding) -> tuple[Frame | None, Spec]:
+        """How a value is split, by the names of a mesh; as the text says it, if it is of none."""
+        symbol, dims = place
+        if symbol not in self.symbols:
+            return None, dims
+        frame, names = self.symbols[symbol]
+        return frame, tuple([tuple([n for a in axes for n in names.get(a, (a,))]) for axes in dims])
+
+
+def _order(mesh: Any, devices: Sequence[Any]) -> tuple[int, ...] | None:
+    """() if it is the program's; None if its devices are not the program's."""
+    if isinstance(mesh, AbstractMesh):
+        return () if mesh.size == len(devices) else None
+    if not isinstance(mesh, Mesh) or mesh.size != len(devices):
+        return None
+    if mesh.flat_devices == tuple(devices):
+        return ()
+    places = {d: i for i, d in enumerate(devices)}
+    found = [places.get(d) for d in mesh.flat_devices]
+    return None if None in found else tuple([i for i in found if i is not None])
+
+
+def _names(
+    mesh: Any, devices: tuple[int, ...], axes: Sequence[tuple[str, int]], order: tuple[int, ...]
+) -> Names | None:
+    """The mesh's names by those of the text, which may write several axes as one; None: another."""
+    known = {str(name): name for name in mesh.axis_names}
+    names: Names = {}
+    for text, size in axes:
+        parts = [text] if text in known else text.split(":")
+        group = names[text] = tuple([known[p] for p in parts if p in known])
+        if len(group) != len(parts) or size != math.prod([mesh.shape[n] for n in group]):
+            return None
+    flat = [name for group in names.values() for name in group]
+    if sorted(map(str, flat)) != sorted(known):
+        return None
+    if flat == list(mesh.axis_names):
+        return names if order == devices else None
+    count = mesh.size
+    grid = np.array(devices or range(count)).reshape(mesh.axis_sizes)
+    turned = grid.transpose([mesh.axis_names.index(name) for name in flat]).ravel().tolist()
+    return names if tuple(turned) == (order or tuple(range(count))) else None
