@@ -2,10 +2,11 @@
 
     python tools/check_types.py
 
-These are the Python blocks of README.md and of docs/, those of a document being one program at its
-own lines; the examples; and `tests/typed`, which says what checkers are to see. Pyright (basic, and
-strict for `tests/typed`, whose functions say what they take) and mypy read them with an installed
-library: what they think of the library's own source is not asked.
+These are the Python blocks of README.md and of docs/, its tutorials and its pages on migration,
+those of a document being one program at its own lines; the examples; and `tests/typed`, which says
+what checkers are to see. Pyright (basic, and strict for `tests/typed`, whose functions say what
+they take) and mypy read them with an installed library: what they think of the library's own source
+is not asked.
 Programs that show errors, docs/errors and docs/values.md, are left out.
 """
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "typed"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LIMIT = 540  # seconds for a checker
+FOLDERS = ("docs", "docs/tutorials", "docs/migration")
 # Its blocks are programs one after another, in which one name is functions of different signatures.
 MANY_PROGRAMS = {"values.md"}
 
@@ -42,10 +44,12 @@ def programs() -> Iterator[Path]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("*.py"):
         old.unlink()
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    documents = [p for folder in FOLDERS for p in sorted((ROOT / folder).glob("*.md"))]
+    for path in [ROOT / "README.md", *documents]:
         text = path.read_text()
-        if "```python" in text and path.name not in MANY_PROGRAMS:
-            file = FOLDER / f"in_{path.stem.lower()}.py"
+        if BLOCK.search(text) and path.name not in MANY_PROGRAMS:
+            words = path.relative_to(ROOT).with_suffix("").parts
+            file = FOLDER / f"in_{'_'.join(words).lower()}.py"
             file.write_text(program_of(text))
             yield file
     yield from sorted((ROOT / "examples").glob("*.py"))

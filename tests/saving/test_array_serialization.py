@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+from shardwise._src.saving.arrays import LimitInFlightBytes
 from shardwise.experimental.array_serialization import (
     pytree_serialization as trees,
 )
@@ -306,3 +307,28 @@ def test_all_processes_write_into_one_folder(tmp_path):
     assert outs[0][4] == why
     assert outs[1][4] == f"Process 0 could not write its part of a checkpoint: RuntimeError: {why}"
     assert outs[0][5].startswith("async_serialize: the array for here is whole in this process")
+
+
+def test_who_waits_for_room_gets_it_in_turn():
+    async def run():
+        limit, seen = LimitInFlightBytes(10), []
+
+        async def take(name, size):
+            await limit.wait_for_bytes(size)
+            seen.append(name)
+
+        await take("first", 8)
+        rows = [("a", 6), ("b", 20), ("c", 1), ("d", 30), ("e", 2)]
+        tasks = {name: asyncio.create_task(take(name, size)) for name, size in rows}
+        await asyncio.sleep(0)
+        assert seen == ["first"]  # c would fit, but is not its turn
+        tasks["b"].cancel()  # before its turn
+        await limit.release_bytes(8)
+        tasks["a"].cancel()  # as it is told that there is room
+        for name, size in (("c", 1), ("d", 30), ("e", 2)):
+            await tasks[name]
+            await limit.release_bytes(size)
+        assert seen == ["first", "c", "d", "e"]
+        await asyncio.wait_for(limit.wait_for_bytes(30), 1)  # all has been given back
+
+    asyncio.run(run())

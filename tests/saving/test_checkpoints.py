@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections import OrderedDict
 from typing import NamedTuple
 
@@ -254,6 +255,13 @@ def test_what_cannot_be_saved(tmp_path):
          "in containers.", checkpoints.save, at, {"f": [len]})  # fmt: skip
     says(TypeError, "save: tree is an array of dtype <U2. A checkpoint holds numbers and bools.",
          checkpoints.save, at, np.array(["ab"]))  # fmt: skip
+    says(TypeError, "save: tree['m'] is a masked array, whose mask would be lost. Save its `data` "
+         "and its `mask`.", checkpoints.save, at, {"m": np.ma.masked_equal([1, 2], 1)})  # fmt: skip
+    says(TypeError, "save: tree is an array of dtype complex256, which differs between machines. A "
+         "checkpoint holds numbers of up to 64 bits, and complex ones of up to 128.",
+         checkpoints.save, at, np.ones(2, "complex256"))  # fmt: skip
+    says(TypeError, "save: path must be a text or a path; got 3 of type int.",
+         checkpoints.save, 3, 1)  # fmt: skip
     says(TypeError, "save: tree is a dict with the key (1, 2) of type tuple. Keys in a checkpoint "
          "are texts, numbers, bools or None.", checkpoints.save, at, {(1, 2): 3})  # fmt: skip
     says(TypeError, "save: tree is ShapeDtypeStruct(shape=(2,), dtype=float32) of type "
@@ -277,7 +285,7 @@ def test_what_cannot_be_saved(tmp_path):
 
 def test_a_checkpoint_is_replaced_and_others_files_are_not(tmp_path):
     at = tmp_path / "a" / "b"
-    checkpoints.save(at, {"x": np.ones(3)})
+    checkpoints.save(os.fsencode(at), {"x": np.ones(3)})
     checkpoints.save(f"file://{at}", {"y": np.zeros(2)})
     assert list(checkpoints.restore(at)) == ["y"] and [p.name for p in at.parent.iterdir()] == ["b"]
     says(CheckpointError, f"save: {at} has a checkpoint, and overwrite is False. Name another "

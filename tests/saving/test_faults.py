@@ -15,11 +15,13 @@ import pytest
 
 import shardwise as sw
 from shardwise import checkpoints
-from shardwise._src.saving import places
+from shardwise._src.saving import chunks, places, restoring
+from shardwise._src.saving.places import Place
 from shardwise.errors import CheckpointError
 from tests.helpers.sampling import sampled
 
 pytest.importorskip("tensorstore")
+crc32c = pytest.importorskip("crc32c")
 
 
 def says(kind, text, call, *args, **more):
@@ -343,6 +345,35 @@ def test_an_error_is_raised_at_the_next_save(tmp_path):
     assert checkpoints.restore(tmp_path / "t") == 1
 
 
+@pytest.mark.parametrize("call", [
+    "saving = checkpoints.save_async(at, np.zeros(1 << 18))",
+    "checkpoints.save_async(at, np.zeros(1 << 18))",
+    "checkpoints.CheckpointManager(at).save(1, np.zeros(1 << 18))",
+])  # fmt: skip
+def test_an_error_at_the_end_of_a_program_is_told(tmp_path, call):
+    """It has not waited for its last checkpoint, which is not there."""
+    program = f"""
+    import resource, signal
+    import numpy as np
+    from shardwise import checkpoints
+
+    at = {str(tmp_path / "t")!r}
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    {call}
+    print("the end")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "the end\n"
+    path = tmp_path / "t" / "step_00000001" if "Manager" in call else tmp_path / "t"
+    (line, *_) = done.stderr.splitlines()
+    assert f"RuntimeWarning: The checkpoint {path} could not be written, which nobody has " in line
+    assert "File too large" in line
+    assert line.endswith(". Call wait() on what save_async gives, or on the manager.")
+
+
 def test_without_the_package(tmp_path):
     program = f"""
     import sys
@@ -379,3 +410,81 @@ def test_without_the_package_of_checksums(tmp_path):
     ).stdout
     assert out == ("Checkpoints are read with the package crc32c, which is not installed: "
                    "pip install 'shardwise[tensorstore]'.\n")  # fmt: skip
+
+
+def resigned(at, change):
+    """Writes another manifest, with the right digest."""
+    from shardwise._src.saving import manifest
+
+    about = json.loads((at / "checkpoint.json").read_text())
+    change(about["content"]["arrays"][0])
+    about["sha256"] = manifest._digest(about["content"])
+    (at / "checkpoint.json").write_text(json.dumps(about))
+
+
+WRONG = [
+    ({"dtype": "object", "stored": "object"}, "'object' is no dtype of numbers"),
+    ({"stored": "object"}, "'object' is no dtype of numbers"),
+    ({"dtype": "void"}, "'void' is no dtype of numbers"),
+    ({"stored": "uint8"}, "'uint8' has not the bits of 'float32'"),
+    ({"shape": [-3, 2]}, "(3, 2) are no chunks of an array of shape (-3, 2)"),
+    ({"chunks": [0, 2]}, "(0, 2) are no chunks of an array of shape (3, 2)"),
+    ({"chunks": [3]}, "(3,) are no chunks of an array of shape (3, 2)"),
+    ({"chunks": [3.0, 2]}, "(3.0, 2) are no chunks of an array of shape (3, 2)"),
+]
+
+
+@pytest.mark.parametrize("fields, why", WRONG)
+def test_manifests_that_describe_no_array(tmp_path, fields, why):
+    """Refused before anything is read into memory, also with the right digest."""
+    at = tmp_path / "t"
+    checkpoints.save(at, {"w": np.ones((3, 2), np.float32)})
+    resigned(at, lambda row: row.update(fields))
+    says(CheckpointError, f"restore: {at}/checkpoint.json is not as this library writes it: {why}.",
+         checkpoints.restore, at)  # fmt: skip
+
+
+def checksums_that_end_with_zero():
+    return next(x for i in range(10_000) if crc32c.crc32c(x := np.float32([i, 1])) < 1 << 24)
+
+
+@pytest.mark.parametrize("size, change", [(11, lambda x: x[:-1]), (13, lambda x: x + b"\0")])
+def test_the_length_of_a_file_is_looked_at(tmp_path, size, change):
+    """Also where what is cut off, or added, changes nothing of the checksum's value."""
+    at = tmp_path / "t"
+    checkpoints.save(at, {"w": checksums_that_end_with_zero()})
+    damage(at, "w/c/0", change)
+    says(CheckpointError, f"restore: {at} is damaged: of tree['w'], the file w/c/0 has {size} "
+         "bytes, and 12 were written. Restore another checkpoint.",
+         checkpoints.restore, at)  # fmt: skip
+
+
+def test_hosts_of_the_other_byte_order_read_by_the_store(tmp_path, monkeypatch):
+    checkpoints.save(tmp_path / "t", values())
+    expected = checkpoints.restore(tmp_path / "t")
+    monkeypatch.setattr(sys, "byteorder", "big")
+    monkeypatch.delattr(chunks, "read_chunk")
+    sw.tree.map(np.testing.assert_array_equal, checkpoints.restore(tmp_path / "t"), expected)
+
+
+@pytest.mark.parametrize("where", ["folder", "store"])
+@pytest.mark.parametrize("new", [{"a": np.ones(4), "b": np.ones(4)}, None])
+def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path, monkeypatch, new, where):
+    """One half of the old one and one of the new one is no value."""
+    at = tmp_path / "t" if where == "folder" else f"memory://{tmp_path.name}/replaced"
+    place = Place.at("", at)
+    checkpoints.save(at, {"a": np.zeros(4), "b": np.zeros(4)})
+    read = restoring.read_part
+    seen = []
+
+    async def late(what, place_, store, entry, *rest):
+        await read(what, place_, store, entry, *rest)
+        if not seen:
+            seen.append(entry)
+            place.remove() if new is None else checkpoints.save(at, new)
+
+    monkeypatch.setattr(restoring, "read_part", late)
+    says(CheckpointError, f"restore: {place.text} was replaced or removed while it was read. "
+         "Restore it again, and have programs that others read from save into a folder for each "
+         "step.", checkpoints.restore, at)  # fmt: skip
+    assert seen

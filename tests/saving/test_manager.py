@@ -1,5 +1,7 @@
 """`CheckpointManager`: which checkpoints stay, and how a run goes on from them."""
 
+import errno
+import fcntl
 import os
 
 import numpy as np
@@ -105,6 +107,43 @@ def test_what_a_live_writer_has_is_not_removed(tmp_path):
     assert manager.steps() == [1] and (tmp_path / ".step_00000002.saving/w/c/0").exists()
     writing.abandon()
     assert os.listdir(tmp_path) == ["step_00000001"]
+
+
+def test_where_there_are_no_locks_nothing_is_taken_for_left(tmp_path, monkeypatch):
+    (tmp_path / ".step_00000002.saving").mkdir()
+
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", flock)
+        manager = CheckpointManager(tmp_path, wait=True)
+        assert os.listdir(tmp_path) == [".step_00000002.saving"]
+        manager.save(2, 2)
+    assert os.listdir(tmp_path) == ["step_00000002"]
+
+
+def test_a_run_that_goes_back_keeps_what_it_saves(tmp_path):
+    manager = CheckpointManager(tmp_path, keep_last=2, wait=True)
+    for step in (10, 40, 50):
+        manager.save(step, step)
+    for step in (20, 30):
+        assert manager.save(step, step)
+        assert manager.steps() == [step, 40, 50] and manager.restore(step) == step
+    manager.save(60, 60)
+    assert manager.steps() == [50, 60]
+
+
+def test_a_damaged_checkpoint_does_not_stop_the_next_ones(tmp_path):
+    best = {"keep_last": 1, "keep_best": (1, "loss", "min"), "wait": True}
+    with CheckpointManager(tmp_path, **best) as manager:
+        manager.save(1, 1, {"loss": 1})
+        manager.save(2, 2, {"loss": 2})
+    (tmp_path / "step_00000001" / "checkpoint.json").write_text("{}")
+    with CheckpointManager(tmp_path, **best) as manager:
+        assert manager.best() == 2
+        manager.save(3, 3, {"loss": 3})
+        assert manager.steps() == [2, 3] and manager.restore() == 3
 
 
 def test_errors_come_at_the_next_save(tmp_path):

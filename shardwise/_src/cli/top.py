@@ -9,15 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.distributed.board import LAUNCH, LOOKED, folder, launches, make_private, read
+from shardwise._src.messages.words import counted
 
 ANSWER = 2.5  # seconds that processes have to show themselves once somebody looks
+ENDS = "Ctrl-C ends this view, not the programs."
 WAITS = 1.0  # seconds after which a process is said to wait
 EPILOG = """\
 A program says how far it is by one call for each step:
@@ -72,18 +75,35 @@ def _none(pid: int | None) -> str:
 
 def _watch(pid: int | None, found: list[Launch], interval: float) -> int:
     from rich.live import Live
-    from rich.text import Text
 
+    before = signal.signal(signal.SIGTERM, _end_view)  # else it would leave the terminal as it is
     try:
-        with Live(Text(page(found)), screen=True, auto_refresh=False) as live:
+        with Live(screen=True, auto_refresh=False) as live:
             while True:
+                live.update(_screen(pid, found, live.console.size.height), refresh=True)
                 time.sleep(interval)
                 found = look(pid, 0.0)
-                shown = page(found) if found else _none(pid)
-                live.update(Text(f"{shown}\n\nCtrl-C ends this view, not the programs."),
-                            refresh=True)
     except KeyboardInterrupt:
         return 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end_view(number: int, _: Any) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _screen(pid: int | None, found: Sequence[Launch], height: int) -> Any:
+    """What stands on a terminal of so many lines: what has no room in it is counted."""
+    from rich.text import Text
+
+    if not found:
+        return Text(f"{_none(pid)}\n\n{ENDS}")
+    lines, room = page(found).splitlines(), max(2, height - 2)
+    if len(lines) > room:
+        hidden = len(lines) - room + 1
+        lines[room - 1 :] = [f"… and {counted(hidden, 'line')} for which there is no room"]
+    return Text("\n".join([*lines, "", ENDS]), no_wrap=True, overflow="ellipsis")
 
 
 # ------------------------------------------------------------------------------- what is found

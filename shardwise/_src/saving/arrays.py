@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import importlib
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from types import ModuleType
 from typing import Any
@@ -119,22 +120,36 @@ class LimitInFlightBytes:
 
     def __init__(self, host_memory_bytes_limit: int):
         self._most = self._left = host_memory_bytes_limit
-        self._changed = asyncio.Condition()
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # who came first, first
 
     async def wait_for_bytes(self, requested_bytes: int) -> None:
         """Waits until there is room for so many, and takes it."""
         if requested_bytes > self._most:
             self._left += requested_bytes - self._most
             self._most = requested_bytes
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._left >= requested_bytes)
+        if not self._waiting and self._left >= requested_bytes:
             self._left -= requested_bytes
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((requested_bytes, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was granted just before
+                await self.release_bytes(requested_bytes)
+            raise
 
     async def release_bytes(self, requested_bytes: int) -> None:
         """Gives them back."""
-        async with self._changed:
-            self._left += requested_bytes
-            self._changed.notify_all()
+        self._left += requested_bytes
+        while self._waiting:
+            size, turn = self._waiting[0]
+            if not turn.cancelled():
+                if size > self._left:
+                    return
+                self._left -= size
+                turn.set_result(None)
+            self._waiting.popleft()
 
 
 # ------------------------------------------------------------------------------------- writing

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -150,11 +151,19 @@ def _reason(error: Exception) -> str:
 # ------------------------------------------------------------------------------------- reading
 
 
+def has_files(place: Place) -> bool:
+    """Whether chunks are files with the bytes of this machine, which are read without a store."""
+    return place.folder is not None and sys.byteorder == "little"
+
+
 async def read_part(
     what: str, place: Place, store: Any, entry: Entry, bounds: Bounds, out: np.ndarray,
     limit: LimitInFlightBytes,
 ) -> None:
-    """Reads a region of an array into one of NumPy's, of its dtype or another."""
+    """Reads a region of an array into one of NumPy's, of its dtype or another.
+
+    store: TensorStore's object of the array; None where its files are read.
+    """
     stored = canonicalize_name(entry.dtype)
     size = math.prod(entry.chunks) * stored.itemsize
     same = out.dtype == stored
@@ -164,7 +173,8 @@ async def read_part(
         data = into if same else np.empty(into.shape, stored)
         bits = data if data.dtype.name == entry.stored else data.view(entry.stored)
         try:
-            if place.folder is not None and entry.folder:
+            if store is None:
+                assert place.folder is not None
                 await _from_file(place.folder / _file(entry, number), entry, part, bits)
             else:
                 source = store[tuple([slice(a, b) for a, b in part])] if part else store

@@ -63,5 +63,7 @@ def _read(path: Path, into: np.ndarray) -> None:
                 raise ValueError(f"{path} ends after {done} bytes")
             done += count
         kept = file.read(CHECKSUM + 1)  # no more is there
+    if len(kept) != CHECKSUM:
+        raise ValueError(f"{path} has another length")
     if checksum(data) != int.from_bytes(kept, "little"):
         raise ValueError(MISMATCH)

@@ -13,6 +13,7 @@ that was killed has left is ignored, and removed by the next manager of the fold
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -22,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from shardwise._src.api.placement import process_index
+from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.words import listed, shown
 from shardwise._src.saving import manifest, places, writing
 from shardwise._src.saving.manager import together
@@ -36,9 +38,9 @@ class CheckpointManager:
     """The checkpoints of one run.
 
     folder: where they are, or an address; it is made if it is not there.
-    keep_last: how many of the newest are kept; None for all.
+    keep_last: how many of the newest are kept; None for all, or only one if there is `keep_best`.
     keep_best: (how many, which metric, "min" or "max"): these are kept besides. The newest one
-      always is.
+      always is, and the one that was just saved.
     every: steps that it divides are saved.
     wait: whether `save` waits until it is done.
 
@@ -85,7 +87,7 @@ class CheckpointManager:
         self._known.pop(step, None)
         job = writing.prepared(
             "CheckpointManager.save", f"{self._place.text}/{_name(step)}", tree, True, about,
-            self._prune,
+            functools.partial(self._prune, step),
         )  # fmt: skip
         self._saving = writing.start(job)
         if self._waits:
@@ -162,10 +164,11 @@ class CheckpointManager:
 
     # -- what is kept --
 
-    def _prune(self) -> None:
-        """Removes what is not kept."""
+    def _prune(self, saved: int) -> None:
+        """Removes what is not kept. saved: the step that is there since just now, which may be one
+        before others where a run has gone back."""
         steps = self.steps()
-        for step in set(steps) - self._kept(steps):
+        for step in sorted(set(steps) - self._kept(steps) - {saved}):
             (self._place / _name(step)).remove()
             self._known.pop(step, None)
 
@@ -180,10 +183,13 @@ class CheckpointManager:
         return kept
 
     def _by_value(self, steps: list[int], metric: str, mode: str) -> list[int]:
-        """The steps that have a metric, the best first; NaN is worst."""
+        """The steps that have a metric, the best first; NaN is worst. Damaged ones have none."""
         rows: list[tuple[bool, float, int]] = []
         for step in steps:
-            value = self._about(step)["metrics"].get(metric)
+            try:
+                value = self._about(step)["metrics"].get(metric)
+            except CheckpointError:
+                continue
             if value is not None:
                 value = float(value)
                 rows.append((math.isnan(value), value if mode == "min" else -value, -step))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -86,6 +87,7 @@ class Checkpoint:
     library: str = ""
     processes: int = 1
     place: Place | None = field(default=None, repr=False, compare=False)
+    digest: str = field(default="", repr=False, compare=False)  # of the whole manifest
     opened: Callable[[Entry], Awaitable[Any]] | None = field(
         default=None, repr=False, compare=False
     )
@@ -157,6 +159,7 @@ def _divided(e: Entry) -> str:
 def written(tree: Node, arrays: Sequence[Entry], metadata: Any, processes: int) -> bytes:
     """The text of a manifest."""
     content = {
+        "id": uuid.uuid4().hex,  # so that no two manifests are the same
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "library": f"shardwise {__version__}", "processes": processes, "metadata": metadata,
         "tree": to_json(tree), "arrays": [_entry_json(entry) for entry in arrays],
@@ -206,16 +209,18 @@ def read(what: str, place: Place) -> Checkpoint:
             f"{what}: {place.text}/{MANIFEST} is damaged: its text is not the one that was "
             "written. Restore another checkpoint."
         )
-    return _checkpoint(what, place, there, content)
+    return _checkpoint(what, place, there, content, hashlib.sha256(data).hexdigest())
 
 
-def _checkpoint(what: str, place: Place, there: Place, content: dict[str, Any]) -> Checkpoint:
+def _checkpoint(
+    what: str, place: Place, there: Place, content: dict[str, Any], digest: str
+) -> Checkpoint:
     try:
         arrays = tuple([_entry(row) for row in content["arrays"]])
         tree = from_json(content["tree"], len(arrays))
         return Checkpoint(
             place.text, tree, arrays, content["metadata"], content["created"],
-            content["library"], content["processes"], there,
+            content["library"], content["processes"], there, digest,
         )
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointError(
@@ -228,8 +233,32 @@ def _entry(row: dict[str, Any]) -> Entry:
     entry = Entry(**known)
     if any(part in ("", ".", "..") for part in entry.folder.split("/")):
         raise ValueError(f"{entry.folder!r} is no folder below it")
-    canonicalize_name(entry.dtype)
+    sizes = (*entry.physical, *entry.chunks)
+    if not all([type(n) is int and n >= 0 for n in sizes]) or 0 in entry.chunks or (
+        len(entry.chunks) != len(entry.physical)
+    ):
+        raise ValueError(f"{entry.chunks} are no chunks of an array of shape {entry.physical}")
+    kind, stored = canonicalize_name(entry.dtype), canonicalize_name(entry.stored)
+    for dtype in (kind, stored):
+        if dtype.kind not in "biufcV" or not dtype.itemsize:
+            raise ValueError(f"{dtype.name!r} is no dtype of numbers")
+    if kind.itemsize != stored.itemsize:
+        raise ValueError(f"{entry.stored!r} has not the bits of {entry.dtype!r}")
     return entry
+
+
+def check_is_there(what: str, checkpoint: Checkpoint) -> None:
+    """Raises if a checkpoint whose arrays have been read is not the one at its place any more: some
+    of them may be those of another one."""
+    place = checkpoint.place
+    if place is None or not checkpoint.digest:
+        return
+    data = place.get(MANIFEST)
+    if data is None or hashlib.sha256(data).hexdigest() != checkpoint.digest:
+        raise CheckpointError(
+            f"{what}: {checkpoint.path} was replaced or removed while it was read. Restore it "
+            "again, and have programs that others read from save into a folder for each step."
+        )
 
 
 def _none(what: str, place: Place) -> Exception:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwise._src.base.errors import CheckpointError
+from shardwise._src.messages.words import shown
 from shardwise._src.saving.arrays import store_context, tensorstore
 
 MANIFEST = "checkpoint.json"
@@ -50,9 +51,12 @@ class Place:
         """The place at a path or an address.
 
         Raises:
+          TypeError: it is neither text nor a path.
           ValueError: TensorStore knows no such address.
         """
-        text = os.fspath(path)
+        if not isinstance(path, str | bytes | PathLike):
+            raise TypeError(f"{what}: path must be a text or a path; got {shown(path)}.")
+        text = os.fsdecode(path)
         if text.startswith("file://"):
             text = text.removeprefix("file://")
         if not _URL.match(text):
@@ -241,8 +245,11 @@ def _begin_folder(what: str, place: Place) -> Writing:
     raise _second_writer(what, place.text, "")
 
 
-def locked(folder: Path) -> int | None:
-    """Takes hold of a folder, for as long as this process lives; None if another has it."""
+def locked(folder: Path, surely: bool = False) -> int | None:
+    """Takes hold of a folder, for as long as this process lives; None if another has it.
+
+    surely: whether to give None, too, where the file system has no locks, and nobody can know.
+    """
     try:
         lock = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
@@ -250,7 +257,7 @@ def locked(folder: Path) -> int | None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if surely or error.errno not in _NO_LOCKS:
             os.close(lock)
             return None
     return lock
@@ -321,7 +328,7 @@ def clean(folder: Path) -> None:
             continue
         name, _, end = entry.name[1:].rpartition(".")
         if end in ("saving", "removed") or (end == "before" and (folder / name).exists()):
-            lock = locked(entry)
+            lock = locked(entry, surely=True)
             if lock is not None:  # its writer is gone
                 _remove(entry)
                 os.close(lock)

@@ -34,8 +34,21 @@ from shardwise._src.random.keys import wrap_key_data
 from shardwise._src.runtime import memory
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.saving.arrays import LimitInFlightBytes
-from shardwise._src.saving.chunks import IN_FLIGHT, converted, on_devices, opened, read_part
-from shardwise._src.saving.manifest import Checkpoint, Entry, canonicalize_name, read
+from shardwise._src.saving.chunks import (
+    IN_FLIGHT,
+    converted,
+    has_files,
+    on_devices,
+    opened,
+    read_part,
+)
+from shardwise._src.saving.manifest import (
+    Checkpoint,
+    Entry,
+    canonicalize_name,
+    check_is_there,
+    read,
+)
 from shardwise._src.saving.places import Place
 from shardwise._src.saving.structure import Node, matched, plain
 from shardwise._src.saving.writing import run_all
@@ -75,8 +88,8 @@ def restore(path: str | PathLike[str], shardings: Any = None, like: Any = None) 
 
     Raises:
       FileNotFoundError: there is nothing.
-      CheckpointError: it is no checkpoint, of a newer version, or damaged; or it does not fit
-        `like`.
+      CheckpointError: it is no checkpoint, of a newer version, or damaged; it does not fit `like`;
+        or another one has taken its place while it was read.
       ImportError: tensorstore is not installed.
     """
     checkpoint = read("restore", Place.at("restore", path))
@@ -93,7 +106,12 @@ def restored(what: str, checkpoint: Checkpoint, shardings: Any, like: Any) -> An
         wanted = [_like(what, e, x) for e, x in zip(checkpoint.arrays, ends, strict=True)]
     if shardings is not None:
         wanted = _placed(what, checkpoint, shardings, like, wanted)
-    arrays = run_all(_read(what, checkpoint, wanted))
+    try:
+        arrays = run_all(_read(what, checkpoint, wanted))
+    except CheckpointError:
+        check_is_there(what, checkpoint)
+        raise
+    check_is_there(what, checkpoint)
     if like is None:
         return plain(checkpoint.tree, arrays)
     return matched(what, checkpoint.tree, like, lambda *row: _end(what, arrays, *row))
@@ -273,9 +291,11 @@ class _Reader:
         dtype = stored if wanted.dtype is None else np.dtype(wanted.dtype)
         if wanted.place is not None and entry.key is None:
             dtype = on_devices(dtype)
-        store = await (
-            opened(self._place, entry) if self._opened is None else self._opened(entry)
-        )
+        store = None
+        if self._opened is not None:
+            store = await self._opened(entry)
+        elif not has_files(self._place):
+            store = await opened(self._place, entry)
         shape = entry.physical
         nothing = np.empty(0, stored)
         converted(self._what, f"tree{entry.path}", nothing, dtype)  # raises if it never fits

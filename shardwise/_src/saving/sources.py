@@ -97,6 +97,16 @@ def _source(what: str, end: End) -> Source:
             f"{what}: {end.path} is an array of dtype {x.dtype}. A checkpoint holds numbers and "
             "bools."
         )
+    if x.dtype.kind in "fc" and x.dtype.itemsize > (8 if x.dtype.kind == "f" else 16):
+        raise TypeError(
+            f"{what}: {end.path} is an array of dtype {x.dtype}, which differs between machines. A "
+            "checkpoint holds numbers of up to 64 bits, and complex ones of up to 128."
+        )
+    if isinstance(end.value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{what}: {end.path} is a masked array, whose mask would be lost. Save its `data` and "
+            "its `mask`."
+        )
     parts, shard, tiles, sharding = _divided(what, end.path, x)
     chunks = chunk_shape(shard, tiles, x.dtype.itemsize)
     path = end.path.removeprefix("tree")

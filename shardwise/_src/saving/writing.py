@@ -11,6 +11,7 @@ are done; an error of one is an error of all, and leaves what was there before.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import hashlib
 import itertools
 import json
@@ -136,19 +137,31 @@ class Saving:
         )
         return f"Saving({self._path!r}, {state})"
 
-    def __del__(self) -> None:
-        error = getattr(self, "_error", None)
+    def tell(self) -> None:
+        """Warns of an error that nobody has seen."""
+        error, self._error = getattr(self, "_error", None), None
         if error is not None:
             warn(
                 f"The checkpoint {self._path} could not be written, which nobody has asked: "
-                f"{error}. Call wait() on what save_async gives.", ResourceWarning,
-            )  # fmt: skip
+                f"{error}. Call wait() on what save_async gives, or on the manager.",
+                RuntimeWarning,
+            )
+
+    def __del__(self) -> None:
+        self.tell()
 
 
 class _Current:
     """The checkpoint that is under way, if any: one at a time."""
 
     saving: Saving | None = None
+
+
+@atexit.register
+def _tell_of_the_last() -> None:
+    """The last checkpoint of a program may be one that it did not wait for."""
+    if _Current.saving is not None:
+        _Current.saving.tell()
 
 
 def start(job: Job) -> Saving:
