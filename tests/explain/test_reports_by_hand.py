@@ -207,6 +207,22 @@ def test_joined_collectives_are_of_their_own_lines():
     assert report.count("all-reduce") == 1
 
 
+def test_devices_that_ask_whether_others_go_on_are_of_the_loop():
+    def each(v):
+        return lax.while_loop(
+            lambda c: c[0] < 5,
+            lambda c: (c[0] + 1, lax.ppermute(c[1], "x", [(i, (i + 1) % 4) for i in range(4)])),
+            (v.sum(), v),
+        )[1]
+
+    f = mapped(each, P("x"), P("x"))
+    report = explain(f)(struct((8, 8), "x"))
+    start = each.__code__.co_firstlineno
+    lines = {c.op: c.line for c in report.communication}
+    assert lines == {"pmax": f"{__file__}:{start + 1}", "ppermute": f"{__file__}:{start + 3}"}
+    assert not any(c.known for c in report.communication)
+
+
 FACTORS = {
     "cholesky": jnp.linalg.cholesky, "qr": jnp.linalg.qr, "eigh": jnp.linalg.eigh,
     "svd": jnp.linalg.svd, "inv": jnp.linalg.inv, "det": jnp.linalg.det, "pinv": jnp.linalg.pinv,

@@ -25,7 +25,7 @@ from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import ignoring_token
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.toolbox import derived, sites_in, without_sites
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.collective import pmax
 from shardwise._src.ops.logical import bitwise_and, select_n
@@ -139,8 +139,10 @@ def _together(
         return [bitwise_and(go_on, *test(*test_consts, *kept)), *kept]
 
     consts = [*test.in_types[:num_test], *body.in_types[:num_body]]
-    return (program_of(some, [flag, *carry], test.name),
-            program_of(turn, [*consts, flag, *carry], body.name))
+    together = (program_of(some, [flag, *carry], test.name),
+                program_of(turn, [*consts, flag, *carry], body.name))  # fmt: skip
+    kept = sites_in(test, body)  # what else is in them is of the loop's own line
+    return without_sites(together[0], kept), without_sites(together[1], kept)
 
 
 def _with_more(test: Program, types: Sequence[ArrayType]) -> Program:

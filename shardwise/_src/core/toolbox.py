@@ -94,22 +94,30 @@ def pruned(program: Program, outputs: Sequence[Atom]) -> Program:
     )
 
 
-def without_sites(program: Program) -> Program:
-    """The program as if it came from no line: what is kept for all that use it."""
+def without_sites(program: Program, kept: frozenset[int] = frozenset()) -> Program:
+    """The program as if it came from no line: what is kept for all that use it.
+
+    kept: ids of sites that it has from elsewhere, as of programs that were run in it.
+    """
 
     def bare(held: Program | tuple[Program, ...]) -> Program | tuple[Program, ...]:
         if isinstance(held, Program):
-            return without_sites(held)
-        return tuple([without_sites(one) for one in held])
+            return without_sites(held, kept)
+        return tuple([without_sites(one, kept) for one in held])
 
     equations = [
         eqn.replace(
-            site=None,
+            site=eqn.site if id(eqn.site) in kept else None,
             params=eqn.params | {n: bare(p) for n in eqn.op.programs if (p := eqn.params.get(n))},
         )
         for eqn in program.equations
     ]
     return program.replace(equations=equations)
+
+
+def sites_in(*programs: Program) -> frozenset[int]:
+    """The ids of all sites of these programs."""
+    return frozenset([id(eqn.site) for program in programs for eqn in walk(program)])
 
 
 def opened(program: Program) -> tuple[Program, list[Any]]:
