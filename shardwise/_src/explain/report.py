@@ -161,7 +161,7 @@ class Report:
     hlo: str = field(repr=False, default="")
     others: tuple[Mapping[Any, int], ...] = ()
 
-    def count(self, kind: str, axes: Sequence[Any] | str | None = None) -> int:
+    def count(self, kind: str, axes: Sequence[Any] | str | int | None = None) -> int:
         """How many collectives of a kind one execution runs, along these axes if given.
 
         kind: as in HLO, "all-reduce", or with underscores. axes: in any order, of any mesh.
@@ -171,7 +171,7 @@ class Report:
         """
         return sum([c.count - c.shared for c in self._of(kind, axes)])
 
-    def bytes(self, kind: str | None = None, axes: Sequence[Any] | str | None = None) -> int:
+    def bytes(self, kind: str | None = None, axes: Sequence[Any] | str | int | None = None) -> int:
         """Bytes per device of collectives; of a kind, and along axes, if given.
 
         Raises:
@@ -179,14 +179,14 @@ class Report:
         """
         return sum([c.bytes for c in self._of(kind, axes)])
 
-    def _of(self, kind: str | None, axes: Sequence[Any] | str | None) -> list[Communication]:
+    def _of(self, kind: str | None, axes: Sequence[Any] | str | int | None) -> list[Communication]:
         wanted = None if kind is None else kind.replace("_", "-")
         if wanted not in (None, *KINDS):
             raise ValueError(
                 f"no collective is a {kind!r}; there are {listed(KINDS)}."
                 f"{did_you_mean(str(wanted), KINDS)}"
             )
-        along = None if axes is None else {axes} if isinstance(axes, str) else set(axes)
+        along = None if axes is None else {axes} if isinstance(axes, str | int) else set(axes)
         names = list(dict.fromkeys([name for m in (self.mesh, *self.others) for name in m]))
         for axis in along or ():
             if axis not in names:
