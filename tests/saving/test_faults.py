@@ -374,6 +374,30 @@ def test_an_error_at_the_end_of_a_program_is_told(tmp_path, call):
     assert line.endswith(". Call wait() on what save_async gives, or on the manager.")
 
 
+def test_threads_go_on_after_the_end_of_the_main_one(tmp_path):
+    """When Python gives no more threads to those that it waits for."""
+    program = f"""
+    import threading
+    import numpy as np
+    from shardwise import checkpoints
+
+    def work():
+        threading.main_thread().join()
+        back = checkpoints.restore({str(tmp_path / "a")!r})
+        checkpoints.save({str(tmp_path / "b")!r}, {{"x": back["x"] + 1}})
+        print(checkpoints.restore({str(tmp_path / "b")!r})["x"])
+
+    checkpoints.save({str(tmp_path / "a")!r}, {{"x": np.arange(3)}})
+    threading.Thread(target=work).start()
+    checkpoints.save_async({str(tmp_path / "c")!r}, np.zeros(1 << 20))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("[1 2 3]\n", "")
+    assert checkpoints.describe(tmp_path / "c").nbytes == 1 << 23
+
+
 def test_without_the_package(tmp_path):
     program = f"""
     import sys

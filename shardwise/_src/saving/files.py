@@ -49,7 +49,12 @@ async def read_chunk(path: Path, into: np.ndarray) -> None:
       ValueError: it is not as long as it should be, or its checksum is another one.
       ImportError: crc32c is not installed.
     """
-    await asyncio.get_running_loop().run_in_executor(_threads(), _read, path, into)
+    try:
+        reading = asyncio.get_running_loop().run_in_executor(_threads(), _read, path, into)
+    except RuntimeError:  # Python is ending, and lets threads be used no more: this one goes on
+        _read(path, into)
+        return
+    await reading
 
 
 def _read(path: Path, into: np.ndarray) -> None:
