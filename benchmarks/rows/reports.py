@@ -1,13 +1,19 @@
 """Reports of what a program will do, beside what compiling it takes; and of described devices.
 
-The other library has no reports: in its place stands what a report may cost at most.
+The other library has no reports: in its place stands what a report may cost at most. In place of
+its suggestions stands what the demo's authors wrote: `explain.suggest` has the estimate of the best
+sharding that is found for the demo's step over the estimate of theirs, data and tensor parallel.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import resource
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks import gpt
@@ -16,6 +22,8 @@ from benchmarks.runner import Fresh, Row
 
 MANY = 8192  # devices, as 1,024 along data and eight along model
 SECONDS, BYTES = 60.0, float(2 << 30)  # what a report for as many may take
+BUDGET = 300.0  # seconds for a search
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def new_step(lib: Lib) -> Any:
@@ -74,9 +82,54 @@ def described(what: str) -> Callable[[Lib], Callable[[], float]]:
     return setup
 
 
+def demo(lib: Lib) -> tuple[Callable[..., Any], tuple[Any, Any], Any, Any]:
+    """The demo's step with one of its blocks, which are alike; its arguments as shapes, a mesh, and
+    shardings as its authors wrote them."""
+    sys.path[:0] = [] if str(EXAMPLES) in sys.path else [str(EXAMPLES)]
+    model = importlib.import_module("gpt_model")
+    config, mesh = model.Config(layers=1), lib.mesh(data=4, model=2)
+    state = lib.root.eval_shape(lambda: model.init_state(config))
+    windows = lib.root.ShapeDtypeStruct((config.batch, config.context + 1), "int32")
+    split = lib.sharding.NamedSharding(mesh, lib.sharding.PartitionSpec("data", None))
+    written = (model.state_shardings(config, mesh), split)
+    step = functools.partial(model.train_step, config=config, mesh=mesh)
+    return step, (state, windows), mesh, written
+
+
+@functools.cache
+def found_by_search() -> tuple[float, float]:
+    """The best estimate, and how long the search took."""
+    lib = Lib("shardwise", iter(()))
+    step, arguments, mesh, _ = demo(lib)
+    found = lib.root.explain.suggest(step, arguments, mesh, keep=1, budget=BUDGET)
+    return found[0].report.seconds.total, found.seconds
+
+
+def written_by_hand() -> float:
+    lib = Lib("shardwise", iter(()))
+    step, arguments, _, shardings = demo(lib)
+    placed = lib.root.tree.map(
+        lambda t, s: lib.root.ShapeDtypeStruct(t.shape, t.dtype, sharding=s), arguments, shardings
+    )
+    return lib.root.explain(step)(*placed).seconds.total
+
+
+def suggested(what: str) -> Callable[[Lib], Callable[[], float]]:
+    """The estimate of what is found, over that of what is written; or seconds of the search."""
+
+    def setup(lib: Lib) -> Callable[[], float]:
+        if lib.name == "shardwise":
+            return lambda: found_by_search()[what == "seconds"]
+        return written_by_hand if what == "estimate" else lambda: BUDGET
+
+    return setup
+
+
 # A report compiles a program as its call does, and reads what came of it.
 ROWS = (
     Row("explain.gpt_step", 2.0, report, kind="fresh", rounds=5),
     Row("explain.8192_devices", 1.0, described("seconds"), kind="value", rounds=2),
     Row("explain.8192_devices_memory", 1.0, described("bytes"), kind="value", unit="B", rounds=1),
+    Row("explain.suggest", 1.0, suggested("estimate"), kind="value", rounds=1),
+    Row("explain.suggest_seconds", 1.1, suggested("seconds"), kind="value", rounds=1),
 )
