@@ -122,6 +122,7 @@ FUNCTIONS = [
     if not name.startswith("_") and callable(getattr(module, name))
     and not inspect.isclass(getattr(module, name))
     and name not in ("save", "savez", "set_printoptions")  # files, and of all that runs after it
+    and name not in ("Key", "stop_gradient", "create_token")  # a type; these look at no value
 ]
 # These ask for the type of an array only.
 OF_THE_TYPE = {

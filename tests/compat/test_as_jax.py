@@ -178,6 +178,16 @@ def test_private_names(tmp_path):
         import jax.experimental.ode as ode, jax.experimental
         assert shard_map is sw.experimental.shard_map and ode is sw.experimental.ode
         assert hijax is jax.experimental.hijax and issubclass(hijax.MutableHiType, object)
+        own = type("Own", (hijax.HiPrim,), {})
+        try:
+            own()
+        except NotImplementedError as error:
+            assert str(error) == (
+                "Own: operations of jax.experimental.hijax are not here. "
+                "`shardwise.extend.core.Primitive` is an operation on arrays."
+            )
+        else:
+            raise AssertionError(own)
         assert dir(jax.experimental) == dir(sw.experimental)
         print(hasattr(core, "no_such_thing"))
     """) == "False\n"  # fmt: skip

@@ -76,7 +76,12 @@ def test_matplotlib_takes_narrow_dtypes_and_refuses_keys(axes):
         x = jnp.arange(2).astype(dtype)
         np.testing.assert_array_equal(axes.plot(x)[0].get_ydata(orig=False), [0.0, 1.0])
         axes.hist(x)
-    axes.imshow(jnp.ones((2, 2), jnp.bfloat16))
+    try:  # NumPy's masked arrays, which pictures are made of
+        np.ma.maximum_fill_value(np.ones(2, jnp.bfloat16))
+    except TypeError:  # since NumPy 2.5
+        pass
+    else:
+        axes.imshow(jnp.ones((2, 2), jnp.bfloat16))
     axes.figure.canvas.draw()
     fails(
         TypeError,

@@ -29,6 +29,19 @@ class HiPrimitive:
         )
 
 
+class HiPrim:
+    """The same as a class to inherit from, an instance for each call."""
+
+    def __init__(self) -> NoReturn:
+        raise NotImplementedError(
+            f"{type(self).__name__}: operations of jax.experimental.hijax are not here. "
+            "`shardwise.extend.core.Primitive` is an operation on arrays."
+        )
+
+
+VJPHiPrimitive = HiPrim  # its name in JAX up to 0.11
+
+
 class HiType:
     """A type of such values."""
 
