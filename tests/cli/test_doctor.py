@@ -348,7 +348,7 @@ def test_the_cache(tmp_path, cache_at):
     assert list(checks.caches()) == [Line(False, "compiled programs", text, remedy)]
     cache_at(tmp_path / "new")
     first, free, found = checks.caches()
-    text = f"{tmp_path / 'new'}: 0 of 0.0 MiB, at most 2.0 GiB"
+    text = f"{tmp_path / 'new'}: 0, 0.0 MiB in all, at most 2.0 GiB"
     assert (first.ok, first.text, first.facts["programs"]) == (True, text, 0)
     assert free.facts["free"] > 0
     assert found.text == (

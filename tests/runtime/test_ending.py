@@ -1,12 +1,18 @@
 """The end of a process waits for programs in flight, whose results may have been dropped."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise._src.runtime import ending
 from shardwise.testing import run_processes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -61,6 +67,51 @@ def test_the_end_waits(program, devices):
 def test_a_program_that_raised_ends_with_its_error():
     done = run("long(on[0])\nraise SystemExit(3)")
     assert (done.returncode, done.stdout) == (3, "True\n"), done.stderr
+
+
+class Blind:
+    """A client that knows of no live arrays, as if all results had been dropped."""
+
+    def __init__(self, client):
+        self.client = client
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+    def live_arrays(self):
+        return []
+
+
+@pytest.mark.parametrize("number", [0, 3, 7])
+def test_dropped_programs_on_any_one_device_are_waited_for(number):
+    @sw.jit
+    def long(x, n):
+        return sw.lax.fori_loop(0, n, lambda i, x: jnp.sin(x) + i, x)
+
+    device = sw.devices("cpu")[number]
+    x = sw.device_put(np.ones(1000, np.float32), device)
+    long(x, 1).block_until_ready()
+    y = long(x, 30_000)
+    ending.settle(Blind(device.client))
+    assert y.is_ready()
+
+
+def test_an_interrupt_ends_the_wait():
+    program = """
+atexit.unregister(end)
+atexit.register(lambda: print("waits", flush=True))  # before the library does
+for _ in range(int(60 / took)):
+    long(on[0])
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", START + program], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd=ROOT,
+    ) as process:
+        assert process.stdout.readline() == "waits\n"
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")

@@ -155,7 +155,7 @@ def caches() -> Iterator[Line]:
     sizes = [p.stat().st_size for p in folder.glob("*.program")]
     limit = "no limit" if cache.limit < 0 else f"at most {cache.limit / GIB:.1f} GiB"
     free = shutil.disk_usage(there).free
-    yield Line(True, name, f"{folder}: {len(sizes)} of {sum(sizes) / 2**20:.1f} MiB, {limit}",
+    yield Line(True, name, f"{folder}: {len(sizes)}, {sum(sizes) / 2**20:.1f} MiB in all, {limit}",
                facts={"folder": str(folder), "programs": len(sizes), "bytes": sum(sizes)})
     yield Line(None, "free on its disk", f"{free / GIB:.1f} GiB",
                "the disk is nearly full: nothing more will be kept" if free < LITTLE_DISK else "",

@@ -16,7 +16,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.runtime import processes
+from shardwise._src.runtime import ending, processes
 from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
 from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
 from shardwise._src.runtime.ffi import unknown_target
@@ -122,6 +122,8 @@ class LoadedModule:
             self.result_shapes = _result_shapes(hlo) if hlo else None
         self.has_collectives = collectives
         self.window: Window | None = CPU_WINDOW if len(devices) > 1 and platform == "cpu" else None
+        if len(devices) == 1 and platform == "cpu":
+            ending.runs_alone(devices[0])
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         """Starts the program; the results may still be computed when this returns."""
