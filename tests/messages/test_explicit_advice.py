@@ -184,8 +184,12 @@ FUNCTIONS = [
         and name != "histogramdd"  # slow, and as histogram2d
     ],
 ]
-# A second error says what else to do.
-TWICE = {"numpy.histogram2d", "scipy.linalg.eigh", "lax.linalg.symmetric_product"}
+# How many errors tell what to do, one after the other, where it is not one: of functions of several
+# steps, and where operands disagree and are divided where a function works along them.
+STEPS = dict.fromkeys(
+    """numpy.histogram2d lax.linalg.symmetric_product scipy.linalg.eigh scipy.linalg.expm_frechet
+    scipy.linalg.qr_multiply scipy.linalg.solve_sylvester""".split(), 2,
+)
 OWN_NAMES = {"x + y": "xy", "x @ y": "xy", "x < y": "xy", "x[idx]": ("x", "idx")}
 
 
@@ -205,23 +209,21 @@ def replaced(advice, text, names, values):
 
 
 def try_advice(path, fun, names, values):
-    try:
-        fun(*values)
-        return
-    except ShardingTypeError as error:
-        text = str(error)
-    except Exception:  # no such call
-        return
-    first, *others = re.findall(r"`([^`]*)`", text[text.index(" Use `") :])
-    try:
-        fun(*replaced(first, text, names, values))
-    except ShardingTypeError:
-        assert path in TWICE, text
-    except (TypeError, ValueError):  # wrong in another way, too
-        return
-    for call in others:
-        call = call.replace("P(...)", "P()")
-        eval(call, {"shardwise": shardwise, "P": P, **dict(zip(names, values, strict=False))})
+    for step in range(1 + STEPS.get(path, 1)):
+        try:
+            fun(*values)
+            return
+        except ShardingTypeError as error:
+            text = str(error)
+        except Exception as error:
+            assert not step or isinstance(error, TypeError | ValueError), error  # wrong, too
+            return  # no such call
+        assert step < STEPS.get(path, 1), text
+        first, *others = re.findall(r"`([^`]*)`", text[text.index(" Use `") :])
+        for call in others:
+            call = call.replace("P(...)", "P()")
+            eval(call, {"shardwise": shardwise, "P": P, **dict(zip(names, values, strict=False))})
+        values = replaced(first, text, names, values)
 
 
 @pytest.mark.parametrize("path", [*OPERATORS, *sampled(FUNCTIONS, 1 / 18)])

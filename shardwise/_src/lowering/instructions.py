@@ -27,6 +27,9 @@ from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import finfo, is_float, max_value
 
+TWO_BITS = ("int2", "uint2")
+INT8 = np.dtype(np.int8)
+
 
 class Instructions:
     """Writers of single instructions; each gives the SSA name of its result.
@@ -83,7 +86,7 @@ class Instructions:
     def concatenate(
         self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
     ) -> str:
-        """Operands that occur again come from behind a barrier.
+        """Operands that occur again come from behind a barrier; XLA error `two-bits`.
 
         XLA (jaxlib 0.12) fuses what computes an operand into each place where it occurs, so that
         the code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
@@ -94,11 +97,23 @@ class Instructions:
             if seen.get(x) == x:
                 seen[x] = self.apart(x, t)
             names.append(seen.setdefault(x, x))
+        if out.dtype.name in TWO_BITS:
+            names = [self.cast(x, t, INT8) for x, t in zip(names, ins, strict=True)]
+            wide = [t.update(dtype=INT8) for t in ins]
+            return self.cast(
+                self.concatenate(names, wide, out.update(dtype=INT8), dimension),
+                out.update(dtype=INT8), out.dtype,
+            )
         types = ", ".join(map(self.ty, ins))
         return self.let(
             f"stablehlo.concatenate {', '.join(names)}, dim = {dimension} : ({types}) -> "
             f"{self.ty(out)}"
         )
+
+    def cast(self, x: str, t: ArrayType, dtype: Any) -> str:
+        """A value of integers as another kind of them."""
+        out = t.update(dtype=dtype)
+        return self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(out)}")
 
     def apart(self, x: str, t: ArrayType) -> str:
         """A value that XLA takes for another one. Addends, which it would sum there, stay."""
@@ -107,7 +122,11 @@ class Instructions:
         return self.let(f"stablehlo.optimization_barrier {x} : {self.ty(t)}")
 
     def pad(self, x: str, value: str, t: ArrayType, config: Sequence[tuple]) -> str:
-        """config: `(low, high, interior)` of each dimension."""
+        """config: `(low, high, interior)` of each dimension. XLA error `two-bits`."""
+        if t.dtype.name in TWO_BITS:
+            wide, fill = self.cast(x, t, INT8), self.cast(value, array_type((), t.dtype), INT8)
+            out = array_type(padded_shape(t.shape, config), INT8)
+            return self.cast(self.pad(wide, fill, t.update(dtype=INT8), config), out, t.dtype)
         low, high, inner = zip(*config, strict=True) if config else ((), (), ())
         scalar = array_type((), t.dtype)
         out = array_type(padded_shape(t.shape, config), t.dtype)

@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.emitter import Emitter
+from shardwise._src.lowering.instructions import TWO_BITS
 from shardwise._src.lowering.ordered import EXTREMES, key_of, ordered, unordered
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.convolution import products_of_groups, sums_of_groups
@@ -51,6 +52,8 @@ class Mended(Emitter):
 
         Elements in between are a new dimension, padded and merged.
         """
+        if t.dtype.name in TWO_BITS:
+            return super().pad(x, value, t, config)  # which comes back with wider ones
         if not any(inner for _, _, inner in config):
             return self._cropped_and_padded(x, value, t, config)
         shape, config = t.shape, list(config)
