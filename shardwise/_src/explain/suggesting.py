@@ -5,7 +5,8 @@ and the same type, as a weight in each of several layers, and its moments in an 
 Each group alone is tried along each axis. Then one group after the other, what helps most first,
 takes each of what was likely, and the few choices go on whose estimates of the program's time are
 least; at last each group of the best choice is tried once more. Nothing is run: each try is a
-compilation.
+compilation. Large groups are tried first; those that are not reached in half of the time stay
+whole.
 """
 
 from __future__ import annotations
@@ -172,9 +173,13 @@ class _Search:
             [(*choice[:g], spec, *choice[g + 1 :]) for spec in self._specs(g)]
             for g in range(len(self.groups))
         ]
-        for other in itertools.chain(*alone):
-            yield
-            self._cost(other)
+        half = (self.begin + self.end) / 2
+        for g in sorted(range(len(self.groups)), key=self._bytes, reverse=True):
+            if time.monotonic() > half:  # the others stay whole
+                alone[g] = [choice]
+            for other in alone[g]:
+                yield
+                self._cost(other)
         gains = [min(map(self._cost, tries)) for tries in alone]
         likely = [
             self._with_pairs(g, [t[g] for t in sorted(tries, key=self._cost)[:_LIKELY]])
@@ -194,6 +199,10 @@ class _Search:
                 other = (*choice[:g], spec, *choice[g + 1 :])
                 yield
                 choice = min(choice, other, key=self._cost)
+
+    def _bytes(self, g: int) -> int:
+        t = self.types[self.groups[g][0]]
+        return t.size * t.dtype.itemsize * len(self.groups[g])
 
     def _specs(self, g: int) -> list[PartitionSpec]:
         """Whole, and by each axis along each dimension that it divides."""
