@@ -25,25 +25,9 @@ from shardwise.sharding import (
     SingleDeviceSharding,
 )
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.meshes import BACK, DEVICES, HALF, MESH, OTHER, REVERSED, SHUFFLED
+from tests.helpers.meshes import DEVICES, MESH, PLACES
 from tests.helpers.sampling import sampled
 
-THREE = Mesh(DEVICES[[6, 1, 3]], ("t",))
-PLACES = {
-    "one": SingleDeviceSharding(DEVICES[0]),
-    "another": SingleDeviceSharding(DEVICES[5]),
-    "rows": NamedSharding(MESH, P("x")),
-    "columns": NamedSharding(MESH, P(None, "y")),
-    "both": NamedSharding(MESH, P("y", "x")),
-    "replicated": NamedSharding(MESH, P()),
-    "other": NamedSharding(OTHER, P("b", "a")),
-    "reversed": NamedSharding(REVERSED, P("x", "y")),
-    "shuffled": NamedSharding(SHUFFLED, P(("z", "x"), "y")),
-    "half": NamedSharding(HALF, P("x", "y")),
-    "back": NamedSharding(BACK, P("y")),
-    "three": NamedSharding(THREE, P("t")),
-    "whole": GSPMDSharding.get_replicated(tuple(DEVICES)),
-}
 ROWS, COLUMNS = PLACES["rows"], PLACES["columns"]
 MIB = 1 << 20
 

@@ -15,33 +15,13 @@ from shardwise._src.moving import from_host as tiles
 from shardwise._src.moving import regions, transfer
 from shardwise._src.moving import ways as ways_of
 from shardwise._src.runtime import backend, host, memory
-from shardwise.sharding import AxisType, GSPMDSharding, Mesh, NamedSharding, SingleDeviceSharding
+from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.meshes import BACK, DEVICES, HALF, MESH, OTHER, REVERSED, SHUFFLED
+from tests.helpers.meshes import DEVICES, MESH, PLACES
 from tests.helpers.sampling import sampled
 
 pytestmark = pytest.mark.turns(3)
 
-THREE = Mesh(DEVICES[[6, 1, 3]], ("t",))
-
-PLACES = {
-    "one": SingleDeviceSharding(DEVICES[0]),
-    "another": SingleDeviceSharding(DEVICES[5]),
-    "rows": NamedSharding(MESH, P("x")),
-    "columns": NamedSharding(MESH, P(None, "y")),
-    "both": NamedSharding(MESH, P("y", "x")),
-    "all": NamedSharding(MESH, P(("y", "x"))),
-    "replicated": NamedSharding(MESH, P()),
-    "other": NamedSharding(OTHER, P("b", "a")),
-    "reversed": NamedSharding(REVERSED, P("x", "y")),
-    "shuffled": NamedSharding(SHUFFLED, P(("z", "x"), "y")),
-    "half": NamedSharding(HALF, P("x", "y")),
-    "back": NamedSharding(BACK, P("y")),
-    "back, replicated": NamedSharding(BACK, P()),
-    "three": NamedSharding(THREE, P("t")),
-    "three columns": NamedSharding(THREE, P(None, "t")),
-    "whole": GSPMDSharding.get_replicated(tuple(DEVICES)),
-}
 SHAPES = {"even": (24, 12), "uneven": (9, 7), "few": (2, 3), "empty": (0, 5), "one": (1, 1)}
 
 

@@ -15,7 +15,7 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
@@ -39,7 +39,7 @@ from shardwise._src.saving.arrays import (
     run,
     tensorstore,
 )  # fmt: skip
-from shardwise._src.saving.manager import together
+from shardwise._src.saving.manager import step_together
 from shardwise._src.saving.trees import (
     LEAF_IDS,
     PyTreeFuture,
@@ -137,22 +137,12 @@ def _save(
                 run(_combine(root))
             (root / _TREE_FILE).write_text(json.dumps(about, indent=2))
 
-    places = _step(f"{name}/start", lambda: None, str(root))
+    places = step_together(f"{name}/start", lambda: None, _WAIT, str(root))
     if len({*places}) > 1:
         raise ValueError(f"save: directory must be one folder for all processes; got {places}.")
-    _step(f"{name}/folder", prepare)
-    _step(f"{name}/arrays", lambda: run(_write(rows)))
-    _step(f"{name}/end", finish)
-
-
-def _step(name: str, step: Callable[[], None], text: str = "") -> list[str]:
-    """Does something, and waits until all processes have; an error of one is raised in all."""
-    problem = None
-    try:
-        step()
-    except Exception as error:
-        problem = error
-    return together(name, problem, _WAIT, text)
+    step_together(f"{name}/folder", prepare, _WAIT)
+    step_together(f"{name}/arrays", lambda: run(_write(rows)), _WAIT)
+    step_together(f"{name}/end", finish, _WAIT)
 
 
 def _word(x: Any) -> str:

@@ -129,6 +129,18 @@ def _problem(step: Callable[[], object]) -> BaseException | None:
     return None
 
 
+def step_together(
+    name: str, step: Callable[[], None], seconds: float, text: str = ""
+) -> list[str]:
+    """Does something, and waits until all processes have; an error of one is raised in all."""
+    problem = None
+    try:
+        step()
+    except Exception as error:
+        problem = error
+    return together(name, problem, seconds, text)
+
+
 def together(name: str, problem: BaseException | None, seconds: float, text: str = "") -> list[str]:
     """Meets all processes, and gives what they say; raises in all if one has a problem."""
     said = "" if problem is None else f"{type(problem).__name__}: {problem}"

@@ -14,7 +14,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from shardwise._src.messages.words import brief, listed, shown
 from shardwise._src.moving.targets import as_placement, is_sharding_leaf
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.saving.chunks import Bounds, converted, on_devices
-from shardwise._src.saving.manager import together
+from shardwise._src.saving.manager import step_together
 from shardwise._src.saving.manifest import canonicalize_name
 from shardwise._src.saving.places import sync
 from shardwise._src.saving.sources import Source, sources
@@ -104,16 +104,7 @@ def save_safetensors(
 
     steps = [prepare, lambda: _write(beside, own, starts), finish]
     for i, step in enumerate(steps):
-        _together(f"shardwise/safetensors/{number}/{i}", step)
-
-
-def _together(name: str, step: Callable[[], None]) -> None:
-    problem = None
-    try:
-        step()
-    except Exception as error:
-        problem = error
-    together(name, problem, _WAIT)
+        step_together(f"shardwise/safetensors/{number}/{i}", step, _WAIT)
 
 
 def _check_sources(what: str, names: Sequence[str], own: Sequence[Source]) -> None:

@@ -30,7 +30,7 @@ from shardwise._src.messages.words import shown
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
 from shardwise._src.saving.chunks import IN_FLIGHT, opened, write_part
-from shardwise._src.saving.manager import together
+from shardwise._src.saving.manager import step_together
 from shardwise._src.saving.places import Place, Writing, begin, meanwhile
 from shardwise._src.saving.sources import Source, sources
 from shardwise._src.saving.structure import Node, take_apart
@@ -225,24 +225,16 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
     name = f"shardwise/save-tree/{job.number}"
     try:
         _check_same(name, job)
-        _step(f"{name}/begin", prepare)
+        step_together(f"{name}/begin", prepare, _WAIT)
         where = meanwhile(job.place)
-        _step(f"{name}/arrays", lambda: run_all(_arrays(where, job.sources, written)))
-        _step(f"{name}/end", commit)
+        step_together(
+            f"{name}/arrays", lambda: run_all(_arrays(where, job.sources, written)), _WAIT
+        )
+        step_together(f"{name}/end", commit, _WAIT)
     except BaseException:
         for writing in writings:
             writing.abandon()
         raise
-
-
-def _step(name: str, step: Callable[[], None], text: str = "") -> list[str]:
-    """Does something, and waits until all processes have; an error of one is raised in all."""
-    problem = None
-    try:
-        step()
-    except Exception as error:
-        problem = error
-    return together(name, problem, _WAIT, text)
 
 
 def _check_same(name: str, job: Job) -> None:
@@ -253,7 +245,7 @@ def _check_same(name: str, job: Job) -> None:
     about = json.loads(text)["content"]
     values = json.dumps([about["arrays"], _without_values(about["tree"])], sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()
-    said = _step(f"{name}/same", lambda: None, f"{digest} {job.place.text}")
+    said = step_together(f"{name}/same", lambda: None, _WAIT, f"{digest} {job.place.text}")
     digests, places = zip(*[row.split(" ", 1) for row in said], strict=True)
     if len({*places}) > 1:
         raise ValueError(f"save: path must be the same in all processes; got {list(places)}.")
